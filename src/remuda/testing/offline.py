@@ -1,0 +1,151 @@
+"""Runs a command with loopback as its only network: ``python -m remuda.testing.offline -- CMD…``.
+
+On Linux the process moves into a network namespace of its own, brings ``lo`` up and becomes the command: same
+process id, same user. Without root it makes a user namespace around it that maps the caller alone. No other
+program is needed, neither ``unshare`` nor ``ip``; and unlike under ``unshare -r`` the command does not take
+itself for root, so that everyone tests the agent that they use.
+
+Where namespaces are not to be had (macOS, hardened kernels) it says so on stderr and points the proxy
+variables at a closed port. That stops programs that honour them, and no others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+# Port 9 is "discard": privileged, so no ordinary process listens on it by chance.
+CLOSED_PROXY = "http://127.0.0.1:9"
+LOOPBACK_HOSTS = "127.0.0.1,localhost"
+
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
+_SIOCGIFFLAGS = 0x8913
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 0x1
+_IFF_LOOPBACK = 0x8
+_IFREQ = struct.Struct("16sh14x")
+
+
+def is_offline() -> bool:
+    """Whether no network but loopback can be reached: no other interface is up. Always False off Linux."""
+    if sys.platform != "linux":
+        return False
+    return not any(_leads_out(name) for _, name in socket.if_nameindex())
+
+
+def proxies_closed(environ: Mapping[str, str]) -> bool:
+    """Whether the fallback of this module is in force in that environment."""
+    return environ.get("HTTPS_PROXY") == environ.get("HTTP_PROXY") == CLOSED_PROXY
+
+
+def closed_proxies() -> dict[str, str]:
+    """The variables that send every request but those to loopback to a closed port."""
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), CLOSED_PROXY)
+    variables = {**proxies, "NO_PROXY": LOOPBACK_HOSTS}
+    return variables | {name.lower(): value for name, value in variables.items()}
+
+
+def enter() -> None:
+    """Cut this process off from every network but loopback; OSError where the system does not allow it.
+
+    It cannot be undone. The process must have one thread only.
+    """
+    if not is_offline():
+        _probe()
+        _unshare()
+    _raise_loopback()
+
+
+def _leads_out(interface: str) -> bool:
+    flags = _flags(interface)
+    return bool(flags & _IFF_UP) and not flags & _IFF_LOOPBACK
+
+
+def _flags(interface: str) -> int:
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
+        answer = fcntl.ioctl(query, _SIOCGIFFLAGS, _IFREQ.pack(interface.encode(), 0))
+    flags: int = _IFREQ.unpack(answer)[1]
+    return flags & 0xFFFF
+
+
+def _raise_loopback() -> None:
+    import fcntl
+
+    flags = _flags("lo")
+    if flags & _IFF_UP:
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
+        fcntl.ioctl(query, _SIOCSIFFLAGS, _IFREQ.pack(b"lo", flags | _IFF_UP))
+
+
+def _probe() -> None:
+    """Try it in a child first: some kernels grant the namespace but no right in it, for good."""
+    child = os.fork()
+    if child == 0:
+        try:
+            _unshare()
+            _raise_loopback()
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno if error.errno and error.errno < 256 else 1)
+    failed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if failed:
+        raise OSError(failed, f"no network namespace: {os.strerror(failed)}")
+
+
+def _unshare() -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "unshare"):
+        raise OSError("no network namespaces on this system")
+    if uid == 0 and libc.unshare(_CLONE_NEWNET) == 0:
+        return
+    if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    # The kernel takes a group map from an ordinary user only after setgroups is given up.
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Become the command; returns an exit code only where that failed."""
+    command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
+    if not command:
+        print("usage: python -m remuda.testing.offline -- COMMAND [ARGUMENT…]", file=sys.stderr)
+        return 2
+    try:
+        enter()
+    except OSError as error:
+        print(
+            f"remuda.testing.offline: THE NETWORK IS NOT CUT OFF ({error}). "
+            f"Only proxy variables now keep {command[0]} on loopback.",
+            file=sys.stderr,
+        )
+        os.environ.update(closed_proxies())
+    return _become(command)
+
+
+def _become(command: list[str]) -> int:
+    sys.stderr.flush()
+    try:
+        os.execvp(command[0], command)
+    except FileNotFoundError:
+        print(f"remuda.testing.offline: {command[0]}: command not found", file=sys.stderr)
+        return 127
+    except OSError as error:
+        print(f"remuda.testing.offline: {command[0]}: {error.strerror}", file=sys.stderr)
+        return 126
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

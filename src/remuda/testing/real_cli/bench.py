@@ -1,0 +1,191 @@
+"""A made-up home for the real CLI, in which it needs no account and can harm nothing of the caller's."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ..offline import closed_proxies, is_offline, proxies_closed
+from .fetch import binary_path
+from .terminal import PlainTerminal
+
+# Made up, and shaped as the CLI expects a key to be; it is only ever sent to loopback.
+API_KEY = "sk-ant-api03-remuda-bench-made-up-key-000000000000"
+
+
+class NetworkReachableError(Exception):
+    """The real CLI is not started where it could reach a network."""
+
+
+class RealCli:
+    """The pinned CLI with a fresh HOME and project below ``folder``, talking to the model at ``base_url``.
+
+    Everything that it does stays in ``folder``. ``env`` is the whole environment for it, to be handed to
+    whatever starts it; ``home`` and ``project`` may be filled further before that. Folders of ``trusted`` are
+    trusted besides the project; with ``trust=False`` none is, and the trust dialog comes up.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        base_url: str,
+        *,
+        trust: bool = True,
+        trusted: Iterable[Path] = (),
+        binary: Path | None = None,
+    ) -> None:
+        if not is_offline() and not proxies_closed(os.environ):
+            raise NetworkReachableError(
+                "the real CLI runs offline only: `make test`, or `python -m remuda.testing.offline -- CMD`"
+            )
+        self.folder = folder.resolve()
+        self.binary = binary or binary_path()
+        self.home = self._made("home")
+        self.project = self._made("project")
+        self.env = self._environment(base_url)
+        self._configure([self.project, *trusted] if trust else [])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def argv(self, *flags: str) -> list[str]:
+        """The command line with these flags."""
+        return [str(self.binary), *flags]
+
+    def run_print(
+        self,
+        prompt: str | None,
+        *flags: str,
+        stdin: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """``claude -p`` in the project, to its end. ``env`` is laid over the bench's own environment."""
+        return subprocess.run(
+            self.argv("-p", *flags, *([] if prompt is None else [prompt])),
+            cwd=self.project,
+            env={**self.env, **(env or {})},
+            input="" if stdin is None else stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def open_terminal(
+        self, *flags: str, env: Mapping[str, str] | None = None, columns: int = 100, rows: int = 30
+    ) -> PlainTerminal:
+        """The TUI in the project, on a terminal that answers no queries."""
+        return PlainTerminal(
+            self.argv(*flags), cwd=self.project, env={**self.env, **(env or {})}, columns=columns, rows=rows
+        )
+
+    def transcripts(self) -> list[Path]:
+        """The transcripts that the CLI has written, oldest first."""
+        found = (self.home / ".claude" / "projects").glob("*/*.jsonl")
+        return sorted(found, key=lambda path: path.stat().st_mtime_ns)
+
+    def running(self) -> dict[int, str]:
+        """Every process that was started with this HOME and still lives, with its command line.
+
+        The CLI's tools run in process sessions of their own and outlive it when it is killed; the environment
+        is what they all share. Zombies count as ended. Empty where there is no ``/proc``.
+        """
+        mark = f"HOME={self.home}".encode()
+        found = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found[int(entry.name)] = (
+                        (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                    )
+            except OSError:  # ended meanwhile, or not ours to read
+                continue
+        return found
+
+    def settle(self, timeout: float = 5.0) -> dict[int, str]:
+        """Wait until nothing runs any more; gives what still does after ``timeout``."""
+        deadline = time.monotonic() + timeout
+        while running := self.running():
+            left = deadline - time.monotonic()
+            if left <= 0 or not _wait_for_exit(next(iter(running)), left):
+                break
+        return running
+
+    def close(self) -> None:
+        """Kill what still runs and remove the folder; returns within some seconds."""
+        while running := self.running():
+            for pid in running:
+                _kill(pid)
+            if not self.settle():
+                break
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _made(self, name: str) -> Path:
+        path = self.folder / name
+        path.mkdir(parents=True)
+        return path
+
+    def _environment(self, base_url: str) -> dict[str, str]:
+        variables = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.home),
+            "TMPDIR": str(self._made("tmp")),
+            "CLAUDE_CODE_TMPDIR": str(self.folder / "tmp"),
+            "SHELL": "/bin/sh",
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "ANTHROPIC_BASE_URL": base_url,
+            "ANTHROPIC_API_KEY": API_KEY,
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        }
+        if os.geteuid() == 0:
+            # Without it the CLI refuses root what it grants anyone else: --dangerously-skip-permissions.
+            variables["IS_SANDBOX"] = "1"
+        return variables if is_offline() else variables | closed_proxies()
+
+    def _configure(self, trusted: list[Path]) -> None:
+        accepted = {str(path.resolve()): {"hasTrustDialogAccepted": True} for path in trusted}
+        config = {
+            "hasCompletedOnboarding": True,
+            "theme": "dark",
+            # The CLI knows an approved key by its last twenty characters.
+            "customApiKeyResponses": {"approved": [API_KEY[-20:]], "rejected": []},
+            "projects": accepted,
+        }
+        (self.home / ".claude.json").write_text(json.dumps(config))
+
+
+def _wait_for_exit(pid: int, timeout: float) -> bool:
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([watched], [], [], timeout)[0])
+    finally:
+        os.close(watched)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
