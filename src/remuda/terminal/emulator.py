@@ -1,0 +1,281 @@
+"""One terminal of libghostty-vt as a Python object: the only code that calls into the library.
+
+Everything here is in the library's own terms; what a screen is to the rest of the program is said in
+`ghostty.py`, how its state becomes bytes in `paint.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import re
+import weakref
+from typing import Any
+
+from . import libghostty as g
+
+SCROLLBACK_LINES = 10_000
+"""Fewer make scrolling ten times slower (measured: 40 against 600 MB/s); the bytes are what bounds memory."""
+SCROLLBACK_BYTES = 1 << 20
+CONTINUATION_BYTES = 1 << 20
+"""How much of an unfinished sequence is remembered, so that it can be repeated to a second terminal."""
+CELL_PIXELS = (8, 16)
+"""What size reports say of a cell. Nobody can know: the outer terminals differ."""
+
+_CURSOR_STYLES = {int(g.CursorStyle.UNDERLINE): 4, int(g.CursorStyle.BAR): 6}
+_C1 = re.compile(rb"\xc2[\x80-\x9f]")
+
+
+class EngineError(Exception):
+    """The library refused a call that cannot fail; never the fault of the bytes that were fed."""
+
+
+class Terminal:
+    """A handle on one emulated terminal, freed by `close` or by the collector."""
+
+    def __init__(self, handle: c.c_void_p) -> None:
+        self._lib = g.load()
+        self.handle = handle
+        self._free = weakref.finalize(self, self._lib.ghostty_terminal_free, handle)
+        self._buffer = c.create_string_buffer(16 * 1024)
+        self._written = c.c_size_t()
+        self._render: RenderState | None = None
+
+    @classmethod
+    def open(cls, cols: int, rows: int) -> Terminal:
+        lib, handle = g.load(), c.c_void_p()
+        _check(lib.ghostty_terminal_new(None, c.byref(handle), cols, rows), "terminal_new")
+        terminal = cls(handle)
+        terminal.set_size(g.Option.SCROLLBACK_MAX_BYTES, SCROLLBACK_BYTES)
+        terminal.set_size(g.Option.SCROLLBACK_MAX_LINES, SCROLLBACK_LINES)
+        terminal.set_size(g.Option.CONTINUATION_MAX_BYTES, CONTINUATION_BYTES)
+        # We cannot show images, so we do not store them, nor answer that we could.
+        terminal.set_size(g.Option.KITTY_IMAGE_STORAGE_LIMIT, 0)
+        return terminal
+
+    def clone(self) -> Terminal | None:
+        """A copy that can be fed to see what would happen; None while a sequence too long is unfinished."""
+        data, size = c.c_void_p(), c.c_size_t()
+        if self._lib.ghostty_snapshot_encode_alloc(self.handle, None, c.byref(data), c.byref(size)):
+            return None
+        decoder, handle = c.c_void_p(), c.c_void_p()
+        try:
+            _check(
+                self._lib.ghostty_snapshot_decoder_new_buf(None, c.byref(decoder), data, size), "decoder_new"
+            )
+            _check(self._lib.ghostty_snapshot_decoder_ready(decoder, c.byref(handle)), "decoder_ready")
+        finally:
+            self._lib.ghostty_snapshot_decoder_free(decoder)
+            self._lib.ghostty_free(None, data, size)
+        return Terminal(handle)
+
+    def close(self) -> None:
+        if self._render:
+            self._render.close()
+        self._free()
+
+    @property
+    def render(self) -> RenderState:
+        """The library's account for renderers, as of now. It copies the screen, so on demand only."""
+        if self._render is None:
+            self._render = RenderState()
+        self._render.update(self.handle)
+        return self._render
+
+    def set_size(self, option: g.Option, value: int) -> None:
+        self.set(option, c.byref(c.c_size_t(value)))
+
+    def set(self, option: g.Option, value: Any) -> None:
+        _check(self._lib.ghostty_terminal_set(self.handle, option, value), option.name)
+
+    def write(self, data: bytes) -> None:
+        self._lib.ghostty_terminal_vt_write(self.handle, data, len(data))
+
+    def resize(self, cols: int, rows: int) -> None:
+        _check(self._lib.ghostty_terminal_resize(self.handle, cols, rows, *CELL_PIXELS), "resize")
+
+    def number(self, key: g.Data) -> int:
+        value = c.c_uint16()
+        _check(self._lib.ghostty_terminal_get(self.handle, key, c.byref(value)), key.name)
+        return value.value
+
+    def get_multi(self, keys: Any, places: Any) -> None:
+        """Fills every place of an array of addresses with the value of the key beside it."""
+        result = self._lib.ghostty_terminal_get_multi(self.handle, len(keys), keys, places, None)
+        _check(result, "get_multi")
+
+    def enumerated(self, key: g.Data) -> int:
+        value = c.c_int()
+        _check(self._lib.ghostty_terminal_get(self.handle, key, c.byref(value)), key.name)
+        return value.value
+
+    def flag(self, key: g.Data) -> bool:
+        value = c.c_bool()
+        _check(self._lib.ghostty_terminal_get(self.handle, key, c.byref(value)), key.name)
+        return value.value
+
+    def text(self, key: g.Data) -> bytes:
+        value = g.String()
+        _check(self._lib.ghostty_terminal_get(self.handle, key, c.byref(value)), key.name)
+        return value.read()
+
+    def colour(self, key: g.Data) -> tuple[int, int, int] | None:
+        value = g.ColorRgb()
+        if self._lib.ghostty_terminal_get(self.handle, key, c.byref(value)):
+            return None
+        return value.r, value.g, value.b
+
+    def palette(self, key: g.Data) -> bytes:
+        value = (g.ColorRgb * 256)()
+        _check(self._lib.ghostty_terminal_get(self.handle, key, c.byref(value)), key.name)
+        return bytes(value)
+
+    def mode(self, number: int) -> bool:
+        """Whether a DEC private mode is set."""
+        value = g.ModeConfig(mode=number)
+        _check(self._lib.ghostty_terminal_get(self.handle, g.Data.MODE, c.byref(value)), "mode")
+        return bool(value.value)
+
+    def continuation(self) -> bytes:
+        """The bytes of the sequence or character that was cut at the end of the last write."""
+        self._written.value = 0
+        function = self._lib.ghostty_terminal_continuation_buf
+        function(self.handle, None, 0, c.byref(self._written))
+        buffer = c.create_string_buffer(max(self._written.value, 1))
+        if function(self.handle, buffer, len(buffer), c.byref(self._written)):
+            return b""
+        return buffer.raw[: self._written.value]
+
+    def ref(self, x: int, y: int) -> g.GridRef:
+        """A cell of the active area; valid until the terminal changes."""
+        found = g.GridRef(size=c.sizeof(g.GridRef))
+        point = g.Point(g.PointTag.ACTIVE, g.PointValue(x, y, 0))
+        _check(self._lib.ghostty_terminal_grid_ref(self.handle, point, c.byref(found)), "grid_ref")
+        return found
+
+    def row_flag(self, ref: g.GridRef, key: g.RowData) -> bool:
+        row, value = c.c_uint64(), c.c_bool()
+        self._lib.ghostty_grid_ref_row(c.byref(ref), c.byref(row))
+        self._lib.ghostty_row_get(row, key, c.byref(value))
+        return value.value
+
+    def wide(self, ref: g.GridRef) -> int:
+        """Which part of a wide character the cell is: a `CellWide`."""
+        cell, value = c.c_uint64(), c.c_int()
+        self._lib.ghostty_grid_ref_cell(c.byref(ref), c.byref(cell))
+        self._lib.ghostty_cell_get(cell, g.CellData.WIDE, c.byref(value))
+        return value.value
+
+    def has_text(self, ref: g.GridRef) -> bool:
+        cell, value = c.c_uint64(), c.c_bool()
+        self._lib.ghostty_grid_ref_cell(c.byref(ref), c.byref(cell))
+        self._lib.ghostty_cell_get(cell, g.CellData.HAS_TEXT, c.byref(value))
+        return value.value
+
+    def link(self, ref: g.GridRef) -> bytes:
+        """The address of the hyperlink on the cell; empty without one."""
+        arguments = (c.byref(ref), self._buffer, len(self._buffer), c.byref(self._written))
+        if self._lib.ghostty_grid_ref_hyperlink_uri(*arguments):
+            return b""
+        return self._buffer.raw[: self._written.value]
+
+    def plain(self, end: tuple[int, int]) -> str:
+        """The active area as text, one line for a row, without what is blank at the ends."""
+        selection = _selection(self.ref(0, 0), self.ref(*end))
+        return self._format(_options(selection, g.Format.PLAIN, trim=True)).decode("utf-8", "replace")
+
+    def cells(self, start: g.GridRef, end_x: int) -> bytes:
+        """Cells of one row, from `start` up to and with column `end_x`: text and SGR, nothing else."""
+        end = g.GridRef(start.size, start.node, end_x, start.y)
+        text = self._format(_options(_selection(start, end), g.Format.VT))
+        # A terminal may take an encoded C1 character for the control itself.
+        return _C1.sub("\ufffd".encode(), text)
+
+    def restoring(self, name: str) -> bytes:
+        """What the library would emit to restore one part of the terminal's state beside the cells."""
+        selection = _selection(corner := self.ref(0, 0), corner)
+        options = _options(selection, g.Format.VT)
+        cell = self._format(options)
+        setattr(options.extra if hasattr(options.extra, name) else options.extra.screen, name, True)
+        prefix, _, suffix = (
+            self._format(options).partition(cell) if cell else (self._format(options), b"", b"")
+        )
+        return prefix.removesuffix(b"\x1b[H") + suffix
+
+    def _format(self, options: g.FormatOptions) -> bytes:
+        formatter = c.c_void_p()
+        function = self._lib.ghostty_formatter_format_buf
+        _check(
+            self._lib.ghostty_formatter_terminal_new(None, c.byref(formatter), self.handle, options),
+            "formatter",
+        )
+        try:
+            size = c.byref(self._written)
+            if function(formatter, self._buffer, len(self._buffer), size) == g.Result.OUT_OF_SPACE:
+                self._buffer = c.create_string_buffer(self._written.value)
+                _check(function(formatter, self._buffer, len(self._buffer), size), "format")
+        finally:
+            self._lib.ghostty_formatter_free(formatter)
+        return c.string_at(self._buffer, self._written.value)
+
+
+class RenderState:
+    """Which rows changed, and how the cursor looks: what only a renderer of the library can ask."""
+
+    def __init__(self) -> None:
+        lib, state, rows = g.load(), c.c_void_p(), c.c_void_p()
+        _check(lib.ghostty_render_state_new(None, c.byref(state)), "render_state")
+        _check(lib.ghostty_render_state_row_iterator_new(None, c.byref(rows)), "row_iterator")
+        self._lib, self._state, self._rows = lib, state, rows
+        self._free = (
+            weakref.finalize(self, lib.ghostty_render_state_row_iterator_free, rows),
+            weakref.finalize(self, lib.ghostty_render_state_free, state),
+        )
+
+    def update(self, terminal: c.c_void_p) -> None:
+        _check(self._lib.ghostty_render_state_update(self._state, terminal), "render_state_update")
+
+    def cursor_style(self) -> int:
+        """The parameter of DECSCUSR for the cursor as it is."""
+        style, blink = c.c_int(), c.c_bool()
+        self._get(g.RenderData.CURSOR_VISUAL_STYLE, style)
+        self._get(g.RenderData.CURSOR_BLINKING, blink)
+        return _CURSOR_STYLES.get(style.value, 2) - blink.value
+
+    def take_dirty(self) -> set[int] | None:
+        """The rows that changed since the last call; None for all."""
+        dirty = c.c_int()
+        self._get(g.RenderData.DIRTY, dirty)
+        rows = self._dirty_rows() if dirty.value == g.RenderDirty.PARTIAL else set()
+        self._lib.ghostty_render_state_clean(self._state)
+        return None if dirty.value == g.RenderDirty.FULL else rows
+
+    def _dirty_rows(self) -> set[int]:
+        rows, y = set(), c.c_uint16()
+        self._get(g.RenderData.ROW_ITERATOR, self._rows)
+        while self._lib.ghostty_render_state_row_iterator_next_dirty(self._rows, c.byref(y)):
+            rows.add(y.value)
+        return rows
+
+    def _get(self, key: g.RenderData, out: Any) -> None:
+        _check(self._lib.ghostty_render_state_get(self._state, key, c.byref(out)), key.name)
+
+    def close(self) -> None:
+        for free in self._free:
+            free()
+
+
+def _selection(start: g.GridRef, end: g.GridRef) -> g.Selection:
+    return g.Selection(c.sizeof(g.Selection), start, end, False)
+
+
+def _options(selection: g.Selection, emit: g.Format, *, trim: bool = False) -> g.FormatOptions:
+    options = g.FormatOptions(size=c.sizeof(g.FormatOptions), emit=emit, trim=trim)
+    options.extra.size = c.sizeof(g.TerminalExtra)
+    options.extra.screen.size = c.sizeof(g.ScreenExtra)
+    options.selection = c.pointer(selection)
+    return options
+
+
+def _check(result: int, call: str) -> None:
+    if result != g.Result.SUCCESS:
+        raise EngineError(f"{call} failed with {result}")

@@ -1,0 +1,350 @@
+"""The C interface of libghostty-vt, as far as we use it, declared for ctypes.
+
+The library file comes from the installed package `pyghostty`, which is never imported: parsing its
+declarations costs 120 ms and 6 MB in every process, loading the file with ctypes costs 5 ms. The
+interface is young and changes without notice, so the package version is pinned and checked here, and a
+unit test compares every layout and constant below with the description that the library carries.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import enum
+import importlib.util
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+VERSION = "0.1.3"
+"""The one release of the package whose C interface is declared here."""
+
+
+class EngineUnavailable(Exception):
+    """The emulator library is not there, or is not the one that we know."""
+
+
+class Result(enum.IntEnum):
+    SUCCESS = 0
+    OUT_OF_SPACE = -3
+
+
+class Option(enum.IntEnum):
+    """What `ghostty_terminal_set` sets."""
+
+    WRITE_PTY = 1
+    BELL = 2
+    SIZE = 6
+    KITTY_IMAGE_STORAGE_LIMIT = 15
+    CLIPBOARD_WRITE = 26
+    SCROLLBACK_MAX_BYTES = 27
+    SCROLLBACK_MAX_LINES = 28
+    DESKTOP_NOTIFICATION = 29
+    CONTINUATION_MAX_BYTES = 31
+
+
+class Data(enum.IntEnum):
+    """What `ghostty_terminal_get` gets."""
+
+    COLS = 1
+    ROWS = 2
+    CURSOR_X = 3
+    CURSOR_Y = 4
+    CURSOR_PENDING_WRAP = 5
+    ACTIVE_SCREEN = 6
+    CURSOR_VISIBLE = 7
+    KITTY_KEYBOARD_FLAGS = 8
+    TITLE = 12
+    PWD = 13
+    COLOR_FOREGROUND = 18
+    COLOR_BACKGROUND = 19
+    COLOR_CURSOR = 20
+    COLOR_PALETTE = 21
+    COLOR_PALETTE_DEFAULT = 25
+    MODE = 37
+
+
+class CursorStyle(enum.IntEnum):
+    BAR = 0
+    BLOCK = 1
+    UNDERLINE = 2
+    BLOCK_HOLLOW = 3
+
+
+class Format(enum.IntEnum):
+    PLAIN = 0
+    VT = 1
+
+
+class PointTag(enum.IntEnum):
+    ACTIVE = 0
+
+
+class RowData(enum.IntEnum):
+    WRAP = 1
+    HYPERLINK = 5
+
+
+class CellData(enum.IntEnum):
+    WIDE = 3
+    HAS_TEXT = 4
+
+
+class CellWide(enum.IntEnum):
+    NARROW = 0
+    WIDE = 1
+    SPACER_TAIL = 2
+    SPACER_HEAD = 3
+
+
+class ClipboardLocation(enum.IntEnum):
+    STANDARD = 0
+    SELECTION = 1
+    PRIMARY = 2
+
+
+class RenderDirty(enum.IntEnum):
+    FALSE = 0
+    PARTIAL = 1
+    FULL = 2
+
+
+class RenderData(enum.IntEnum):
+    DIRTY = 3
+    ROW_ITERATOR = 4
+    CURSOR_VISUAL_STYLE = 10
+    CURSOR_BLINKING = 12
+
+
+class _Struct(c.Structure):
+    """A structure under the name that the library's own description gives it."""
+
+    c_name: ClassVar[str]
+
+
+class String(_Struct):
+    c_name = "GhosttyString"
+    _fields_ = [("ptr", c.c_void_p), ("len", c.c_size_t)]
+
+    def read(self) -> bytes:
+        """A copy of the borrowed bytes."""
+        return c.string_at(self.ptr, self.len) if self.len else b""
+
+
+class ColorRgb(_Struct):
+    c_name = "GhosttyColorRgb"
+    _fields_ = [("r", c.c_uint8), ("g", c.c_uint8), ("b", c.c_uint8)]
+
+
+class GridRef(_Struct):
+    c_name = "GhosttyGridRef"
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("node", c.c_void_p),
+        ("x", c.c_uint16),
+        ("y", c.c_uint16),
+    ]
+
+
+class PointValue(_Struct):
+    """The coordinate of a point. A union in C; a structure of the same size is passed alike."""
+
+    c_name = "GhosttyPointValue"
+    _fields_ = [("x", c.c_uint16), ("y", c.c_uint32), ("_padding", c.c_uint64)]
+
+
+class Point(_Struct):
+    c_name = "GhosttyPoint"
+    _fields_ = [("tag", c.c_int), ("value", PointValue)]
+
+
+class Selection(_Struct):
+    c_name = "GhosttySelection"
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("start", GridRef),
+        ("end", GridRef),
+        ("rectangle", c.c_bool),
+    ]
+
+
+class ScreenExtra(_Struct):
+    c_name = "GhosttyFormatterScreenExtra"
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("cursor", c.c_bool),
+        ("style", c.c_bool),
+        ("hyperlink", c.c_bool),
+        ("protection", c.c_bool),
+        ("kitty_keyboard", c.c_bool),
+        ("charsets", c.c_bool),
+    ]
+
+
+class TerminalExtra(_Struct):
+    c_name = "GhosttyFormatterTerminalExtra"
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("palette", c.c_bool),
+        ("modes", c.c_bool),
+        ("scrolling_region", c.c_bool),
+        ("tabstops", c.c_bool),
+        ("pwd", c.c_bool),
+        ("keyboard", c.c_bool),
+        ("screen", ScreenExtra),
+    ]
+
+
+class FormatOptions(_Struct):
+    c_name = "GhosttyFormatterTerminalOptions"
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("emit", c.c_int),
+        ("unwrap", c.c_bool),
+        ("trim", c.c_bool),
+        ("extra", TerminalExtra),
+        ("selection", c.POINTER(Selection)),
+    ]
+
+
+class ModeConfig(_Struct):
+    c_name = "GhosttyTerminalModeConfig"
+    _fields_ = [("mode", c.c_uint16), ("value", c.c_bool)]
+
+
+class SizeReport(_Struct):
+    c_name = "GhosttySizeReportSize"
+    _fields_ = [
+        ("rows", c.c_uint16),
+        ("columns", c.c_uint16),
+        ("cell_width", c.c_uint32),
+        ("cell_height", c.c_uint32),
+    ]
+
+
+class Notification(_Struct):
+    c_name = "GhosttyTerminalDesktopNotification"
+    _fields_ = [("size", c.c_size_t), ("title", String), ("body", String)]
+
+
+class ClipboardContent(_Struct):
+    c_name = "GhosttyClipboardContent"
+    _fields_ = [("mime", String), ("data", String)]
+
+
+class ClipboardWrite(_Struct):
+    c_name = "GhosttyClipboardWrite"
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("location", c.c_int),
+        ("contents", c.POINTER(ClipboardContent)),
+        ("contents_len", c.c_size_t),
+        ("name", String),
+        ("granted", c.c_bool),
+        ("can_remember", c.c_bool),
+        ("ctx", c.c_void_p),
+        ("reply", c.c_void_p),
+    ]
+
+
+STRUCTS: tuple[type[_Struct], ...] = (
+    String,
+    ColorRgb,
+    GridRef,
+    Point,
+    Selection,
+    ScreenExtra,
+    TerminalExtra,
+    FormatOptions,
+    ModeConfig,
+    SizeReport,
+    Notification,
+    ClipboardContent,
+    ClipboardWrite,
+)
+"""Every structure whose layout the library describes too."""
+
+ENUMS: dict[str, type[enum.IntEnum]] = {
+    "GhosttyResult": Result,
+    "GhosttyTerminalOption": Option,
+    "GhosttyTerminalData": Data,
+    "GhosttyRenderStateCursorVisualStyle": CursorStyle,
+    "GhosttyFormatterFormat": Format,
+    "GhosttyPointTag": PointTag,
+    "GhosttyRowData": RowData,
+    "GhosttyCellData": CellData,
+    "GhosttyCellWide": CellWide,
+    "GhosttyClipboardLocation": ClipboardLocation,
+    "GhosttyRenderStateDirty": RenderDirty,
+    "GhosttyRenderStateData": RenderData,
+}
+
+WriteFn = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p, c.c_void_p, c.c_size_t)
+BellFn = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p)
+SizeFn = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.c_void_p, c.POINTER(SizeReport))
+NotificationFn = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p, c.POINTER(Notification))
+ClipboardFn = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p, c.POINTER(ClipboardWrite))
+
+_HANDLE = c.c_void_p
+_OUT = c.c_void_p
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "ghostty_type_json": (c.c_char_p, []),
+    "ghostty_free": (None, [c.c_void_p, c.c_void_p, c.c_size_t]),
+    "ghostty_terminal_new": (c.c_int, [c.c_void_p, _OUT, c.c_uint16, c.c_uint16]),
+    "ghostty_terminal_free": (None, [_HANDLE]),
+    "ghostty_terminal_resize": (c.c_int, [_HANDLE, c.c_uint16, c.c_uint16, c.c_uint32, c.c_uint32]),
+    "ghostty_terminal_set": (c.c_int, [_HANDLE, c.c_int, c.c_void_p]),
+    "ghostty_terminal_get": (c.c_int, [_HANDLE, c.c_int, _OUT]),
+    "ghostty_terminal_get_multi": (c.c_int, [_HANDLE, c.c_size_t, c.c_void_p, c.c_void_p, _OUT]),
+    "ghostty_terminal_vt_write": (None, [_HANDLE, c.c_char_p, c.c_size_t]),
+    "ghostty_terminal_continuation_buf": (c.c_int, [_HANDLE, c.c_void_p, c.c_size_t, _OUT]),
+    "ghostty_terminal_grid_ref": (c.c_int, [_HANDLE, Point, _OUT]),
+    "ghostty_grid_ref_row": (c.c_int, [_OUT, _OUT]),
+    "ghostty_grid_ref_cell": (c.c_int, [_OUT, _OUT]),
+    "ghostty_grid_ref_hyperlink_uri": (c.c_int, [_OUT, c.c_void_p, c.c_size_t, _OUT]),
+    "ghostty_row_get": (c.c_int, [c.c_uint64, c.c_int, _OUT]),
+    "ghostty_cell_get": (c.c_int, [c.c_uint64, c.c_int, _OUT]),
+    "ghostty_formatter_terminal_new": (c.c_int, [c.c_void_p, _OUT, _HANDLE, FormatOptions]),
+    "ghostty_formatter_format_buf": (c.c_int, [_HANDLE, c.c_void_p, c.c_size_t, _OUT]),
+    "ghostty_formatter_free": (None, [_HANDLE]),
+    "ghostty_snapshot_encode_alloc": (c.c_int, [_HANDLE, c.c_void_p, _OUT, _OUT]),
+    "ghostty_snapshot_decoder_new_buf": (c.c_int, [c.c_void_p, _OUT, c.c_void_p, c.c_size_t]),
+    "ghostty_snapshot_decoder_ready": (c.c_int, [_HANDLE, _OUT]),
+    "ghostty_snapshot_decoder_free": (None, [_HANDLE]),
+    "ghostty_render_state_new": (c.c_int, [c.c_void_p, _OUT]),
+    "ghostty_render_state_free": (None, [_HANDLE]),
+    "ghostty_render_state_update": (c.c_int, [_HANDLE, _HANDLE]),
+    "ghostty_render_state_clean": (c.c_int, [_HANDLE]),
+    "ghostty_render_state_get": (c.c_int, [_HANDLE, c.c_int, _OUT]),
+    "ghostty_render_state_row_iterator_new": (c.c_int, [c.c_void_p, _OUT]),
+    "ghostty_render_state_row_iterator_free": (None, [_HANDLE]),
+    "ghostty_render_state_row_iterator_next_dirty": (c.c_bool, [_HANDLE, _OUT]),
+}
+
+
+@cache
+def load() -> c.CDLL:
+    """The library with our declarations on it; raises `EngineUnavailable` with the reason."""
+    try:
+        lib = c.CDLL(str(_library_file()))
+        for name, (restype, argtypes) in _SIGNATURES.items():
+            function: Callable[..., Any] = getattr(lib, name)
+            function.restype, function.argtypes = restype, argtypes  # type: ignore[attr-defined]
+    except (OSError, AttributeError) as error:
+        raise EngineUnavailable(f"the terminal emulator library cannot be loaded: {error}") from error
+    return lib
+
+
+def _library_file() -> Path:
+    spec = importlib.util.find_spec("pyghostty")
+    if spec is None or spec.origin is None:
+        raise EngineUnavailable("the package pyghostty is not installed")
+    folder = Path(spec.origin).parent
+    found = re.search(r'__version__\s*=\s*"([^"]+)"', Path(spec.origin).read_text(encoding="utf-8"))
+    if found is None or found[1] != VERSION:
+        raise EngineUnavailable(f"pyghostty is {found[1] if found else 'of unknown version'}, not {VERSION}")
+    for name in ("libghostty-vt.so", "libghostty-vt.dylib"):
+        if (folder / "_lib" / name).exists():
+            return folder / "_lib" / name
+    raise EngineUnavailable(f"pyghostty {VERSION} carries no library for this platform")

@@ -1,0 +1,171 @@
+"""What a terminal shows: the model that a keeper and an attached client keep of a session's screen.
+
+`Screen` is the port; `terminal/ghostty.py` is the one engine behind it. Where its library is missing,
+`open_screen` gives None and `unavailable_reason` says why: a session runs on without a screen, degraded.
+The engine is loaded by the first of these calls, never by importing this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+OUTER_MODES = (1, 9, 66, 1000, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016, 2004, 2026, 2031)
+"""The DEC private modes that change what an outer terminal sends, or when it draws.
+
+Cursor keys (1) and keypad (66) in application mode, mouse tracking (9, 1000, 1002, 1003), focus (1004), the
+encoding of mouse reports (1005, 1006, 1015, 1016), wheel as arrows (1007), bracketed paste (2004),
+synchronized update (2026), reports of the colour scheme (2031).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where the cursor stands, counted from 0, and whether the program shows it."""
+
+    x: int
+    y: int
+    visible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """What the program asked of its terminal and an outer terminal must therefore do."""
+
+    dec: frozenset[int]
+    """Those of `OUTER_MODES` that are set."""
+    kitty_keyboard: int
+    """Flags of the kitty keyboard protocol; 0 is the legacy encoding."""
+    cursor_style: int
+    """The parameter of DECSCUSR: 1 and 2 block, 3 and 4 underline, 5 and 6 bar; the odd ones blink."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipboardWritten:
+    """The program put `data` on a clipboard (OSC 52); `target` is `c`, `p` or `s`."""
+
+    target: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationShown:
+    """The program asked for a desktop notification (OSC 9 or 777)."""
+
+    title: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What went past the screen since it was last asked for: to be passed on at once, or dropped."""
+
+    bells: int = 0
+    clipboard: tuple[ClipboardWritten, ...] = ()
+    notifications: tuple[NotificationShown, ...] = ()
+
+
+class Screen(Protocol):
+    """A terminal without glass: fed with what the program writes, asked for what it would show.
+
+    Not to be used from two threads at once. `feed` releases the GIL while it works, so it may run in a worker
+    thread, as long as nothing else touches this screen until it returns; different screens are independent.
+    After `close` no method but `close` may be called.
+    """
+
+    @property
+    def cols(self) -> int: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def title(self) -> str:
+        """The window title; empty when none was set."""
+        ...
+
+    @property
+    def cursor(self) -> Cursor: ...
+
+    @property
+    def alternate(self) -> bool:
+        """Whether the alternate screen is shown."""
+        ...
+
+    @property
+    def modes(self) -> Modes: ...
+
+    @property
+    def last_line(self) -> str:
+        """The lowest row that is not blank; empty when all are."""
+        ...
+
+    def feed(self, data: bytes) -> None:
+        """Takes any bytes, cut anywhere, and never raises for what they say."""
+        ...
+
+    def resize(self, cols: int, rows: int) -> None:
+        """Reflows the main screen, history included.
+
+        What is shown afterwards depends on the history, which `paint` does not carry: a copy that was made by
+        `paint` is to be painted anew after a resize, not resized along.
+        """
+        ...
+
+    def take_replies(self) -> bytes:
+        """What the terminal answered to the program's queries since the last call: goes to its input.
+
+        To be taken after every `feed`; nothing is dropped, so what nobody takes stays.
+        """
+        ...
+
+    def take_signals(self) -> Signals:
+        """Bells, clipboard writes and notifications since the last call. Bounded: the oldest give way."""
+        ...
+
+    def take_dirty(self) -> set[int] | None:
+        """The rows that may have changed since the last call; None means all."""
+        ...
+
+    def lines(self) -> list[str]:
+        """The visible rows as text without trailing blanks; exactly `rows` entries."""
+        ...
+
+    def styled_row(self, y: int, width: int, left: int = 0) -> bytes:
+        """Row `y` from column `left` on, at most `width` columns, as bytes for a terminal.
+
+        A wide character on either edge is left out, never split. The bytes start and end with default
+        attributes, contain no control but SGR and hyperlinks, and leave out trailing blanks.
+        """
+        ...
+
+    def paint(self) -> bytes:
+        """The bytes that bring any terminal of this size into the very state of this one."""
+        ...
+
+    def close(self) -> None:
+        """Frees the memory of the engine now. May be called again."""
+        ...
+
+
+def open_screen(cols: int, rows: int) -> Screen | None:
+    """A blank screen, or None where no emulator is available (see `unavailable_reason`)."""
+    from .libghostty import EngineUnavailable
+
+    try:
+        from .ghostty import GhosttyScreen
+
+        return GhosttyScreen(cols, rows)
+    except EngineUnavailable:
+        return None
+
+
+def unavailable_reason() -> str | None:
+    """Why `open_screen` gives None here, in one sentence for the user; None when it gives a screen."""
+    from .libghostty import EngineUnavailable, load
+
+    try:
+        load()
+    except EngineUnavailable as error:
+        return str(error)
+    return None
