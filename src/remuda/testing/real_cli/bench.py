@@ -75,8 +75,9 @@ class RealCli:
         timeout: float = 60.0,
     ) -> subprocess.CompletedProcess[str]:
         """``claude -p`` in the project, to its end. ``env`` is laid over the bench's own environment."""
+        # Behind `--`, because flags such as --tools take every word up to the next flag.
         return subprocess.run(
-            self.argv("-p", *flags, *([] if prompt is None else [prompt])),
+            self.argv("-p", *flags, *([] if prompt is None else ["--", prompt])),
             cwd=self.project,
             env={**self.env, **(env or {})},
             input="" if stdin is None else stdin,

@@ -1,0 +1,165 @@
+"""Answers the requests of one connection, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from ..script import Fail, Hold, Reply
+from .http1 import ProtocolError, chunk, head, json_response, read_request, response
+from .log import RequestLog
+from .request import Outcome, Request
+from .stream import Action, Break, EventStream, Pause, Send, error_body, waits, whole_message
+
+
+class ClientReader(asyncio.StreamReader):
+    """A reader that tells, without taking a byte, that the client has left."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.left = asyncio.Event()
+
+    def feed_eof(self) -> None:
+        super().feed_eof()
+        self.left.set()
+
+    def set_exception(self, exc: Exception) -> None:
+        super().set_exception(exc)
+        self.left.set()
+
+
+class Connection:
+    """``decide`` gives the reply to a Messages request; ``given`` is told when one arrived whole."""
+
+    def __init__(
+        self,
+        reader: ClientReader,
+        writer: asyncio.StreamWriter,
+        log: RequestLog,
+        decide: Callable[[Request], Reply],
+        given: Callable[[Request], None],
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._log = log
+        self._decide = decide
+        self._given = given
+        # With no room above the socket's own, drain() returns only when all was handed to the kernel.
+        writer.transport.set_write_buffer_limits(high=0)
+
+    async def serve(self) -> None:
+        """Until the client leaves or the script cuts it off."""
+        try:
+            while incoming := await read_request(self._reader, self._writer):
+                request = self._log.add(incoming)
+                if not await self._serve_one(request):
+                    break
+        except ProtocolError as error:
+            fail = Fail(400, "invalid_request_error", str(error))
+            self._writer.write(json_response(400, error_body(fail), {"connection": "close"}))
+        except ConnectionError:
+            pass
+        finally:
+            self._writer.close()
+
+    async def _serve_one(self, request: Request) -> bool:
+        """Whether the connection can go on."""
+        outcome: Outcome = "abandoned"
+        try:
+            outcome = await self._unless_abandoned(self._answer(request))
+        finally:
+            if outcome == "answered":
+                self._given(request)
+            self._log.close(request, outcome)
+        return outcome in ("answered", "failed")
+
+    async def _unless_abandoned(self, answering: Coroutine[Any, Any, Outcome]) -> Outcome:
+        answer = asyncio.ensure_future(answering)
+        leaving = asyncio.ensure_future(self._reader.left.wait())
+        try:
+            await asyncio.wait({answer, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            return answer.result() if answer.done() else "abandoned"
+        finally:
+            for task in (answer, leaving):
+                task.cancel()
+            await asyncio.gather(answer, leaving, return_exceptions=True)
+
+    async def _answer(self, request: Request) -> Outcome:
+        if request.is_message:
+            return await self._answer_message(request, self._decide(request))
+        if request.method == "POST" and request.path.startswith("/v1/messages/count_tokens"):
+            await self._send(json_response(200, {"input_tokens": len(request.raw) // 4}))
+        else:
+            await self._send(response(200, b"{}", head_only=request.method == "HEAD"))
+        return "answered"
+
+    async def _answer_message(self, request: Request, reply: Reply) -> Outcome:
+        if request.streams:
+            return await self._stream(request, reply)
+        if not await self._play(waits(reply)):
+            await self._send(head(200, {"content-type": "application/json", "content-length": "1000"}) + b"{")
+            return "cut"
+        fail = next((step for step in reply.steps if isinstance(step, Fail)), None)
+        if fail:
+            return await self._fail(fail)
+        await self._send(json_response(200, whole_message(reply, request.model)))
+        return "answered"
+
+    async def _stream(self, request: Request, reply: Reply) -> Outcome:
+        holds, rest = _leading_holds(reply)
+        await self._play(holds)
+        if rest.steps and isinstance(rest.steps[0], Fail):
+            return await self._fail(rest.steps[0])
+        fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+        await self._send(head(200, {**fields, "transfer-encoding": "chunked"}))
+        if not await self._play(EventStream(rest, request.model)):
+            return "cut"
+        await self._send(chunk(b""))
+        return "failed" if any(isinstance(step, Fail) for step in rest.steps) else "answered"
+
+    async def _fail(self, fail: Fail) -> Outcome:
+        await self._send(json_response(fail.status, error_body(fail), fail.headers))
+        return "failed"
+
+    async def _play(self, actions: Iterable[Action]) -> bool:
+        """Whether it came to its end, and the connection was not to be broken."""
+        for action in actions:
+            match action:
+                case Send(data):
+                    await self._send(chunk(data))
+                case Pause(seconds):
+                    await asyncio.sleep(seconds)
+                case Hold():
+                    await _opened(action)
+                case Break():
+                    return False
+        return True
+
+    async def _send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+
+def _leading_holds(reply: Reply) -> tuple[list[Hold], Reply]:
+    """A gate before the first word keeps the answer's head back as well, and an error may still follow."""
+    holds: list[Hold] = []
+    for step in reply.steps:
+        if not isinstance(step, Hold):
+            break
+        holds.append(step)
+    return holds, Reply(reply.steps[len(holds) :], reply.stop_reason, reply.usage)
+
+
+async def _opened(hold: Hold) -> None:
+    loop = asyncio.get_running_loop()
+    opened = asyncio.Event()
+
+    def go_on() -> None:
+        try:
+            loop.call_soon_threadsafe(opened.set)
+        except RuntimeError:  # the model was closed before its gate was opened
+            pass
+
+    hold.gate.reached(go_on)
+    await opened.wait()
