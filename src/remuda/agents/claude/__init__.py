@@ -1,0 +1,25 @@
+"""Claude Code: the only place that knows its flags, files, hooks and screens (measured on 2.1.325).
+
+`launch` prepares a start that leaves the user's own settings alone, `observer` reads what it shows of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from remuda.agents.base import Launch, LaunchContext
+
+from .launch import prepare
+from .observer import ClaudeObserver
+
+
+class ClaudeAgent:
+    name = "claude"
+    classifier = "claude"
+    default_argv: tuple[str, ...] = ("claude",)
+
+    def launch(self, context: LaunchContext) -> Launch:
+        return prepare(context, len(self.default_argv))
+
+    def observer(self, pid: int, env: Mapping[str, str]) -> ClaudeObserver:
+        return ClaudeObserver(pid, env)

@@ -1,0 +1,74 @@
+"""What the keeper asks of an agent. Everything that is true of one CLI and of no other stands behind this.
+
+An `Agent` says how it is started; its `Observer` turns what is seen of it into votes. Neither does I/O:
+the keeper writes the files, serves the hooks, watches the paths, and hands over what came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from .state import Vote
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchContext:
+    """What an agent may use to prepare its start."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    scratch: Path
+    hook_url: str
+    hook_token: str
+    emit_command: str
+    """A shell command that hands its standard input to the keeper, for hooks that cannot be http."""
+    conversation: Mapping[str, Any] = field(default_factory=dict)
+    """What to resume; empty for a new conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start: arguments, environment, files to write first, and what will not be known of it."""
+
+    argv: list[str]
+    env: dict[str, str]
+    files: dict[Path, bytes] = field(default_factory=dict)
+    degraded: list[str] = field(default_factory=list)
+
+
+class Observer(Protocol):
+    """Reads one running agent. Every method returns votes, most often none or one."""
+
+    conversation: dict[str, Any]
+    """Which conversation the agent is in, as far as it has said."""
+
+    def hook(self, payload: Mapping[str, Any], at: float) -> list[Vote]: ...
+
+    def title(self, title: str, at: float) -> list[Vote]: ...
+
+    def screen(self, lines: Sequence[str], at: float) -> list[Vote]: ...
+
+    def registry(self, document: Mapping[str, Any], at: float) -> list[Vote]: ...
+
+    def transcript(self, record: Mapping[str, Any], at: float) -> list[Vote]: ...
+
+    def registry_path(self) -> Path | None: ...
+
+    def transcript_path(self) -> Path | None: ...
+
+
+class Agent(Protocol):
+    name: str
+    classifier: str
+    """The byte-timing classifier that is used while nothing better has spoken."""
+    default_argv: tuple[str, ...]
+    """What runs when the user named no command; empty when one is needed."""
+
+    def launch(self, context: LaunchContext) -> Launch: ...
+
+    def observer(self, pid: int, env: Mapping[str, str]) -> Observer | None:
+        """None for a program of which nothing is known but its bytes."""

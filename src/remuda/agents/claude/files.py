@@ -1,0 +1,38 @@
+"""Where Claude Code keeps what we read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def config_folder(env: Mapping[str, str]) -> Path:
+    """`CLAUDE_CONFIG_DIR` moves everything: settings, transcripts, registry."""
+    if moved := env.get("CLAUDE_CONFIG_DIR"):
+        return Path(moved)
+    return Path(env.get("HOME", "/")) / ".claude"
+
+
+def registry_file(env: Mapping[str, str], pid: int) -> Path:
+    return config_folder(env) / "sessions" / f"{pid}.json"
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """A settings file as a mapping; empty when it is missing or cannot be read, as the CLI treats it."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def user_settings(env: Mapping[str, str], cwd: Path) -> list[dict[str, Any]]:
+    """The user's own settings that apply in `cwd`, the strongest first."""
+    project = cwd / ".claude"
+    return [
+        read_settings(project / "settings.local.json"),
+        read_settings(project / "settings.json"),
+        read_settings(config_folder(env) / "settings.json"),
+    ]

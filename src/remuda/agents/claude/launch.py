@@ -1,0 +1,173 @@
+"""How Claude Code is started as a kept session. Pure but for reading the user's settings.
+
+What we add, and why:
+- `--settings` with our hooks beside the user's own, which all keep firing;
+- `--permission-mode manual` where neither the arguments nor the settings of the user name a mode: the
+  CLI's own default blocks behind some gateways on a dialog that no hook tells of. We never widen it.
+- an environment without the identity of an agent that we were started from, with loopback excluded from
+  proxies (else no http hook arrives), and without the cap on Stop-hook blocks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from remuda.agents.base import Launch, LaunchContext
+from remuda.errors import InvalidOptions
+
+from .files import read_settings, user_settings
+
+IDENTITY_VARIABLES = (
+    "CLAUDECODE",
+    "CLAUDE_CODE_SESSION_ID",
+    "CLAUDE_CODE_SESSION_KIND",
+    "CLAUDE_CODE_CHILD_SESSION",
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_EXECPATH",
+    "CLAUDE_CODE_SKIP_PROMPT_HISTORY",
+    "CLAUDE_CODE_MESSAGING_SOCKET",
+    "CLAUDE_CODE_MESSAGING_TOKEN",
+    "CLAUDE_PID",
+    "CLAUDE_PROJECT_DIR",
+    "CLAUDE_ENV_FILE",
+    "AI_AGENT",
+)
+
+HTTP_EVENTS = (
+    "UserPromptSubmit",
+    "PreToolUse",
+    "PermissionRequest",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "MessageDisplay",
+    "Notification",
+    "Stop",
+    "StopFailure",
+    "SessionEnd",
+)
+HOOK_TIMEOUT = 10
+TOKEN_HEADER = "X-Remuda-Token"  # noqa: S105  # the name of a header
+_LOOPBACK = ("127.0.0.1", "localhost")
+_RESUMING = ("--resume", "-r", "--continue", "-c", "--session-id", "--from-pr")
+
+
+def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
+    """`program_words` says how many words of the command name the program; the arguments follow them."""
+    program, arguments = list(context.argv[:program_words]), list(context.argv[program_words:])
+    settings, arguments = _take_settings(arguments, context.cwd)
+    overlay = context.scratch / "settings.json"
+    added = ["--settings", str(overlay)]
+    if not _permission_mode_chosen(arguments, settings, context):
+        added += ["--permission-mode", "manual"]
+    if (session_id := context.conversation.get("session_id")) and not _has_flag(arguments, _RESUMING):
+        added += ["--resume", str(session_id)]
+    return Launch(
+        argv=[*program, *added, *arguments],
+        env=clean_environment(context.env),
+        files={overlay: json.dumps(_with_hooks(settings, context), indent=1).encode()},
+        degraded=_without_hooks(arguments, settings, context),
+    )
+
+
+# ── arguments ──
+
+
+def _has_flag(arguments: Sequence[str], flags: Sequence[str]) -> bool:
+    return any(arg == flag or arg.startswith(f"{flag}=") for arg in arguments for flag in flags)
+
+
+def _take_settings(arguments: list[str], cwd: Path) -> tuple[dict[str, Any], list[str]]:
+    """The user's own `--settings` (the CLI takes one: ours and theirs become one), and the rest."""
+    rest: list[str] = []
+    settings: dict[str, Any] = {}
+    position = 0
+    while position < len(arguments):
+        arg = arguments[position]
+        if arg == "--settings" and position + 1 < len(arguments):
+            settings = _load_settings(arguments[position + 1], cwd)
+            position += 1
+        elif arg.startswith("--settings="):
+            settings = _load_settings(arg.partition("=")[2], cwd)
+        else:
+            rest.append(arg)
+        position += 1
+    return settings, rest
+
+
+def _load_settings(value: str, cwd: Path) -> dict[str, Any]:
+    if not value.lstrip().startswith("{"):
+        path = cwd / value
+        if not path.exists():
+            raise InvalidOptions(f"settings file not found: {value}")
+        return read_settings(path)
+    try:
+        loaded = json.loads(value)
+    except ValueError as error:
+        raise InvalidOptions(f"--settings is not JSON: {error}") from error
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _permission_mode_chosen(
+    arguments: Sequence[str], settings: Mapping[str, Any], context: LaunchContext
+) -> bool:
+    if _has_flag(arguments, ("--permission-mode", "--dangerously-skip-permissions")):
+        return True
+    sources = [settings, *user_settings(context.env, context.cwd)]
+    return any(_mapping(source.get("permissions")).get("defaultMode") for source in sources)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+# ── hooks ──
+
+
+def _with_hooks(settings: Mapping[str, Any], context: LaunchContext) -> dict[str, Any]:
+    hooks = {event: list(groups) for event, groups in _mapping(settings.get("hooks")).items()}
+    http = {
+        "type": "http",
+        "url": context.hook_url,
+        # In a header and not in the URL: on a blocked stop the CLI shows the URL to the model.
+        "headers": {TOKEN_HEADER: context.hook_token},
+        "timeout": HOOK_TIMEOUT,
+    }
+    for event in HTTP_EVENTS:
+        hooks.setdefault(event, []).append({"hooks": [http]})
+    # The CLI has no http form of SessionStart.
+    emit = {"type": "command", "command": context.emit_command, "timeout": HOOK_TIMEOUT}
+    hooks.setdefault("SessionStart", []).append({"hooks": [emit]})
+    return {**settings, "hooks": hooks}
+
+
+def _without_hooks(
+    arguments: Sequence[str], settings: Mapping[str, Any], context: LaunchContext
+) -> list[str]:
+    """Why no hook will come, if so: then the state comes from registry, transcript and screen alone."""
+    for flag in ("--bare", "--safe-mode"):
+        if _has_flag(arguments, (flag,)):
+            return [f"no hooks: {flag} was given"]
+    if any(source.get("disableAllHooks") for source in [settings, *user_settings(context.env, context.cwd)]):
+        return ["no hooks: the settings have disableAllHooks"]
+    return []
+
+
+# ── environment ──
+
+
+def clean_environment(env: Mapping[str, str]) -> dict[str, str]:
+    cleaned = {name: value for name, value in env.items() if name not in IDENTITY_VARIABLES}
+    cleaned.setdefault("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", "0")
+    for name in ("NO_PROXY", "no_proxy"):
+        cleaned[name] = _exclude_loopback(cleaned.get(name, ""))
+    return cleaned
+
+
+def _exclude_loopback(value: str) -> str:
+    hosts = [host.strip() for host in value.split(",") if host.strip()]
+    if "*" in hosts:
+        return value
+    return ",".join([*hosts, *(host for host in _LOOPBACK if host not in hosts)])

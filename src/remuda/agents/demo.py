@@ -1,0 +1,12 @@
+"""The scripted agent: behaves as Claude Code does, needs no account and no network."""
+
+from __future__ import annotations
+
+import sys
+
+from .claude import ClaudeAgent
+
+
+class DemoAgent(ClaudeAgent):
+    name = "demo"
+    default_argv: tuple[str, ...] = (sys.executable, "-m", "remuda.testing.scripted_agent")

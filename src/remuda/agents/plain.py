@@ -1,0 +1,23 @@
+"""Programs of which nothing is known but their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .base import Launch, LaunchContext
+
+
+class PlainAgent:
+    """Any command, as it is. Its state comes from byte timing alone."""
+
+    default_argv: tuple[str, ...] = ()
+
+    def __init__(self, name: str, classifier: str) -> None:
+        self.name = name
+        self.classifier = classifier
+
+    def launch(self, context: LaunchContext) -> Launch:
+        return Launch(argv=list(context.argv), env=dict(context.env))
+
+    def observer(self, pid: int, env: Mapping[str, str]) -> None:
+        return None

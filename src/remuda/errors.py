@@ -1,0 +1,165 @@
+"""Every error that Remuda raises on purpose, and the one table of exit codes.
+
+    RemudaError
+    ├── InvalidOptions          the caller asked for something that cannot be
+    │   └── BadName             a session name that is not a safe file name
+    ├── SessionNotFound         nobody of that name is kept here
+    ├── SessionExists           the name is taken by a live session
+    ├── SessionDead             it was here, and it ended
+    ├── SessionUnreachable      its keeper does not answer
+    ├── CommandNotFound         the program to run does not exist
+    ├── CommandNotExecutable    it exists and cannot be run
+    ├── SpawnFailed             the system refused to start it
+    │   └── SpawnTimeout        it was not ready in time
+    ├── FolderUnusable          a folder is missing, not a folder, or not ours to write
+    ├── PathTooLong             no socket can have that path
+    ├── NotATerminal            a terminal was needed
+    ├── WaitTimeout             what was waited for did not come
+    ├── PermissionRefused       the peer is another user
+    └── ProtocolError
+        ├── LocalProtocolError  we tried to say something the protocol cannot carry
+        └── RemoteProtocolError the peer said something that it cannot mean
+
+Handle them by type or by `.code`; the text is for people and may change.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+EXIT_CODES: Final[dict[str, int]] = {
+    "OK": 0,
+    "FAILED": 1,
+    "INVALID_OPTIONS": 2,
+    "NO_SESSION": 3,
+    "INVALID_INPUT": 4,
+    "SESSION_EXISTS": 5,
+    "SESSION_DEAD": 6,
+    "UNREACHABLE": 7,
+    "REFUSED": 8,
+    "PROTOCOL": 9,
+    "TIMEOUT": 124,
+    "IDLE_EXHAUSTED": 125,
+    "NOT_EXECUTABLE": 126,
+    "COMMAND_NOT_FOUND": 127,
+    "INTERRUPTED": 130,
+}
+"""What `remuda` exits with. Commands that end with a session's own code say so in their help."""
+
+
+class RemudaError(Exception):
+    """Base of all. `.code` names the handling, `.exit_code` is what the command line ends with."""
+
+    code: ClassVar[str] = "FAILED"
+    exit_name: ClassVar[str] = "FAILED"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.exit_name]
+
+
+class InvalidOptions(RemudaError):
+    code = "INVALID_OPTIONS"
+    exit_name = "INVALID_OPTIONS"
+
+
+class BadName(InvalidOptions):
+    code = "BAD_NAME"
+    exit_name = "INVALID_INPUT"
+
+
+class SessionNotFound(RemudaError):
+    code = "SESSION_NOT_FOUND"
+    exit_name = "NO_SESSION"
+
+
+class SessionExists(RemudaError):
+    code = "SESSION_EXISTS"
+    exit_name = "SESSION_EXISTS"
+
+
+class SessionDead(RemudaError):
+    code = "SESSION_DEAD"
+    exit_name = "SESSION_DEAD"
+
+
+class SessionUnreachable(RemudaError):
+    code = "SESSION_UNREACHABLE"
+    exit_name = "UNREACHABLE"
+
+
+class CommandNotFound(RemudaError):
+    code = "COMMAND_NOT_FOUND"
+    exit_name = "COMMAND_NOT_FOUND"
+
+
+class CommandNotExecutable(RemudaError):
+    code = "COMMAND_NOT_EXECUTABLE"
+    exit_name = "NOT_EXECUTABLE"
+
+
+class SpawnFailed(RemudaError):
+    code = "SPAWN_FAILED"
+
+
+class SpawnTimeout(SpawnFailed):
+    code = "SPAWN_TIMEOUT"
+    exit_name = "TIMEOUT"
+
+
+class FolderUnusable(RemudaError):
+    code = "FOLDER_UNUSABLE"
+    exit_name = "INVALID_INPUT"
+
+
+class PathTooLong(RemudaError):
+    code = "PATH_TOO_LONG"
+    exit_name = "INVALID_INPUT"
+
+
+class NotATerminal(RemudaError):
+    code = "NOT_A_TERMINAL"
+    exit_name = "INVALID_INPUT"
+
+
+class WaitTimeout(RemudaError):
+    code = "TIMEOUT"
+    exit_name = "TIMEOUT"
+
+
+class PermissionRefused(RemudaError):
+    code = "PERMISSION_REFUSED"
+    exit_name = "REFUSED"
+
+
+class ProtocolError(RemudaError):
+    code = "PROTOCOL_ERROR"
+    exit_name = "PROTOCOL"
+
+
+class LocalProtocolError(ProtocolError):
+    code = "LOCAL_PROTOCOL_ERROR"
+
+
+class RemoteProtocolError(ProtocolError):
+    code = "REMOTE_PROTOCOL_ERROR"
+
+
+def _tree(base: type[RemudaError]) -> dict[str, type[RemudaError]]:
+    found = {base.code: base}
+    for sub in base.__subclasses__():
+        found |= _tree(sub)
+    return found
+
+
+def from_code(code: str, message: str, hint: str | None = None) -> RemudaError:
+    """Rebuild an error that crossed a process boundary; an unknown code becomes the base error."""
+    return _tree(RemudaError).get(code, RemudaError)(message, hint=hint)

@@ -1,0 +1,192 @@
+"""The program in the session: its terminal, its input queue, its exit, and its certain end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections import deque
+from collections.abc import Callable
+
+from remuda.proctree import descendants
+from remuda.terminal.pty import Pty
+
+log = logging.getLogger("remuda.keeper.child")
+
+# Input that waits for a program that does not read. Beyond it clients are no longer read from.
+INPUT_HIGH_BYTES = 1 << 20
+# After the program ended: how long its terminal may stay silent before its output counts as complete.
+# Needed only when a descendant still holds the terminal open; otherwise its end is exact.
+_DRAIN_SILENCE = 0.25
+# After SIGTERM: how long before SIGHUP.
+_BEFORE_HANGUP = 0.5
+# After SIGKILL: how long to wait for the kernel.
+_KILL_LIMIT = 5.0
+
+
+class Child:
+    """A running program. `on_output(data)` gets every byte it prints; `exited` and `hung_up` are its end."""
+
+    def __init__(self, pty: Pty, on_output: Callable[[bytes], None], *, kill_group: bool) -> None:
+        self._pty = pty
+        self._on_output = on_output
+        self._kill_group = kill_group
+        self._loop = asyncio.get_running_loop()
+        self._input: deque[memoryview] = deque()
+        self._input_bytes = 0
+        self._input_drained: list[Callable[[], None]] = []
+        self._reaped = asyncio.Event()
+        self.pid = pty.pid
+        self.exited: asyncio.Future[int] = self._loop.create_future()
+        self.hung_up = asyncio.Event()
+        self.last_read = self._loop.time()
+        self._loop.add_reader(pty.fd, self._readable)
+        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        self._reap()
+
+    # ── output ──
+
+    def _readable(self) -> None:
+        data = self._pty.drain()
+        if data is None:
+            self._loop.remove_reader(self._pty.fd)
+            self.hung_up.set()
+        elif data:
+            self.last_read = self._loop.time()
+            self._on_output(data)
+
+    async def drained(self) -> None:
+        """Returns when all that the exited program printed has been handed out."""
+        while not self.hung_up.is_set():
+            before = self.last_read
+            try:
+                await asyncio.wait_for(self.hung_up.wait(), _DRAIN_SILENCE)
+            except TimeoutError:
+                if self.last_read == before:
+                    self._readable()
+                    return
+
+    # ── input ──
+
+    def write(self, data: bytes) -> None:
+        """All of it, in order, however slowly the program reads."""
+        if not data or self._pty.fd < 0:
+            return
+        self._input.append(memoryview(data))
+        self._input_bytes += len(data)
+        if len(self._input) == 1:
+            self._writable()
+
+    @property
+    def input_full(self) -> bool:
+        return self._input_bytes > INPUT_HIGH_BYTES
+
+    def when_input_drains(self, callback: Callable[[], None]) -> None:
+        self._input_drained.append(callback)
+
+    def _writable(self) -> None:
+        try:
+            while self._input:
+                sent = self._pty.write(self._input[0])
+                self._input_bytes -= sent
+                if sent < len(self._input[0]):
+                    self._input[0] = self._input[0][sent:]
+                    self._loop.add_writer(self._pty.fd, self._writable)
+                    break
+                self._input.popleft()
+        except OSError as error:
+            log.debug("input dropped: %s", error)
+            self._input.clear()
+            self._input_bytes = 0
+        if not self._input:
+            self._loop.remove_writer(self._pty.fd)
+        if not self.input_full and self._input_drained:
+            waiting, self._input_drained = self._input_drained, []
+            for callback in waiting:
+                callback()
+
+    def resize(self, cols: int, rows: int) -> None:
+        if self._pty.fd >= 0:
+            self._pty.resize(cols, rows)
+
+    # ── the end ──
+
+    def _reap(self) -> None:
+        """Collect everyone who died: our child, and orphans that we adopted."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid == self.pid and not self.exited.done():
+                self.exited.set_result(exit_code(status))
+        self._reaped.set()
+
+    def signal(self, number: int) -> None:
+        """One signal to everyone concerned."""
+        for pid in self._concerned():
+            _kill(pid, number)
+
+    def _concerned(self) -> list[int]:
+        if self._kill_group:
+            return descendants(os.getpid())
+        return [] if self.exited.done() else [self.pid]
+
+    async def end(self, grace: float) -> None:
+        """TERM, then KILL after `grace` seconds, until nobody concerned is left.
+
+        Between the two a HUP, as a closing terminal sends it: an interactive shell ignores TERM and obeys HUP.
+        """
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # a stopped process takes its TERM only when it runs
+        first = min(grace, _BEFORE_HANGUP)
+        if await self._gone_within(first):
+            return
+        self.signal(signal.SIGHUP)
+        if await self._gone_within(grace - first):
+            return
+        log.warning("not gone after %.1f s: killing %s", grace, self._concerned())
+        deadline = self._loop.time() + _KILL_LIMIT
+        while self._loop.time() < deadline:
+            self.signal(signal.SIGKILL)
+            # Short: somebody may have forked between our look and our signal.
+            if await self._gone_within(0.1):
+                return
+        log.error("processes that even SIGKILL did not end: %s", self._concerned())
+
+    async def _gone_within(self, seconds: float) -> bool:
+        deadline = self._loop.time() + seconds
+        while self._concerned():
+            left = deadline - self._loop.time()
+            if left <= 0:
+                return False
+            self._reaped.clear()
+            # A grandchild's death is told to its parent, not to us; hence the second look.
+            try:
+                await asyncio.wait_for(self._reaped.wait(), min(left, 0.25))
+            except TimeoutError:
+                pass
+        return True
+
+    def close(self) -> None:
+        if self._pty.fd >= 0:
+            self._loop.remove_reader(self._pty.fd)
+            self._loop.remove_writer(self._pty.fd)
+            self._pty.close()
+        self._loop.remove_signal_handler(signal.SIGCHLD)
+
+
+def exit_code(wait_status: int) -> int:
+    """Heimdall's number: the code, or 128 and the signal."""
+    code = os.waitstatus_to_exitcode(wait_status)
+    return 128 - code if code < 0 else code
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass

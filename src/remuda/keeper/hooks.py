@@ -1,0 +1,129 @@
+"""The endpoint that an agent's http hooks post to: loopback only, one token per session.
+
+Small on purpose: requests come from the agent that we started, in one known shape. What does not fit is
+answered with an error and closed, and an agent's hook that fails never stops the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+log = logging.getLogger("remuda.keeper.hooks")
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_BODY_BYTES = 64 << 20  # a tool's whole output travels in a hook
+TOKEN_HEADER = "x-remuda-token"  # noqa: S105  # the name of a header
+
+Payload = dict[str, Any]
+Handler = Callable[[Payload], Awaitable[Payload | None]]
+
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    413: "Too Large",
+}
+
+
+class _Refused(Exception):  # never leaves this module
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+class HookServer:
+    """`handler` gets each payload and may answer with a decision, or None for no opinion."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.token = secrets.token_urlsafe(24)
+        self.url = ""
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=MAX_HEAD_BYTES)
+        port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}/hook"
+
+    async def close(self) -> None:
+        """Ends all connections at once: an agent that still waits for an answer goes on without it."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while await self._one(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request. True when the connection may carry another."""
+        try:
+            headers = await self._head(reader)
+            payload = await self._body(reader, headers)
+        except _Refused as refused:
+            log.warning("refused a hook request: %d", refused.status)
+            writer.write(_response(refused.status, b"", keep=False))
+            await writer.drain()
+            return False
+        answer = await self._handler(payload)
+        keep = headers.get("connection", "").lower() != "close"
+        writer.write(_response(200, json.dumps(answer or {}).encode(), keep=keep))
+        await writer.drain()
+        return keep
+
+    async def _head(self, reader: asyncio.StreamReader) -> dict[str, str]:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            raise _Refused(413) from None
+        lines = head.decode("latin-1").split("\r\n")
+        method, _, rest = lines[0].partition(" ")
+        if rest.partition(" ")[0] != "/hook":
+            raise _Refused(404)
+        if method != "POST":
+            raise _Refused(405)
+        pairs = (line.partition(":") for line in lines[1:] if line)
+        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        if not hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self.token.encode()):
+            raise _Refused(403)
+        return headers
+
+    @staticmethod
+    async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> Payload:
+        length = headers.get("content-length", "")
+        if not length.isdigit():
+            raise _Refused(400)
+        if int(length) > MAX_BODY_BYTES:
+            raise _Refused(413)
+        try:
+            payload = json.loads(await reader.readexactly(int(length)))
+        except (ValueError, RecursionError):
+            raise _Refused(400) from None
+        if not isinstance(payload, dict):
+            raise _Refused(400)
+        return payload
+
+
+def _response(status: int, body: bytes, *, keep: bool) -> bytes:
+    connection = "keep-alive" if keep else "close"
+    head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\nConnection: {connection}\r\n\r\n".encode() + body

@@ -1,0 +1,54 @@
+"""A keeper's log: one private file that rotates, and never takes the session down with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from remuda.errors import InvalidOptions
+
+LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+_BACKUPS = 1
+
+
+def parse_level(name: str) -> int:
+    try:
+        return LEVELS[name.lower()]
+    except KeyError:
+        raise InvalidOptions(f"unknown log level {name!r}", hint=f"use one of: {', '.join(LEVELS)}") from None
+
+
+def parse_filter(text: str | None) -> dict[str, int]:
+    """`name=level,name=level`: levels for parts of the keeper, for example `remuda.keeper.hooks=debug`."""
+    parts = [part.strip().partition("=") for part in (text or "").split(",") if part.strip()]
+    return {name: parse_level(level) for name, _, level in parts}
+
+
+class _PrivateHandler(RotatingFileHandler):
+    def _open(self) -> TextIOWrapper:
+        fd = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.fchmod(fd, 0o600)  # whatever the umask
+        return TextIOWrapper(
+            os.fdopen(fd, "ab"), encoding="utf-8", errors="backslashreplace", write_through=True
+        )
+
+
+def open_log(path: Path, level: str, filters: str | None, max_bytes: int) -> None:
+    logging.raiseExceptions = False  # a full disk costs log lines, nothing else
+    handler = _PrivateHandler(path, maxBytes=max_bytes, backupCount=_BACKUPS)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(parse_level(level))
+    for name, one in parse_filter(filters).items():
+        logging.getLogger(name).setLevel(one)

@@ -1,0 +1,245 @@
+"""The keeper process: claims the name, starts the program, keeps it, and cleans up behind it.
+
+It is started by `start.py` with the specification on standard input and one descriptor to report to:
+either what runs now, or why it does not. From then on nobody is needed: it has its own process session,
+no terminal, and a parent that is already gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from remuda import durable
+from remuda._version import __version__
+from remuda.agents import find_agent
+from remuda.agents.base import Agent, Launch, LaunchContext
+from remuda.agents.timing import make_classifier
+from remuda.errors import RemudaError, SpawnFailed
+from remuda.paths import SessionPaths, private_folder
+from remuda.proctree import adopt_orphans
+from remuda.terminal.asciicast import Recorder
+from remuda.terminal.pty import spawn
+from remuda.terminal.screen import open_screen, unavailable_reason
+
+from . import emit
+from .claim import Claim
+from .hooks import HookServer
+from .logfile import open_log
+from .observe import Observation
+from .operations import make_operations
+from .record import SessionRecord
+from .server import Server
+from .session import Session
+from .spec import SessionSpec
+
+log = logging.getLogger("remuda.keeper")
+
+
+class Report:
+    """The one message to whoever started us."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        os.set_inheritable(fd, False)
+
+    def send(self, document: dict[str, Any]) -> None:
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):  # the starter may be gone; that is no reason to go as well
+                os.write(self._fd, json.dumps(document).encode())
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Keeper:
+    """Start, main loop, shut down: one session's whole life."""
+
+    def __init__(self, spec: SessionSpec, claim: Claim) -> None:
+        self._spec = spec
+        self._claim = claim
+        self._paths = claim.paths
+        self._agent: Agent = find_agent(spec.agent)
+        self._hooks = HookServer(self._on_hook)
+        self._observation: Observation | None = None
+        self._degraded: list[str] = []
+        self._record = SessionRecord(
+            name=spec.name,
+            agent=spec.agent,
+            argv=spec.argv,
+            cwd=spec.cwd,
+            started_at=time.time(),
+            version=__version__,
+            keeper_pid=os.getpid(),
+            cols=spec.cols,
+            rows=spec.rows,
+            conversation=self._conversation_to_resume(),
+        )
+
+    def _conversation_to_resume(self) -> dict[str, Any]:
+        known = SessionRecord.load(self._paths.record) if self._spec.resume else None
+        return dict(known.conversation) if known else {}
+
+    # ── start ──
+
+    async def open(self) -> tuple[Session, Server]:
+        launch = await self._prepare()
+        session = self._spawn(launch)
+        observer = self._agent.observer(session.child.pid, launch.env)
+        if observer is not None:
+            self._observation = Observation(session, observer, self._conversation_changed)
+        self._claim.write_pids(os.getpid(), session.child.pid)
+        self._record = replace(self._record, child_pid=session.child.pid)
+        self._save_record()
+        operations = make_operations(self._degraded, lambda: self._record.conversation, self._on_emitted)
+        return session, Server(session, self._claim.listen(), operations)
+
+    async def _prepare(self) -> Launch:
+        spec = self._spec
+        if self._agent.name in ("claude", "demo"):
+            private_folder(self._paths.scratch)
+            await self._hooks.open()
+        script = shlex.join([sys.executable, "-I", "-S", emit.__file__, str(self._paths.socket)])
+        context = LaunchContext(
+            argv=spec.argv,
+            env=spec.env,
+            cwd=Path(spec.cwd),
+            scratch=self._paths.scratch,
+            hook_url=self._hooks.url,
+            hook_token=self._hooks.token,
+            emit_command=script,
+            conversation=self._record.conversation,
+        )
+        launch = self._agent.launch(context)
+        for path, content in launch.files.items():
+            durable.replace_file(path, content)
+        self._degraded += launch.degraded
+        return launch
+
+    def _spawn(self, launch: Launch) -> Session:
+        spec = self._spec
+        if not adopt_orphans():
+            self._degraded.append("orphans of the program cannot be adopted on this system")
+        classifier = make_classifier(spec.classifier, spec.idle_threshold_ms, spec.debounce_ms)
+        screen = open_screen(spec.cols, spec.rows)
+        if screen is None:
+            self._degraded.append(f"no screen model: {unavailable_reason()}")
+        recorder = self._open_recorder()
+        pty = spawn(launch.argv, cwd=Path(spec.cwd), env=launch.env, cols=spec.cols, rows=spec.rows)
+        session = Session(spec, pty, screen, classifier)
+        session.recorder = recorder
+        log.info("started pid %d: %s", pty.pid, shlex.join(launch.argv))
+        for reason in self._degraded:
+            log.warning("degraded: %s", reason)
+        return session
+
+    def _open_recorder(self) -> Recorder | None:
+        spec = self._spec
+        if spec.record_file is None:
+            return None
+        try:
+            return Recorder(Path(spec.record_file), spec.cols, spec.rows, spec.name)
+        except OSError as error:
+            raise SpawnFailed(f"cannot record to {spec.record_file}: {error.strerror}") from error
+
+    # ── main loop ──
+
+    async def _on_hook(self, payload: dict[str, Any]) -> dict[str, Any] | None:
+        if self._observation is not None:
+            self._observation.hook(payload)
+        return None
+
+    def _on_emitted(self, args: dict[str, Any]) -> None:
+        """A hook that came by command: the payload, and the agent's own pid."""
+        payload = args.get("payload")
+        if self._observation is not None and isinstance(payload, dict):
+            self._observation.hook({**payload, "claude_pid": args.get("claude_pid")})
+
+    def _conversation_changed(self, conversation: dict[str, Any]) -> None:
+        self._record = replace(self._record, conversation=conversation)
+        self._save_record()
+
+    def _save_record(self) -> None:
+        try:
+            self._record.save(self._paths.record)
+        except OSError as error:
+            log.error("cannot save the session's record: %s", error)
+
+    # ── shut down ──
+
+    async def close(self, session: Session, server: Server, code: int) -> None:
+        log.info("%s, exit code %d", session.end_reason, code)
+        self._record = self._record.ended(time.time(), code, session.end_reason)
+        self._save_record()
+        if self._observation is not None:
+            self._observation.close()
+        # The name is free before anyone hears of the end: who waits for it may take it at once.
+        shutil.rmtree(self._paths.scratch, ignore_errors=True)
+        self._claim.release()
+        await server.finish(code)
+        await self._hooks.close()
+        session.close()
+
+
+async def keep(spec: SessionSpec, claim: Claim, report: Report) -> int:
+    keeper = Keeper(spec, claim)
+    session, server = await keeper.open()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, session.kill, None, "keeper was told to end")
+    report.send({"ok": True, "pid": os.getpid(), "child_pid": session.child.pid})
+    code = await session.ended()
+    await keeper.close(session, server, code)
+    return code
+
+
+def _detach() -> None:
+    """Leave the starter for good. It began a process session for us; we give up leading it as well."""
+    if os.fork():
+        os._exit(0)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.close(null)
+
+
+@contextlib.contextmanager
+def _reporting(report: Report) -> Iterator[None]:
+    try:
+        yield
+    except RemudaError as error:
+        report.send({"ok": False, "code": error.code, "message": error.message, "hint": error.hint})
+        raise SystemExit(error.exit_code) from error
+    except Exception as error:
+        log.exception("keeper failed")
+        report.send({"ok": False, "code": "SPAWN_FAILED", "message": f"keeper failed: {error}", "hint": None})
+        raise
+
+
+def main() -> None:
+    report = Report(int(sys.argv[1]))
+    spec = SessionSpec.from_json(sys.stdin.buffer.read())
+    _detach()
+    with _reporting(report):
+        paths = SessionPaths.of(spec.name, Path(spec.folder))
+        claim = Claim.take(paths)
+        try:
+            log_path = Path(spec.log_file) if spec.log_file else paths.log
+            open_log(log_path, spec.log_level, spec.log_filter, spec.log_max_bytes)
+            code = asyncio.run(keep(spec, claim, report))
+        finally:
+            claim.release()
+    sys.exit(code if 0 <= code <= 255 else 1)

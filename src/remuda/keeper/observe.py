@@ -1,0 +1,140 @@
+"""Bringing an agent's evidence to its session: hooks, registry file, transcript, title and screen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from remuda.agents.base import Observer
+
+from .session import Session
+from .watch import FileWatch, PolledWatch, watch
+
+log = logging.getLogger("remuda.keeper.observe")
+
+# A screen is read when the agent has finished drawing it.
+_SCREEN_SETTLE = 0.05
+_TAIL_CHUNK = 1 << 20
+MAX_LINE_BYTES = 16 << 20
+
+
+class Observation:
+    """Feeds one observer and passes its votes on. `changed` is called when the conversation is another."""
+
+    def __init__(
+        self, session: Session, observer: Observer, changed: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self._session = session
+        self._observer = observer
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._registry: FileWatch | PolledWatch | None = None
+        self._registry_path: Path | None = None
+        self._tail: Tail | None = None
+        self._settle: asyncio.TimerHandle | None = None
+        self._conversation: dict[str, Any] = {}
+        session.title_listeners.append(self._on_title)
+        if session.screen is not None:
+            session.output_listeners.append(self._on_output)
+        self._follow()
+
+    def hook(self, payload: dict[str, Any]) -> None:
+        log.debug("hook %s", payload.get("hook_event_name"))
+        self._session.vote(self._observer.hook(payload, self._session.now()))
+        self._follow()
+
+    def _follow(self) -> None:
+        """Watch the files that belong to the conversation as it is now."""
+        registry = self._observer.registry_path()
+        if registry is not None and registry != self._registry_path:
+            if self._registry is not None:
+                self._registry.close()
+            self._registry_path = registry
+            self._registry = watch(registry, self._on_registry)
+        transcript = self._observer.transcript_path()
+        if transcript is not None and (self._tail is None or self._tail.path != transcript):
+            if self._tail is not None:
+                self._tail.close()
+            self._tail = Tail(transcript, self._on_record)
+        if self._observer.conversation != self._conversation:
+            self._conversation = dict(self._observer.conversation)
+            self._changed(self._conversation)
+
+    def _on_registry(self) -> None:
+        if self._registry_path is None:
+            return
+        try:
+            document = json.loads(self._registry_path.read_bytes())
+        except (OSError, ValueError):  # not there yet, gone, or half written: its next change tells
+            return
+        if isinstance(document, dict):
+            self._session.vote(self._observer.registry(document, self._session.now()))
+            self._follow()
+
+    def _on_record(self, record: dict[str, Any]) -> None:
+        self._session.vote(self._observer.transcript(record, self._session.now()))
+
+    def _on_title(self, title: str) -> None:
+        self._session.vote(self._observer.title(title, self._session.now()))
+
+    def _on_output(self) -> None:
+        if self._settle is None:
+            self._settle = self._loop.call_later(_SCREEN_SETTLE, self._read_screen)
+
+    def _read_screen(self) -> None:
+        self._settle = None
+        if self._session.screen is not None:
+            self._session.vote(self._observer.screen(self._session.screen.lines(), self._session.now()))
+
+    def close(self) -> None:
+        for closing in (self._registry, self._tail):
+            if closing is not None:
+                closing.close()
+        if self._settle is not None:
+            self._settle.cancel()
+
+
+class Tail:
+    """Every JSON object that is appended to a file from now on. An unfinished line waits for its end."""
+
+    def __init__(self, path: Path, on_record: Callable[[dict[str, Any]], None]) -> None:
+        self.path = path
+        self._on_record = on_record
+        self._rest = b""
+        try:
+            self._offset = os.stat(path).st_size
+        except OSError:
+            self._offset = 0
+        self._watch = watch(path, self._read)
+
+    def _read(self) -> None:
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            while data := os.pread(fd, _TAIL_CHUNK, self._offset):
+                self._offset += len(data)
+                self._take(data)
+        finally:
+            os.close(fd)
+
+    def _take(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_LINE_BYTES:
+            self._rest = b""
+        for line in lines:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                self._on_record(record)
+
+    def close(self) -> None:
+        self._watch.close()

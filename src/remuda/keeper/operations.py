@@ -1,0 +1,110 @@
+"""What a client that said HELLO can ask of a keeper. Each takes the peer and its arguments."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from remuda._version import __version__
+from remuda.errors import InvalidOptions
+
+from .server import Operation, Peer
+from .session import Session
+
+
+def _number(args: dict[str, Any], key: str) -> int:
+    value = args.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidOptions(f"{key} must be a whole number, not {value!r}")
+    return value
+
+
+def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, Any]:
+    """Everything that `ls` and `status` show."""
+    spec = session.spec
+    cols, rows = session.size
+    screen = session.screen
+    exited = session.child.exited
+    return {
+        "name": spec.name,
+        "agent": spec.agent,
+        "argv": spec.argv,
+        "cwd": spec.cwd,
+        "pid": session.child.pid,
+        "keeper_pid": os.getpid(),
+        "alive": not exited.done(),
+        "exit_code": exited.result() if exited.done() else None,
+        "started_at": round(session.started_at, 3),
+        "uptime": round(time.time() - session.started_at, 3),
+        "idle": round(session.now() - session.child.last_read, 3),
+        "cols": cols,
+        "rows": rows,
+        "size_policy": spec.size_policy,
+        "clients": clients,
+        "title": screen.title if screen else "",
+        "last_line": screen.last_line if screen else "",
+        "recording": session.recorder.path.as_posix() if session.recorder else None,
+        "degraded": degraded
+        + ([session.recorder.failure] if session.recorder and session.recorder.failure else []),
+        "keeper_version": __version__,
+        **session.state_document(),
+    }
+
+
+def make_operations(
+    degraded: list[str], conversation: Callable[[], dict[str, Any]], hook: Callable[[dict[str, Any]], None]
+) -> dict[str, Operation]:
+    def status(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        document = describe(peer.session, peer.server.watcher_count, degraded)
+        document["conversation"] = conversation()
+        if args.get("explain"):
+            document["votes"] = peer.session.evidence.explain(peer.session.now())
+        return document
+
+    def screen(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        shown = peer.session.screen
+        if shown is None:
+            raise InvalidOptions("this session has no screen model", hint="; ".join(degraded))
+        cursor = shown.cursor
+        styled = [shown.styled_row(y, shown.cols).decode("utf-8", "replace") for y in range(shown.rows)]
+        return {
+            "lines": styled if args.get("styled") else shown.lines(),
+            "cols": shown.cols,
+            "rows": shown.rows,
+            "cursor": {"x": cursor.x, "y": cursor.y, "visible": cursor.visible},
+            "alternate": shown.alternate,
+            "title": shown.title,
+        }
+
+    def resize(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        peer.require_typist()
+        peer.session.set_size(_number(args, "cols"), _number(args, "rows"))
+        cols, rows = peer.session.size
+        return {"cols": cols, "rows": rows}
+
+    def kill(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        peer.require_typist()
+        grace = args.get("grace")
+        if grace is not None and (not isinstance(grace, (int, float)) or grace < 0):
+            raise InvalidOptions(f"grace must be a number of seconds, not {grace!r}")
+        peer.session.kill(grace)
+        return {}
+
+    def watch(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
+        peer.watch()
+        return status(peer, {})
+
+    def take_hook(_peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        hook(args)
+        return {}
+
+    return {
+        "status": status,
+        "screen": screen,
+        "resize": resize,
+        "kill": kill,
+        "watch": watch,
+        "hook": take_hook,
+    }

@@ -1,0 +1,46 @@
+"""What is remembered of a session beside its life: enough to list it when dead and to bring it back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from remuda import durable
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """One JSON file, rewritten whole on every change of note. Unknown keys of a newer version are ignored."""
+
+    name: str
+    agent: str
+    argv: list[str]
+    cwd: str
+    started_at: float
+    keeper_pid: int = 0
+    child_pid: int = 0
+    version: str = ""
+    cols: int = 0
+    rows: int = 0
+    conversation: dict[str, Any] = field(default_factory=dict)
+    ended_at: float | None = None
+    exit_code: int | None = None
+    end_reason: str | None = None
+
+    def save(self, path: Path) -> None:
+        durable.replace_file(path, json.dumps(asdict(self), indent=1).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> SessionRecord | None:
+        """None when there is no record, or none that can be read."""
+        try:
+            found = json.loads(path.read_bytes())
+            known = {key: found[key] for key in cls.__dataclass_fields__ if key in found}
+            return cls(**known)
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def ended(self, at: float, code: int, reason: str) -> SessionRecord:
+        return replace(self, ended_at=at, exit_code=code, end_reason=reason)

@@ -1,0 +1,254 @@
+"""The keeper's socket: accepts peers of this user, hears what they ask, and carries it out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from remuda.errors import InvalidOptions, PermissionRefused, RemoteProtocolError, RemudaError
+from remuda.terminal.replies import CURSOR_QUERY, ReplyFilter
+from remuda.wire import connection as wire
+from remuda.wire.connection import KeeperConnection
+from remuda.wire.frames import split
+from remuda.wire.messages import Type
+
+from .fanout import Outlet, repaint_frame
+from .session import Session
+
+log = logging.getLogger("remuda.keeper.server")
+
+_READ_BYTES = 65536
+_LINGER = 5.0
+
+Operation = Callable[["Peer", dict[str, Any]], dict[str, Any]]
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """Who is at the other end."""
+    if hasattr(socket, "SO_PEERCRED"):
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", credentials)[1])
+    # macOS: struct xucred by LOCAL_PEERCRED; the uid is its second field.
+    return int(struct.unpack_from("2I", sock.getsockopt(0, 1, 76))[1])
+
+
+class Server:
+    """All connections of one session."""
+
+    def __init__(self, session: Session, listener: socket.socket, operations: dict[str, Operation]) -> None:
+        self.session = session
+        self.operations = operations
+        self.peers: set[Peer] = set()
+        self._listener = listener
+        self._numbers = itertools.count(1)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(listener, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            # Out of descriptors: the peer waits in the backlog; a closed connection lets us try again.
+            log.error("cannot accept: %s", error)
+            self._loop.remove_reader(self._listener)
+            self._loop.call_later(1.0, self._loop.add_reader, self._listener, self._accept)
+            return
+        if peer_uid(sock) != os.getuid():
+            log.warning("refused a connection of uid %d", peer_uid(sock))
+            sock.close()
+            return
+        sock.setblocking(False)
+        self.peers.add(Peer(self, sock, next(self._numbers)))
+
+    @property
+    def watcher_count(self) -> int:
+        return sum(peer.outlet.subscribed for peer in self.peers)
+
+    def peers_changed(self) -> None:
+        self.session.tell({"event": "clients", "count": self.watcher_count})
+
+    async def finish(self, code: int) -> None:
+        """Tell everyone the end behind all output, wait for slow readers a bounded while, close."""
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        for peer in list(self.peers):
+            if peer.outlet.subscribed:
+                peer.outlet.finish(peer.connection.exit(code))
+        waits = [self._loop.create_task(peer.outlet.drained.wait()) for peer in self.peers]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=_LINGER)
+            for task in late:
+                task.cancel()
+        for peer in list(self.peers):
+            peer.close()
+
+
+class Peer:
+    """One connection."""
+
+    def __init__(self, server: Server, sock: socket.socket, number: int) -> None:
+        self.server = server
+        self.session = server.session
+        self.number = number
+        self.connection = KeeperConnection()
+        self.outlet = Outlet(sock, self.connection, self.close)
+        self._replies = ReplyFilter()
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._loop.add_reader(sock, self._readable)
+        self.outlet.send(self.connection.greeting())
+
+    @property
+    def read_only(self) -> bool:
+        return self.connection.hello is not None and self.connection.hello.read_only
+
+    # ── hearing ──
+
+    def _readable(self) -> None:
+        try:
+            data = self._sock.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        try:
+            for event in self.connection.receive(data):
+                self._hear(event)
+        except RemudaError as error:
+            log.warning("dropped client %d: %s", self.number, error)
+            self.close()
+
+    def _hear(self, event: wire.KeeperEvent) -> None:
+        handler = _HANDLERS.get(type(event))
+        if handler is not None and not self._closed:
+            handler(self, event)
+
+    def on_input(self, event: wire.InputReceived) -> None:
+        if self.read_only:
+            self.note({"event": "refused", "what": "input", "why": "this client only watches"})
+            return
+        data = event.data
+        if self._sees_raw_output and self.session.screen is not None:
+            data = self._replies.strip(data, self.session.cursor_queries)
+        self.session.client_typed(self.number)
+        self.session.child.write(data)
+        if self.session.child.input_full:
+            self._loop.remove_reader(self._sock)
+            self.session.child.when_input_drains(self._resume_reading)
+
+    def _resume_reading(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._sock, self._readable)
+
+    @property
+    def _sees_raw_output(self) -> bool:
+        return self.outlet.subscribed and self.connection.hello is None
+
+    def on_subscribe(self, event: wire.SubscribeAsked) -> None:
+        if self.outlet.subscribed:
+            return
+        hello = self.connection.hello
+        if hello is None:
+            history = self.session.history()
+            # Old queries are shown again with the history, and its terminal will answer those as well.
+            self._replies.answered = self.session.cursor_queries - history.count(CURSOR_QUERY)
+            self.outlet.subscribe(b"".join(split(Type.OUTPUT, history)), self.session.paint)
+        else:
+            first = repaint_frame(self.session.paint())
+            self.outlet.subscribe(first, self.session.paint, hello.window_bytes)
+            self.session.add_listener(self.note)
+        self.session.add_outlet(self.outlet)
+        self.server.peers_changed()
+
+    def on_status(self, event: wire.StatusAsked) -> None:
+        self.outlet.send(self.connection.status(self.session.status()))
+
+    def on_resize(self, event: wire.ResizeAsked) -> None:
+        if self.read_only or not (event.cols and event.rows):
+            return
+        try:
+            self.session.client_size(self.number, event.cols, event.rows)
+        except InvalidOptions as error:
+            log.warning("client %d: %s", self.number, error)
+
+    def on_kill(self, event: wire.KillAsked) -> None:
+        if not self.read_only:
+            self.session.kill()
+
+    def on_hello(self, event: wire.HelloReceived) -> None:
+        self.outlet.send(self.connection.welcome(self.server.operations["status"](self, {})))
+
+    def on_request(self, event: wire.RequestReceived) -> None:
+        if self.connection.hello is None:
+            raise RemoteProtocolError("a REQUEST came before a HELLO")
+        self.outlet.send(self.connection.response(event.id, self._carry_out(event)))
+
+    def _carry_out(self, event: wire.RequestReceived) -> dict[str, Any]:
+        operation = self.server.operations.get(event.op)
+        try:
+            if operation is None:
+                raise InvalidOptions(
+                    f"this keeper does not know {event.op!r}", hint="it may be an older version"
+                )
+            return {"ok": True, "result": operation(self, event.args)}
+        except RemudaError as error:
+            return {"ok": False, "error": {"code": error.code, "message": error.message, "hint": error.hint}}
+
+    def on_ack(self, event: wire.OutputAcked) -> None:
+        self.outlet.acked(event.byte_count)
+
+    def on_unknown(self, event: wire.UnknownFrame) -> None:
+        log.warning("client %d sent an unknown frame type 0x%02x", self.number, event.type)
+
+    # ── telling ──
+
+    def note(self, document: dict[str, Any]) -> None:
+        """Pass an event on, to a peer that knows what events are."""
+        if self.connection.hello is not None:
+            self.outlet.send(self.connection.event(document))
+
+    def watch(self) -> None:
+        """Events without output."""
+        self.session.add_listener(self.note)
+
+    def require_typist(self) -> None:
+        if self.read_only:
+            raise PermissionRefused("this client only watches")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._sock)
+        self.outlet.close()
+        self._sock.close()
+        self.server.peers.discard(self)
+        self.session.discard_outlet(self.outlet)
+        self.session.discard_listener(self.note)
+        self.session.client_gone(self.number)
+        self.server.peers_changed()
+
+
+_HANDLERS: dict[type, Callable[[Peer, Any], None]] = {
+    wire.InputReceived: Peer.on_input,
+    wire.SubscribeAsked: Peer.on_subscribe,
+    wire.StatusAsked: Peer.on_status,
+    wire.ResizeAsked: Peer.on_resize,
+    wire.KillAsked: Peer.on_kill,
+    wire.HelloReceived: Peer.on_hello,
+    wire.RequestReceived: Peer.on_request,
+    wire.OutputAcked: Peer.on_ack,
+    wire.UnknownFrame: Peer.on_unknown,
+}

@@ -1,0 +1,226 @@
+"""One kept session: the program, its screen, its state, and those who watch.
+
+Everything happens in the keeper's one loop, in this order for each read of the terminal: the bytes go to
+the watchers, then into the screen, and what the screen answers goes back to the program. A watcher that
+joins or catches up is painted between two reads, so that it sees nothing twice and misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from remuda.agents.state import Evidence, Source, State, Vote
+from remuda.agents.timing import Classifier
+from remuda.terminal.asciicast import Recorder
+from remuda.terminal.pty import Pty
+from remuda.terminal.replies import CURSOR_QUERY
+from remuda.terminal.ring import Ring
+from remuda.terminal.screen import Screen
+from remuda.wire.messages import Status
+
+from .child import Child
+from .fanout import Outlet, output_frame
+from .size import SizeKeeper, check_policy, check_size
+from .spec import SessionSpec
+
+log = logging.getLogger("remuda.keeper.session")
+
+Listener = Callable[[dict[str, Any]], None]
+
+
+class Session:
+    def __init__(self, spec: SessionSpec, pty: Pty, screen: Screen | None, classifier: Classifier) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.spec = spec
+        self.screen = screen
+        self.started_at = time.time()
+        self.end_reason = "exited"
+        self.recorder: Recorder | None = None
+        self._classifier = classifier
+        self._timing_timer: asyncio.TimerHandle | None = None
+        self._ring = Ring(spec.scrollback_bytes)
+        self._sizes = SizeKeeper(check_policy(spec.size_policy), (spec.cols, spec.rows))
+        self._outlets: set[Outlet] = set()
+        self._listeners: set[Listener] = set()
+        self._title = ""
+        self.cursor_queries = 0
+        self._ending: asyncio.Task[None] | None = None
+        self.title_listeners: list[Callable[[str], None]] = []
+        self.output_listeners: list[Callable[[], None]] = []
+        self.evidence = Evidence.starting(self.now())
+        self.child = Child(pty, self._took, kill_group=spec.kill_group)
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    # ── output ──
+
+    def _took(self, data: bytes) -> None:
+        self._ring.append(data)
+        if self._outlets:
+            frame = output_frame(data)
+            for outlet in self._outlets:
+                outlet.offer(frame, len(data))
+        if self.recorder is not None:
+            self.recorder.output(data)
+        if self.screen is not None:
+            self._show(self.screen, data)
+        self._timed(len(data))
+        for listener in self.output_listeners:
+            listener()
+
+    def _show(self, screen: Screen, data: bytes) -> None:
+        screen.feed(data)
+        if replies := screen.take_replies():
+            self.child.write(replies)
+        self.cursor_queries += data.count(CURSOR_QUERY)
+        # Only a few bytes can change a title: an escape, or what ends one begun before.
+        if b"\x07" in data or b"\x1b" in data:
+            title = screen.title
+            if title != self._title:
+                self._title = title
+                for listener in self.title_listeners:
+                    listener(title)
+
+    def _timed(self, size_bytes: int) -> None:
+        now_ms = int(self.now() * 1000)
+        self._classifier.record(size_bytes, now_ms)
+        self._vote_timing(now_ms)
+
+    def _tick(self) -> None:
+        self._timing_timer = None
+        now_ms = int(self.now() * 1000)
+        self._classifier.tick(now_ms)
+        self._vote_timing(now_ms)
+
+    def _vote_timing(self, now_ms: int) -> None:
+        known = self.evidence.votes.get(Source.TIMING)
+        state = self._classifier.state
+        if known is None or known.state is not state:
+            self.vote(
+                [Vote(Source.TIMING, state, self.now(), "output" if state is not State.IDLE else "silence")]
+            )
+        # One timer, never moved while output flows: when it fires it looks at the clock again.
+        if self._timing_timer is None and (due := self._classifier.next_tick_ms(now_ms)) is not None:
+            self._timing_timer = self._loop.call_at(due / 1000 + 0.001, self._tick)
+
+    # ── state ──
+
+    def vote(self, votes: Iterable[Vote]) -> None:
+        for vote in votes:
+            before = self.evidence.verdict.state
+            if self.evidence.record(vote):
+                verdict = self.evidence.verdict
+                log.info("%s -> %s (%s: %s)", before, verdict.state, verdict.source.label, verdict.detail)
+                self.tell({"event": "state", **self.state_document()})
+
+    def state_document(self) -> dict[str, Any]:
+        verdict = self.evidence.verdict
+        return {
+            "state": verdict.state.value,
+            "source": verdict.source.label,
+            "detail": verdict.detail,
+            "since": round(time.time() - (self.now() - verdict.since), 3),
+            "age": round(self.now() - verdict.since, 3),
+            "dissent": [vote.source.label for vote in self.evidence.dissent()],
+        }
+
+    def status(self) -> Status:
+        """Heimdall's short answer."""
+        verdict, now = self.evidence.verdict, self.now()
+        alive = not self.child.exited.done()
+        idle_ms = int((now - self.child.last_read) * 1000)
+        if self.spec.classifier == "none" and self.spec.agent in ("none", "simple"):
+            return Status(self.child.pid, idle_ms, alive, 0x00, 0)
+        return Status(
+            self.child.pid, idle_ms, alive, verdict.state.wire_byte, int((now - verdict.since) * 1000)
+        )
+
+    # ── watchers ──
+
+    def add_outlet(self, outlet: Outlet) -> None:
+        self._outlets.add(outlet)
+
+    def discard_outlet(self, outlet: Outlet) -> None:
+        self._outlets.discard(outlet)
+
+    def add_listener(self, listener: Listener) -> None:
+        self._listeners.add(listener)
+
+    def discard_listener(self, listener: Listener) -> None:
+        self._listeners.discard(listener)
+
+    def tell(self, document: dict[str, Any]) -> None:
+        for listener in list(self._listeners):
+            listener(document)
+
+    def history(self) -> bytes:
+        """The raw ring, for a client that knows nothing else."""
+        return self._ring.snapshot()
+
+    def paint(self) -> bytes:
+        """The screen as it is now; without an emulator, a cleared terminal and the raw ring."""
+        if self.screen is not None:
+            return self.screen.paint()
+        return b"\x1bc" + self._ring.snapshot()
+
+    # ── size ──
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self._sizes.size
+
+    def client_size(self, client: int, cols: int, rows: int) -> None:
+        self._apply_size(self._sizes.size, self._sizes.wish(client, check_size(cols, rows)))
+
+    def client_typed(self, client: int) -> None:
+        self._apply_size(self._sizes.size, self._sizes.typed(client))
+
+    def client_gone(self, client: int) -> None:
+        self._apply_size(self._sizes.size, self._sizes.gone(client))
+
+    def set_size(self, cols: int, rows: int) -> None:
+        self._apply_size(self._sizes.size, self._sizes.command(check_size(cols, rows)))
+
+    def _apply_size(self, before: tuple[int, int], after: tuple[int, int]) -> None:
+        if before == after:
+            return
+        self.child.resize(*after)
+        if self.screen is not None:
+            self.screen.resize(*after)
+        if self.recorder is not None:
+            self.recorder.resized(*after)
+        log.info("resized to %dx%d", *after)
+        self.tell({"event": "resized", "cols": after[0], "rows": after[1]})
+
+    # ── the end ──
+
+    def kill(self, grace: float | None = None, reason: str = "killed") -> None:
+        """Begin to end the program and all it started. Asking twice changes nothing."""
+        if self._ending is None:
+            self.end_reason = reason
+            grace = self.spec.kill_grace if grace is None else grace
+            self._ending = self._loop.create_task(self.child.end(grace))
+
+    async def ended(self) -> int:
+        """The exit code, when the program is gone and all its output has been handed on."""
+        code = await asyncio.shield(self.child.exited)
+        await self.child.drained()
+        if self._ending is not None:
+            await self._ending
+        if self._timing_timer is not None:
+            self._timing_timer.cancel()
+        self._classifier.set_dead(int(self.now() * 1000))
+        self.vote([Vote(Source.PROCESS, State.DEAD, self.now(), f"exit code {code}")])
+        return code
+
+    def close(self) -> None:
+        self.child.close()
+        if self.recorder is not None:
+            self.recorder.close()
+        if self.screen is not None:
+            self.screen.close()

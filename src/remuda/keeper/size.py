@@ -1,0 +1,74 @@
+"""Which terminal size a session has when several clients watch it. Pure.
+
+`latest`    the client that typed last decides; its RESIZE counts as typing
+`smallest`  everything fits on every screen that can type
+`fixed`     the size it was started with, or was last told by `remuda resize`
+
+A client that only watches never has a say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from remuda.errors import InvalidOptions
+
+Policy = Literal["latest", "smallest", "fixed"]
+Size = tuple[int, int]
+
+MIN_COLS, MIN_ROWS = 1, 1
+MAX_COLS, MAX_ROWS = 4096, 4096
+
+
+def check_policy(name: str) -> Policy:
+    for policy in get_args(Policy):
+        if name == policy:
+            return name  # type: ignore[return-value]  # narrowed by the comparison
+    raise InvalidOptions(f"unknown size policy {name!r}", hint="use latest, smallest or fixed")
+
+
+def check_size(cols: int, rows: int) -> Size:
+    if not (MIN_COLS <= cols <= MAX_COLS and MIN_ROWS <= rows <= MAX_ROWS):
+        raise InvalidOptions(f"a terminal cannot be {cols}x{rows}", hint=f"up to {MAX_COLS}x{MAX_ROWS}")
+    return cols, rows
+
+
+@dataclass(slots=True)
+class SizeKeeper:
+    """Remembers what clients want and says what follows."""
+
+    policy: Policy
+    size: Size
+    _wishes: dict[int, Size] = field(default_factory=dict)
+    _typed: list[int] = field(default_factory=list)  # the last typist at the end
+
+    def wish(self, client: int, size: Size) -> Size:
+        self._wishes[client] = size
+        return self.typed(client)
+
+    def typed(self, client: int) -> Size:
+        if not self._typed or self._typed[-1] != client:
+            if client in self._typed:
+                self._typed.remove(client)
+            self._typed.append(client)
+        return self._settle()
+
+    def gone(self, client: int) -> Size:
+        self._wishes.pop(client, None)
+        if client in self._typed:
+            self._typed.remove(client)
+        return self._settle()
+
+    def command(self, size: Size) -> Size:
+        """Somebody asked for this size in so many words; it holds until a client's say changes it."""
+        self.size = size
+        return size
+
+    def _settle(self) -> Size:
+        if self.policy == "smallest" and self._wishes:
+            self.size = (min(c for c, _ in self._wishes.values()), min(r for _, r in self._wishes.values()))
+        elif self.policy == "latest":
+            wishes = (self._wishes[client] for client in reversed(self._typed) if client in self._wishes)
+            self.size = next(wishes, self.size)
+        return self.size

@@ -1,0 +1,83 @@
+"""Bringing up a keeper, and hearing from it that the session runs, or why it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from typing import Any, NamedTuple
+
+from remuda.errors import SpawnFailed, SpawnTimeout, from_code
+
+from .spec import SessionSpec
+
+DEFAULT_START_TIMEOUT = 30.0
+
+
+class Started(NamedTuple):
+    keeper_pid: int
+    child_pid: int
+
+
+def start_session(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> Started:
+    """Start a session and return when its socket answers. Raises what the keeper reports.
+
+    The keeper is no child of the caller when this returns: nothing that happens to the caller's process,
+    terminal or process session reaches it.
+    """
+    report_read, report_write = os.pipe()
+    try:
+        command = [sys.executable, "-m", "remuda.keeper", str(report_write), spec.name]
+        starter = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(report_write,),
+            start_new_session=True,
+        )
+        os.close(report_write)
+        report_write = -1
+        try:
+            _, complaint = starter.communicate(spec.to_json(), timeout)
+        except subprocess.TimeoutExpired:
+            starter.kill()
+            starter.communicate()
+            raise SpawnTimeout(f"the keeper of '{spec.name}' did not come up within {timeout:g} s") from None
+        return _read_report(report_read, spec, timeout, complaint)
+    finally:
+        os.close(report_read)
+        if report_write >= 0:
+            os.close(report_write)
+
+
+def _read_report(fd: int, spec: SessionSpec, timeout: float, complaint: bytes) -> Started:
+    data = _read_until_closed(fd, timeout)
+    if data is None:
+        raise SpawnTimeout(f"session '{spec.name}' was not ready within {timeout:g} s")
+    if not data:
+        last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+        raise SpawnFailed(
+            f"the keeper of '{spec.name}' ended before it reported{': ' + last if last else ''}"
+        )
+    report: dict[str, Any] = json.loads(data)
+    if not report["ok"]:
+        raise from_code(report["code"], report["message"], report["hint"])
+    return Started(report["pid"], report["child_pid"])
+
+
+def _read_until_closed(fd: int, timeout: float) -> bytes | None:
+    """All that is written before the last writer closes; None when that takes too long."""
+    deadline = time.monotonic() + timeout
+    pieces: list[bytes] = []
+    while True:
+        ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return None
+        piece = os.read(fd, 65536)
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)

@@ -1,0 +1,114 @@
+"""Where things lie. All of it is under one folder of the user's; see docs/files.md.
+
+A session's files lie side by side, as Heimdall lays them, so that its client can work on our folder:
+
+    <sessions>/<name>.sock   the keeper's socket
+    <sessions>/<name>.pid    two lines, keeper and child; locked while the keeper lives
+    <sessions>/<name>.log    the keeper's log
+    <sessions>/<name>.json   ours: the session's record, kept after its death
+    <sessions>/<name>.d/     ours: what the keeper makes for the agent (settings overlay)
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import FolderUnusable, PathTooLong
+from .names import check_name
+
+# sun_path, less its terminating NUL.
+SOCKET_PATH_BYTES = 107 if sys.platform.startswith("linux") else 103
+
+
+def home() -> Path:
+    """`$REMUDA_HOME`, else `$XDG_STATE_HOME/remuda`, else `~/.local/state/remuda`."""
+    if own := os.environ.get("REMUDA_HOME"):
+        return Path(own).expanduser().absolute()
+    if state := os.environ.get("XDG_STATE_HOME"):
+        return Path(state).absolute() / "remuda"
+    return Path("~/.local/state/remuda").expanduser()
+
+
+def sessions_folder() -> Path:
+    return home() / "sessions"
+
+
+@dataclass(frozen=True)
+class SessionPaths:
+    """The files of one session."""
+
+    folder: Path
+    name: str
+
+    @classmethod
+    def of(cls, name: str, folder: Path | None = None) -> SessionPaths:
+        return cls(folder if folder is not None else sessions_folder(), check_name(name))
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / f"{self.name}.sock"
+
+    @property
+    def pid(self) -> Path:
+        return self.folder / f"{self.name}.pid"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
+    @property
+    def record(self) -> Path:
+        return self.folder / f"{self.name}.json"
+
+    @property
+    def scratch(self) -> Path:
+        return self.folder / f"{self.name}.d"
+
+
+def private_folder(path: Path) -> Path:
+    """Make `path` (and its parents) if missing; 0700 whatever the umask. Raise if it is not ours to use."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.stat()
+    except OSError as error:
+        raise FolderUnusable(f"cannot use folder {path}: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise FolderUnusable(f"{path} is not a folder")
+    if found.st_uid != os.getuid():
+        raise FolderUnusable(f"folder {path} belongs to another user", hint="set REMUDA_HOME to one of yours")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        path.chmod(0o700)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise FolderUnusable(f"folder {path} is not writable")
+    return path
+
+
+class SocketAddress:
+    """A path that fits into a socket address and means `path`, valid while the context is open.
+
+    A path that is too long is reached through its folder's descriptor (`/proc/self/fd/N/name`), which
+    the kernel resolves to the same file; where there is no /proc a clear error is all we have.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._folder_fd = -1
+
+    def __enter__(self) -> str:
+        if len(os.fsencode(self._path)) <= SOCKET_PATH_BYTES:
+            return str(self._path)
+        if not sys.platform.startswith("linux"):
+            raise PathTooLong(
+                f"socket path is too long: {self._path}", hint="set REMUDA_HOME to a shorter folder"
+            )
+        self._folder_fd = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._folder_fd}/{self._path.name}"
+
+    def __exit__(self, *exc: object) -> None:
+        if self._folder_fd >= 0:
+            os.close(self._folder_fd)
+            self._folder_fd = -1

@@ -1,0 +1,36 @@
+"""The last bytes of a session's output, in whole pieces: what a plain Heimdall client is shown first."""
+
+from __future__ import annotations
+
+from collections import deque
+
+PIECE_BYTES = 4096
+
+
+class Ring:
+    """Keeps pieces until they exceed the bound, then forgets whole pieces, oldest first.
+
+    A read of the terminal can be larger than the whole bound; it is kept in pieces of at most 4 KiB, so
+    that one more byte never costs more than one piece of history.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self._pieces: deque[bytes] = deque()
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def append(self, data: bytes) -> None:
+        # Of a long read only its end can survive.
+        skip = max(0, (len(data) - self._max) // PIECE_BYTES) * PIECE_BYTES
+        for start in range(skip, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            self._pieces.append(piece)
+            self.size_bytes += len(piece)
+        while self.size_bytes > self._max:
+            self.size_bytes -= len(self._pieces.popleft())
+
+    def snapshot(self) -> bytes:
+        return b"".join(self._pieces)

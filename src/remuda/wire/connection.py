@@ -1,0 +1,296 @@
+"""Both ends of a connection, without I/O: bytes in, events out; words in, bytes out.
+
+    keeper end                              client end
+    ──────────                              ──────────
+    greeting()            mode byte  ──▶    (checked by the first receive)
+    receive() ◀── INPUT SUBSCRIBE STATUS RESIZE KILL HELLO REQUEST ACK
+    OUTPUT STATUS_RESP EXIT WELCOME RESPONSE EVENT REPAINT ──▶ receive()
+
+A keeper tolerates what it does not know (`UnknownFrame`), as Heimdall does; what is known and malformed
+is a `RemoteProtocolError`, and the connection is to be closed. Our additions are refused to a peer that
+did not say HELLO first (`LocalProtocolError`): an old client never sees a type byte that it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from remuda.errors import LocalProtocolError, RemoteProtocolError
+
+from . import messages
+from .frames import Frame, FrameReader, frame
+from .messages import MODE_BINARY, PROTOCOL_VERSION, Status, Type
+
+# ── what the keeper hears ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class InputReceived:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeAsked:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StatusAsked:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeAsked:
+    cols: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class KillAsked:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class HelloReceived:
+    """The peer knows our additions. `window_bytes` 0 means that it does not acknowledge output."""
+
+    version: int
+    client: str
+    read_only: bool
+    window_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    id: int
+    op: str
+    args: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAcked:
+    byte_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownFrame:
+    type: int
+
+
+# ── what the client hears ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReceived:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReceived:
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReceived:
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class WelcomeReceived:
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseReceived:
+    id: int
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EventReceived:
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RepaintReceived:
+    """The whole screen anew: forget what was drawn, and feed this to a terminal that was reset."""
+
+    data: bytes
+
+
+KeeperEvent = (
+    InputReceived
+    | SubscribeAsked
+    | StatusAsked
+    | ResizeAsked
+    | KillAsked
+    | HelloReceived
+    | RequestReceived
+    | OutputAcked
+    | UnknownFrame
+)
+ClientEvent = (
+    OutputReceived
+    | StatusReceived
+    | ExitReceived
+    | WelcomeReceived
+    | ResponseReceived
+    | EventReceived
+    | RepaintReceived
+    | UnknownFrame
+)
+
+
+def _parse_hello(payload: bytes) -> HelloReceived:
+    document = messages.parse_json(payload)
+    version, window = document.get("version"), document.get("window", 0)
+    if not isinstance(version, int) or not isinstance(window, int) or window < 0:
+        raise RemoteProtocolError("a HELLO needs a whole number as version, and as window if it has one")
+    return HelloReceived(version, str(document.get("client", "")), document.get("read_only") is True, window)
+
+
+def _parse_request(payload: bytes) -> RequestReceived:
+    document = messages.parse_json(payload)
+    request_id, op, args = document.get("id"), document.get("op"), document.get("args", {})
+    if not isinstance(request_id, int) or not isinstance(op, str) or not isinstance(args, dict):
+        raise RemoteProtocolError("a REQUEST needs a numeric id, an op and, if any, an object of args")
+    return RequestReceived(request_id, op, args)
+
+
+def _parse_response(payload: bytes) -> ResponseReceived:
+    document = messages.parse_json(payload)
+    request_id = document.get("id")
+    if not isinstance(request_id, int):
+        raise RemoteProtocolError("a RESPONSE needs the id of its request")
+    return ResponseReceived(request_id, document)
+
+
+_KEEPER_HEARS: dict[int, Callable[[bytes], KeeperEvent]] = {
+    Type.INPUT: InputReceived,
+    Type.SUBSCRIBE: lambda _: SubscribeAsked(),
+    Type.STATUS: lambda _: StatusAsked(),
+    Type.RESIZE: lambda payload: ResizeAsked(*messages.parse_size(payload)),
+    Type.KILL: lambda _: KillAsked(),
+    Type.HELLO: _parse_hello,
+    Type.REQUEST: _parse_request,
+    Type.ACK: lambda payload: OutputAcked(messages.parse_ack(payload)),
+}
+
+_CLIENT_HEARS: dict[int, Callable[[bytes], ClientEvent]] = {
+    Type.OUTPUT: OutputReceived,
+    Type.STATUS_RESP: lambda payload: StatusReceived(Status.from_payload(payload)),
+    Type.EXIT: lambda payload: ExitReceived(messages.parse_exit(payload)),
+    Type.WELCOME: lambda payload: WelcomeReceived(messages.parse_json(payload)),
+    Type.RESPONSE: _parse_response,
+    Type.EVENT: lambda payload: EventReceived(messages.parse_json(payload)),
+    Type.REPAINT: RepaintReceived,
+}
+
+
+@dataclass(slots=True)
+class KeeperConnection:
+    """The keeper's end."""
+
+    hello: HelloReceived | None = None
+    _reader: FrameReader = field(default_factory=FrameReader)
+
+    def greeting(self) -> bytes:
+        return MODE_BINARY
+
+    def receive(self, data: bytes) -> list[KeeperEvent]:
+        return [self._understand(one) for one in self._reader.feed(data)]
+
+    def _understand(self, one: Frame) -> KeeperEvent:
+        parse = _KEEPER_HEARS.get(one.type)
+        if parse is None:
+            return UnknownFrame(one.type)
+        event = parse(one.payload)
+        if isinstance(event, HelloReceived):
+            self.hello = event
+        return event
+
+    def status(self, status: Status) -> bytes:
+        return frame(Type.STATUS_RESP, status.to_payload())
+
+    def exit(self, code: int) -> bytes:
+        return frame(Type.EXIT, messages.exit_payload(code))
+
+    def welcome(self, document: dict[str, Any]) -> bytes:
+        return self._ours(Type.WELCOME, {"version": PROTOCOL_VERSION, **document})
+
+    def response(self, request_id: int, document: dict[str, Any]) -> bytes:
+        return self._ours(Type.RESPONSE, {"id": request_id, **document})
+
+    def event(self, document: dict[str, Any]) -> bytes:
+        return self._ours(Type.EVENT, document)
+
+    def _ours(self, frame_type: Type, document: dict[str, Any]) -> bytes:
+        if self.hello is None:
+            raise LocalProtocolError(f"{frame_type.name} is only for a peer that said HELLO")
+        return messages.json_frame(frame_type, document)
+
+
+@dataclass(slots=True)
+class ClientConnection:
+    """The client's end. The first byte that arrives must be the mode byte."""
+
+    _greeted: bool = False
+    _reader: FrameReader = field(default_factory=FrameReader)
+
+    def receive(self, data: bytes) -> list[ClientEvent]:
+        if not self._greeted and data:
+            if data[:1] != MODE_BINARY:
+                raise RemoteProtocolError(f"the peer speaks mode 0x{data[0]:02x}, not binary framing")
+            self._greeted = True
+            data = data[1:]
+        return [self._understand(one) for one in self._reader.feed(data)]
+
+    @property
+    def cut_short(self) -> bool:
+        """At the end of the stream: did it end within a frame?"""
+        return self._reader.pending_bytes > 0
+
+    @staticmethod
+    def _understand(one: Frame) -> ClientEvent:
+        parse = _CLIENT_HEARS.get(one.type)
+        return UnknownFrame(one.type) if parse is None else parse(one.payload)
+
+    @staticmethod
+    def input(data: bytes) -> bytes:
+        return frame(Type.INPUT, data)
+
+    @staticmethod
+    def subscribe() -> bytes:
+        return frame(Type.SUBSCRIBE)
+
+    @staticmethod
+    def ask_status() -> bytes:
+        return frame(Type.STATUS)
+
+    @staticmethod
+    def resize(cols: int, rows: int) -> bytes:
+        return frame(Type.RESIZE, messages.size_payload(cols, rows))
+
+    @staticmethod
+    def kill() -> bytes:
+        return frame(Type.KILL)
+
+    @staticmethod
+    def hello(client: str, *, read_only: bool = False, window_bytes: int = 0) -> bytes:
+        document = {
+            "version": PROTOCOL_VERSION,
+            "client": client,
+            "read_only": read_only,
+            "window": window_bytes,
+        }
+        return messages.json_frame(Type.HELLO, document)
+
+    @staticmethod
+    def request(request_id: int, op: str, args: dict[str, Any] | None = None) -> bytes:
+        return messages.json_frame(Type.REQUEST, {"id": request_id, "op": op, "args": args or {}})
+
+    @staticmethod
+    def ack(byte_count: int) -> bytes:
+        return frame(Type.ACK, messages.ack_payload(byte_count))

@@ -1,0 +1,69 @@
+"""Frames: `[type: u8][length: u32 BE][payload]`.
+
+`FrameReader` is fed whatever a socket gave and yields whole frames; it owns its buffer and its bound.
+A length beyond the bound is the peer's error and ends the connection: nothing after it can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from remuda.errors import LocalProtocolError, RemoteProtocolError
+
+HEADER_BYTES: Final = 5
+MAX_PAYLOAD_BYTES: Final = 1 << 20
+
+
+class Frame(NamedTuple):
+    type: int
+    payload: bytes
+
+
+def header(frame_type: int, payload_bytes: int) -> bytes:
+    """The five bytes before a payload, for those who write the payload from where it lies."""
+    if payload_bytes > MAX_PAYLOAD_BYTES:
+        raise LocalProtocolError(f"a frame of {payload_bytes} bytes exceeds {MAX_PAYLOAD_BYTES}")
+    return bytes((frame_type,)) + payload_bytes.to_bytes(4, "big")
+
+
+def frame(frame_type: int, payload: bytes = b"") -> bytes:
+    return header(frame_type, len(payload)) + payload
+
+
+def split(frame_type: int, data: bytes, chunk_bytes: int = MAX_PAYLOAD_BYTES) -> Iterator[bytes]:
+    """`data` as one or more frames of a type whose payloads simply follow each other."""
+    for start in range(0, len(data), chunk_bytes):
+        yield frame(frame_type, data[start : start + chunk_bytes])
+
+
+class FrameReader:
+    """Cuts a stream into frames. After an error it stays broken: feed it nothing more."""
+
+    def __init__(self, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+        self._max = max_payload_bytes
+        self._buffer = bytearray()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a frame that has begun and is not whole. At the end of a stream this must be 0."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """All frames that `data` completed."""
+        buffer = self._buffer
+        buffer += data
+        frames: list[Frame] = []
+        start = 0
+        while len(buffer) - start >= HEADER_BYTES:
+            length = int.from_bytes(buffer[start + 1 : start + HEADER_BYTES], "big")
+            if length > self._max:
+                raise RemoteProtocolError(f"peer announced a frame of {length} bytes, more than {self._max}")
+            end = start + HEADER_BYTES + length
+            if len(buffer) < end:
+                break
+            frames.append(Frame(buffer[start], bytes(memoryview(buffer)[start + HEADER_BYTES : end])))
+            start = end
+        if start:
+            del buffer[:start]
+        return frames

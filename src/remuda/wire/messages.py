@@ -1,0 +1,139 @@
+"""What the frames mean.
+
+The types below 0x10 and 0x81 to 0x83 are Heimdall's and keep its meaning exactly. The others are ours;
+a keeper sends them only to a peer that said HELLO.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from remuda.errors import RemoteProtocolError
+
+from .frames import frame
+
+MODE_BINARY: Final = b"\x00"
+PROTOCOL_VERSION: Final = 1
+"""Of our additions. A peer with another version still speaks Heimdall's part, and both say so."""
+
+
+class Type(IntEnum):
+    """Frame types. Client to keeper below 0x80, keeper to client above."""
+
+    INPUT = 0x01
+    SUBSCRIBE = 0x02
+    STATUS = 0x03
+    RESIZE = 0x04
+    KILL = 0x05
+    # ours
+    HELLO = 0x10
+    REQUEST = 0x11
+    ACK = 0x12
+
+    OUTPUT = 0x81
+    STATUS_RESP = 0x82
+    EXIT = 0x83
+    # ours
+    WELCOME = 0x90
+    RESPONSE = 0x91
+    EVENT = 0x92
+    REPAINT = 0x93
+
+
+class StateByte(IntEnum):
+    """States as Heimdall's wire knows them; ours are mapped onto these."""
+
+    IDLE = 0x00
+    THINKING = 0x01
+    STREAMING = 0x02
+    TOOL_USE = 0x03
+    ACTIVE = 0x04
+    DEAD = 0xFF
+
+    @classmethod
+    def name_of(cls, value: int) -> str:
+        try:
+            return cls(value).name.lower()
+        except ValueError:
+            return "unknown"
+
+
+_STATUS = struct.Struct(">IIBBI")
+_SIZE = struct.Struct(">HH")
+_CODE = struct.Struct(">i")
+_COUNT = struct.Struct(">I")
+_U32_MAX = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Heimdall's fifteen bytes. Durations saturate at what 32 bits hold."""
+
+    pid: int
+    idle_ms: int
+    alive: bool
+    state: int
+    state_ms: int
+
+    def to_payload(self) -> bytes:
+        idle_ms, state_ms = min(self.idle_ms, _U32_MAX), min(self.state_ms, _U32_MAX)
+        return _STATUS.pack(self.pid, idle_ms, self.alive, self.state, state_ms) + b"\x00"
+
+    @classmethod
+    def from_payload(cls, payload: bytes) -> Status:
+        """At least 14 bytes: the reserved one may be missing, and more may follow one day."""
+        if len(payload) < _STATUS.size:
+            raise RemoteProtocolError(f"a status of {len(payload)} bytes is too short")
+        pid, idle_ms, alive, state, state_ms = _STATUS.unpack_from(payload)
+        return cls(pid, idle_ms, bool(alive), state, state_ms)
+
+
+def size_payload(cols: int, rows: int) -> bytes:
+    return _SIZE.pack(cols, rows)
+
+
+def parse_size(payload: bytes) -> tuple[int, int]:
+    if len(payload) != _SIZE.size:
+        raise RemoteProtocolError(f"a RESIZE carries 4 bytes, this one {len(payload)}")
+    cols, rows = _SIZE.unpack(payload)
+    return cols, rows
+
+
+def exit_payload(code: int) -> bytes:
+    return _CODE.pack(code)
+
+
+def parse_exit(payload: bytes) -> int:
+    if len(payload) != _CODE.size:
+        raise RemoteProtocolError(f"an EXIT carries 4 bytes, this one {len(payload)}")
+    code: int = _CODE.unpack(payload)[0]
+    return code
+
+
+def ack_payload(byte_count: int) -> bytes:
+    return _COUNT.pack(byte_count)
+
+
+def parse_ack(payload: bytes) -> int:
+    if len(payload) != _COUNT.size:
+        raise RemoteProtocolError(f"an ACK carries 4 bytes, this one {len(payload)}")
+    count: int = _COUNT.unpack(payload)[0]
+    return count
+
+
+def json_frame(frame_type: Type, document: dict[str, Any]) -> bytes:
+    return frame(frame_type, json.dumps(document, separators=(",", ":")).encode())
+
+
+def parse_json(payload: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"peer sent JSON that cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise RemoteProtocolError("peer sent JSON that is not an object")
+    return document
