@@ -52,6 +52,9 @@ class Session:
         self.title_listeners: list[Callable[[str], None]] = []
         self.output_listeners: list[Callable[[], None]] = []
         self.evidence = Evidence.starting(self.now())
+        if spec.agent in ("simple", "none"):
+            # Nothing else will ever speak for it, and a silent program is idle from the start.
+            self.vote([Vote(Source.TIMING, classifier.state, self.now(), "silence")])
         self.child = Child(pty, self._took, kill_group=spec.kill_group)
 
     def now(self) -> float:

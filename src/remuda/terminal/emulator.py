@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes as c
 import re
 import weakref
+from itertools import groupby
 from typing import Any
 
 from . import libghostty as g
@@ -22,6 +23,8 @@ CELL_PIXELS = (8, 16)
 """What size reports say of a cell. Nobody can know: the outer terminals differ."""
 
 _CURSOR_STYLES = {int(g.CursorStyle.UNDERLINE): 4, int(g.CursorStyle.BAR): 6}
+_BEFORE, _HOME = ("modes", "tabstops"), b"\x1b[H"
+"""What the formatter emits before the cells; it goes home before these, and emits the rest behind them."""
 _C1 = re.compile(rb"\xc2[\x80-\x9f]")
 
 
@@ -39,6 +42,7 @@ class Terminal:
         self._buffer = c.create_string_buffer(16 * 1024)
         self._written = c.c_size_t()
         self._render: RenderState | None = None
+        self._bare: dict[int, list[int]] | None = None
 
     @classmethod
     def open(cls, cols: int, rows: int) -> Terminal:
@@ -88,9 +92,11 @@ class Terminal:
         _check(self._lib.ghostty_terminal_set(self.handle, option, value), option.name)
 
     def write(self, data: bytes) -> None:
+        self._bare = None
         self._lib.ghostty_terminal_vt_write(self.handle, data, len(data))
 
     def resize(self, cols: int, rows: int) -> None:
+        self._bare = None
         _check(self._lib.ghostty_terminal_resize(self.handle, cols, rows, *CELL_PIXELS), "resize")
 
     def number(self, key: g.Data) -> int:
@@ -183,12 +189,38 @@ class Terminal:
         selection = _selection(self.ref(0, 0), self.ref(*end))
         return self._format(_options(selection, g.Format.PLAIN, trim=True)).decode("utf-8", "replace")
 
-    def cells(self, start: g.GridRef, end_x: int) -> bytes:
-        """Cells of one row, from `start` up to and with column `end_x`: text and SGR, nothing else."""
-        end = g.GridRef(start.size, start.node, end_x, start.y)
+    def cells(self, y: int, left: int, right: int) -> bytes:
+        """Columns `left` to `right` of a row, the last one included: text and SGR, nothing else.
+
+        Blanks at the end are left out. A character that is wide and lies on an edge is included whole.
+        """
+        start = self.ref(left, y)
+        end = g.GridRef(start.size, start.node, right, start.y)
         text = self._format(_options(_selection(start, end), g.Format.VT))
         # A terminal may take an encoded C1 character for the control itself.
-        return _C1.sub("\ufffd".encode(), text)
+        return _C1.sub("\ufffd".encode(), text) or self._backgrounds(y, left, right)
+
+    def _backgrounds(self, y: int, left: int, right: int) -> bytes:
+        """What the library's formatter forgets: cells without any text that were erased in a colour."""
+        if self._bare is None:
+            self._bare = self.render.painted_rows()
+        parts, until = [], 0
+        for cell, run in groupby(self._bare.get(y, [])[left : right + 1]):
+            colour, blanks = self._background(cell), sum(1 for _ in run)
+            parts.append((b"\x1b[0m" + colour if colour or until else b"") + b" " * blanks)
+            until = len(parts) if colour else until
+        return b"".join(parts[:until]) + b"\x1b[0m" if until else b""
+
+    def _background(self, cell: int) -> bytes:
+        tag, index, rgb = c.c_int(), c.c_uint8(), g.ColorRgb()
+        self._lib.ghostty_cell_get(cell, g.CellData.CONTENT_TAG, c.byref(tag))
+        if tag.value == g.CellContent.BG_COLOR_PALETTE:
+            self._lib.ghostty_cell_get(cell, g.CellData.COLOR_PALETTE, c.byref(index))
+            return b"\x1b[48;5;%dm" % index.value
+        if tag.value == g.CellContent.BG_COLOR_RGB:
+            self._lib.ghostty_cell_get(cell, g.CellData.COLOR_RGB, c.byref(rgb))
+            return b"\x1b[48;2;%d;%d;%dm" % (rgb.r, rgb.g, rgb.b)
+        return b""
 
     def restoring(self, name: str) -> bytes:
         """What the library would emit to restore one part of the terminal's state beside the cells."""
@@ -196,10 +228,8 @@ class Terminal:
         options = _options(selection, g.Format.VT)
         cell = self._format(options)
         setattr(options.extra if hasattr(options.extra, name) else options.extra.screen, name, True)
-        prefix, _, suffix = (
-            self._format(options).partition(cell) if cell else (self._format(options), b"", b"")
-        )
-        return prefix.removesuffix(b"\x1b[H") + suffix
+        whole = self._format(options)
+        return whole.removesuffix(cell).removesuffix(_HOME) if name in _BEFORE else whole.removeprefix(cell)
 
     def _format(self, options: g.FormatOptions) -> bytes:
         formatter = c.c_void_p()
@@ -254,6 +284,17 @@ class RenderState:
         self._get(g.RenderData.ROW_ITERATOR, self._rows)
         while self._lib.ghostty_render_state_row_iterator_next_dirty(self._rows, c.byref(y)):
             rows.add(y.value)
+        return rows
+
+    def painted_rows(self) -> dict[int, list[int]]:
+        """The raw cells of every row that has any that is not blank."""
+        rows, y, view = {}, 0, g.CellsView()
+        self._get(g.RenderData.ROW_ITERATOR, self._rows)
+        while self._lib.ghostty_render_state_row_iterator_next(self._rows):
+            self._lib.ghostty_render_state_row_get(self._rows, g.RenderRowData.CELLS_RAW, c.byref(view))
+            if c.string_at(view.ptr, 8 * view.len).strip(b"\0"):
+                rows[y] = view.ptr[: view.len]
+            y += 1
         return rows
 
     def _get(self, key: g.RenderData, out: Any) -> None:

@@ -88,14 +88,16 @@ class GhosttyScreen:
         return lines + [""] * (self.rows - len(lines))
 
     def styled_row(self, y: int, width: int, left: int = 0) -> bytes:
-        right = min(left + width, self.cols)
-        if right <= left:
-            return b""
-        if left and self._terminal.wide(self._terminal.ref(left, y)) == g.CellWide.SPACER_TAIL:
-            return b" " + self.styled_row(y, width - 1, left + 1)
-        if self._terminal.wide(self._terminal.ref(right - 1, y)) == g.CellWide.WIDE:
-            right -= 1
-        return row(self._terminal, y, left, right)
+        first, last = left, min(left + width, self.cols) - 1
+        if first <= last and self._is(g.CellWide.SPACER_TAIL, first, y):
+            first += 1
+        if first <= last and self._is(g.CellWide.WIDE, last, y):
+            last -= 1
+        cells = row(self._terminal, y, first, last, edge=left) if first <= last else b""
+        return b" " * (first - left) + cells
+
+    def _is(self, part: g.CellWide, x: int, y: int) -> bool:
+        return self._terminal.wide(self._terminal.ref(x, y)) == part
 
     def paint(self) -> bytes:
         """See `paint.py` for what is carried and what cannot be."""

@@ -87,8 +87,18 @@ class RowData(enum.IntEnum):
 
 
 class CellData(enum.IntEnum):
+    CONTENT_TAG = 2
     WIDE = 3
     HAS_TEXT = 4
+    COLOR_PALETTE = 10
+    COLOR_RGB = 11
+
+
+class CellContent(enum.IntEnum):
+    """What a cell holds; an erased one may hold a background and nothing else."""
+
+    BG_COLOR_PALETTE = 2
+    BG_COLOR_RGB = 3
 
 
 class CellWide(enum.IntEnum):
@@ -108,6 +118,10 @@ class RenderDirty(enum.IntEnum):
     FALSE = 0
     PARTIAL = 1
     FULL = 2
+
+
+class RenderRowData(enum.IntEnum):
+    CELLS_RAW = 5
 
 
 class RenderData(enum.IntEnum):
@@ -130,6 +144,11 @@ class String(_Struct):
     def read(self) -> bytes:
         """A copy of the borrowed bytes."""
         return c.string_at(self.ptr, self.len) if self.len else b""
+
+
+class CellsView(_Struct):
+    c_name = "GhosttyCellsView"
+    _fields_ = [("ptr", c.POINTER(c.c_uint64)), ("len", c.c_size_t)]
 
 
 class ColorRgb(_Struct):
@@ -250,6 +269,7 @@ class ClipboardWrite(_Struct):
 
 STRUCTS: tuple[type[_Struct], ...] = (
     String,
+    CellsView,
     ColorRgb,
     GridRef,
     Point,
@@ -274,7 +294,9 @@ ENUMS: dict[str, type[enum.IntEnum]] = {
     "GhosttyPointTag": PointTag,
     "GhosttyRowData": RowData,
     "GhosttyCellData": CellData,
+    "GhosttyCellContentTag": CellContent,
     "GhosttyCellWide": CellWide,
+    "GhosttyRenderStateRowData": RenderRowData,
     "GhosttyClipboardLocation": ClipboardLocation,
     "GhosttyRenderStateDirty": RenderDirty,
     "GhosttyRenderStateData": RenderData,
@@ -319,6 +341,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ghostty_render_state_get": (c.c_int, [_HANDLE, c.c_int, _OUT]),
     "ghostty_render_state_row_iterator_new": (c.c_int, [c.c_void_p, _OUT]),
     "ghostty_render_state_row_iterator_free": (None, [_HANDLE]),
+    "ghostty_render_state_row_iterator_next": (c.c_bool, [_HANDLE]),
+    "ghostty_render_state_row_get": (c.c_int, [_HANDLE, c.c_int, _OUT]),
     "ghostty_render_state_row_iterator_next_dirty": (c.c_bool, [_HANDLE, _OUT]),
 }
 

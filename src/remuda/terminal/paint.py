@@ -13,20 +13,24 @@ sequence at the end.
 Not carried, because the library does not tell: the `id` of hyperlinks and which cells are protected,
 prompt marks (OSC 133), modes saved by XTSAVE, what a program left on the alternate screen that is not
 shown, the origin-mode cursor of a program that changed margins under it, and the soft wrap of a row whose
-next row starts blank (it matters to reflow and to copying). An unfinished sequence of more than a megabyte is
+next row starts blank (it matters to reflow and to copying). What CSI b would repeat is carried if it stands
+before the cursor. An unfinished sequence of more than a megabyte is
 cut off; its rest will show as text.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from . import libghostty as g
 from .emulator import Terminal
 
-RESET = b"\x1bc"
 CANCEL = b"\x18"
+RESET = CANCEL + b"\x1bc\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\"
+"""A full reset, and the colours, which it leaves alone."""
 SAVE, RESTORE = b"\x1b7", b"\x1b8"
 KEYBOARD_DEPTH = 8
 """How many levels of keyboard flags the library keeps."""
@@ -79,25 +83,25 @@ def paint(terminal: Terminal) -> bytes:
     return b"".join(parts) + terminal.continuation()
 
 
-def row(terminal: Terminal, y: int, left: int, right: int) -> bytes:
-    """The cells of row `y` from `left` up to and without `right`, hyperlinks included."""
-    start = terminal.ref(left, y)
-    if right <= left:
-        return b""
+def row(terminal: Terminal, y: int, left: int, right: int, *, edge: int = 0) -> bytes:
+    """Columns `left` to `right` of row `y`, the last one included, where `edge` is the first column shown."""
+    cells, start = terminal.cells(y, left, right), terminal.ref(left, y)
     if not terminal.row_flag(start, g.RowData.HYPERLINK):
-        return terminal.cells(start, right - 1)
-    return b"".join(_linked(terminal, start, right))
+        return cells
+    return cells + b"".join(_links(terminal, y, range(left, right + 1), edge))
 
 
-def _linked(terminal: Terminal, start: g.GridRef, right: int) -> list[bytes]:
-    parts, at = [], g.GridRef(start.size, start.node, start.x, start.y)
-    while at.x < right:
-        begin, uri = g.GridRef(at.size, at.node, at.x, at.y), terminal.link(at)
-        while at.x < right and terminal.link(at) == uri:
-            at.x += 1
-        cells = terminal.cells(begin, at.x - 1)
-        parts.append(b"\x1b]8;;%b\x1b\\%b\x1b]8;;\x1b\\" % (_clean(uri), cells) if uri else cells)
-    return parts
+def _links(terminal: Terminal, y: int, columns: range, edge: int) -> Iterator[bytes]:
+    """The cells with hyperlinks once more, each run in its column: a row is formatted without them."""
+    for uri, run in groupby(columns, key=lambda x: terminal.link(terminal.ref(x, y))):
+        if uri:
+            first, *rest = run
+            cells = terminal.cells(y, first, rest[-1] if rest else first)
+            yield b"\x1b[%dG%b" % (first - edge + 1, _link(uri, cells))
+
+
+def _link(uri: bytes, cells: bytes) -> bytes:
+    return b"\x1b]8;;%b\x1b\\%b\x1b]8;;\x1b\\" % (_clean(uri), cells) if uri else cells
 
 
 def _labels(terminal: Terminal) -> bytes:
@@ -133,10 +137,14 @@ def _main_screen(terminal: Terminal, modes: dict[bytes, bytes]) -> bytes:
         return b"\x1b[%bh" % entry
     try:
         hidden.write(CANCEL + b"\x1b[?47l")
-        parts = [_contents(hidden), _keyboard(hidden)]
+        left = _pen(hidden)
+        parts = [_contents(hidden), _style(hidden), _keyboard(hidden)]
         hidden.write(RESTORE)
-        pen = _pen(hidden)
-        parts += [_place(hidden, pen), SAVE, b"\x1b[%bh" % entry, _unplace(pen)]
+        saved = _pen(hidden)
+        parts += [_place(hidden, saved), SAVE, _unplace(saved)]
+        if entry == b"?1049":  # it saves the cursor once more
+            left = saved
+        parts += [_place(hidden, left), b"\x1b[%bh" % entry, _unplace(left)]
         return b"".join(parts)
     finally:
         hidden.close()
@@ -146,7 +154,7 @@ def _contents(terminal: Terminal) -> bytes:
     """All cells of the shown screen; expects a blank screen, no margins and default modes."""
     cols, parts, flows = terminal.number(g.Data.COLS), [], False
     for y in range(terminal.number(g.Data.ROWS)):
-        cells = row(terminal, y, 0, cols)
+        cells = row(terminal, y, 0, cols - 1)
         if cells:
             parts.append(cells if flows else b"\x1b[%dH%b" % (y + 1, cells))
         flows = _flows(terminal, y, cols)
@@ -155,11 +163,13 @@ def _contents(terminal: Terminal) -> bytes:
 
 def _flows(terminal: Terminal, y: int, cols: int) -> bool:
     """Whether the next row follows row `y` by itself when both are written without a break."""
-    if not terminal.row_flag(terminal.ref(0, y), g.RowData.WRAP) or y + 1 >= terminal.number(g.Data.ROWS):
+    start = terminal.ref(0, y)
+    if not terminal.row_flag(start, g.RowData.WRAP) or terminal.row_flag(start, g.RowData.HYPERLINK):
         return False
-    return terminal.has_text(terminal.ref(0, y + 1)) and (
-        terminal.has_text(last := terminal.ref(cols - 1, y)) or terminal.wide(last) != g.CellWide.NARROW
-    )
+    if y + 1 >= terminal.number(g.Data.ROWS) or not terminal.has_text(terminal.ref(0, y + 1)):
+        return False
+    last = terminal.ref(cols - 1, y)
+    return terminal.has_text(last) or terminal.wide(last) != g.CellWide.NARROW
 
 
 def _saved(terminal: Terminal, clone: Terminal | None) -> bytes:
@@ -190,7 +200,8 @@ def _place(terminal: Terminal, pen: _Pen, top: int = 0, left: int = 0) -> bytes:
     before = _start_of(terminal, pen.x if pen.pending_wrap else pen.x - 1, pen.y)
     if before >= 0:
         # Written once more: it is what CSI b repeats, and what makes the wrap pending.
-        parts.append(_move(pen.y - top, before - left) + row(terminal, pen.y, before, before + 1))
+        cell = terminal.cells(pen.y, before, before)
+        parts += [_move(pen.y - top, before - left), _link(terminal.link(terminal.ref(before, pen.y)), cell)]
     if not pen.pending_wrap:
         parts.append(_move(pen.y - top, pen.x - left))
     return b"".join(parts) + pen.attributes
@@ -219,6 +230,10 @@ def _start_of(terminal: Terminal, x: int, y: int) -> int:
 
 def _move(y: int, x: int) -> bytes:
     return b"\x1b[%d;%dH" % (max(y, 0) + 1, max(x, 0) + 1)
+
+
+def _style(terminal: Terminal) -> bytes:
+    return b"\x1b[%d q" % terminal.render.cursor_style()
 
 
 def _keyboard(clone: Terminal | None) -> bytes:

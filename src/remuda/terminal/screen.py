@@ -132,10 +132,11 @@ class Screen(Protocol):
         ...
 
     def styled_row(self, y: int, width: int, left: int = 0) -> bytes:
-        """Row `y` from column `left` on, at most `width` columns, as bytes for a terminal.
+        """Row `y` from column `left` on, at most `width` columns, for a terminal's row and its first column.
 
         A wide character on either edge is left out, never split. The bytes start and end with default
-        attributes, contain no control but SGR and hyperlinks, and leave out trailing blanks.
+        attributes and leave out trailing blanks. They contain SGR and hyperlinks (which are set with moves
+        along the row), no other control.
         """
         ...
 

@@ -7,10 +7,11 @@ The binary is proprietary: it is downloaded by whoever runs the tests and is par
 """
 
 from .bench import NetworkReachableError, RealCli
-from .fetch import OPT_OUT, VERSION, FetchError, binary_path, fetch, opted_out
+from .fetch import NOT_TESTED, OPT_OUT, VERSION, FetchError, binary_path, fetch, opted_out
 from .terminal import PlainTerminal
 
 __all__ = [
+    "NOT_TESTED",
     "OPT_OUT",
     "VERSION",
     "FetchError",

@@ -157,9 +157,8 @@ class RealCli:
             "DISABLE_ERROR_REPORTING": "1",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
-        if os.geteuid() == 0:
-            # Without it the CLI refuses root what it grants anyone else: --dangerously-skip-permissions.
-            variables["IS_SANDBOX"] = "1"
+        # IS_SANDBOX would let root use --dangerously-skip-permissions, but must not stand here: it also makes the
+        # CLI (2.1.325) retry an overloaded API ten times and not three. Tests allow tools by --allowedTools.
         return variables if is_offline() else variables | closed_proxies()
 
     def _configure(self, trusted: list[Path]) -> None:
