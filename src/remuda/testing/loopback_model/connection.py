@@ -30,7 +30,10 @@ class ClientReader(asyncio.StreamReader):
 
 
 class Connection:
-    """``decide`` gives the reply to a Messages request; ``given`` is told when one arrived whole."""
+    """``decide`` gives the reply to a Messages request; ``given`` is told of one that is sent whole.
+
+    It is told before the last bytes: who has read them may ask again at once, on another connection.
+    """
 
     def __init__(
         self,
@@ -69,8 +72,6 @@ class Connection:
         try:
             outcome = await self._unless_abandoned(self._answer(request))
         finally:
-            if outcome == "answered":
-                self._given(request)
             self._log.close(request, outcome)
         return outcome in ("answered", "failed")
 
@@ -103,6 +104,7 @@ class Connection:
         fail = next((step for step in reply.steps if isinstance(step, Fail)), None)
         if fail:
             return await self._fail(fail)
+        self._given(request)
         await self._send(json_response(200, whole_message(reply, request.model)))
         return "answered"
 
@@ -115,8 +117,11 @@ class Connection:
         await self._send(head(200, {**fields, "transfer-encoding": "chunked"}))
         if not await self._play(EventStream(rest, request.model)):
             return "cut"
+        failed = any(isinstance(step, Fail) for step in rest.steps)
+        if not failed:
+            self._given(request)
         await self._send(chunk(b""))
-        return "failed" if any(isinstance(step, Fail) for step in rest.steps) else "answered"
+        return "failed" if failed else "answered"
 
     async def _fail(self, fail: Fail) -> Outcome:
         await self._send(json_response(fail.status, error_body(fail), fail.headers))

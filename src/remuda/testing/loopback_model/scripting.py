@@ -49,7 +49,7 @@ class Scripting:
         return answer(request, n)
 
     def given(self, request: Request) -> None:
-        """A reply arrived whole. Only such count, so that an agent's retries do not shift the numbers."""
+        """A reply is sent whole. Only such count, so that an agent's retries do not shift the numbers."""
         if request.is_main:
             with self._lock:
                 self._replies[request.session_id] += 1

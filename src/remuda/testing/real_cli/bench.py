@@ -157,8 +157,8 @@ class RealCli:
             "DISABLE_ERROR_REPORTING": "1",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
-        # IS_SANDBOX would let root use --dangerously-skip-permissions, but must not stand here: it also makes the
-        # CLI (2.1.325) retry an overloaded API ten times and not three. Tests allow tools by --allowedTools.
+        # IS_SANDBOX, which lets root use --dangerously-skip-permissions, must not stand here: with it the CLI
+        # (2.1.325) keeps on trying an overloaded API, without it three times. Tests use --allowedTools.
         return variables if is_offline() else variables | closed_proxies()
 
     def _configure(self, trusted: list[Path]) -> None:

@@ -1,0 +1,66 @@
+"""The bench for tests on the real CLI: a loopback model, a made home, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.offline import is_offline, proxies_closed
+from remuda.testing.real_cli import NOT_TESTED, OPT_OUT, VERSION, RealCli, binary_path, opted_out
+
+
+class MakeCli(Protocol):
+    """Makes further benches, each with a home of its own."""
+
+    def __call__(self, *, trust: bool = True) -> RealCli: ...
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # Skipped at this one place they make one line of the summary, under xdist too. A summary hook would not:
+    # the process that prints the summary there never loads this file.
+    if opted_out():
+        pytest.skip(NOT_TESTED)
+    if not binary_path().exists():
+        missing = f"claude {VERSION} is not at {binary_path()}"
+        pytest.fail(f"{missing}: `make test` fetches it; {OPT_OUT}=1 does without it", pytrace=False)
+    if not is_offline() and not proxies_closed(os.environ):
+        pytest.fail("the real CLI runs offline only: use `make test`", pytrace=False)
+
+
+@pytest.fixture
+def model() -> Iterator[LoopbackModel]:
+    with LoopbackModel() as serving:
+        yield serving
+
+
+@pytest.fixture
+def make_cli(model: LoopbackModel) -> Iterator[MakeCli]:
+    """Benches on ``model``; the test fails if a process of theirs outlives it."""
+    with ExitStack() as stack:
+
+        def make(*, trust: bool = True) -> RealCli:
+            # Not below tmp_path: the CLI puts a unix socket there, whose path may have 107 bytes at most.
+            folder = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="remuda-", ignore_cleanup_errors=True)
+            )
+            bench = stack.enter_context(RealCli(Path(folder) / "bench", model.url, trust=trust))
+            benches.append(bench)
+            return bench
+
+        benches: list[RealCli] = []
+        yield make
+        left = {pid: command for bench in benches for pid, command in bench.settle().items()}
+    assert not left, f"the test left processes behind: {left}"
+
+
+@pytest.fixture
+def cli(make_cli: MakeCli) -> RealCli:
+    """The real CLI on ``model``, with its project trusted."""
+    return make_cli()
