@@ -1,0 +1,427 @@
+"""The program: input to the right place, one piece of work at a time, and every way out."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import VERSION, dialog, records, settings
+from .command import Commands, run_shell
+from .composer import Composer, Prompt, ShellCommand, SlashCommand, Submission, meaning_of
+from .dialog import Chosen
+from .face import Face
+from .hooks import Hooks, Verdict
+from .keys import Answered, Decoder, Input, Key
+from .knobs import Knobs
+from .layout import DIM, WARN
+from .loop import Future, Loop, Task, Timer
+from .options import Options
+from .queue import Queue
+from .registry import Registry
+from .screen import FullScreen, Inline
+from .session import Session
+from .settings import Settings, Sources
+from .stage import Interrupted
+from .terminal import Terminal
+from .tool import Tools
+from .turn import Turn
+
+_ESCAPE_WAIT = 0.05
+_AGAIN_SECONDS = 0.8
+_MODE_CYCLE = ("default", "acceptEdits", "plan", "auto")
+_MODE_FOOTERS = {
+    "default": "⏸ manual mode on",
+    "plan": "⏸ plan mode on (shift+tab to cycle)",
+    "acceptEdits": "⏵⏵ accept edits on (shift+tab to cycle)",
+    "bypassPermissions": "⏵⏵ bypass permissions on (shift+tab to cycle)",
+    "auto": "⏵⏵ auto mode on (shift+tab to cycle)",
+    "dontAsk": "⏵⏵ don't ask on (shift+tab to cycle)",
+}
+_MENTION = re.compile(r"(?:^|\s)@([^\s]+)")
+_LARGEST_MENTION = 256 * 1024
+
+
+class App:
+    """One run. :meth:`run` gives the exit code."""
+
+    def __init__(self, options: Options, knobs: Knobs, environ: Mapping[str, str]) -> None:
+        self.loop = Loop()
+        self.knobs = knobs
+        self.environ = environ
+        self._options = options
+        self._config = settings.config_dir(environ)
+        cwd = os.path.realpath(os.getcwd())
+        self._sources = Sources(options, environ, Path(cwd))
+        mode = (
+            "bypassPermissions"
+            if options.skips_permissions
+            else options.mode or self.settings().mode or "auto"
+        )
+        self.session = Session(options, knobs, self._config, cwd, mode)
+        self.tools = Tools(cwd, environ)
+        self._hooks = Hooks(self.loop, lambda: self.settings().hooks, environ)
+        self._composer = Composer()
+        self._decoder = Decoder()
+        self._terminal = Terminal(
+            silent=knobs.silent, titled=not environ.get("CLAUDE_CODE_DISABLE_TERMINAL_TITLE")
+        )
+        self.face = Face(self.loop, self._terminal, Inline(), self._composer, self._footer)
+        self._commands = Commands(self, lambda reason: self.leave(0, reason))
+        self._queue = Queue(self)
+        self._work: Task[None] | None = None
+        self._started: Future[Verdict] = Future()
+        self._trusting: Task[None] | None = None
+        self._escape: Timer | None = None
+        self._idle_notice: Timer | None = None
+        self._pressed: str | None = None
+        self._leaving = False
+        self._code = 0
+
+    def run(self) -> int:
+        """Until the program ends; its exit code. The terminal is given back whatever happens."""
+        self._terminal.open()
+        try:
+            self._on_signals()
+            self.loop.on_readable(0, self._read)
+            self._trusting = self.loop.spawn(self._open())
+            self._trusting.when_done(self._raise_error_of_start)
+            self.loop.run()
+        finally:
+            self.tools.kill()
+            self._hooks.cancel_all()
+            self._terminal.close(self._farewell())
+            if self.face.registry is not None:
+                self.face.registry.remove()
+        return self._code
+
+    def settings(self) -> Settings:
+        """The settings as they are now."""
+        return self._sources.load()
+
+    async def fire(self, event: str, fields: Mapping[str, Any], subject: str = "") -> Verdict:
+        """Run the event's hooks and wait for them."""
+        return await self._hooks.fire(self._payload(event, fields), self.session.hook_environ(event), subject)
+
+    def announce(self, event: str, fields: Mapping[str, Any], subject: str = "") -> None:
+        """Run the event's hooks; nobody waits for them."""
+        self._hooks.fire_and_forget(self._payload(event, fields), self.session.hook_environ(event), subject)
+
+    def absorb_queue(self) -> None:
+        """Prompts that were typed while a tool ran become part of the running turn."""
+        self._queue.absorb()
+
+    def give_back(self, prompt: str) -> None:
+        """An interrupted prompt returns to the text box."""
+        self._composer.put_back(prompt)
+        blocks = self.face.view.blocks
+        while blocks and blocks.pop().mark != "❯ ":
+            pass
+        self.face.refresh()
+
+    def die(self, code: int) -> None:
+        """End at once, as a crash would: nothing is tidied but the terminal."""
+        self._terminal.close()
+        os._exit(code)
+
+    def leave(self, code: int, reason: str) -> None:
+        """End in order: tools and hooks first, then SessionEnd."""
+        if self._leaving:
+            return
+        self._leaving = True
+        self._code = code
+        self.loop.spawn(self._leave(reason))
+
+    async def _open(self) -> None:
+        if self._must_ask_for_trust() and not await self._ask_for_trust():
+            return
+        self._begin()
+        start = {"source": self.session.source, "model": self.session.model}
+        self._started = self.loop.spawn(self.fire("SessionStart", start, self.session.source))
+        self._announce_instructions()
+        if self.knobs.stop_before_inject:
+            early = {"stop_hook_active": False, "last_assistant_message": "", "background_tasks": []}
+            self.announce("Stop", {**early, "session_crons": []})
+        if self._options.prompt:
+            self._submit(meaning_of(self._options.prompt, shell=False))
+
+    def _announce_instructions(self) -> None:
+        path = Path(self.session.cwd, "CLAUDE.md")
+        if path.exists():
+            loaded = {"file_path": str(path), "memory_type": "Project", "load_reason": "session_start"}
+            self.announce("InstructionsLoaded", loaded, "session_start")
+
+    def _must_ask_for_trust(self) -> bool:
+        if self.knobs.trust_dialog is not None:
+            return self.knobs.trust_dialog
+        known = settings.trusted(settings.global_config(self.environ), Path(self.session.cwd))
+        return not (known if known is not None else not self.knobs.trust_from_claude_json)
+
+    async def _ask_for_trust(self) -> bool:
+        asked, yes = dialog.trust(self.session.cwd, self.knobs.trust_wording)
+        answer = await self.face.ask(asked, "dialog open")
+        if answer == Chosen(yes):
+            settings.trust(settings.global_config(self.environ), Path(self.session.cwd))
+            return True
+        self._code = 1 if isinstance(answer, Chosen) else 0
+        self.loop.stop()
+        return False
+
+    def _begin(self) -> None:
+        session = self.session
+        self.face.registry = Registry(self._config, session.id, session.cwd, self._options.name)
+        self.face.name = self._options.name or "Claude Code"
+        alternate = self._uses_alternate_screen()
+        self._terminal.begin(f"✳ {self.face.name}", alternate=alternate)
+        self.face.use(FullScreen() if alternate else Inline())
+        self.face.view.header = [
+            f" ◆ Scripted agent, playing Claude Code v{VERSION}",
+            f"   {session.model} · made-up answers, no network",
+            f"   {session.cwd}",
+            "",
+        ]
+        self._show_history()
+        self.face.end_work()
+        self.loop.later(0, lambda: self._terminal.query(unknown=self.knobs.unknown_probe))
+
+    def _uses_alternate_screen(self) -> bool:
+        if self.environ.get("CLAUDE_CODE_DISABLE_ALTERNATE_SCREEN") == "1":
+            return False
+        return self.environ.get("CLAUDE_CODE_NO_FLICKER") == "1" or self.settings().fullscreen
+
+    def _show_history(self) -> None:
+        for record in self.session.old_records:
+            message = record.get("message")
+            content = message.get("content") if isinstance(message, dict) else None
+            if "promptSource" in record and isinstance(content, str):
+                self.face.show(content, "❯ ")
+            for block in content if isinstance(content, list) else ():
+                if record.get("type") == "assistant" and block.get("type") == "text":
+                    self.face.show(str(block["text"]), "● ")
+
+    def _footer(self) -> str:
+        mode = _MODE_FOOTERS.get(self.session.mode, self.session.mode)
+        if self.face.busy:
+            return f"{mode} · esc to interrupt"
+        return f"{mode} · ? for shortcuts" if self.session.mode == "default" else mode
+
+    def _payload(self, event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        payload = self.session.payload(event, fields)
+        if event == "Stop":
+            payload = {key: value for key, value in payload.items() if key not in self.knobs.omit}
+        return payload
+
+    # Input.
+
+    def _read(self) -> None:
+        data = self._terminal.read()
+        if not data:
+            self.loop.off_readable(0)
+            self.leave(0, "other")
+            return
+        if self._escape is not None:
+            self._escape.cancel()
+        for given in self._decoder.feed(data):
+            self._take(given)
+        if self._decoder.holds_escape:
+            self._escape = self.loop.later(_ESCAPE_WAIT, self._flush_escape)
+
+    def _flush_escape(self) -> None:
+        for given in self._decoder.flush():
+            self._take(given)
+
+    def _take(self, given: Input) -> None:
+        if isinstance(given, Answered):
+            self._go_on_asking(given.query)
+            return
+        if self._idle_notice is not None:
+            self._idle_notice.cancel()
+        pressed, self._pressed = self._pressed, None
+        match given:
+            case Key("ctrl-c" | "ctrl-d" as key):
+                self._press_to_leave(key, again=pressed == key)
+            case _ if self.face.dialog is not None:
+                self.face.answer(given)
+            case Key("esc") if self.face.busy:
+                self._interrupt()
+            case Key("backtab"):
+                self._next_mode()
+            case _:
+                text = self._composer.take(given)
+                self.face.refresh()
+                if text is not None:
+                    self._submit(meaning_of(text))
+
+    def _go_on_asking(self, query: str) -> None:
+        """What the real program asks once the terminal has answered at all."""
+        if query == "kitty":
+            self._terminal.write("\x1b[>5u")
+        elif query == "attributes":
+            self._terminal.write("\x1b[?2026$p")
+
+    def _press_to_leave(self, key: str, *, again: bool) -> None:
+        """Ctrl-C: interrupts, else clears, else leaves when pressed twice; Ctrl-D only leaves."""
+        trusting = self._trusting is not None and not self._trusting.done
+        if again:
+            self._stop_now() if trusting else self.leave(0, "prompt_input_exit")
+            return
+        if key == "ctrl-c" and self.face.busy:
+            self._interrupt()
+        elif key == "ctrl-c" and self._composer.text:
+            self._composer.replace("")
+        self._pressed = key
+        self.face.notice(f"Press {key.title()} again to exit")
+        self.loop.later(_AGAIN_SECONDS, lambda: setattr(self, "_pressed", None))
+
+    def _next_mode(self) -> None:
+        mode = self.session.mode
+        following = _MODE_CYCLE.index(mode) + 1 if mode in _MODE_CYCLE else 0
+        self.session.mode = _MODE_CYCLE[following % len(_MODE_CYCLE)]
+        self.face.refresh()
+
+    # Work.
+
+    def _submit(self, meaning: Submission) -> None:
+        if self._leaving:
+            return
+        if self._work is not None and not self._work.done:
+            self._queue.put(meaning)
+        else:
+            self._begin_work(self._do(meaning))
+
+    def _interrupt(self) -> None:
+        if self.face.dialog is not None:
+            self.face.withdraw()
+        if self._work is not None:
+            self._work.throw(Interrupted())
+
+    def _begin_work(self, work: Coroutine[Future[Any], None, None]) -> None:
+        self._work = self.loop.spawn(self._working(work))
+        self._work.when_done(self._end_work)
+
+    async def _working(self, work: Coroutine[Future[Any], None, None]) -> None:
+        self.face.begin_work()
+        await work
+
+    def _end_work(self) -> None:
+        """Idle, unless prompts wait: they are taken as one turn."""
+        work, self._work = self._work, None
+        self.face.end_work()
+        if work is not None:
+            work.result()
+        if self._leaving:
+            return
+        waiting = self._queue.take()
+        if isinstance(waiting, list):
+            self._begin_work(self._converse(waiting, queued=True))
+        elif waiting is not None:
+            self._submit(waiting)
+        else:
+            delay = settings.idle_threshold(settings.global_config(self.environ))
+            self._idle_notice = self.loop.later(delay * self.knobs.time_scale, self._notify_idle)
+
+    async def _do(self, meaning: Submission) -> None:
+        try:
+            await self._started
+            match meaning:
+                case SlashCommand():
+                    await self._commands.run(meaning)
+                case ShellCommand(command):
+                    told = await run_shell(self, command)
+                    self.session.turns += 1
+                    await Turn(self, [f"!{command}"]).run(told)
+                case Prompt(text):
+                    await self._converse([text], queued=False)
+        except Interrupted:
+            self.tools.kill()
+            self.face.show("Interrupted · What should Claude do instead?", "  ⎿  ", DIM)
+
+    async def _converse(self, prompts: list[str], *, queued: bool) -> None:
+        session = self.session
+        if not queued:
+            session.new_prompt()
+        shown = [self.face.show(text, "❯ ") for text in prompts]
+        if not queued and await self._is_blocked(prompts[0]):
+            self.face.view.blocks.remove(shown[0])
+            return
+        session.turns += 1
+        turn = Turn(self, prompts)
+        session.begin_file()
+        for text in prompts:
+            session.note_snapshot()
+            prompt_id = session.new_prompt() if queued else session.prompt_id or ""
+            source = "queued" if queued else "typed"
+            line = records.prompt(text, prompt_id, session.mode, source, session.turns)
+            session.transcript.add(line, both_ids=False)
+            self._attach_mentions(text)
+        await turn.run(prompts[-1])
+
+    async def _is_blocked(self, prompt: str) -> bool:
+        self.face.activity("running UserPromptSubmit hook")
+        try:
+            verdict = await self.fire("UserPromptSubmit", {"prompt": prompt})
+        except Interrupted:
+            self.give_back(prompt)
+            raise
+        finally:
+            self.face.activity()
+        if not verdict.reasons:
+            return False
+        reason = verdict.reasons[0][1]
+        text = f"UserPromptSubmit operation blocked by hook:\n{reason}\n\nOriginal prompt: {prompt}"
+        self.face.show(text, "● ", WARN)
+        return True
+
+    def _attach_mentions(self, text: str) -> None:
+        for name in _MENTION.findall(text):
+            path = Path(self.session.cwd, name)
+            if path.is_file() and path.stat().st_size <= _LARGEST_MENTION:
+                content = {"filePath": str(path), "content": path.read_text("utf-8", "replace")}
+                fields = {"filename": str(path), "content": {"type": "text", "file": content}}
+                self.session.transcript.add(records.attachment("file", fields))
+                self.face.show(f"Read {name}", "  ⎿  ", DIM)
+
+    def _notify_idle(self) -> None:
+        fields = {"message": "Claude is waiting for your input", "notification_type": "idle_prompt"}
+        self.announce("Notification", fields, "idle_prompt")
+
+    # Ways out.
+
+    def _on_signals(self) -> None:
+        ways = {signal.SIGTERM: 143, signal.SIGINT: 0}
+        for number, code in ways.items():
+            signal.signal(number, lambda *_, code=code: self.loop.post(lambda: self.leave(code, "other")))
+        signal.signal(signal.SIGHUP, lambda *_: self.loop.post(self._hang_up))
+        signal.signal(signal.SIGWINCH, lambda *_: self.loop.post(self.face.redraw))
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+    def _hang_up(self) -> None:
+        """SIGHUP also comes when the terminal is closed, and then it is no failure."""
+        self.leave(0 if self._terminal.is_gone() else 129, "other")
+
+    async def _leave(self, reason: str) -> None:
+        if self._work is not None:
+            self.tools.kill()
+            self._hooks.cancel_all()
+        if self.face.registry is not None:
+            self.face.registry.remove()
+            self.face.registry = None
+            await self.fire("SessionEnd", {"reason": reason}, reason)
+        self.loop.stop()
+
+    def _stop_now(self) -> None:
+        self._code = 0
+        self.loop.stop()
+
+    def _raise_error_of_start(self) -> None:
+        if self._trusting is not None:
+            self._trusting.result()
+
+    def _farewell(self) -> str:
+        if not self.session.transcript.path.exists() or not self._leaving:
+            return ""
+        command = f"python -m remuda.testing.scripted_agent --resume {self.session.id}"
+        return f"\r\nResume this session with:\r\n{command}\r\n"

@@ -1,0 +1,200 @@
+"""What is shown, as rows of text: wrapping, the conversation, the box, the footer. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .dialog import RULE
+
+DIM, BOLD, WARN, PLAIN = "2", "1", "33", ""
+_SPANS = re.compile(r"\S+|\s+")
+_BLOCK_ROWS = 400
+_ASCII_LIMIT = 0x300
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the screen, no longer than it is wide."""
+
+    text: str
+    style: str = PLAIN
+
+
+@dataclass(slots=True)
+class Block:
+    """A piece of the conversation: a text behind a mark, its further rows indented as far."""
+
+    text: str
+    mark: str = ""
+    style: str = PLAIN
+    spaced: bool = True
+    _cached: tuple[str, int, list[Row]] = ("", 0, [])
+
+    def rows(self, width: int) -> list[Row]:
+        """Its rows at that width, and a blank one before them where it is spaced."""
+        if self._cached[:2] != (self.text, width):
+            self._cached = (self.text, width, self._wrapped(width))
+        return self._cached[2]
+
+    def _wrapped(self, width: int) -> list[Row]:
+        indent = " " * text_width(self.mark)
+        lines = wrap(self.text, max(1, width - len(indent)))[:_BLOCK_ROWS]
+        rows = [Row((indent if index else self.mark) + line, self.style) for index, line in enumerate(lines)]
+        return [Row(""), *rows] if self.spaced else rows
+
+
+@dataclass(slots=True)
+class View:
+    """All that is shown at one moment."""
+
+    header: list[str] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    queued: list[str] = field(default_factory=list)
+    activity: str = ""
+    hint: str = ""
+    box: str = ""
+    cursor: int = 0
+    footer: str = ""
+    dialog: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A whole screen, and where its cursor is: None while it is hidden."""
+
+    rows: list[Row]
+    cursor: tuple[int, int] | None
+
+
+def full_screen(view: View, columns: int, lines: int) -> Frame:
+    """The conversation from the top, the box at the bottom, as many rows as there are lines."""
+    bottom, cursor = bottom_rows(view, columns, lines)
+    room = lines - len(bottom)
+    body = _last(_body(view, columns), room)
+    rows = [*body, *[Row("")] * (room - len(body)), *bottom]
+    return Frame(rows, cursor and (room + cursor[0], cursor[1]))
+
+
+def bottom_rows(view: View, columns: int, lines: int) -> tuple[list[Row], tuple[int, int] | None]:
+    """The dialog, or the box between its rules with the footer; never more than ``lines``."""
+    if view.dialog is not None:
+        shown = [row for line in view.dialog for row in _dialog_rows(line, columns)]
+        return shown[-lines:], None
+    box, cursor = _box(view, columns, max(1, lines - 4))
+    rows = [
+        Row(RULE * columns, DIM),
+        *box,
+        Row(RULE * columns, DIM),
+        Row(clip(f"  {view.footer}", columns), DIM),
+    ]
+    if view.hint and lines > len(rows) + 1:
+        rows.insert(0, Row(clip(view.hint.rjust(columns - 2), columns), DIM))
+        cursor = (cursor[0] + 1, cursor[1])
+    cut = max(0, len(rows) - lines)
+    return rows[cut:], (max(0, cursor[0] + 1 - cut), cursor[1])
+
+
+def text_width(text: str) -> int:
+    """The columns that a text takes."""
+    return len(text) if text.isascii() else sum(map(char_width, text))
+
+
+def char_width(char: str) -> int:
+    """The columns that a character takes: none for what combines, two for wide ones."""
+    if ord(char) < _ASCII_LIMIT:
+        return 1
+    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def clip(text: str, columns: int) -> str:
+    """The text, cut to that many columns."""
+    if text_width(text) <= columns:
+        return text
+    kept, used = "", 0
+    for char in text:
+        used += char_width(char)
+        if used >= columns:
+            break
+        kept += char
+    return f"{kept}…"
+
+
+def wrap(text: str, columns: int) -> list[str]:
+    """The text's lines, broken at blanks where they are too long, and in a word where it must be."""
+    return [part for line in text.split("\n") for part in _wrap_line(line, columns)]
+
+
+def _wrap_line(line: str, columns: int) -> Iterator[str]:
+    if text_width(line) <= columns:
+        yield line
+        return
+    kept, used = "", 0
+    for span in _SPANS.findall(line):
+        width = text_width(span)
+        if used + width > columns and kept:
+            yield kept.rstrip()
+            kept, used = "", 0
+            if span.isspace():
+                continue
+        while width > columns:
+            head = _head(span, columns)
+            yield head
+            span = span[len(head) :]
+            width = text_width(span)
+        kept, used = kept + span, used + width
+    if kept.rstrip():
+        yield kept.rstrip()
+
+
+def _head(text: str, columns: int) -> str:
+    if text.isascii():
+        return text[:columns]
+    used = 0
+    for index, char in enumerate(text):
+        used += char_width(char)
+        if used > columns:
+            return text[: max(1, index)]
+    return text
+
+
+def _body(view: View, columns: int) -> Iterator[list[Row]]:
+    """Groups of rows from the newest to the oldest, so that what has scrolled away is never wrapped."""
+    if view.activity:
+        yield [Row(""), Row(clip(view.activity, columns))]
+    for text in reversed(view.queued):
+        yield Block(text, "❯ ", DIM).rows(columns)
+    for block in reversed(view.blocks):
+        yield block.rows(columns)
+    yield [Row(clip(line, columns), DIM if index else BOLD) for index, line in enumerate(view.header)]
+
+
+def _last(groups: Iterator[list[Row]], room: int) -> list[Row]:
+    rows: list[Row] = []
+    for group in groups:
+        rows = [*group, *rows]
+        if len(rows) >= room:
+            break
+    return rows[-room:] if room else []
+
+
+def _dialog_rows(line: str, columns: int) -> Sequence[Row]:
+    if line and len(set(line)) == 1 and line[0] in "─╌":
+        return [Row(line[0] * columns, DIM)]
+    return [Row(part) for part in wrap(line, columns)]
+
+
+def _box(view: View, columns: int, limit: int) -> tuple[list[Row], tuple[int, int]]:
+    """The box's rows and where the cursor is in them; of a long text, those around the cursor."""
+    width = max(1, columns - 2)
+    before = wrap(view.box[: view.cursor], width) or [""]
+    lines = wrap(view.box, width) or [""]
+    row = min(len(before), len(lines)) - 1
+    first = max(0, row - limit + 1)
+    shown = lines[first : first + limit]
+    rows = [Row(("❯\u00a0" if first + index == 0 else "  ") + line) for index, line in enumerate(shown)]
+    return rows, (row - first, min(columns - 1, 2 + text_width(before[-1])))

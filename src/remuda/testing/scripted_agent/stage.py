@@ -1,0 +1,51 @@
+"""What a turn needs from the program around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from .face import Face
+from .hooks import Verdict
+from .knobs import Knobs
+from .loop import Loop
+from .session import Session
+from .settings import Settings
+from .tool import Tools
+
+
+class Interrupted(Exception):  # not an error: the user pressed Esc
+    """Thrown into a turn where it waits."""
+
+
+class TurnEnded(Exception):  # not an error
+    """A call was rejected, by hand or by a hook: the turn is over, no Stop."""
+
+
+class Stage(Protocol):
+    """The program, seen from a turn."""
+
+    loop: Loop
+    face: Face
+    session: Session
+    tools: Tools
+    knobs: Knobs
+    environ: Mapping[str, str]
+
+    def settings(self) -> Settings:
+        """The settings as they are now."""
+
+    async def fire(self, event: str, fields: Mapping[str, Any], subject: str = "") -> Verdict:
+        """Run the event's hooks and wait for them."""
+
+    def announce(self, event: str, fields: Mapping[str, Any], subject: str = "") -> None:
+        """Run the event's hooks; nobody waits for them."""
+
+    def absorb_queue(self) -> None:
+        """Prompts that were typed meanwhile become part of the running turn."""
+
+    def give_back(self, prompt: str) -> None:
+        """An interrupted prompt returns to the text box."""
+
+    def die(self, code: int) -> None:
+        """End the process at once."""

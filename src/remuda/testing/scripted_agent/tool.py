@@ -1,0 +1,195 @@
+"""Running the tools: Bash, Read, Write and Edit for real and simply, all others with a made-up result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import subprocess
+
+_NO_OUTPUT = "(Bash completed with no output)"
+_MAX_OUTPUT = 30_000
+_DEFAULT_TIMEOUT = 120.0
+# Commands of which nobody expects to hear anything.
+_SILENT_COMMANDS = frozenset(["touch", "mkdir", "rm", "mv", "cp", "chmod", "cd", "true"])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A tool's result: the text for the model, the object for hooks and transcript."""
+
+    text: str
+    response: object
+    failed: bool = False
+
+
+class Shell:
+    """A command in a process session of its own: whoever kills only our group leaves it behind."""
+
+    def __init__(
+        self, command: str, cwd: str, environ: Mapping[str, str], timeout: float | None = None
+    ) -> None:
+        self._command = command
+        self._cwd = cwd
+        self._environ = environ
+        self._timeout = timeout
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> tuple[int, str]:
+        """Exit code and output. Blocks: for a thread."""
+        import subprocess
+
+        process = subprocess.Popen(
+            ["/bin/bash", "-c", self._command],
+            cwd=self._cwd,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._process = process
+        try:
+            output, _ = process.communicate(timeout=self._timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            output, _ = process.communicate()
+        return process.returncode, output.decode("utf-8", "replace")
+
+    def kill(self) -> None:
+        """End it and all that it started in its session. From any thread."""
+        if self._process is not None and self._process.returncode is None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+class Tools:
+    """Runs one tool at a time; :meth:`kill` ends a running command."""
+
+    def __init__(self, cwd: str, environ: Mapping[str, str]) -> None:
+        self._cwd = cwd
+        self._environ = environ
+        self._shell: Shell | None = None
+        self._table: dict[str, Callable[[Mapping[str, Any]], Outcome]] = {
+            "Bash": self._bash,
+            "Read": self._read,
+            "Write": self._write,
+            "Edit": self._edit,
+        }
+
+    def run(self, tool: str, given: Mapping[str, Any]) -> Outcome:
+        """The outcome of a call. Blocks: for a thread."""
+        try:
+            return self._table.get(tool, _canned(tool))(given)
+        except OSError as error:
+            return _failure(f"{error.strerror}: {error.filename}")
+        except (KeyError, ValueError) as error:
+            return _failure(f"InputValidationError: {tool} failed: {error}")
+
+    def shell(self, command: str, timeout: float | None = None) -> tuple[int, str]:
+        """Run a command; exit code and output. Blocks: for a thread."""
+        self._shell = Shell(command, self._cwd, self._environ, timeout)
+        return self._shell.run()
+
+    def kill(self) -> None:
+        """End the command that runs, if one does."""
+        if self._shell is not None:
+            self._shell.kill()
+
+    def _bash(self, given: Mapping[str, Any]) -> Outcome:
+        command = str(given["command"])
+        milliseconds = given.get("timeout")
+        timeout = milliseconds / 1000 if isinstance(milliseconds, (int, float)) else _DEFAULT_TIMEOUT
+        code, output = self.shell(command, timeout)
+        output = output.rstrip("\n")[:_MAX_OUTPUT]
+        if code:
+            return _failure(f"Exit code {code}" + (f"\n{output}" if output else ""))
+        response = {
+            "stdout": output,
+            "stderr": "",
+            "interrupted": False,
+            "isImage": False,
+            "noOutputExpected": _is_silent(command),
+        }
+        return Outcome(output or _NO_OUTPUT, response)
+
+    def _read(self, given: Mapping[str, Any]) -> Outcome:
+        path = self._path(given)
+        content = path.read_text("utf-8", "replace")
+        lines = content.split("\n")
+        numbered = "\n".join(f"{number}\t{line}" for number, line in enumerate(lines, 1))
+        shape = {"filePath": str(path), "content": content, "numLines": len(lines)}
+        return Outcome(
+            numbered, {"type": "text", "file": {**shape, "startLine": 1, "totalLines": len(lines)}}
+        )
+
+    def _write(self, given: Mapping[str, Any]) -> Outcome:
+        path, content = self._path(given), str(given["content"])
+        old = path.read_text("utf-8", "replace") if path.exists() else None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        done = "created" if old is None else "updated"
+        return Outcome(
+            f"File {done} successfully at: {path}",
+            {
+                "type": "create" if old is None else "update",
+                "filePath": str(path),
+                "content": content,
+                "structuredPatch": [],
+                "originalFile": old,
+                "userModified": False,
+            },
+        )
+
+    def _edit(self, given: Mapping[str, Any]) -> Outcome:
+        path, old, new = self._path(given), str(given["old_string"]), str(given["new_string"])
+        content = path.read_text("utf-8", "replace")
+        if old not in content:
+            return _failure(
+                f"<tool_use_error>String to replace not found in file.\nString: {old}</tool_use_error>"
+            )
+        everywhere = given.get("replace_all") is True
+        path.write_text(content.replace(old, new, -1 if everywhere else 1))
+        return Outcome(
+            f"The file {path} has been updated successfully.",
+            {
+                "filePath": str(path),
+                "oldString": old,
+                "newString": new,
+                "originalFile": content,
+                "structuredPatch": [],
+                "userModified": False,
+                "replaceAll": everywhere,
+            },
+        )
+
+    def _path(self, given: Mapping[str, Any]) -> Path:
+        return Path(self._cwd, str(given["file_path"]))
+
+
+def _is_silent(command: str) -> bool:
+    words = command.split()
+    return bool(words) and words[0] in _SILENT_COMMANDS and not set(command) & set(";|&")
+
+
+def timed(work: Callable[[], Outcome]) -> tuple[Outcome, int]:
+    """An outcome and the milliseconds it took."""
+    started = time.monotonic()
+    outcome = work()
+    return outcome, round((time.monotonic() - started) * 1000)
+
+
+def _canned(tool: str) -> Callable[[Mapping[str, Any]], Outcome]:
+    return lambda given: Outcome(f"{tool} ran (made-up result)", {"made_up": True, "input": dict(given)})
+
+
+def _failure(message: str) -> Outcome:
+    return Outcome(message, f"Error: {message}", failed=True)
