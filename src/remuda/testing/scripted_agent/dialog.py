@@ -148,8 +148,7 @@ def question(asked: Mapping[str, Any]) -> Dialog:
 def leave_plan(plan: str) -> Dialog:
     """Whether the plan is good and work begins."""
     heading = ["   Exit plan mode?", "", "    Claude wants to exit plan mode"]
-    reading = [*heading, *(f"    {line}" for line in plan.split("
-"))]
+    reading = [*heading, *(f"    {line}" for line in plan.split("\n"))]
     return Dialog([*reading, ""], ["Yes, and switch to default (ask each time) for this session", "No"], "")
 
 
