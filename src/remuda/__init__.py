@@ -1,0 +1,30 @@
+"""Remuda keeps interactive coding agents running, feeds and reads them, and calls a human in time."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .errors import RemudaError as RemudaError
+    from .keeper.client import KeeperClient as KeeperClient
+    from .keeper.spec import SessionSpec as SessionSpec
+    from .keeper.start import start_session as start_session
+
+# Loaded when first used: importing the package costs next to nothing.
+_LAZY = {
+    "RemudaError": "remuda.errors",
+    "KeeperClient": "remuda.keeper.client",
+    "SessionSpec": "remuda.keeper.spec",
+    "start_session": "remuda.keeper.start",
+}
+
+__all__ = ["KeeperClient", "RemudaError", "SessionSpec", "__version__", "start_session"]
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'remuda' has no attribute {name!r}")

@@ -1,2 +1,15 @@
+"""`remuda` and `python -m remuda`."""
+
+from __future__ import annotations
+
+import sys
+
+
 def main() -> None:
-    raise SystemExit(0)
+    from remuda.cli.app import run
+
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -138,7 +138,7 @@ class Child:
     async def end(self, grace: float) -> None:
         """TERM, then KILL after `grace` seconds, until nobody concerned is left.
 
-        Between the two a HUP, as a closing terminal sends it: an interactive shell ignores TERM and obeys HUP.
+        Between the two a HUP, as a closing terminal sends it: interactive shells ignore TERM and obey HUP.
         """
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)  # a stopped process takes its TERM only when it runs

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from remuda.duration import show_duration
 from remuda.errors import FolderUnusable, SessionExists
 from remuda.paths import SessionPaths, SocketAddress, private_folder
 from remuda.proctree import is_alive
@@ -184,15 +185,8 @@ class Claim:
 
 def already_running(paths: SessionPaths) -> SessionExists:
     holder = read_holder(paths)
-    who = f" (pid {holder.keeper_pid}, up {_short(holder.uptime)})" if holder else ""
+    who = f" (pid {holder.keeper_pid}, up {show_duration(holder.uptime)})" if holder else ""
     return SessionExists(
         f"session '{paths.name}' is already running{who}",
         hint=f"attach to it with 'remuda attach {paths.name}', or end it with 'remuda kill {paths.name}'",
     )
-
-
-def _short(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.1f}{unit}"
-    return f"{seconds:.0f}s"

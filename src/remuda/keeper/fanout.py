@@ -85,6 +85,11 @@ class Outlet:
         self._window.unacked_bytes += size_bytes
         self._put(output_frame)
 
+    def repaint(self) -> None:
+        """The whole screen again, unless a lag will bring it anyway."""
+        if self._paint is not None and not self._lagged_bytes:
+            self.send(repaint_frame(self._paint()))
+
     def acked(self, byte_count: int) -> None:
         self._window.unacked_bytes = max(0, self._window.unacked_bytes - byte_count)
         self._flush()

@@ -166,8 +166,9 @@ class Peer:
             self._replies.answered = self.session.cursor_queries - history.count(CURSOR_QUERY)
             self.outlet.subscribe(b"".join(split(Type.OUTPUT, history)), self.session.paint)
         else:
-            first = repaint_frame(self.session.paint())
-            self.outlet.subscribe(first, self.session.paint, hello.window_bytes)
+            self.note(self.session.size_document())
+            self.note({"event": "state", **self.session.state_document()})
+            self.outlet.subscribe(repaint_frame(self.session.paint()), self.session.paint, hello.window_bytes)
             self.session.add_listener(self.note)
         self.session.add_outlet(self.outlet)
         self.server.peers_changed()
@@ -216,8 +217,12 @@ class Peer:
 
     def note(self, document: dict[str, Any]) -> None:
         """Pass an event on, to a peer that knows what events are."""
-        if self.connection.hello is not None:
-            self.outlet.send(self.connection.event(document))
+        if self.connection.hello is None:
+            return
+        self.outlet.send(self.connection.event(document))
+        if document["event"] == "resized" and self.outlet.subscribed:
+            # Reflow depends on history, which a painted copy does not have: it is painted anew.
+            self.outlet.repaint()
 
     def watch(self) -> None:
         """Events without output."""

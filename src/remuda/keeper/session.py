@@ -177,6 +177,10 @@ class Session:
     def size(self) -> tuple[int, int]:
         return self._sizes.size
 
+    def size_document(self) -> dict[str, Any]:
+        cols, rows = self._sizes.size
+        return {"event": "resized", "cols": cols, "rows": rows}
+
     def client_size(self, client: int, cols: int, rows: int) -> None:
         self._apply_size(self._sizes.size, self._sizes.wish(client, check_size(cols, rows)))
 
@@ -198,7 +202,7 @@ class Session:
         if self.recorder is not None:
             self.recorder.resized(*after)
         log.info("resized to %dx%d", *after)
-        self.tell({"event": "resized", "cols": after[0], "rows": after[1]})
+        self.tell(self.size_document())
 
     # ── the end ──
 

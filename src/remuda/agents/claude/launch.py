@@ -19,6 +19,7 @@ from remuda.agents.base import Launch, LaunchContext
 from remuda.errors import InvalidOptions
 
 from .files import read_settings, user_settings
+from .flags import without_flags, without_prompt
 
 IDENTITY_VARIABLES = (
     "CLAUDECODE",
@@ -51,7 +52,7 @@ HTTP_EVENTS = (
 HOOK_TIMEOUT = 10
 TOKEN_HEADER = "X-Remuda-Token"  # noqa: S105  # the name of a header
 _LOOPBACK = ("127.0.0.1", "localhost")
-_RESUMING = ("--resume", "-r", "--continue", "-c", "--session-id", "--from-pr")
+_RESUMING = ("--resume", "-r", "--continue", "-c", "--session-id", "--from-pr", "--fork-session")
 
 
 def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
@@ -62,7 +63,9 @@ def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
     added = ["--settings", str(overlay)]
     if not _permission_mode_chosen(arguments, settings, context):
         added += ["--permission-mode", "manual"]
-    if (session_id := context.conversation.get("session_id")) and not _has_flag(arguments, _RESUMING):
+    if session_id := context.conversation.get("session_id"):
+        # Its first prompt was answered in its first life, and how that began no longer matters.
+        arguments = without_flags(without_prompt(arguments), _RESUMING)
         added += ["--resume", str(session_id)]
     return Launch(
         argv=[*program, *added, *arguments],

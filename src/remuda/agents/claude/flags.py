@@ -1,0 +1,114 @@
+"""Claude Code's flags as far as we must tell an argument from a prompt (2.1.325). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+# `<value>`: the next word belongs to the flag.
+ONE_VALUE = frozenset(
+    [
+        "--agent",
+        "--agents",
+        "--append-system-prompt",
+        "--autocompact",
+        "--debug-file",
+        "--effort",
+        "--environment",
+        "--fallback-model",
+        "--input-format",
+        "--json-schema",
+        "--max-budget-usd",
+        "--max-turns",
+        "--model",
+        "-n",
+        "--name",
+        "--output-format",
+        "--permission-mode",
+        "--permission-prompts",
+        "--permission-prompt-tool",
+        "--plugin-dir",
+        "--plugin-url",
+        "--remote-control-session-name-prefix",
+        "--session-id",
+        "--setting-sources",
+        "--settings",
+        "--system-prompt",
+        "--system-prompt-snapshot",
+    ]
+)
+# `<values...>`: all words up to the next flag.
+MANY_VALUES = frozenset(
+    [
+        "--add-dir",
+        "--allowedTools",
+        "--allowed-tools",
+        "--betas",
+        "--disallowedTools",
+        "--disallowed-tools",
+        "--file",
+        "--mcp-config",
+        "--tools",
+    ]
+)
+# `[value]`: the next word, unless it is a flag.
+OPTIONAL_VALUE = frozenset(
+    [
+        "--cloud",
+        "-d",
+        "--debug",
+        "--from-pr",
+        "--prompt-suggestions",
+        "--remote-control",
+        "-r",
+        "--resume",
+        "--teleport",
+        "-w",
+        "--worktree",
+    ]
+)
+
+
+def split_arguments(arguments: Sequence[str]) -> Iterator[tuple[str | None, list[str]]]:
+    """Each flag with its values, in order; prompt words come as (None, [word])."""
+    position = 0
+    while position < len(arguments):
+        word = arguments[position]
+        position += 1
+        if word == "--":
+            yield from ((None, [rest]) for rest in arguments[position:])
+            return
+        if not word.startswith("-") or word == "-":
+            yield None, [word]
+            continue
+        values: list[str] = []
+        if "=" not in word:
+            while position < len(arguments) and _takes(word, len(values), arguments[position]):
+                values.append(arguments[position])
+                position += 1
+        yield word, values
+
+
+def _takes(flag: str, have: int, word: str) -> bool:
+    if flag in ONE_VALUE:
+        return have == 0
+    if flag in MANY_VALUES:
+        return not word.startswith("-")
+    return flag in OPTIONAL_VALUE and have == 0 and not word.startswith("-")
+
+
+def without_prompt(arguments: Sequence[str]) -> list[str]:
+    """The arguments less the prompt: a session that is brought back must not be asked again."""
+    kept: list[str] = []
+    for flag, values in split_arguments(arguments):
+        if flag is not None:
+            kept += [flag, *values]
+    return kept
+
+
+def without_flags(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The arguments less these flags and their values."""
+    kept: list[str] = []
+    for flag, values in split_arguments(arguments):
+        if flag is None or flag.partition("=")[0] not in names:
+            kept += values if flag is None else [flag, *values]
+    return kept

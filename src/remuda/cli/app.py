@@ -1,0 +1,112 @@
+"""The `remuda` command: its groups of commands, and how every error ends."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from remuda._version import __version__
+from remuda.errors import EXIT_CODES, RemudaError
+
+SECTIONS: dict[str, dict[str, str]] = {
+    "Sessions": {
+        "start": "Start a command or an agent as a named session",
+        "attach": "Show a session here and type into it",
+        "ls": "List sessions: what each is doing, since when",
+        "status": "Say what a session is doing, and why we think so",
+        "screen": "Print what a session's terminal shows",
+        "logs": "Print what a session's keeper wrote down",
+        "resize": "Give a session's terminal another size",
+        "kill": "End a session and everything it started",
+        "clean": "Remove logs and records of dead sessions",
+    },
+    "Care": {
+        "doctor": "Check this machine, and what is left of dead sessions",
+        "demo": "A tour of one minute, without any account",
+        "completion": "Print shell completion for bash, zsh or fish",
+        "version": "Print the version",
+    },
+}
+_COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
+
+
+class LazyGroup(click.Group):
+    """Knows the names of its commands and loads each from its own module."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = importlib.import_module(f"remuda.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
+            near = [name for name in _COMMANDS if name[0] == args[0][:1]]
+            hint = f"did you mean {' or '.join(near)}?" if near else "'remuda --help' lists the commands"
+            raise click.UsageError(f"there is no command '{args[0]}'; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Try it without any account:  remuda demo",
+)
+@click.version_option(__version__, prog_name="remuda")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Keep interactive coding agents running, see what they do, attach at any moment.
+
+    \b
+      remuda start work --agent claude     an agent in a session of its own
+      remuda start build -- make -j2       or any other command
+      remuda ls                            what is running, and what it is doing
+      remuda attach work                   open it here; Ctrl-\\ leaves it running
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def complain(message: str) -> None:
+    click.echo(f"remuda: {message}", err=True)
+
+
+def run(args: list[str] | None = None) -> int:
+    """Carry out a command line and return its exit code; nothing escapes as a traceback but our own bugs."""
+    try:
+        result: Any = cli.main(args=args, prog_name="remuda", standalone_mode=False)
+    except RemudaError as error:
+        complain(str(error))
+        return error.exit_code
+    except click.UsageError as error:
+        usage = error.ctx.get_usage() if error.ctx else ""
+        complain(error.format_message())
+        if usage:
+            click.echo(usage, err=True)
+        return EXIT_CODES["INVALID_OPTIONS"]
+    except click.ClickException as error:
+        complain(error.format_message())
+        return EXIT_CODES["FAILED"]
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_CODES["INTERRUPTED"]
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would complain again when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CODES["OK"]
+    return result if isinstance(result, int) else EXIT_CODES["OK"]

@@ -1,0 +1,301 @@
+"""remuda attach"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remuda.config import Config
+from remuda.duration import show_duration
+from remuda.errors import EXIT_CODES, InvalidOptions
+from remuda.keeper.client import KeeperClient
+from remuda.terminal.screen import Screen, open_screen
+from remuda.terminal.view import View
+from remuda.wire import connection as wire
+from remuda.wire.connection import ClientConnection, ClientEvent
+
+from .common import config_option, configuration, find_folder, folder_option, session_argument
+from .console import Console
+
+# A flood is drawn this often at most; a single keystroke's echo is drawn at once.
+_FRAME_INTERVAL = 1 / 60
+_BAR_INTERVAL = 1.0
+
+
+@click.command("attach")
+@session_argument
+@click.option(
+    "-r", "--read-only", is_flag=True, help="Watch without typing; never changes the session's size."
+)
+@click.option(
+    "--raw", is_flag=True, help="Pass the program's bytes through as they are, without a status bar."
+)
+@click.option("--bar/--no-bar", default=None, help="Show a status bar on the last line.  [default: yes]")
+@folder_option
+@config_option
+def command(
+    name: str, read_only: bool, raw: bool, bar: bool | None, folder: Path | None, config_file: Path | None
+) -> int:
+    """Show a session on this terminal and type into it. Ctrl-\\ leaves it running.
+
+    Any number of terminals can be attached at once. When the session ends, attach ends with its exit code.
+
+    \b
+    Examples:
+      remuda attach work
+      remuda attach --read-only work
+    """
+    config = configuration(config_file)
+    return attach_here(name, find_folder(folder, config), config, read_only=read_only, raw=raw, bar=bar)
+
+
+def attach_here(
+    name: str,
+    folder: Path,
+    config: Config,
+    *,
+    read_only: bool = False,
+    raw: bool = False,
+    bar: bool | None = None,
+) -> int:
+    """Attach this process's terminal; returns the exit code."""
+    if os.environ.get("REMUDA_SESSION") == name:
+        raise InvalidOptions(f"this terminal is session '{name}' itself", hint="attach from another one")
+    console = Console()
+    with KeeperClient.connect(name, folder, read_only=read_only) as client:
+        picture: Picture | RawPicture
+        if raw or not client.speaks_ours or not Picture.possible():
+            picture = RawPicture(client)
+        else:
+            picture = Picture(client, bar=config.status_bar if bar is None else bar)
+        code, message = _Attachment(client, console, picture, config.detach_key, read_only=read_only).run()
+    click.echo(message)
+    return code
+
+
+class _Attachment:
+    """The loop between a person and a session."""
+
+    def __init__(
+        self,
+        client: KeeperClient,
+        console: Console,
+        picture: Picture | RawPicture,
+        detach_key: int,
+        *,
+        read_only: bool,
+    ) -> None:
+        self._client = client
+        self._console = console
+        self._picture = picture
+        self._read_only = read_only
+        self._detach = detach_sequences(detach_key)
+        self._done: tuple[int, str] | None = None
+
+    def run(self) -> tuple[int, str]:
+        with self._console as console:
+            self._picture.open(*console.size)
+            console.on_leaving(self._picture.leave())
+            console.write(self._picture.enter())
+            self._say_size()
+            self._client.send(ClientConnection.subscribe())
+            while self._done is None:
+                self._turn(console)
+            return self._done
+
+    def _turn(self, console: Console) -> None:
+        typed, signals, heard = console.wait([self._client], self._picture.patience())
+        for one in signals:
+            self._on_signal(one)
+        if typed:
+            self._on_typing(console.read())
+        if heard:
+            self._on_events()
+        console.write(self._picture.draw())
+
+    def _say_size(self) -> None:
+        if not self._read_only:
+            self._client.send(ClientConnection.resize(*self._picture.inner_size))
+
+    def _on_signal(self, one: signal.Signals) -> None:
+        if one == signal.SIGWINCH:
+            self._picture.resize(*self._console.size)
+            self._console.on_leaving(self._picture.leave())
+            self._say_size()
+        elif one == signal.SIGINT:  # sent to us by a program; a typed Ctrl-C arrives as a byte
+            self._client.send(ClientConnection.input(b"\x03"))
+        else:
+            self._done = (EXIT_CODES["OK"], "[terminated]" if one == signal.SIGTERM else "[terminal closed]")
+
+    def _on_typing(self, data: bytes) -> None:
+        if not data:
+            self._done = (EXIT_CODES["OK"], "[terminal closed]")
+        elif data in self._detach:
+            self._done = (EXIT_CODES["OK"], f"[detached from session {self._client.name}]")
+        elif not self._read_only and (data := self._picture.typed(data)):
+            self._client.send(ClientConnection.input(data))
+
+    def _on_events(self) -> None:
+        try:
+            for event in self._client.receive():
+                if isinstance(event, wire.ExitReceived):
+                    self._done = (event.code, f"[session {self._client.name} exited with code {event.code}]")
+                else:
+                    self._picture.take(event)
+        except EOFError:
+            if self._done is None:
+                self._done = (EXIT_CODES["UNREACHABLE"], f"[the keeper of {self._client.name} is gone]")
+
+
+def detach_sequences(key: int) -> frozenset[bytes]:
+    """The ways a terminal can send the detach key by itself: the byte, or its modern encodings."""
+    if key == 0:
+        return frozenset()
+    if key >= 32:
+        return frozenset({bytes((key,))})
+    code = key + 64 if not 1 <= key <= 26 else key + 96
+    return frozenset({bytes((key,)), b"\x1b[%d;5u" % code, b"\x1b[27;5;%d~" % code})
+
+
+class RawPicture:
+    """The program's bytes as they are: for foreign supervisors, and where there is no emulator."""
+
+    def __init__(self, client: KeeperClient) -> None:
+        self._pending: list[bytes] = []
+        self._size = (80, 24)
+        self._ours = client.speaks_ours
+
+    def open(self, cols: int, rows: int) -> None:
+        self._size = (cols, rows)
+
+    def resize(self, cols: int, rows: int) -> None:
+        self._size = (cols, rows)
+
+    @property
+    def inner_size(self) -> tuple[int, int]:
+        return self._size
+
+    def enter(self) -> bytes:
+        return b""
+
+    def leave(self) -> bytes:
+        # Whatever the program had switched on: mouse, paste, focus, keyboard, alternate screen, colours.
+        modes = b"".join(b"\x1b[?%dl" % mode for mode in (1, 1000, 1002, 1003, 1004, 1006, 2004, 1049))
+        return b"\x1b[<u" + modes + b"\x1b[r\x1b[0m\x1b[?25h\r\n"
+
+    def patience(self) -> float | None:
+        return None
+
+    def take(self, event: ClientEvent) -> None:
+        if isinstance(event, (wire.OutputReceived, wire.RepaintReceived)):
+            self._pending.append(event.data)
+
+    def typed(self, data: bytes) -> bytes:
+        return data
+
+    def draw(self) -> bytes:
+        drawn = b"".join(self._pending)
+        self._pending.clear()
+        return drawn
+
+
+class Picture:
+    """The session as a picture of its screen, with a status bar that nothing in it can reach."""
+
+    def __init__(self, client: KeeperClient, *, bar: bool) -> None:
+        document = client.welcome or {}
+        self._name = client.name
+        self._bar = bar
+        self._state: dict[str, Any] = document
+        self._heard_at = time.monotonic()
+        self._drawn_at = 0.0
+        self._dirty = True
+        self._screen = _blank(document.get("cols", 80), document.get("rows", 24))
+        self._view: View | None = None
+
+    @staticmethod
+    def possible() -> bool:
+        probe = open_screen(1, 1)
+        if probe is None:
+            return False
+        probe.close()
+        return True
+
+    @property
+    def view(self) -> View:
+        assert self._view is not None
+        return self._view
+
+    def open(self, cols: int, rows: int) -> None:
+        self._view = View(self._screen, cols, rows, bar=self._bar)
+
+    def resize(self, cols: int, rows: int) -> None:
+        self.view.resize(cols, rows)
+        self._dirty = True
+
+    @property
+    def inner_size(self) -> tuple[int, int]:
+        return self.view.inner_size
+
+    def enter(self) -> bytes:
+        return self.view.enter()
+
+    def leave(self) -> bytes:
+        return self.view.leave()
+
+    def take(self, event: ClientEvent) -> None:
+        self._dirty = True
+        if isinstance(event, wire.OutputReceived):
+            self._screen.feed(event.data)
+            self._screen.take_replies()  # the keeper's screen has answered already
+        elif isinstance(event, wire.RepaintReceived):
+            self._replace(self._screen.cols, self._screen.rows)
+            self._screen.feed(event.data)
+            self._screen.take_replies()
+        elif isinstance(event, wire.EventReceived):
+            self._on_event(event.document)
+
+    def _on_event(self, document: dict[str, Any]) -> None:
+        if document.get("event") == "resized":
+            self._replace(int(document["cols"]), int(document["rows"]))
+        elif document.get("event") == "state":
+            self._state, self._heard_at = document, time.monotonic()
+
+    def _replace(self, cols: int, rows: int) -> None:
+        old, self._screen = self._screen, _blank(cols, rows)
+        self.view.show(self._screen)
+        old.close()
+
+    def typed(self, data: bytes) -> bytes:
+        return self.view.translate_input(data)
+
+    def patience(self) -> float | None:
+        """How long nothing needs to be drawn if nothing comes."""
+        if self._dirty:
+            return max(0.0, self._drawn_at + _FRAME_INTERVAL - time.monotonic())
+        return _BAR_INTERVAL if self._bar else None
+
+    def draw(self) -> bytes:
+        now = time.monotonic()
+        if self._dirty and now - self._drawn_at < _FRAME_INTERVAL:
+            return b""
+        self._dirty = False
+        drawn = self.view.render(*self._bar_texts(now))
+        if drawn:
+            self._drawn_at = now
+        return drawn
+
+    def _bar_texts(self, now: float) -> tuple[str, str]:
+        age = float(self._state.get("age", 0.0)) + now - self._heard_at
+        return f"[{self._name}]", f"{self._state.get('state', '')} {show_duration(age)}"
+
+
+def _blank(cols: int, rows: int) -> Screen:
+    screen = open_screen(cols, rows)
+    assert screen is not None
+    return screen

@@ -1,0 +1,84 @@
+"""remuda clean"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from remuda.duration import parse_duration
+from remuda.keeper.claim import live_names, read_holder
+from remuda.paths import SessionPaths
+
+from .common import find_folder, folder_option
+
+_SUFFIXES = (".log.1", ".log", ".json", ".d")
+
+
+@click.command("clean")
+@click.option(
+    "--older-than", default="24h", show_default=True, metavar="DURATION", help="For example 90s, 2h30m, 7d."
+)
+@click.option("--force", is_flag=True, help="Remove them; without it they are only shown.")
+@folder_option
+def command(older_than: str, force: bool, folder: Path | None) -> None:
+    """Remove logs and records of sessions that ended a while ago. Shows first what it would remove.
+
+    A record is what '--resume' needs: without it a session cannot be brought back.
+
+    \b
+    Examples:
+      remuda clean
+      remuda clean --older-than 7d --force
+    """
+    window = parse_duration(older_than)
+    where = find_folder(folder)
+    live = set(live_names(where))
+    old, young = [], 0
+    for path in _leftovers(where, live):
+        if time.time() - path.lstat().st_mtime >= window:
+            old.append(path)
+        else:
+            young += 1
+    for path in old:
+        click.echo(f"{'removing' if force else 'would remove'}: {path}")
+        if force:
+            _remove(path)
+    _summary(len(old), len(live), young, force=force)
+
+
+def _leftovers(folder: Path, live: set[str]) -> Iterator[Path]:
+    try:
+        entries = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        suffix = next((suffix for suffix in _SUFFIXES if entry.endswith(suffix)), None)
+        if suffix is None or entry.startswith("."):
+            continue
+        name = entry.removesuffix(suffix)
+        # Looked at again: it may have been started since the list was made.
+        if name not in live and read_holder(SessionPaths(folder, name)) is None:
+            yield folder / entry
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _summary(old: int, live: int, young: int, *, force: bool) -> None:
+    if not old:
+        click.echo(f"nothing to clean ({live} live, {young} files within the window)")
+    elif force:
+        click.echo(f"cleaned {old} files")
+    else:
+        click.echo(
+            f"dry run: {old} files; --force removes them ({live} live, {young} files within the window)"
+        )
