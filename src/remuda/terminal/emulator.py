@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes as c
 import re
 import weakref
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -42,7 +43,7 @@ class Terminal:
         self._buffer = c.create_string_buffer(16 * 1024)
         self._written = c.c_size_t()
         self._render: RenderState | None = None
-        self._bare: dict[int, list[int]] | None = None
+        self._raw: list[bytes] | None = None
 
     @classmethod
     def open(cls, cols: int, rows: int) -> Terminal:
@@ -92,11 +93,11 @@ class Terminal:
         _check(self._lib.ghostty_terminal_set(self.handle, option, value), option.name)
 
     def write(self, data: bytes) -> None:
-        self._bare = None
+        self._raw = None
         self._lib.ghostty_terminal_vt_write(self.handle, data, len(data))
 
     def resize(self, cols: int, rows: int) -> None:
-        self._bare = None
+        self._raw = None
         _check(self._lib.ghostty_terminal_resize(self.handle, cols, rows, *CELL_PIXELS), "resize")
 
     def number(self, key: g.Data) -> int:
@@ -194,32 +195,52 @@ class Terminal:
 
         Blanks at the end are left out. A character that is wide and lies on an edge is included whole.
         """
+        text = self._formatted(y, left, right)
+        if text and b"\x1b" not in text:
+            return text
+        # The formatter lets cells that were never written take the style of those before them, and drops a
+        # run of cells without text even if it was erased in a colour. So it only gets what was written.
+        parts, at, until = [], left, 0
+        for written, run in groupby(self._raw_cells(y)[left : right + 1], key=bool):
+            cells = list(run)
+            parts.append(self._written_cells(y, at, cells) if written else b" " * len(cells))
+            at, until = at + len(cells), len(parts) if written else until
+        return b"".join(parts[:until])
+
+    def _raw_cells(self, y: int) -> memoryview:
+        """A row as the library holds it: 0 is a cell that was never written, or erased without a colour."""
+        if self._raw is None:
+            self._raw = self.render.raw_rows()
+        return memoryview(self._raw[y]).cast("Q")
+
+    def _written_cells(self, y: int, x: int, cells: list[int]) -> bytes:
+        text = self._formatted(y, x, x + len(cells) - 1)
+        return text or b"".join(self._backgrounds(cells))
+
+    def _formatted(self, y: int, left: int, right: int) -> bytes:
         start = self.ref(left, y)
         end = g.GridRef(start.size, start.node, right, start.y)
         text = self._format(_options(_selection(start, end), g.Format.VT))
         # A terminal may take an encoded C1 character for the control itself.
-        return _C1.sub("\ufffd".encode(), text) or self._backgrounds(y, left, right)
+        return _C1.sub("\ufffd".encode(), text)
 
-    def _backgrounds(self, y: int, left: int, right: int) -> bytes:
-        """What the library's formatter forgets: cells without any text that were erased in a colour."""
-        if self._bare is None:
-            self._bare = self.render.painted_rows()
-        parts, until = [], 0
-        for cell, run in groupby(self._bare.get(y, [])[left : right + 1]):
-            colour, blanks = self._background(cell), sum(1 for _ in run)
-            parts.append((b"\x1b[0m" + colour if colour or until else b"") + b" " * blanks)
-            until = len(parts) if colour else until
-        return b"".join(parts[:until]) + b"\x1b[0m" if until else b""
+    def _backgrounds(self, cells: list[int]) -> Iterator[bytes]:
+        coloured = b""
+        for cell, run in groupby(cells):
+            reset, coloured = coloured and b"\x1b[0m", self._background(cell)
+            yield (coloured or reset) + b" " * sum(1 for _ in run)
+        yield coloured and b"\x1b[0m"
 
     def _background(self, cell: int) -> bytes:
+        """The SGR of a cell that holds a background and nothing else; empty for any other."""
         tag, index, rgb = c.c_int(), c.c_uint8(), g.ColorRgb()
         self._lib.ghostty_cell_get(cell, g.CellData.CONTENT_TAG, c.byref(tag))
         if tag.value == g.CellContent.BG_COLOR_PALETTE:
             self._lib.ghostty_cell_get(cell, g.CellData.COLOR_PALETTE, c.byref(index))
-            return b"\x1b[48;5;%dm" % index.value
+            return b"\x1b[0m\x1b[48;5;%dm" % index.value
         if tag.value == g.CellContent.BG_COLOR_RGB:
             self._lib.ghostty_cell_get(cell, g.CellData.COLOR_RGB, c.byref(rgb))
-            return b"\x1b[48;2;%d;%d;%dm" % (rgb.r, rgb.g, rgb.b)
+            return b"\x1b[0m\x1b[48;2;%d;%d;%dm" % (rgb.r, rgb.g, rgb.b)
         return b""
 
     def restoring(self, name: str) -> bytes:
@@ -286,15 +307,14 @@ class RenderState:
             rows.add(y.value)
         return rows
 
-    def painted_rows(self) -> dict[int, list[int]]:
-        """The raw cells of every row that has any that is not blank."""
-        rows, y, view = {}, 0, g.CellsView()
+    def raw_rows(self) -> list[bytes]:
+        """The cells of every row, eight bytes each."""
+        rows, view = [], g.CellsView()
+        out = c.byref(view)
         self._get(g.RenderData.ROW_ITERATOR, self._rows)
         while self._lib.ghostty_render_state_row_iterator_next(self._rows):
-            self._lib.ghostty_render_state_row_get(self._rows, g.RenderRowData.CELLS_RAW, c.byref(view))
-            if c.string_at(view.ptr, 8 * view.len).strip(b"\0"):
-                rows[y] = view.ptr[: view.len]
-            y += 1
+            self._lib.ghostty_render_state_row_get(self._rows, g.RenderRowData.CELLS_RAW, out)
+            rows.append(c.string_at(view.ptr, 8 * view.len))
         return rows
 
     def _get(self, key: g.RenderData, out: Any) -> None:

@@ -94,7 +94,7 @@ class GhosttyScreen:
         if first <= last and self._is(g.CellWide.WIDE, last, y):
             last -= 1
         cells = row(self._terminal, y, first, last, edge=left) if first <= last else b""
-        return b" " * (first - left) + cells
+        return (b" " * (first - left) + cells).rstrip(b" ")
 
     def _is(self, part: g.CellWide, x: int, y: int) -> bool:
         return self._terminal.wide(self._terminal.ref(x, y)) == part

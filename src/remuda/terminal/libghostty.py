@@ -83,6 +83,7 @@ class PointTag(enum.IntEnum):
 
 class RowData(enum.IntEnum):
     WRAP = 1
+    WRAP_CONTINUATION = 2
     HYPERLINK = 5
 
 
@@ -131,13 +132,13 @@ class RenderData(enum.IntEnum):
     CURSOR_BLINKING = 12
 
 
-class _Struct(c.Structure):
+class Struct(c.Structure):
     """A structure under the name that the library's own description gives it."""
 
     c_name: ClassVar[str]
 
 
-class String(_Struct):
+class String(Struct):
     c_name = "GhosttyString"
     _fields_ = [("ptr", c.c_void_p), ("len", c.c_size_t)]
 
@@ -146,17 +147,17 @@ class String(_Struct):
         return c.string_at(self.ptr, self.len) if self.len else b""
 
 
-class CellsView(_Struct):
+class CellsView(Struct):
     c_name = "GhosttyCellsView"
-    _fields_ = [("ptr", c.POINTER(c.c_uint64)), ("len", c.c_size_t)]
+    _fields_ = [("ptr", c.c_void_p), ("len", c.c_size_t)]
 
 
-class ColorRgb(_Struct):
+class ColorRgb(Struct):
     c_name = "GhosttyColorRgb"
     _fields_ = [("r", c.c_uint8), ("g", c.c_uint8), ("b", c.c_uint8)]
 
 
-class GridRef(_Struct):
+class GridRef(Struct):
     c_name = "GhosttyGridRef"
     _fields_ = [
         ("size", c.c_size_t),
@@ -166,19 +167,19 @@ class GridRef(_Struct):
     ]
 
 
-class PointValue(_Struct):
+class PointValue(Struct):
     """The coordinate of a point. A union in C; a structure of the same size is passed alike."""
 
     c_name = "GhosttyPointValue"
     _fields_ = [("x", c.c_uint16), ("y", c.c_uint32), ("_padding", c.c_uint64)]
 
 
-class Point(_Struct):
+class Point(Struct):
     c_name = "GhosttyPoint"
     _fields_ = [("tag", c.c_int), ("value", PointValue)]
 
 
-class Selection(_Struct):
+class Selection(Struct):
     c_name = "GhosttySelection"
     _fields_ = [
         ("size", c.c_size_t),
@@ -188,7 +189,7 @@ class Selection(_Struct):
     ]
 
 
-class ScreenExtra(_Struct):
+class ScreenExtra(Struct):
     c_name = "GhosttyFormatterScreenExtra"
     _fields_ = [
         ("size", c.c_size_t),
@@ -201,7 +202,7 @@ class ScreenExtra(_Struct):
     ]
 
 
-class TerminalExtra(_Struct):
+class TerminalExtra(Struct):
     c_name = "GhosttyFormatterTerminalExtra"
     _fields_ = [
         ("size", c.c_size_t),
@@ -215,7 +216,7 @@ class TerminalExtra(_Struct):
     ]
 
 
-class FormatOptions(_Struct):
+class FormatOptions(Struct):
     c_name = "GhosttyFormatterTerminalOptions"
     _fields_ = [
         ("size", c.c_size_t),
@@ -227,12 +228,12 @@ class FormatOptions(_Struct):
     ]
 
 
-class ModeConfig(_Struct):
+class ModeConfig(Struct):
     c_name = "GhosttyTerminalModeConfig"
     _fields_ = [("mode", c.c_uint16), ("value", c.c_bool)]
 
 
-class SizeReport(_Struct):
+class SizeReport(Struct):
     c_name = "GhosttySizeReportSize"
     _fields_ = [
         ("rows", c.c_uint16),
@@ -242,17 +243,17 @@ class SizeReport(_Struct):
     ]
 
 
-class Notification(_Struct):
+class Notification(Struct):
     c_name = "GhosttyTerminalDesktopNotification"
     _fields_ = [("size", c.c_size_t), ("title", String), ("body", String)]
 
 
-class ClipboardContent(_Struct):
+class ClipboardContent(Struct):
     c_name = "GhosttyClipboardContent"
     _fields_ = [("mime", String), ("data", String)]
 
 
-class ClipboardWrite(_Struct):
+class ClipboardWrite(Struct):
     c_name = "GhosttyClipboardWrite"
     _fields_ = [
         ("size", c.c_size_t),
@@ -267,7 +268,7 @@ class ClipboardWrite(_Struct):
     ]
 
 
-STRUCTS: tuple[type[_Struct], ...] = (
+STRUCTS: tuple[type[Struct], ...] = (
     String,
     CellsView,
     ColorRgb,

@@ -13,7 +13,8 @@ sequence at the end.
 Not carried, because the library does not tell: the `id` of hyperlinks and which cells are protected,
 prompt marks (OSC 133), modes saved by XTSAVE, what a program left on the alternate screen that is not
 shown, the origin-mode cursor of a program that changed margins under it, and the soft wrap of a row whose
-next row starts blank (it matters to reflow and to copying). What CSI b would repeat is carried if it stands
+next row starts blank (it matters to reflow and to copying), and the style of the blank that a wide character
+leaves at the end of a row. What CSI b would repeat is carried if it stands
 before the cursor. An unfinished sequence of more than a megabyte is
 cut off; its rest will show as text.
 """
@@ -136,15 +137,10 @@ def _main_screen(terminal: Terminal, modes: dict[bytes, bytes]) -> bytes:
     if hidden is None:
         return b"\x1b[%bh" % entry
     try:
-        hidden.write(CANCEL + b"\x1b[?47l")
-        left = _pen(hidden)
+        hidden.write(CANCEL + b"\x1b[?1049l")  # restores the saved cursor, and copies nothing over it
+        pen = _pen(hidden)
         parts = [_contents(hidden), _style(hidden), _keyboard(hidden)]
-        hidden.write(RESTORE)
-        saved = _pen(hidden)
-        parts += [_place(hidden, saved), SAVE, _unplace(saved)]
-        if entry == b"?1049":  # it saves the cursor once more
-            left = saved
-        parts += [_place(hidden, left), b"\x1b[%bh" % entry, _unplace(left)]
+        parts += [_place(hidden, pen), SAVE, b"\x1b[%bh" % entry, _unplace(pen)]
         return b"".join(parts)
     finally:
         hidden.close()
@@ -163,13 +159,19 @@ def _contents(terminal: Terminal) -> bytes:
 
 def _flows(terminal: Terminal, y: int, cols: int) -> bool:
     """Whether the next row follows row `y` by itself when both are written without a break."""
-    start = terminal.ref(0, y)
-    if not terminal.row_flag(start, g.RowData.WRAP) or terminal.row_flag(start, g.RowData.HYPERLINK):
+    row, last = terminal.ref(0, y), terminal.ref(cols - 1, y)
+    if not terminal.row_flag(row, g.RowData.WRAP) or terminal.row_flag(row, g.RowData.HYPERLINK):
         return False
-    if y + 1 >= terminal.number(g.Data.ROWS) or not terminal.has_text(terminal.ref(0, y + 1)):
+    if y + 1 == terminal.number(g.Data.ROWS):
         return False
-    last = terminal.ref(cols - 1, y)
-    return terminal.has_text(last) or terminal.wide(last) != g.CellWide.NARROW
+    below = terminal.ref(0, y + 1)
+    if not terminal.row_flag(below, g.RowData.WRAP_CONTINUATION) or not terminal.has_text(below):
+        return False
+    if terminal.wide(last) == g.CellWide.SPACER_HEAD:
+        if terminal.wide(below) != g.CellWide.WIDE:
+            return False
+        last = terminal.ref(cols - 2, y)
+    return terminal.has_text(last) or terminal.wide(last) == g.CellWide.SPACER_TAIL
 
 
 def _saved(terminal: Terminal, clone: Terminal | None) -> bytes:
