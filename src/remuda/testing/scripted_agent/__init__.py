@@ -2,7 +2,8 @@
 
 ``python -m remuda.testing.scripted_agent [flags] [PROMPT]`` needs no account and no network: its answers come
 from :mod:`remuda.testing.script`. It is what ``remuda start NAME --agent demo`` runs, and what tests drive
-where the real program would be slow, unsure or not to be had. ``tests/real/test_conformance.py`` compares the two.
+where the real program would be slow, unsure or not to be had. ``tests/real/test_conformance.py`` compares
+the two.
 
 How it is made, from the inside out:
 

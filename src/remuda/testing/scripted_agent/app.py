@@ -139,8 +139,8 @@ class App:
         if self._must_ask_for_trust() and not await self._ask_for_trust():
             return
         self._begin()
-        start = {"source": self.session.source, "model": self.session.model}
-        self._started = self.loop.spawn(self.fire("SessionStart", start, self.session.source))
+        start = self.fire("SessionStart", self.session.start_fields(), self.session.source)
+        self._started = self.loop.spawn(start)
         self._announce_instructions()
         if self.knobs.stop_before_inject:
             early = {"stop_hook_active": False, "last_assistant_message": "", "background_tasks": []}
@@ -331,7 +331,6 @@ class App:
                     await self._commands.run(meaning)
                 case ShellCommand(command):
                     told = await run_shell(self, command)
-                    self.session.turns += 1
                     await Turn(self, [f"!{command}"]).run(told)
                 case Prompt(text):
                     await self._converse([text], queued=False)
@@ -375,14 +374,15 @@ class App:
         self.face.show(text, "● ", WARN)
         return True
 
-    def _attach_mentions(self, text: str) -> None:
-        for name in _MENTION.findall(text):
+    def _attach_mentions(self, prompt: str) -> None:
+        for name in _MENTION.findall(prompt):
             path = Path(self.session.cwd, name)
             if path.is_file() and path.stat().st_size <= _LARGEST_MENTION:
-                content = {"filePath": str(path), "content": path.read_text("utf-8", "replace")}
+                text = path.read_text("utf-8", "replace")
+                content = {"filePath": str(path), "content": text, "numLines": text.count("\n") + 1}
                 fields = {"filename": str(path), "content": {"type": "text", "file": content}}
-                self.session.transcript.add(records.attachment("file", fields))
-                self.face.show(f"Read {name}", "  ⎿  ", DIM)
+                self.session.transcript.add(records.attachment("file", {**fields, "displayPath": name}))
+                self.face.show(f"Read {name} ({content['numLines']} lines)", "  ⎿  ", DIM)
 
     def _notify_idle(self) -> None:
         fields = {"message": "Claude is waiting for your input", "notification_type": "idle_prompt"}

@@ -65,15 +65,15 @@ class Call:
     @property
     def summary(self) -> dict[str, Any]:
         """How the call is named to PostToolBatch, but for its response."""
-        return {
-            "tool_name": self._call.name,
-            "tool_input": dict(self._call.input),
-            "tool_use_id": self._call.id,
-        }
+        return self._named(self._call.input)
+
+    def _named(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {"tool_name": self._call.name, "tool_input": dict(given), "tool_use_id": self._call.id}
 
     async def _before(self) -> Allowed | Denied:
-        verdict = await self._stage.fire("PreToolUse", self.summary, self._call.name)
-        given: Mapping[str, Any] = self._call.input
+        # The plan lies in a file of its own; hooks never see it.
+        given: Mapping[str, Any] = {} if self._call.name == "ExitPlanMode" else self._call.input
+        verdict = await self._stage.fire("PreToolUse", self._named(given), self._call.name)
         for found in verdict.specific("PreToolUse"):
             given = found.get("updatedInput") or given
             match found.get("permissionDecision"):
@@ -129,7 +129,7 @@ class Call:
             case "AskUserQuestion":
                 return dialog.question((given.get("questions") or [{}])[0])
             case "ExitPlanMode":
-                return dialog.leave_plan(str(given.get("plan", "")))
+                return dialog.leave_plan(str(self._call.input.get("plan", "")))
             case tool:
                 return dialog.permission(tool, given, self._stage.session.cwd)
 
@@ -226,15 +226,17 @@ class Call:
         outcome, took = await stage.loop.in_thread(lambda: timed(lambda: self._outcome(allowed.given)))
         self.running = False
         self.settled = True
-        sandboxed = {"sandboxed": False} if name == "Bash" and not outcome.failed else {}
+        sandboxed = {"sandboxed": False} if name == "Bash" else {}
         more = {**sandboxed, "permissionDecision": allowed.decision}
-        self._result(outcome.text, outcome.response, error=outcome.failed, **more)
+        # Only Bash says so of a success.
+        error = outcome.failed if outcome.failed or name == "Bash" else None
+        self._result(outcome.text, outcome.response, error=error, **more)
         stage.face.show(_shown(name, outcome), "  ⎿  ", DIM)
         await self._after(allowed.given, outcome, took)
         return outcome.text
 
     async def _after(self, given: Mapping[str, Any], outcome: Outcome, took: int) -> None:
-        fields: dict[str, Any] = {**self.summary, "tool_input": dict(given)}
+        fields = self._named(given)
         if outcome.failed:
             fields |= {"error": outcome.text, "is_interrupt": False, "duration_ms": took}
             await self._stage.fire("PostToolUseFailure", fields, self._call.name)
@@ -248,15 +250,15 @@ class Call:
             case "AskUserQuestion":
                 return _question_outcome(self._call.input, given)
             case "ExitPlanMode":
-                text = "User has approved your plan. You can now start coding."
-                return Outcome(text, {"plan": given.get("plan", ""), "isAgent": False})
+                text = "User has approved exiting plan mode. You can now proceed."
+                return Outcome(text, {"plan": given.get("plan"), "isAgent": False})
             case tool:
                 return self._stage.tools.run(tool, given)
 
-    def _result(self, content: str, result: object, *, error: bool, **more: object) -> None:
+    def _result(self, content: str, result: object, *, error: bool | None, **more: object) -> None:
         session = self._stage.session
         record = records.tool_result(
-            self._call.id or "", content, result, session.prompt_id or "", self._line_id, error=error, **more
+            self._call.id or "", content, result, session.prompt_id or "", self._line_id, error, **more
         )
         session.transcript.add(record)
 

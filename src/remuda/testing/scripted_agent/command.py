@@ -113,6 +113,9 @@ async def run_shell(stage: Stage, command: str) -> str:
     code, output = await stage.loop.in_thread(lambda: stage.tools.shell(command))
     out, err = ("", output) if code else (output, "")
     told = f"<bash-stdout>{out}</bash-stdout><bash-stderr>{err}</bash-stderr>"
-    session.transcript.add({"promptId": prompt_id, **records.user(told)}, both_ids=False)
+    session.turns += 1
+    position = {"promptIndex": session.turns, "turnIndex": session.turns}
+    origin = {"turnOrigin": "human", "turnPosition": position}
+    session.transcript.add({"promptId": prompt_id, **records.user(told), **origin}, both_ids=False)
     stage.face.show(output.rstrip("\n") or "(no output)", "  ⎿  ", WARN if code else DIM)
     return told

@@ -93,8 +93,8 @@ class Request:
     async def _play(self, step: Step) -> None:
         match step:
             case Thinking(text, seconds):
+                # Not yet begun: Esc while it thinks gives the prompt back.
                 await self._stage.loop.sleep(seconds)
-                self.begun = True
                 self._blocks.append({"type": "thinking", "thinking": text, "signature": "made-up"})
             case Text(text, seconds):
                 await self._speak(text, seconds)
@@ -103,8 +103,7 @@ class Request:
                 call = {"type": "tool_use", "id": call_id or f"toolu_{time.time_ns()}", "name": name}
                 self._blocks.append({**call, "input": dict(given)})
             case Cut(after_words):
-                await self._speak(filler(after_words), 0)
-                raise ApiFailed("API Error: Connection error.", "unknown", None, "connection_error")
+                await self._break_off(filler(after_words))
             case Fail():
                 raise self._failed(step)
 
@@ -130,6 +129,16 @@ class Request:
         display.finish()
         self._blocks.append({"type": "text", "text": text})
 
+    async def _break_off(self, text: str) -> None:
+        await self._retry("Connection dropped (ECONNRESET)", 0)
+        await self._speak(text, 0)
+        raise ApiFailed(
+            "API Error: Connection to the API was lost (ECONNRESET). This is usually temporary — try again.",
+            "server_error",
+            None,
+            "connection_failed",
+        )
+
     def _record(self, reply: Reply) -> Said:
         stage, transcript = self._stage, self._stage.session.transcript
         said = Said(message_id=self._message.id)
@@ -154,19 +163,17 @@ class Request:
             for delay in _OVERLOAD_DELAYS:
                 await self._stage.loop.sleep(delay * self._stage.knobs.time_scale)
         elif failure.status in _RETRIED:
-            await self._retry(failure)
+            asked = float(failure.headers.get("retry-after") or 0)
+            await self._retry(f"{failure.status} {failure.message}", asked)
         raise self._failed(failure)
 
-    async def _retry(self, failure: Fail) -> None:
+    async def _retry(self, what: str, asked: float) -> None:
         configured = self._stage.environ.get("CLAUDE_CODE_MAX_RETRIES", "")
         most = int(configured) if configured.isdigit() else _MAX_RETRIES
-        asked = float(failure.headers.get("retry-after") or 0)
         try:
             for attempt in range(1, most + 1):
                 delay = max(asked, min(_LONGEST_DELAY, 0.5 * 2 ** (attempt - 1)))
-                await self._count_down(
-                    f"{failure.status} {failure.message}", delay, f"attempt {attempt}/{most}"
-                )
+                await self._count_down(what, delay, f"attempt {attempt}/{most}")
         finally:
             self._stage.face.retrying(None)
 
@@ -175,15 +182,31 @@ class Request:
             self._stage.face.retrying(f"✻ {what} · Retrying in {left}s · {attempt}")
             await self._stage.loop.sleep(min(1.0, delay) * self._stage.knobs.time_scale)
 
-    def _failed(self, failure: Fail) -> ApiFailed:
-        if failure.status == 529:
-            text = (
+    @staticmethod
+    def _failed(failure: Fail) -> ApiFailed:
+        status, message = failure.status, failure.message
+        name = _ERROR_NAMES.get(status, "server_error" if status >= 500 else "unknown")
+        return ApiFailed(_error_text(status, message), name, status, failure.kind)
+
+
+def _error_text(status: int, message: str) -> str:
+    """How the real program words an error, but for its gateway's address."""
+    gateway = "If it persists, check your inference gateway (made up)."
+    match status:
+        case 401 | 403:
+            return f"Please run /login · API Error: {status} {message}"
+        case 429:
+            return f"API Error: Request rejected (429) · {message}"
+        case 529:
+            return (
                 "API Error: Repeated 529 Overloaded errors. The API is at capacity — this is usually"
-                " temporary. Try again in a moment. If it persists, check your inference gateway (made up)."
+                f" temporary. Try again in a moment. {gateway}"
             )
-            return ApiFailed(text, "server_error", 529, failure.kind)
-        name = _ERROR_NAMES.get(failure.status, "server_error" if failure.status >= 500 else "unknown")
-        return ApiFailed(f"API Error: {failure.status} {failure.message}", name, failure.status, failure.kind)
+        case _ if status >= 500:
+            usual = "This is a server-side issue, usually temporary — try again in a moment."
+            return f"API Error: {status} {message}. {usual} {gateway}"
+        case _:
+            return f"API Error: {status} {message}"
 
 
 class Display:

@@ -93,10 +93,18 @@ def interruption(text: str, prompt_id: str, message_id: str | None) -> Record:
 
 
 def tool_result(
-    call_id: str, content: str, result: object, prompt_id: str, source: str, *, error: bool, **more: object
+    call_id: str,
+    content: str,
+    result: object,
+    prompt_id: str,
+    source: str,
+    error: bool | None,
+    **more: object,
 ) -> Record:
     """A tool's result for the model (``content``) and for programs (``result``)."""
-    block = {"tool_use_id": call_id, "type": "tool_result", "content": content, "is_error": error}
+    block: Record = {"tool_use_id": call_id, "type": "tool_result", "content": content}
+    if error is not None:
+        block["is_error"] = error
     return {
         "promptId": prompt_id,
         **user([block]),
@@ -189,10 +197,10 @@ def api_error(text: str, error: str, status: int | None, kind: str) -> Record:
     return {
         "type": "assistant",
         "message": message,
+        **({"apiError": kind} if status is None else {"requestId": f"req_{new_id()}"}),
         "error": error,
         "isApiErrorMessage": True,
-        "apiErrorStatus": status,
-        "apiErrorType": kind,
+        **({} if status is None else {"apiErrorStatus": status, "apiErrorType": kind}),
         "perTurnEffort": "medium",
         "failedResponseHadNoToolCall": True,
         "madeBy": "model",

@@ -37,6 +37,7 @@ class Session:
         self.said = 0
         self.old_records: list[dict[str, Any]] = []
         self.source = "startup"
+        self.title = options.name
         self._config = config
         self._knobs = knobs
         self.id = self._choose_id(options)
@@ -70,7 +71,21 @@ class Session:
             payload["permission_mode"] = self.mode
         if event in _WITH_EFFORT:
             payload["effort"] = _EFFORT
-        return {**payload, "hook_event_name": event, **fields}
+        titled = self.title and event in ("SessionStart", "UserPromptSubmit")
+        title = {"session_title": self.title} if titled else {}
+        return {**payload, "hook_event_name": event, **fields, **title}
+
+    def start_fields(self) -> dict[str, Any]:
+        """What SessionStart says of how this conversation began."""
+        if self.source == "startup":
+            return {"source": self.source, "model": self.model}
+        return {
+            "source": self.source,
+            "seconds_since_last_response": 0,
+            "context_tokens": 22,
+            "prompt_cache_likely_expired": False,
+            "estimated_cache_write_usd": 0,
+        }
 
     def hook_environ(self, event: str) -> dict[str, str]:
         """What a hook's environment has besides the agent's own."""

@@ -22,7 +22,7 @@ _END = (
 
 
 class Terminal:
-    """Standard input and output as a terminal. :meth:`close` gives it back as it was, and may be called twice."""
+    """Standard input and output. :meth:`close` gives the terminal back as it was, and may be called twice."""
 
     def __init__(self, *, silent: bool = False, titled: bool = True) -> None:
         self._in, self._out = 0, 1

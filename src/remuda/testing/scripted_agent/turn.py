@@ -16,6 +16,9 @@ from .records import new_id
 from .stage import Interrupted, Stage, TurnEnded
 
 DEFAULT_BLOCK_CAP = 8
+_SAY_SOMETHING = (
+    "[Your previous response had no visible output. Please continue and produce a user-visible response.]"
+)
 _DONE_VERBS = ("Baked", "Brewed", "Churned", "Cogitated", "Cooked", "Crunched", "Sautéed", "Worked")
 
 
@@ -32,6 +35,8 @@ class Turn:
         self._call: Call | None = None
         self._before = stage.session.transcript.leaf
         self._answered = False
+        self._urged = False
+        self._stopping = False
 
     async def run(self, said: str) -> None:
         """From what was said to the end of the turn."""
@@ -53,10 +58,17 @@ class Turn:
                 said = ToolResult(await self._run_tools(answer))
                 self._stage.absorb_queue()
                 continue
-            again = await self._stop(answer)
+            again = _SAY_SOMETHING if self._is_mute(answer) else await self._stop(answer)
             if again is None:
                 return
             said = again
+
+    def _is_mute(self, answer: Said) -> bool:
+        """Whether there was nothing to show, for the first time in this turn: the model is asked for more."""
+        if answer.text or self._urged:
+            return False
+        self._urged = True
+        return True
 
     async def _ask_model(self, said: str | ToolResult) -> Said:
         answer = Said()
@@ -84,7 +96,9 @@ class Turn:
             stage.die(1)
         await stage.loop.sleep(stage.knobs.delay_stop)
         stage.face.activity("running Stop hook")
+        self._stopping = True
         verdict = await stage.fire("Stop", self._stop_fields(answer))
+        self._stopping = False
         for _ in range(stage.knobs.extra_stops):
             await stage.fire("Stop", self._stop_fields(answer))
         stage.face.activity()
@@ -138,12 +152,16 @@ class Turn:
             # Nothing has come back yet: as if it had never been said, but for the line in the file.
             session.transcript.leaf = self._before
             session.turns -= 1
+            session.said -= 1
             stage.give_back("\n".join(self._prompts))
             return
         elif self._request is not None and self._request.begun:
             session.transcript.add(self._request.interrupted_line())
             self._note_interrupt(records.INTERRUPTED, self._request.message_id)
         else:
+            if self._stopping:
+                cancelled = {"hookName": "Stop", "toolUseID": new_id(), "hookEvent": "Stop"}
+                session.transcript.add(records.attachment("hook_cancelled", cancelled))
             self._note_interrupt(records.INTERRUPTED, None)
         stage.face.show("Interrupted · What should Claude do instead?", "  ⎿  ", DIM)
 
