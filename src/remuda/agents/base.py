@@ -41,7 +41,10 @@ class Launch:
 
 
 class Observer(Protocol):
-    """Reads one running agent. Every method returns votes, most often none or one."""
+    """Reads one running agent. Every method returns votes, most often none or one.
+
+    `at` is now, on the clock of the votes; `wall` is now as files date things.
+    """
 
     conversation: dict[str, Any]
     """Which conversation the agent is in, as far as it has said."""
@@ -52,9 +55,9 @@ class Observer(Protocol):
 
     def screen(self, lines: Sequence[str], at: float) -> list[Vote]: ...
 
-    def registry(self, document: Mapping[str, Any], at: float) -> list[Vote]: ...
+    def registry(self, document: Mapping[str, Any], at: float, wall: float) -> list[Vote]: ...
 
-    def transcript(self, record: Mapping[str, Any], at: float) -> list[Vote]: ...
+    def transcript(self, record: Mapping[str, Any], at: float, wall: float) -> list[Vote]: ...
 
     def registry_path(self) -> Path | None: ...
 
@@ -70,5 +73,5 @@ class Agent(Protocol):
 
     def launch(self, context: LaunchContext) -> Launch: ...
 
-    def observer(self, pid: int, env: Mapping[str, str]) -> Observer | None:
+    def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> Observer | None:
         """None for a program of which nothing is known but its bytes."""

@@ -19,5 +19,5 @@ class PlainAgent:
     def launch(self, context: LaunchContext) -> Launch:
         return Launch(argv=list(context.argv), env=dict(context.env))
 
-    def observer(self, pid: int, env: Mapping[str, str]) -> None:
+    def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> None:
         return None

@@ -3,7 +3,9 @@
 Every source of evidence votes for what it last saw. **The newest observation that disagrees with the
 verdict changes it; observations of the same moment are ranked by source.** A source that sees less than
 another (a title tells busy from not busy, a hook tells which tool) votes for the set of states that it
-cannot tell apart; while the verdict is one of them it is confirmed, not changed.
+cannot tell apart; while the verdict is one of them it is confirmed, not changed. The other way round, a
+source that sees more may say late what exactly happened (an interrupt is written down after the title
+already shows rest): it refines a verdict whose source could not tell.
 
 Byte timing is a guess. It counts only while nothing better has spoken: an idle agent that repaints its
 screen is not at work.
@@ -65,6 +67,9 @@ class Source(IntEnum):
         return self.name.lower()
 
 
+_LASTING = (Source.REGISTRY, Source.TITLE, Source.SCREEN)
+
+
 @dataclass(frozen=True, slots=True)
 class Vote:
     """One observation: at `at` (seconds, monotonic) a source saw `state`, or one of `alike`."""
@@ -95,6 +100,7 @@ class Evidence:
 
     verdict: Verdict
     votes: dict[Source, Vote] = field(default_factory=dict)
+    _previous_since: float = 0.0  # when the state before this one began
 
     @classmethod
     def starting(cls, at: float) -> Evidence:
@@ -110,7 +116,9 @@ class Evidence:
         if not self._decides(vote):
             return False
         changed = vote.state != self.verdict.state
-        since = vote.at if changed else self.verdict.since
+        if changed:
+            self._previous_since = self.verdict.since
+        since = max(vote.at, self.verdict.since) if changed else self.verdict.since
         self.verdict = Verdict(vote.state, vote.source, since, vote.detail)
         return changed
 
@@ -125,20 +133,20 @@ class Evidence:
             return vote.state == now.state and vote.source <= now.source
         spoke = self.votes.get(now.source)
         last_at = spoke.at if spoke is not None and spoke.agrees_with(now.state) else now.since
-        return vote.at > last_at or (vote.at == last_at and vote.source < now.source)
+        if vote.at > last_at or (vote.at == last_at and vote.source < now.source):
+            return True
+        return spoke is not None and vote.state in spoke.alike and vote.at >= self._previous_since
 
     def _better_than_timing(self) -> bool:
         return any(source not in (Source.PROCESS, Source.TIMING) for source in self.votes)
 
     def dissent(self) -> list[Vote]:
-        """Votes that do not agree with the verdict: a proof of idleness wants this empty."""
-        return [
-            vote
-            for source, vote in sorted(self.votes.items())
-            if source is not Source.PROCESS
-            and self._counts(source)
-            and not vote.agrees_with(self.verdict.state)
-        ]
+        """Sources that show a lasting state and show another one: a proof of idleness wants this empty.
+
+        Hooks and transcript tell of moments; what they told last may be long past.
+        """
+        lasting = (self.votes[source] for source in _LASTING if source in self.votes)
+        return [vote for vote in lasting if not vote.agrees_with(self.verdict.state)]
 
     def _counts(self, source: Source) -> bool:
         return source is not Source.TIMING or not self._better_than_timing()

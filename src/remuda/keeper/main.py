@@ -96,7 +96,8 @@ class Keeper:
     async def open(self) -> tuple[Session, Server]:
         launch = await self._prepare()
         session = self._spawn(launch)
-        observer = self._agent.observer(session.child.pid, launch.env)
+        has_screen = session.screen is not None
+        observer = self._agent.observer(session.child.pid, launch.env, has_screen=has_screen)
         if observer is not None:
             self._observation = Observation(session, observer, self._conversation_changed)
         self._claim.write_pids(os.getpid(), session.child.pid)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,11 +74,11 @@ class Observation:
         except (OSError, ValueError):  # not there yet, gone, or half written: its next change tells
             return
         if isinstance(document, dict):
-            self._session.vote(self._observer.registry(document, self._session.now()))
+            self._session.vote(self._observer.registry(document, self._session.now(), time.time()))
             self._follow()
 
     def _on_record(self, record: dict[str, Any]) -> None:
-        self._session.vote(self._observer.transcript(record, self._session.now()))
+        self._session.vote(self._observer.transcript(record, self._session.now(), time.time()))
 
     def _on_title(self, title: str) -> None:
         self._session.vote(self._observer.title(title, self._session.now()))

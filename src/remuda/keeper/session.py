@@ -29,6 +29,9 @@ from .spec import SessionSpec
 
 log = logging.getLogger("remuda.keeper.session")
 
+# An agent speaks for itself soon after its start; only then is its rhythm worth a guess.
+_BEFORE_GUESSING = 10.0
+
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -55,6 +58,9 @@ class Session:
         if spec.agent in ("simple", "none"):
             # Nothing else will ever speak for it, and a silent program is idle from the start.
             self.vote([Vote(Source.TIMING, classifier.state, self.now(), "silence")])
+            self._guess_from = 0.0
+        else:
+            self._guess_from = self.now() + _BEFORE_GUESSING
         self.child = Child(pty, self._took, kill_group=spec.kill_group)
 
     def now(self) -> float:
@@ -103,7 +109,7 @@ class Session:
     def _vote_timing(self, now_ms: int) -> None:
         known = self.evidence.votes.get(Source.TIMING)
         state = self._classifier.state
-        if known is None or known.state is not state:
+        if self.now() >= self._guess_from and (known is None or known.state is not state):
             self.vote(
                 [Vote(Source.TIMING, state, self.now(), "output" if state is not State.IDLE else "silence")]
             )

@@ -43,7 +43,8 @@ class Terminal:
         self._buffer = c.create_string_buffer(16 * 1024)
         self._written = c.c_size_t()
         self._render: RenderState | None = None
-        self._raw: list[bytes] | None = None
+        self._raw: dict[int, memoryview] = {}
+        self._stale = True
 
     @classmethod
     def open(cls, cols: int, rows: int) -> Terminal:
@@ -83,7 +84,10 @@ class Terminal:
         """The library's account for renderers, as of now. It copies the screen, so on demand only."""
         if self._render is None:
             self._render = RenderState()
-        self._render.update(self.handle)
+        if self._stale:
+            self._render.update(self.handle)
+            self._raw.clear()
+            self._stale = False
         return self._render
 
     def set_size(self, option: g.Option, value: int) -> None:
@@ -93,11 +97,11 @@ class Terminal:
         _check(self._lib.ghostty_terminal_set(self.handle, option, value), option.name)
 
     def write(self, data: bytes) -> None:
-        self._raw = None
+        self._stale = True
         self._lib.ghostty_terminal_vt_write(self.handle, data, len(data))
 
     def resize(self, cols: int, rows: int) -> None:
-        self._raw = None
+        self._stale = True
         _check(self._lib.ghostty_terminal_resize(self.handle, cols, rows, *CELL_PIXELS), "resize")
 
     def number(self, key: g.Data) -> int:
@@ -200,8 +204,11 @@ class Terminal:
             return text
         # The formatter lets cells that were never written take the style of those before them, and drops a
         # run of cells without text even if it was erased in a colour. So it only gets what was written.
+        raw = self._raw_cells(y)[left : right + 1]
+        if text and all(raw):
+            return text
         parts, at, until = [], left, 0
-        for written, run in groupby(self._raw_cells(y)[left : right + 1], key=bool):
+        for written, run in groupby(raw, key=bool):
             cells = list(run)
             parts.append(self._written_cells(y, at, cells) if written else b" " * len(cells))
             at, until = at + len(cells), len(parts) if written else until
@@ -209,9 +216,10 @@ class Terminal:
 
     def _raw_cells(self, y: int) -> memoryview:
         """A row as the library holds it: 0 is a cell that was never written, or erased without a colour."""
-        if self._raw is None:
-            self._raw = self.render.raw_rows()
-        return memoryview(self._raw[y]).cast("Q")
+        render = self.render
+        if y not in self._raw:
+            self._raw[y] = memoryview(render.raw_row(y)).cast("Q")
+        return self._raw[y]
 
     def _written_cells(self, y: int, x: int, cells: list[int]) -> bytes:
         text = self._formatted(y, x, x + len(cells) - 1)
@@ -273,16 +281,21 @@ class RenderState:
     """Which rows changed, and how the cursor looks: what only a renderer of the library can ask."""
 
     def __init__(self) -> None:
-        lib, state, rows = g.load(), c.c_void_p(), c.c_void_p()
-        _check(lib.ghostty_render_state_new(None, c.byref(state)), "render_state")
-        _check(lib.ghostty_render_state_row_iterator_new(None, c.byref(rows)), "row_iterator")
-        self._lib, self._state, self._rows = lib, state, rows
-        self._free = (
-            weakref.finalize(self, lib.ghostty_render_state_row_iterator_free, rows),
-            weakref.finalize(self, lib.ghostty_render_state_free, state),
-        )
+        self._lib = g.load()
+        self._free: list[weakref.finalize[..., RenderState]] = []
+        self._state = self._new("ghostty_render_state")
+        self._rows = self._new("ghostty_render_state_row_iterator")
+        self._walk = self._new("ghostty_render_state_row_iterator")
+        self._at: int | None = None
+
+    def _new(self, kind: str) -> c.c_void_p:
+        made = c.c_void_p()
+        _check(getattr(self._lib, f"{kind}_new")(None, c.byref(made)), kind)
+        self._free.append(weakref.finalize(self, getattr(self._lib, f"{kind}_free"), made))
+        return made
 
     def update(self, terminal: c.c_void_p) -> None:
+        self._at = None
         _check(self._lib.ghostty_render_state_update(self._state, terminal), "render_state_update")
 
     def cursor_style(self) -> int:
@@ -307,15 +320,17 @@ class RenderState:
             rows.add(y.value)
         return rows
 
-    def raw_rows(self) -> list[bytes]:
-        """The cells of every row, eight bytes each."""
-        rows, view = [], g.CellsView()
-        out = c.byref(view)
-        self._get(g.RenderData.ROW_ITERATOR, self._rows)
-        while self._lib.ghostty_render_state_row_iterator_next(self._rows):
-            self._lib.ghostty_render_state_row_get(self._rows, g.RenderRowData.CELLS_RAW, out)
-            rows.append(c.string_at(view.ptr, 8 * view.len))
-        return rows
+    def raw_row(self, y: int) -> bytes:
+        """The cells of a row, eight bytes each. The library only steps forward: cheap in ascending order."""
+        if self._at is None or self._at >= y:
+            self._get(g.RenderData.ROW_ITERATOR, self._walk)
+            self._at = -1
+        while self._at < y:
+            self._lib.ghostty_render_state_row_iterator_next(self._walk)
+            self._at += 1
+        view = g.CellsView()
+        self._lib.ghostty_render_state_row_get(self._walk, g.RenderRowData.CELLS_RAW, c.byref(view))
+        return c.string_at(view.ptr, 8 * view.len)
 
     def _get(self, key: g.RenderData, out: Any) -> None:
         _check(self._lib.ghostty_render_state_get(self._state, key, c.byref(out)), key.name)

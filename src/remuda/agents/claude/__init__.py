@@ -21,5 +21,5 @@ class ClaudeAgent:
     def launch(self, context: LaunchContext) -> Launch:
         return prepare(context, len(self.default_argv))
 
-    def observer(self, pid: int, env: Mapping[str, str]) -> ClaudeObserver:
-        return ClaudeObserver(pid, env)
+    def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> ClaudeObserver:
+        return ClaudeObserver(pid, env, has_screen=has_screen)

@@ -8,24 +8,22 @@ says `waiting` with a reason while any dialog is open, also those that no hook t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from remuda.agents.state import RESTING, WAITING, WORKING, Source, State, Vote
 
 from .files import registry_file
-from .screen import open_dialog
+from .screen import has_composer, open_dialog, spinner_tokens
 
 _IDLE_MARK = "✳"
 _BUSY_MARKS = ("◐", "◑", "◒", "◓")
 _INTERRUPTED = "[Request interrupted by user"
 _QUESTION_TOOL = "AskUserQuestion"
+_STARTING = frozenset({State.STARTING})
 _NOT_WAITING = frozenset(State) - WAITING
 
-_REGISTRY = {
-    "idle": (State.IDLE, RESTING),
-    "busy": (State.THINKING, WORKING),
-}
 _WAITING_FOR = {
     "permission prompt": State.WAITING_PERMISSION,
     "input needed": State.WAITING_ANSWER,
@@ -34,12 +32,16 @@ _WAITING_FOR = {
 
 
 class ClaudeObserver:
-    def __init__(self, pid: int, env: Mapping[str, str]) -> None:
+    def __init__(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> None:
+        self._has_screen = has_screen
+        self._composer_seen = False
         self.conversation: dict[str, Any] = {}
         self._pid = pid
         self._env = env
         self._registry_waiting = False
-        self._stopped_prompt: object = None
+        self._stopped = True
+        self._tools: set[object] = set()  # those that began and have not ended
+        self._tokens: int | None = None
         self._dialog: str | None = None
         self._hooks: dict[str, Callable[[Mapping[str, Any], float], list[Vote]]] = {
             "SessionStart": self._session_start,
@@ -82,14 +84,18 @@ class ClaudeObserver:
         source = str(payload.get("source"))
         if source == "compact":  # in the middle of a turn
             return []
-        return [_hook(State.IDLE, at, f"SessionStart {source}")]
+        # At start-up its composer is not there yet: text typed now stays, but its Enter may be lost.
+        waits = self._has_screen and source in ("startup", "resume")
+        return [_hook(State.IDLE, at, f"SessionStart {source}", _STARTING if waits else frozenset())]
 
     def _prompt_submit(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        self._stopped_prompt = None
+        self._stopped = False
         # Fires also for a prompt that only waits in the queue of a running turn.
         return [_hook(State.THINKING, at, "UserPromptSubmit", WORKING)]
 
     def _tool_begins(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
+        self._stopped = False
+        self._tools.add(payload.get("tool_use_id"))
         if self._registry_waiting:  # another of several tools; the dialog is still open
             return []
         return [_hook(State.TOOL_USE, at, f"PreToolUse {payload.get('tool_name')}")]
@@ -100,12 +106,15 @@ class ClaudeObserver:
         return [_hook(state, at, f"PermissionRequest {tool}")]
 
     def _tool_ends(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
+        self._tools.discard(payload.get("tool_use_id"))
         if self._registry_waiting:
             return []
-        return [_hook(State.THINKING, at, f"{payload.get('hook_event_name')} {payload.get('tool_name')}")]
+        state = State.TOOL_USE if self._tools else State.THINKING
+        return [_hook(state, at, f"{payload.get('hook_event_name')} {payload.get('tool_name')}")]
 
     def _message_display(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        if payload.get("prompt_id") == self._stopped_prompt or self._registry_waiting:
+        # It may come after the tool that it announces, and after the end of its own turn.
+        if self._stopped or self._tools or self._registry_waiting:
             return []
         return [_hook(State.STREAMING, at, "MessageDisplay")]
 
@@ -118,55 +127,56 @@ class ClaudeObserver:
         return []
 
     def _stop(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        self._stopped_prompt = payload.get("prompt_id")
+        self._turn_over()
         running = payload.get("background_tasks") or []
         detail = f"Stop, {len(running)} background tasks run on" if running else "Stop"
         return [_hook(State.IDLE, at, detail)]
 
     def _stop_failure(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        self._stopped_prompt = payload.get("prompt_id")
+        self._turn_over()
         error = str(payload.get("error", "unknown"))
         state = State.LIMITED if "rate_limit" in error else State.ERROR
         message = str(payload.get("last_assistant_message") or error)
         return [_hook(state, at, f"StopFailure {message}"[:200])]
 
+    def _turn_over(self) -> None:
+        self._stopped = True
+        self._tools.clear()
+
+    def _at_work(self, source: Source, at: float, detail: str) -> Vote:
+        """A source that sees work but not which: a tool that has begun is what it sees."""
+        state = State.TOOL_USE if self._tools else State.THINKING
+        return Vote(source, state, at, detail, WORKING)
+
     # ── registry ──
 
-    def registry(self, document: Mapping[str, Any], at: float) -> list[Vote]:
+    def registry(self, document: Mapping[str, Any], at: float, wall: float) -> list[Vote]:
         status = document.get("status")
         self._registry_waiting = status == "waiting"
         if isinstance(session_id := document.get("sessionId"), str):
             self.conversation.setdefault("session_id", session_id)
+        # Its own date: it is written some time after what it tells, and the next turn may have begun.
+        at = _dated(document.get("statusUpdatedAt"), at, wall)
         if status == "waiting":
             reason = str(document.get("waitingFor", ""))
             state = _WAITING_FOR.get(reason, State.WAITING_ANSWER)
             return [Vote(Source.REGISTRY, state, at, f"waiting: {reason}", WAITING)]
-        if status in _REGISTRY:
-            state, alike = _REGISTRY[status]
-            return [Vote(Source.REGISTRY, state, at, str(status), alike)]
-        return []
+        if status == "idle":
+            return [Vote(Source.REGISTRY, State.IDLE, at, "idle", RESTING | _STARTING)]
+        return [self._at_work(Source.REGISTRY, at, "busy")] if status == "busy" else []
 
     # ── transcript ──
 
-    def transcript(self, record: Mapping[str, Any], at: float) -> list[Vote]:
+    def transcript(self, record: Mapping[str, Any], at: float, wall: float) -> list[Vote]:
+        """Only what no hook tells: an interrupt, and an API error where hooks are off."""
         if record.get("isSidechain"):
             return []
-        kind = record.get("type")
-        if kind == "user":
-            return self._user_record(record, at)
-        if kind == "assistant":
-            return self._assistant_record(record, at)
-        return []
-
-    def _user_record(self, record: Mapping[str, Any], at: float) -> list[Vote]:
-        if any(text.startswith(_INTERRUPTED) for text in _texts(record)):
+        at = _dated(_epoch_ms(record.get("timestamp")), at, wall)
+        if record.get("type") == "user" and any(text.startswith(_INTERRUPTED) for text in _texts(record)):
+            self._turn_over()
             return [Vote(Source.TRANSCRIPT, State.INTERRUPTED, at, "interrupted by user")]
-        return []
-
-    def _assistant_record(self, record: Mapping[str, Any], at: float) -> list[Vote]:
-        if record.get("isApiErrorMessage"):
-            limited = record.get("apiErrorStatus") == 429
-            state = State.LIMITED if limited else State.ERROR
+        if record.get("type") == "assistant" and record.get("isApiErrorMessage"):
+            state = State.LIMITED if record.get("apiErrorStatus") == 429 else State.ERROR
             detail = next(iter(_texts(record)), "API error")
             return [Vote(Source.TRANSCRIPT, state, at, detail[:200], frozenset({State.ERROR, State.LIMITED}))]
         return []
@@ -175,24 +185,49 @@ class ClaudeObserver:
 
     def title(self, title: str, at: float) -> list[Vote]:
         if title.startswith(_IDLE_MARK):
-            quiet = RESTING | WAITING | {State.STARTING}
-            return [Vote(Source.TITLE, State.IDLE, at, title, quiet)]
+            return [Vote(Source.TITLE, State.IDLE, at, title, RESTING | WAITING | _STARTING)]
         if title.startswith(_BUSY_MARKS) or _is_braille(title[:1]):
-            return [Vote(Source.TITLE, State.THINKING, at, title, WORKING)]
+            return [self._at_work(Source.TITLE, at, title)]
         return []
 
     def screen(self, lines: Sequence[str], at: float) -> list[Vote]:
-        """Only dialogs: everything else has a better source."""
+        """Dialogs that no hook tells of, and text that arrives before its paragraph is complete."""
         before, self._dialog = self._dialog, open_dialog(lines)
         if self._dialog is not None and self._dialog != before:
             return [Vote(Source.SCREEN, State.WAITING_ANSWER, at, self._dialog, WAITING)]
         if self._dialog is None and before is not None:
             return [Vote(Source.SCREEN, State.IDLE, at, f"{before} closed", _NOT_WAITING)]
-        return []
+        if not self._composer_seen and has_composer(lines):
+            self._composer_seen = True
+            return [Vote(Source.SCREEN, State.IDLE, at, "composer", _NOT_WAITING - _STARTING)]
+        return self._tokens_arrive(spinner_tokens(lines), at)
+
+    def _tokens_arrive(self, tokens: int | None, at: float) -> list[Vote]:
+        before, self._tokens = self._tokens, tokens
+        if tokens is None and before is not None:
+            return [Vote(Source.SCREEN, State.IDLE, at, "no spinner", _NOT_WAITING)]
+        growing = tokens is not None and before is not None and tokens > before
+        if not growing or self._stopped or self._tools:
+            return []
+        return [Vote(Source.SCREEN, State.STREAMING, at, f"{tokens} tokens", WORKING - {State.THINKING})]
 
 
 def _hook(state: State, at: float, detail: str, alike: frozenset[State] = frozenset()) -> Vote:
     return Vote(Source.HOOK, state, at, detail, alike)
+
+
+def _dated(epoch_ms: object, at: float, wall: float) -> float:
+    """When something dated happened, on the clock of the votes; now if it has no date or one to come."""
+    if not isinstance(epoch_ms, (int, float)):
+        return at
+    return at - max(0.0, wall - epoch_ms / 1000)
+
+
+def _epoch_ms(timestamp: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(timestamp)).timestamp() * 1000
+    except ValueError:
+        return None
 
 
 def _is_braille(character: str) -> bool:
