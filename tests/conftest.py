@@ -1,0 +1,108 @@
+"""Sessions on real keepers, and the proof that the suite leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+import counts
+from keeping import Kept, Process, Start, end_processes, make_spec
+from remuda.keeper.start import start_session
+
+# Every process that this one starts carries it, whatever becomes of its ancestry. Each worker of
+# pytest-xdist is a process with a mark of its own.
+MARK = f"REMUDA_TEST_RUN={uuid.uuid4().hex[:12]}"
+_VARIABLE, _VALUE = MARK.split("=")
+os.environ[_VARIABLE] = _VALUE
+_FOLDER_PREFIX = f"rmd-{_VALUE}-"
+# The default is often too long for a socket's path.
+_TEMPORARY = Path("/tmp")
+_GOING = 5.0
+
+settings.register_profile(
+    "remuda", max_examples=counts.EXAMPLES, deadline=None, database=None, derandomize=not counts.SOAK
+)
+settings.load_profile("remuda")
+
+
+def marked_processes() -> dict[int, str]:
+    """Those that carry our mark, but for ourselves: their pid and command."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            if MARK.encode() in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                found[int(entry)] = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:  # gone, or another user's
+            continue
+    return found
+
+
+def _settled_processes() -> dict[int, str]:
+    """Those that do not end by themselves in a while."""
+    for pid in marked_processes():
+        try:
+            process = Process(pid)
+        except ProcessLookupError:
+            continue
+        process.ended(_GOING)
+        process.close()
+    return marked_processes()
+
+
+def left_behind() -> list[str]:
+    processes = _settled_processes()
+    end_processes(processes)
+    folders = sorted(_TEMPORARY.glob(f"{_FOLDER_PREFIX}*"))
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    sockets = [line for line in Path("/proc/net/unix").read_text().splitlines() if _FOLDER_PREFIX in line]
+    return [
+        *(f"process {pid}: {command}" for pid, command in processes.items()),
+        *(f"folder {folder}" for folder in folders),
+        *(f"socket {line.split()[-1]}" for line in sockets),
+    ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    yield
+    left = left_behind()
+    assert not left, f"the suite left behind: {left}"
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty REMUDA_HOME with a short path."""
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=_TEMPORARY))
+    monkeypatch.setenv("REMUDA_HOME", str(folder))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def start(home: Path) -> Iterator[Start]:
+    """Starts sessions on keepers of their own and ends what is left of them."""
+    begun: list[Kept] = []
+
+    def one(name: str, argv: Sequence[str], **more: Any) -> Kept:
+        folder = Path(more.pop("folder", home / "sessions"))
+        spec = make_spec(folder, name, argv, **more)
+        kept = Kept(spec, start_session(spec))
+        begun.append(kept)
+        return kept
+
+    yield one
+    for kept in begun:
+        kept.end()
+    complaints = [line for kept in begun if not kept.may_complain for line in kept.complaints()]
+    assert not complaints, f"keepers logged errors: {complaints}"

@@ -1,0 +1,24 @@
+"""How often the repeating tests repeat: small for `make test`, in full for `make soak`."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+SOAK: Final = os.environ.get("REMUDA_SOAK") == "1"
+
+EXAMPLES: Final = 2_000 if SOAK else 60
+"""Of each hypothesis property."""
+FUZZ_BYTES: Final = 1_000_000
+"""Random bytes at a keeper's socket."""
+MUTATED_FRAMES: Final = 10_000
+STATUS_IN_PIECES: Final = 1_000 if SOAK else 100
+"""STATUS frames that arrive byte by byte while output streams."""
+EXITS: Final = 100 if SOAK else 6
+"""Sessions that end with output pending."""
+JOINS: Final = 500 if SOAK else 40
+"""Subscribers that join a running stream."""
+RACES: Final = 30 if SOAK else 3
+"""Rounds of concurrent starts of one name."""
+STARTS: Final = 50 if SOAK else 4
+"""Starts that are watched for the moment when the socket appears."""

@@ -1,0 +1,86 @@
+"""Recordings: asciicast v2, whole characters, and a failure that stays the recording's."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import resource
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.terminal.asciicast import Recorder
+
+
+def read(path: Path) -> tuple[dict[str, Any], list[list[Any]]]:
+    header, *events = [json.loads(line) for line in path.read_bytes().splitlines()]
+    return header, events
+
+
+@pytest.fixture
+def clock() -> Iterator[float]:
+    return itertools.count(10.0, 0.5)
+
+
+def test_recorder_header_is_version_2_with_size_and_title(tmp_path: Path, clock: Iterator[float]) -> None:
+    one = Recorder(tmp_path / "a.cast", 80, 24, "work", lambda: next(clock))
+    one.close()
+    header, events = read(tmp_path / "a.cast")
+    assert {"version": 2, "width": 80, "height": 24, "title": "work"}.items() <= header.items()
+    assert isinstance(header["timestamp"], int)
+    assert events == []
+    assert stat.S_IMODE((tmp_path / "a.cast").stat().st_mode) == 0o600
+
+
+def test_recorder_events_carry_time_kind_and_text(tmp_path: Path, clock: Iterator[float]) -> None:
+    one = Recorder(tmp_path / "a.cast", 80, 24, "work", lambda: next(clock))
+    one.output(b"\x1b[1mhi\r\n")
+    one.resized(100, 30)
+    one.marker("here")
+    one.close()
+    assert read(tmp_path / "a.cast")[1] == [
+        [0.5, "o", "\x1b[1mhi\r\n"],
+        [1.0, "r", "100x30"],
+        [1.5, "m", "here"],
+    ]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), st.integers(1, 7))
+def test_recorder_text_cut_anywhere_is_recorded_whole(
+    tmp_path_factory: pytest.TempPathFactory, text: str, size: int
+) -> None:
+    path = tmp_path_factory.mktemp("cast") / "a.cast"
+    one = Recorder(path, 80, 24, "work")
+    data = text.encode()
+    for start in range(0, len(data), size):
+        one.output(data[start : start + size])
+    one.close()
+    assert "".join(event[2] for event in read(path)[1]) == text
+
+
+def test_recorder_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+    one = Recorder(tmp_path / "a.cast", 80, 24, "work")
+    one.output(b"a\xffb")
+    one.close()
+    assert read(tmp_path / "a.cast")[1][0][2] == "a\ufffdb"
+
+
+def test_recorder_disk_full_stops_recording_and_says_so(tmp_path: Path) -> None:
+    before_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before_handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    one = Recorder(tmp_path / "a.cast", 80, 24, "work")
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before_limit[1]))
+        one.output(b"x" * 2000)
+        one.output(b"more")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before_limit)
+        signal.signal(signal.SIGXFSZ, before_handler)
+    assert one.failure is not None
+    one.close()

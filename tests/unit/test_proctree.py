@@ -1,0 +1,71 @@
+"""Who descends from whom, and who is alive."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from remuda.proctree import descendants, is_alive, start_ticks
+
+
+def test_descendants_child_and_grandchild_are_found_parents_first() -> None:
+    shell = subprocess.Popen(
+        ["sh", "-c", "setsid sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert shell.stdout is not None
+    with shell.stdout:
+        grandchild = int(shell.stdout.readline())
+        found = descendants(os.getpid())
+        assert found.index(shell.pid) < found.index(grandchild)
+        assert grandchild in descendants(shell.pid)
+        os.kill(grandchild, 9)
+    assert shell.wait() >= 0
+
+
+def test_descendants_and_is_alive_a_zombie_counts_as_dead() -> None:
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert not is_alive(child.pid)
+    assert child.pid not in descendants(os.getpid())
+    child.wait()
+
+
+def test_is_alive_self_and_nobody() -> None:
+    assert is_alive(os.getpid())
+    assert not is_alive(2147483647)
+    assert not is_alive(0)
+    assert not is_alive(-1)
+
+
+def test_start_ticks_same_process_is_the_same_and_nobody_none() -> None:
+    assert start_ticks(os.getpid()) == start_ticks(os.getpid())
+    assert start_ticks(2147483647) is None
+
+
+def test_start_ticks_name_with_parentheses_and_spaces_is_read_past() -> None:
+    rename = "ctypes.CDLL(None).prctl(15, b') R 1 (', 0, 0, 0)"
+    code = f"import ctypes, sys; {rename}; print(flush=True); sys.stdin.read()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    assert child.pid in descendants(os.getpid())
+    assert (start_ticks(child.pid) or "").isdigit()
+    child.communicate()
+
+
+_ADOPTS = """
+import os, subprocess, sys
+from remuda.proctree import adopt_orphans, descendants
+assert adopt_orphans()
+shell = subprocess.run(["sh", "-c", "(setsid sleep 60 >/dev/null & echo $!)"], stdout=subprocess.PIPE)
+daemon = int(shell.stdout)
+found = descendants(os.getpid())
+os.kill(daemon, 9)
+os.waitpid(daemon, 0)
+assert daemon in found, found
+"""
+
+
+def test_adopt_orphans_a_daemon_that_forked_twice_is_still_a_descendant() -> None:
+    subprocess.run([sys.executable, "-c", _ADOPTS], check=True, timeout=30)
