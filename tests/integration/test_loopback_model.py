@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -376,6 +379,20 @@ def test_custom_failure_headers_are_sent(model: LoopbackModel) -> None:
         Reply((Fail(429, "rate_limit_error", "slow down", {"anthropic-ratelimit-unified-reset": "9"}),))
     )
     assert ask(model, body("x")).headers["anthropic-ratelimit-unified-reset"] == "9"
+
+
+def test_command_line_tells_each_request_and_ends_on_interrupt() -> None:
+    command = [sys.executable, "-m", "remuda.testing.loopback_model"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        port = int(server.stdout.readline().rpartition(":")[2])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("POST", "/v1/messages", json.dumps(body("by hand")))
+        assert b"REPLY#1 to: by hand" in connection.getresponse().read()
+        connection.close()
+        assert server.stdout.readline() == "#1 POST /v1/messages answered by hand\n"
+        server.send_signal(signal.SIGINT)
+        assert server.wait(10) == 0
 
 
 def send(client: socket.socket, content: dict[str, Any]) -> None:
