@@ -128,6 +128,13 @@ def test_resize_of_screen_changes_size_and_lines(screen: Screen) -> None:
     assert screen.take_replies() == b"\x1b[8;9;40t"
 
 
+def test_size_after_program_asks_for_132_columns_stays(screen: GhosttyScreen) -> None:
+    screen.feed(b"\x1b[?40h\x1b[?3h" + b"x" * 200)
+    screen.feed(b"\x1b[999;999H")
+    assert screen.cursor == Cursor(COLS - 1, ROWS - 1, visible=True)
+    assert max(map(len, screen.lines())) <= COLS
+
+
 # --- what it says back
 
 

@@ -67,6 +67,10 @@ class GhosttyScreen:
 
     def feed(self, data: bytes) -> None:
         self._terminal.write(data)
+        if self._terminal.number(g.Data.COLS) != self.cols:
+            # DECCOLM asks for 80 or 132 columns. The size is the session's to decide, not the program's;
+            # only what followed in the same write was laid out in the other width.
+            self._terminal.resize(self.cols, self.rows)
 
     def resize(self, cols: int, rows: int) -> None:
         self._terminal.resize(cols, rows)

@@ -1,0 +1,73 @@
+"""Mouse reports, from the user's terminal into the session's: another origin, and the encoding it asked for.
+
+A view asks the user's terminal for SGR reports whatever the program asked for: they alone have no limits
+and can be told from text. Here they become what the program expects.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+TRACKING = frozenset({9, 1000, 1002, 1003})
+"""The modes that turn mouse reports on."""
+SGR, URXVT, PIXELS = 1006, 1015, 1016
+"""The modes that choose how reports are encoded; without any, the oldest encoding."""
+
+_REPORT = re.compile(rb"\x1b\[<(\d{1,5});(\d{1,5});(\d{1,5})([Mm])")
+_UNFINISHED = re.compile(rb"\x1b\[<[\d;]{0,18}\Z")
+_DRAG, _WHEEL, _NO_BUTTON = 32, 64, 3
+_LEGACY_LIMIT = 223
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """The part of the session that is seen: its corner in the session and its size."""
+
+    left: int
+    top: int
+    cols: int
+    rows: int
+
+
+class MouseTranslator:
+    """Shifts and re-encodes the reports in a stream of input; all else passes untouched."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def translate(self, data: bytes, area: Area, modes: frozenset[int]) -> bytes:
+        """`data` as the session is to get it. A report that is cut at the end waits for the next call.
+
+        Outside of the area a press, a wheel turn and a bare move are dropped; a release and a drag are moved
+        to its edge, so that no button stays down for the program.
+        """
+        data, self._held = self._held + data, b""
+        if not modes & TRACKING or PIXELS in modes:
+            return data
+        if cut := _UNFINISHED.search(data):
+            data, self._held = data[: cut.start()], data[cut.start() :]
+        return _REPORT.sub(lambda found: _translated(found, area, modes), data)
+
+
+def _translated(found: re.Match[bytes], area: Area, modes: frozenset[int]) -> bytes:
+    button, x, y = (int(number) for number in found.groups()[:3])
+    released = found[4] == b"m"
+    inside = 1 <= x <= area.cols and 1 <= y <= area.rows
+    dragged = button & _DRAG and button & _NO_BUTTON != _NO_BUTTON and not button & _WHEEL
+    if not inside and not released and not dragged:
+        return b""
+    x, y = max(1, min(x, area.cols)) + area.left, max(1, min(y, area.rows)) + area.top
+    return _encode(button, x, y, released=released, modes=modes)
+
+
+def _encode(button: int, x: int, y: int, *, released: bool, modes: frozenset[int]) -> bytes:
+    if SGR in modes:
+        return b"\x1b[<%d;%d;%d%c" % (button, x, y, b"m" if released else b"M")
+    if released:  # the older encodings do not say which button it was
+        button |= _NO_BUTTON
+    if URXVT in modes:
+        return b"\x1b[%d;%d;%dM" % (button + 32, x, y)
+    if max(x, y) > _LEGACY_LIMIT:
+        return b""
+    return b"\x1b[M" + bytes((button + 32, x + 32, y + 32))

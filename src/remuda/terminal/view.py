@@ -1,0 +1,266 @@
+"""What an attached user sees: one session's screen and a status bar, drawn by us.
+
+The program's bytes never reach the user's terminal. They go into a `Screen`, and the rows of it that
+changed are drawn here. So nothing that a program sends can touch the bar, and a terminal of another size than
+the session's shows it clipped (following the cursor) or with blank margins, never garbled.
+
+No I/O: every method gives the bytes to write. The shown part of the session starts in the terminal's top
+left corner; where it is clipped, mouse reports are off by the clipped part and `translate_input` puts them
+right. The terminal is never asked anything, so none of its input is a reply.
+
+Passed on: mouse, focus, paste, cursor-key, keypad and keyboard modes, the cursor's style, the title,
+hyperlinks, bells, clipboard writes (OSC 52) and notifications (OSC 9, 777). Not passed on: images, colours
+that the program redefines (OSC 4, 10, 11), reverse screen, XTMODKEYS, progress bars (OSC 9;4).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import unicodedata
+from functools import lru_cache
+
+from .mouse import PIXELS, SGR, TRACKING, Area, MouseTranslator
+from .screen import ClipboardWritten, Cursor, NotificationShown, Screen, Signals
+
+ENTER = b"\x1b[22;0t\x1b[?1049h\x1b[?1007s\x1b[?1007l\x1b[r\x1b[?6l\x1b[?7l\x1b[0m\x1b[2J\x1b[?25l"
+"""Saves the title, takes the alternate screen, and turns wrapping off: nothing drawn here may ever scroll.
+
+The wheel sends no arrows (1007) unless the program is itself on its alternate screen."""
+LEAVE = b"\x1b[0m\x1b[0 q\x1b[?25h\x1b[?7h\x1b[?1007h\x1b[?1007r\x1b[?1049l\x1b[23;0t"
+"""The way back. Where a terminal cannot restore 1007, on is what it starts with."""
+
+_BEGIN, _END = b"\x1b[?2026h", b"\x1b[?2026l"
+_SHOW, _HIDE = b"\x1b[?25h", b"\x1b[?25l"
+_PASSED = frozenset({1, 66, 1004, 2004, 2031, PIXELS}) | TRACKING
+_WHEEL_ARROWS = 1007
+_KEYPAD = {66: (b"\x1b>", b"\x1b=")}
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class View:
+    """Draws `screen` on a terminal of `cols` by `rows`. One screen has one view: it takes what changed."""
+
+    def __init__(self, screen: Screen, cols: int, rows: int, *, bar: bool) -> None:
+        self._screen = screen
+        self._bar = bar
+        self._mouse = MouseTranslator()
+        self._entered = False
+        self._place, self._shown = b"", False
+        self.resize(cols, rows)
+        self._forget_modes()
+
+    @property
+    def area(self) -> Area:
+        """The part of the session that is shown."""
+        return Area(
+            self._left,
+            self._top,
+            max(0, min(self._cols, self._screen.cols - self._left)),
+            max(0, min(self._height, self._screen.rows - self._top)),
+        )
+
+    @property
+    def held(self) -> bool:
+        """Whether the program is in the middle of a synchronized update.
+
+        `render` draws all the same. A caller that waits for the end, say a tenth of a second at most, spares
+        the user half-drawn frames.
+        """
+        return 2026 in self._screen.modes.dec
+
+    def resize(self, cols: int, rows: int) -> None:
+        """The user's terminal has another size: the next `render` draws everything."""
+        self._cols, self._rows = max(cols, 1), max(rows, 1)
+        self._height = self._rows - (1 if self._bar and rows > 1 else 0)
+        self._left = self._top = 0
+        self._session = (0, 0)
+        self._drawn: list[bytes | None] = [None] * self._height
+        self._drawn_bar: bytes | None = None
+
+    def enter(self) -> bytes:
+        """Takes the terminal over. To be followed by `leave`, whatever happens."""
+        self._entered = True
+        self.resize(self._cols, self._rows)
+        self._forget_modes()
+        return ENTER
+
+    def leave(self) -> bytes:
+        """Gives the terminal back as it was; nothing when it was not taken, or was given back already."""
+        if not self._entered:
+            return b""
+        undone = self._switch_modes(frozenset()) + (b"\x1b[<u" if self._keyboard is not None else b"")
+        self._entered = False
+        return undone + LEAVE
+
+    def render(self, bar_left: str = "", bar_right: str = "") -> bytes:
+        """What to write to bring the terminal up to date; empty when it is."""
+        cursor = self._screen.cursor
+        rows = self._changed_rows(cursor) + self._changed_bar(bar_left, bar_right)
+        drawn = b"".join(rows)
+        if len(rows) > 1:
+            drawn = _BEGIN + drawn
+        around = self._passed_on()
+        placed = self._placed(cursor, moved=bool(rows))
+        if drawn and self._shown:
+            drawn = _HIDE + drawn
+        self._shown = self._wants_cursor(cursor)
+        return drawn + around + placed + (_END if len(rows) > 1 else b"")
+
+    def translate_input(self, data: bytes) -> bytes:
+        """The user's input as the session is to get it: mouse reports in its coordinates and encoding.
+
+        A report outside of what is shown of the session (on the bar, on a margin) is dropped. A report that
+        is cut at the end of `data` is kept for the next call.
+        """
+        return self._mouse.translate(data, self.area, self._screen.modes.dec)
+
+    # --- rows
+
+    def _changed_rows(self, cursor: Cursor) -> list[bytes]:
+        dirty = self._screen.take_dirty()
+        if self._follow(cursor):
+            dirty = None
+        shown = range(self._height)
+        candidates = shown if dirty is None else [y - self._top for y in sorted(dirty)]
+        return [self._row(i) for i in candidates if i in shown and self._is_new(i)]
+
+    def _follow(self, cursor: Cursor) -> bool:
+        """Moves the shown part along with the cursor; whether everything must be looked at again."""
+        size = (self._screen.cols, self._screen.rows)
+        left = _scrolled(self._left, cursor.x, self._cols, size[0])
+        top = _scrolled(self._top, cursor.y, self._height, size[1])
+        moved = (left, top, size) != (self._left, self._top, self._session) or None in self._drawn
+        self._left, self._top, self._session = left, top, size
+        return moved
+
+    def _is_new(self, i: int) -> bool:
+        y = self._top + i
+        text = self._screen.styled_row(y, self._cols, self._left) if y < self._screen.rows else b""
+        known, self._drawn[i] = self._drawn[i], text
+        return text != known
+
+    def _row(self, i: int) -> bytes:
+        # Erased first: behind a full row the cursor stands on the last cell, not after it.
+        return b"\x1b[%d;1H\x1b[K%b" % (i + 1, self._drawn[i] or b"")
+
+    def _changed_bar(self, left: str, right: str) -> list[bytes]:
+        if self._height == self._rows:
+            return []
+        bar = bar_text(left, right, self._cols).encode("utf-8", "replace")
+        known, self._drawn_bar = self._drawn_bar, bar
+        return [] if bar == known else [b"\x1b[%d;1H\x1b[7m%b\x1b[0m" % (self._rows, bar)]
+
+    # --- cursor
+
+    def _wants_cursor(self, cursor: Cursor) -> bool:
+        area = self.area
+        inside = area.left <= cursor.x < area.left + area.cols and area.top <= cursor.y < area.top + area.rows
+        return cursor.visible and inside
+
+    def _placed(self, cursor: Cursor, *, moved: bool) -> bytes:
+        wanted = self._wants_cursor(cursor)
+        place = b"\x1b[%d;%dH" % (cursor.y - self._top + 1, cursor.x - self._left + 1) if wanted else b""
+        stays = place == self._place and not moved
+        self._place = place
+        if not wanted:
+            return _HIDE if self._shown and not moved else b""
+        return (b"" if stays else place) + (_SHOW if moved or not self._shown else b"")
+
+    # --- what else the program asked of its terminal
+
+    def _forget_modes(self) -> None:
+        self._modes: frozenset[int] = frozenset()
+        self._keyboard: int | None = None
+        self._style = 0
+        self._title = ""
+        self._place, self._shown = b"", False
+
+    def _passed_on(self) -> bytes:
+        modes = self._screen.modes
+        parts = self._switch_modes(self._outer_modes(modes.dec))
+        parts += self._switch_keyboard(modes.kitty_keyboard)
+        if modes.cursor_style != self._style:
+            self._style = modes.cursor_style
+            parts += b"\x1b[%d q" % self._style
+        if (title := self._screen.title) != self._title:
+            self._title = title
+            parts += b"\x1b]2;%b\x1b\\" % _clean(title)
+        return parts + _signalled(self._screen.take_signals())
+
+    def _outer_modes(self, asked: frozenset[int]) -> frozenset[int]:
+        outer = asked & _PASSED
+        if outer & TRACKING and PIXELS not in outer:
+            outer |= {SGR}
+        if _WHEEL_ARROWS in asked and self._screen.alternate:
+            outer |= {_WHEEL_ARROWS}
+        return outer
+
+    def _switch_modes(self, wanted: frozenset[int]) -> bytes:
+        off, on = sorted(self._modes - wanted), sorted(wanted - self._modes)
+        self._modes = wanted
+        return b"".join(
+            [_mode(number, on=False) for number in off] + [_mode(number, on=True) for number in on]
+        )
+
+    def _switch_keyboard(self, flags: int) -> bytes:
+        if flags == (self._keyboard or 0):
+            return b""
+        first, self._keyboard = self._keyboard is None, flags
+        return b"\x1b[>%du" % flags if first else b"\x1b[=%d;1u" % flags
+
+
+def _scrolled(start: int, cursor: int, shown: int, size: int) -> int:
+    """The first shown line of `size`, moved no more than needed to have `cursor` among `shown`."""
+    start = min(max(start, cursor - shown + 1), cursor)
+    return max(0, min(start, size - shown))
+
+
+def _mode(number: int, *, on: bool) -> bytes:
+    return _KEYPAD[number][on] if number in _KEYPAD else b"\x1b[?%d%c" % (number, b"h" if on else b"l")
+
+
+def _signalled(signals: Signals) -> bytes:
+    bell = b"\x07" if signals.bells else b""
+    return bell + b"".join([*map(_copied, signals.clipboard), *map(_notified, signals.notifications)])
+
+
+def _copied(clipboard: ClipboardWritten) -> bytes:
+    return b"\x1b]52;%b;%b\x1b\\" % (clipboard.target.encode(), base64.b64encode(clipboard.data))
+
+
+def _notified(note: NotificationShown) -> bytes:
+    title, body = _clean(note.title).replace(b";", b","), _clean(note.body)
+    return b"\x1b]777;notify;%b;%b\x1b\\" % (title, body) if title else b"\x1b]9;%b\x1b\\" % body
+
+
+def _clean(text: str) -> bytes:
+    return _CONTROLS.sub("", text).encode("utf-8", "replace")
+
+
+@lru_cache(maxsize=8)
+def bar_text(left: str, right: str, cols: int) -> str:
+    """One line of exactly `cols` columns; when both do not fit, the right end gives way."""
+    left, right = (_fitted(_CONTROLS.sub(" ", text), cols) for text in (left, right))
+    room = cols - _width(left) - 1
+    right = _fitted(right, room) if room > 0 else ""
+    return left + " " * (cols - _width(left) - _width(right)) + right
+
+
+def _fitted(text: str, cols: int) -> str:
+    width = 0
+    for i, char in enumerate(text):
+        width += _width(char)
+        if width > cols:
+            return text[:i]
+    return text
+
+
+def _width(text: str) -> int:
+    return sum(_char_width(char) for char in text)
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
