@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from remuda.wire.connection import KeeperConnection
-from remuda.wire.frames import MAX_PAYLOAD_BYTES, frame, split
+from remuda.wire.frames import MAX_PAYLOAD_BYTES, frame, header, split
 from remuda.wire.messages import Type
 
 QUEUE_BYTES = 4 << 20
@@ -35,6 +35,24 @@ class _Window:
     @property
     def open(self) -> bool:
         return self.limit_bytes == 0 or self.unacked_bytes < self.limit_bytes
+
+
+class OutputFrame:
+    """One read of the terminal on its way to all watchers. Head and data are sent from where they lie."""
+
+    __slots__ = ("_whole", "data", "head")
+
+    def __init__(self, data: bytes) -> None:
+        self.head = header(Type.OUTPUT, len(data))
+        self.data = data
+        self._whole: bytes | None = None
+
+    @property
+    def whole(self) -> bytes:
+        """In one piece, for those whose socket did not take it at once; made once for all of them."""
+        if self._whole is None:
+            self._whole = self.head + self.data
+        return self._whole
 
 
 class Outlet:
@@ -75,15 +93,20 @@ class Outlet:
         self._window = _Window(window_bytes)
         self.send(first)
 
-    def offer(self, output_frame: bytes, size_bytes: int) -> None:
-        """A frame of live output that carries `size_bytes`."""
+    def offer(self, output: OutputFrame) -> None:
+        """Live output, the same object for every watcher."""
         if self._paint is None or self._broken:
             return
-        if self._lagged_bytes or self._queued_bytes + len(output_frame) > QUEUE_BYTES:
-            self._lag(size_bytes)
+        if self._lagged_bytes or self._queued_bytes + len(output.data) > QUEUE_BYTES:
+            self._lag(len(output.data))
             return
-        self._window.unacked_bytes += size_bytes
-        self._put(output_frame)
+        self._window.unacked_bytes += len(output.data)
+        if self._queue or not self._window.open:
+            self._enqueue(output.whole, 0)
+            return
+        sent = self._write((output.head, output.data))
+        if sent < len(output.head) + len(output.data) and not self._broken:
+            self._enqueue(output.whole, sent)
 
     def repaint(self) -> None:
         """The whole screen again, unless a lag will bring it anyway."""
@@ -129,22 +152,21 @@ class Outlet:
             self._put(data)
 
     def _put(self, data: bytes) -> None:
-        if not self._queue and self._window.open:
-            sent = self._write(data)
-            if sent == len(data) or self._broken:
-                return
-            self._begun = sent > 0
-            data_left = memoryview(data)[sent:]
-        else:
-            data_left = memoryview(data)
-        self._queue.append(data_left)
-        self._queued_bytes += len(data_left)
+        sent = self._write((data,)) if not self._queue and self._window.open else 0
+        if sent < len(data) and not self._broken:
+            self._enqueue(data, sent)
+
+    def _enqueue(self, data: bytes, sent: int) -> None:
+        """Whole frames, of which the first so many bytes are gone already."""
+        self._begun = self._begun or sent > 0
+        self._queue.append(memoryview(data)[sent:])
+        self._queued_bytes += len(data) - sent
         self.drained.clear()
         self._watch_writable()
 
-    def _write(self, data: bytes | memoryview) -> int:
+    def _write(self, pieces: Sequence[bytes | memoryview]) -> int:
         try:
-            return self._sock.send(data)
+            return self._sock.sendmsg(pieces)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
@@ -154,7 +176,7 @@ class Outlet:
     def _flush(self) -> None:
         while self._queue and not self._broken and (self._window.open or self._begun):
             head = self._queue[0]
-            sent = self._write(head)
+            sent = self._write((head,))
             self._queued_bytes -= sent
             if sent < len(head):
                 self._queue[0] = head[sent:]
@@ -200,10 +222,6 @@ class Outlet:
         if self._writing:
             self._loop.remove_writer(self._sock)
             self._writing = False
-
-
-def output_frame(data: bytes) -> bytes:
-    return frame(Type.OUTPUT, data)
 
 
 def repaint_frame(painted: bytes) -> bytes:

@@ -23,7 +23,7 @@ from remuda.terminal.screen import Screen
 from remuda.wire.messages import Status
 
 from .child import Child
-from .fanout import Outlet, output_frame
+from .fanout import Outlet, OutputFrame
 from .size import SizeKeeper, check_policy, check_size
 from .spec import SessionSpec
 
@@ -71,9 +71,9 @@ class Session:
     def _took(self, data: bytes) -> None:
         self._ring.append(data)
         if self._outlets:
-            frame = output_frame(data)
+            frame = OutputFrame(data)
             for outlet in self._outlets:
-                outlet.offer(frame, len(data))
+                outlet.offer(frame)
         if self.recorder is not None:
             self.recorder.output(data)
         if self.screen is not None:
@@ -86,7 +86,7 @@ class Session:
         screen.feed(data)
         if replies := screen.take_replies():
             self.child.write(replies)
-        self.cursor_queries += data.count(CURSOR_QUERY)
+            self.cursor_queries += data.count(CURSOR_QUERY)
         # Only a few bytes can change a title: an escape, or what ends one begun before.
         if b"\x07" in data or b"\x1b" in data:
             title = screen.title

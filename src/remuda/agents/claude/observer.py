@@ -22,6 +22,7 @@ _BUSY_MARKS = ("◐", "◑", "◒", "◓")
 _INTERRUPTED = "[Request interrupted by user"
 _QUESTION_TOOL = "AskUserQuestion"
 _STARTING = frozenset({State.STARTING})
+_TOOL = frozenset({State.TOOL_USE})
 _NOT_WAITING = frozenset(State) - WAITING
 
 _WAITING_FOR = {
@@ -185,7 +186,9 @@ class ClaudeObserver:
 
     def title(self, title: str, at: float) -> list[Vote]:
         if title.startswith(_IDLE_MARK):
-            return [Vote(Source.TITLE, State.IDLE, at, title, RESTING | WAITING | _STARTING)]
+            # It shows the same for a dialog; a tool that has begun and shows rest is waiting for leave.
+            pending = _TOOL if self._tools else frozenset()
+            return [Vote(Source.TITLE, State.IDLE, at, title, RESTING | WAITING | _STARTING | pending)]
         if title.startswith(_BUSY_MARKS) or _is_braille(title[:1]):
             return [self._at_work(Source.TITLE, at, title)]
         return []

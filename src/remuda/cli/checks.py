@@ -1,0 +1,186 @@
+"""What `remuda doctor` looks at. Each check yields findings; none changes anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from remuda._version import __version__
+from remuda.agents.claude.files import config_folder
+from remuda.errors import RemudaError
+from remuda.keeper.claim import live_names, read_holder
+from remuda.keeper.listing import list_sessions
+from remuda.paths import SessionPaths, private_folder
+from remuda.terminal.screen import unavailable_reason
+
+_FEW_DESCRIPTORS = 1024
+_FEW_WATCHES = 128
+
+
+class Finding(NamedTuple):
+    level: Literal["ok", "note", "fail"]
+    what: str
+    fix: str = ""
+
+
+def examine(folder: Path) -> list[Finding]:
+    found: list[Finding] = []
+    for check in (
+        _python,
+        _state_folder,
+        _emulator,
+        _claude,
+        _limits,
+        _logout,
+        _sessions,
+        _leftovers,
+        _hooks,
+    ):
+        found += check(folder)
+    return found
+
+
+def _python(_folder: Path) -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("ok", f"remuda {__version__} on Python {version}, {sys.platform}")
+
+
+def _state_folder(folder: Path) -> Iterator[Finding]:
+    try:
+        private_folder(folder)
+    except RemudaError as error:
+        yield Finding("fail", error.message, error.hint or "set REMUDA_HOME to a folder of yours")
+    else:
+        yield Finding("ok", f"sessions lie in {folder}, private to you")
+
+
+def _emulator(_folder: Path) -> Iterator[Finding]:
+    reason = unavailable_reason()
+    if reason is None:
+        yield Finding("ok", "screen model available")
+    else:
+        yield Finding(
+            "note", f"no screen model: {reason}", "sessions run; 'screen' and the status bar do not"
+        )
+
+
+def _claude(_folder: Path) -> Iterator[Finding]:
+    path = shutil.which("claude")
+    if path is None:
+        fix = "any command can be kept; to try an agent without it: remuda start x --agent demo"
+        yield Finding("note", "Claude Code is not on the PATH", fix)
+        return
+    try:
+        asked = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
+        yield Finding("ok", f"Claude Code {asked.stdout.strip() or 'of unknown version'} at {path}")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Finding("fail", f"{path} does not answer: {error}", "reinstall Claude Code")
+
+
+def _limits(_folder: Path) -> Iterator[Finding]:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < _FEW_DESCRIPTORS:
+        yield Finding("note", f"only {soft} open files are allowed", f"ulimit -n {_FEW_DESCRIPTORS}")
+    try:
+        watches = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+    except (OSError, ValueError):
+        return
+    if watches < _FEW_WATCHES:
+        yield Finding(
+            "note",
+            f"only {watches} inotify instances are allowed; each kept agent uses two, beyond that it polls",
+            "sysctl fs.inotify.max_user_instances=1024",
+        )
+
+
+def _logout(_folder: Path) -> Iterator[Finding]:
+    """A host that ends a user's processes at logout ends keepers as well."""
+    files = [Path("/etc/systemd/logind.conf"), *sorted(Path("/etc/systemd/logind.conf.d").glob("*.conf"))]
+    kills = False
+    for path in files:
+        try:
+            said = re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", path.read_text(), re.MULTILINE)
+        except OSError:
+            continue
+        kills = said[-1].lower() in ("yes", "true", "1", "on") if said else kills
+    user = os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
+    if kills and not Path("/var/lib/systemd/linger", user).exists():
+        yield Finding(
+            "fail", "this host ends your processes when you log out", f"loginctl enable-linger {user}"
+        )
+
+
+def _sessions(folder: Path) -> Iterator[Finding]:
+    sessions = list_sessions(folder)
+    yield Finding("ok", f"{len(sessions)} live sessions")
+    for session in sessions:
+        name, version = session["name"], session.get("keeper_version")
+        if session["state"] == "unreachable":
+            yield Finding("fail", f"session '{name}': {session['detail']}", f"see: remuda logs {name}")
+        elif version not in (None, __version__):
+            yield Finding(
+                "note",
+                f"session '{name}' is kept by version {version}; what both know works",
+                f"when it can be spared: remuda kill {name}, remuda start {name} --resume",
+            )
+        for reason in session.get("degraded", []):
+            yield Finding("note", f"session '{name}': {reason}")
+
+
+def _leftovers(folder: Path) -> Iterator[Finding]:
+    live = set(live_names(folder))
+    for pid, name in _orphans(folder, live):
+        yield Finding("note", f"process {pid} is left of the dead session '{name}'", f"kill {pid}")
+    scratch = [path for path in folder.glob("*.d") if path.name.removesuffix(".d") not in live]
+    if scratch:
+        yield Finding(
+            "note", f"{len(scratch)} folders are left of keepers that were killed", "remuda clean --force"
+        )
+
+
+def _orphans(folder: Path, live: set[str]) -> Iterator[tuple[int, str]]:
+    """Processes whose environment names a session of this folder that is dead."""
+    known = {path.stem for path in folder.glob("*.json")}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        names = [one[15:].decode(errors="replace") for one in variables if one.startswith(b"REMUDA_SESSION=")]
+        if names and names[0] in known - live and read_holder(SessionPaths(folder, names[0])) is None:
+            yield int(entry.name), names[0]
+
+
+def _hooks(_folder: Path) -> Iterator[Finding]:
+    """Hooks in the user's settings whose program is gone: the CLI passes over them without a word."""
+    path = config_folder(os.environ) / "settings.json"
+    try:
+        hooks = json.loads(path.read_bytes()).get("hooks", {})
+    except (OSError, ValueError, AttributeError):
+        return
+    for event, command in _commands(hooks):
+        try:
+            program = shlex.split(command)[0]
+        except (ValueError, IndexError):
+            continue
+        if program.startswith("/") and not Path(program).exists():
+            yield Finding("note", f"hook for {event} runs {program}, which does not exist", f"edit {path}")
+
+
+def _commands(hooks: object) -> Iterator[tuple[str, str]]:
+    if not isinstance(hooks, dict):
+        return
+    for event, groups in hooks.items():
+        for group in groups if isinstance(groups, list) else []:
+            for hook in group.get("hooks", []) if isinstance(group, dict) else []:
+                if isinstance(hook, dict) and isinstance(hook.get("command"), str):
+                    yield event, hook["command"]

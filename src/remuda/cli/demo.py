@@ -1,0 +1,139 @@
+"""remuda demo"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remuda.errors import WaitTimeout
+from remuda.keeper.client import KeeperClient
+from remuda.wire import connection as wire
+from remuda.wire.connection import ClientConnection
+
+_NAME = "tour"
+_PATIENCE = 30.0
+
+
+@click.command("demo")
+@click.option("--fast", is_flag=True, help="Do not pause for reading.  [default: when not on a terminal]")
+def command(fast: bool) -> None:
+    """A tour of a minute that runs by itself, on a scripted agent: no account, no network, nothing kept.
+
+    \b
+    Example:
+      remuda demo
+    """
+    with tempfile.TemporaryDirectory(prefix="remuda-demo-") as folder:
+        tour = Tour(Path(folder), pause=0.0 if fast or not sys.stdout.isatty() else 2.5)
+        try:
+            tour.run()
+        finally:
+            tour.close()
+
+
+class Tour:
+    """Shows the real commands and runs them, in a home of its own."""
+
+    def __init__(self, folder: Path, pause: float) -> None:
+        self._pause = pause
+        self._sessions = folder / "home" / "sessions"
+        project = folder / "project"
+        project.mkdir()
+        # A home of its own: the demo reads and writes nothing of the user's.
+        self._env = {**os.environ, "REMUDA_HOME": str(folder / "home"), "HOME": str(folder)}
+        self._env.pop("CLAUDE_CONFIG_DIR", None)
+        self._cwd = project
+
+    def run(self) -> None:
+        self._say("Remuda keeps agents running in sessions of their own. Here is one, on a scripted agent.")
+        self._command("start", _NAME, "--agent", "demo", "--detach", "--cols", "100", "--rows", "24")
+        with KeeperClient.connect(_NAME, self._sessions) as client:
+            client.request("watch")
+            self._until(client, "idle")
+            self._command("ls")
+            self._a_turn(client)
+            self._a_permission(client)
+        self._a_crash()
+        self._say("Every state comes with its evidence.")
+        self._command("status", _NAME, "--explain")
+        self._say("And the end is the end of everything the agent started.")
+        self._command("kill", _NAME)
+        self._say(
+            "That was the tour. Now yours:  remuda start work --agent claude   or   remuda start x -- bash"
+        )
+
+    def _a_turn(self, client: KeeperClient) -> None:
+        self._say("Somebody types a prompt. What the agent does is seen as it happens, not guessed:")
+        self._type(client, "SLOW 2 tell me a story")
+        self._until(client, "thinking")
+        self._until(client, "idle")
+        self._command("screen", _NAME, "--plain")
+
+    def _a_permission(self, client: KeeperClient) -> None:
+        self._say("It asks for a permission that nobody sees? The list shows who waits, and for what.")
+        self._type(client, "RUNBASH touch made-by-the-agent")
+        self._until(client, "waiting_permission")
+        self._command("ls")
+        self._say("Attached, you would press 1. So do we:")
+        client.send(ClientConnection.input(b"1"))
+        self._until(client, "idle")
+        self._say(f"In the project now: {', '.join(sorted(os.listdir(self._cwd))) or 'nothing'}")
+
+    def _a_crash(self) -> None:
+        self._say("Whoever watches may die at any moment. Here a watcher is killed with SIGKILL…")
+        watcher = subprocess.Popen(
+            [sys.executable, "-m", "remuda", "logs", "-f", _NAME], env=self._env, stdout=subprocess.PIPE
+        )
+        assert watcher.stdout is not None
+        watcher.stdout.readline()
+        watcher.kill()
+        watcher.communicate()
+        self._say("…and the session has not noticed:")
+        self._command("ls")
+
+    # ── telling and doing ──
+
+    def _say(self, text: str) -> None:
+        click.echo("\n" + click.style(text, fg="cyan"))
+        time.sleep(self._pause)
+
+    def _command(self, *words: str) -> None:
+        click.echo(click.style(f"$ remuda {' '.join(words)}", bold=True))
+        sys.stdout.flush()
+        subprocess.run([sys.executable, "-m", "remuda", *words], env=self._env, cwd=self._cwd, check=True)
+
+    def _type(self, client: KeeperClient, prompt: str) -> None:
+        click.echo(click.style(f"> {prompt}", fg="magenta"))
+        client.send(ClientConnection.input(f"\x1b[200~{prompt}\x1b[201~\r".encode()))
+
+    def _until(self, client: KeeperClient, state: str) -> None:
+        """Follow the states until this one comes, from now or as it is."""
+        if self._show(client.request("status"), state):
+            return
+        deadline = time.monotonic() + _PATIENCE
+        while (left := deadline - time.monotonic()) > 0:
+            for event in client.receive(left):
+                if isinstance(event, wire.EventReceived) and self._show(event.document, state):
+                    return
+        raise WaitTimeout(f"the scripted agent never became {state}")
+
+    def _show(self, document: dict[str, Any], state: str) -> bool:
+        if "state" not in document:
+            return False
+        if "event" in document:
+            click.echo(f"    {document['state']:<20} told by {document['source']}: {document['detail']}")
+        return bool(document["state"] == state)
+
+    def close(self) -> None:
+        """Nothing is left of a tour, also of one that was cut short."""
+        if shutil.which(sys.executable) and (self._sessions / f"{_NAME}.sock").exists():
+            words = [sys.executable, "-m", "remuda", "kill", "--grace", "0", _NAME]
+            subprocess.run(words, env=self._env, capture_output=True, check=False)
