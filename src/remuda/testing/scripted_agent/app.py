@@ -63,7 +63,7 @@ class App:
         )
         self.session = Session(options, knobs, self._config, cwd, mode)
         self.tools = Tools(cwd, environ)
-        self._hooks = Hooks(self.loop, lambda: self.settings().hooks, environ)
+        self._hooks = Hooks(self.loop, lambda: self.settings().hooks, environ, cwd)
         self._composer = Composer()
         self._decoder = Decoder()
         self._terminal = Terminal(

@@ -118,11 +118,12 @@ class Call:
             if await first_done(answer, hook) == 1:
                 ruling = self._hook_ruling(hook.result(), given)
                 if ruling is not None:
-                    stage.face.withdraw()
                     return ruling
             return self._by_hand(await answer, asked, given)
         finally:
             notice.cancel()
+            if stage.face.dialog is asked:
+                stage.face.withdraw()
 
     def _dialog(self, given: Mapping[str, Any]) -> Dialog:
         match self._call.name:

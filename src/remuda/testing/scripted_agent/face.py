@@ -44,7 +44,7 @@ class Face:
         self._retry_line: str | None = None
         self._verb = _VERBS[0]
         self._since = 0.0
-        self._tokens = 0
+        self._heard = 0
         self._painting = False
         self._notice = ""
         self._spin: Timer | None = None
@@ -57,9 +57,13 @@ class Face:
         """Add to the conversation; what is given back may be changed, then :meth:`refresh`."""
         block = Block(text, mark, style, spaced=not mark.startswith(" "))
         self.view.blocks.append(block)
-        self._tokens += len(text) // 4
         self.refresh()
         return block
+
+    def heard(self, characters: int) -> None:
+        """So much of the answer has come, which the spinner's line tells as tokens."""
+        self._heard += characters
+        self.refresh()
 
     def refresh(self) -> None:
         """Something that is shown has changed. It is drawn before the loop waits again."""
@@ -82,7 +86,7 @@ class Face:
         """The spinner turns, the title moves, the status is busy."""
         self.busy = True
         self._since = time.monotonic()
-        self._tokens = 0
+        self._heard = 0
         self._verb = _VERBS[os.urandom(1)[0] % len(_VERBS)]
         self._set_status()
         self._turn_spinner()
@@ -165,7 +169,7 @@ class Face:
         glyph = _SPINNER[int(elapsed / _SPIN_INTERVAL) % len(_SPINNER)]
         parts = [self._note] if self._note else []
         if elapsed >= 1:
-            parts += [f"{int(elapsed)}s", f"↓ {self._tokens} tokens"]
+            parts += [f"{int(elapsed)}s", f"↓ {self._heard // 4} tokens"]
         return f"{glyph} {self._verb}…" + (f" ({' · '.join(parts)})" if parts else "")
 
     def _paint(self) -> None:

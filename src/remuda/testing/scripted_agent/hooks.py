@@ -58,10 +58,13 @@ class Verdict:
 class Hooks:
     """Fires events. ``load`` gives the hooks of this moment, ``environ`` the environment for one event."""
 
-    def __init__(self, loop: Loop, load: Callable[[], Sequence[Hook]], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, loop: Loop, load: Callable[[], Sequence[Hook]], environ: Mapping[str, str], cwd: str
+    ) -> None:
         self._loop = loop
         self._load = load
         self._environ = environ
+        self._cwd = cwd
         self._live: set[Run] = set()
 
     def of(self, event: str, subject: str = "") -> list[Hook]:
@@ -110,7 +113,7 @@ class Hooks:
         variables = {**self._environ, **environ}
         waited = []
         for hook in hooks:
-            run = Run(hook, body, variables, payload["cwd"], self._timeout(hook, event))
+            run = Run(hook, body, variables, self._cwd, self._timeout(hook, event))
             future = self._launch(run)
             if not hook.in_background:
                 waited.append((run, future))

@@ -116,6 +116,7 @@ class Request:
                 await self._stage.loop.sleep(wait)
             self.begun = True
             self.partial += piece
+            self._stage.face.heard(len(piece))
             display.feed(piece)
             # A line is shown when it is whole, as the real program does.
             finished = self.partial[: self.partial.rfind("\n") + 1].rstrip("\n")

@@ -1,0 +1,174 @@
+"""An agent on a terminal under observation: all that a supervisor could see of it, kept for a test.
+
+It drives the scripted agent and the real program alike, which is how the two are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from remuda.testing.real_cli import PlainTerminal
+
+from . import __name__ as _package
+
+SCRIPTED = (sys.executable, "-m", _package)
+"""The command line of the scripted agent."""
+EVENTS = (
+    *("SessionStart", "SessionEnd", "UserPromptSubmit", "PreToolUse", "PermissionRequest", "PostToolUse"),
+    *("PostToolUseFailure", "PostToolBatch", "MessageDisplay", "Notification", "Stop", "StopFailure"),
+    *("PreCompact", "PostCompact", "InstructionsLoaded"),
+)
+_TITLE = re.compile(rb"\x1b\]0;(.*?)\x07")
+
+
+class Probe:
+    """Runs ``program`` in ``project``, with a hook on every event that only writes down its payload.
+
+    ``flags`` may end in a prompt. ``hooks`` are further hooks by event, as a settings file holds them, alone
+    or as a group with its matcher. ``env`` is the whole environment.
+    """
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        *flags: str,
+        home: Path,
+        project: Path,
+        env: Mapping[str, str],
+        hooks: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        observed: Sequence[str] = EVENTS,
+        columns: int = 100,
+        rows: int = 30,
+    ) -> None:
+        self._config = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude")
+        self._log = home / "hooks.jsonl"
+        # One printf, one write: hooks of the same moment do not mix their lines.
+        note = {"type": "command", "command": f"""printf '%s\\n' "$(cat)" >> '{self._log}'"""}
+        groups: dict[str, list[dict[str, Any]]] = {event: [{"hooks": [note]}] for event in observed}
+        for event, added in (hooks or {}).items():
+            groups.setdefault(event, []).extend(
+                dict(hook) if "hooks" in hook else {"hooks": [dict(hook)]} for hook in added
+            )
+        settings = home / "probe-settings.json"
+        settings.write_text(json.dumps({"hooks": groups}))
+        self._size = columns, rows
+        line = [*program, "--settings", str(settings), *flags]
+        self.terminal = PlainTerminal(line, cwd=project, env=env, columns=columns, rows=rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.terminal.close()
+
+    def until(self, condition: Callable[[], object], what: str, timeout: float = 15.0) -> None:
+        """Wait for a condition; TimeoutError names it and shows the end of the output."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what} did not happen; the end is {self.terminal.output[-500:]!r}")
+            time.sleep(0.005)
+
+    def ready(self) -> None:
+        """Wait until a prompt can be pasted."""
+        self.until(lambda: self.status == "idle" and self.count("SessionStart"), "the start")
+        self.terminal.wait_for("❯".encode())
+
+    def type(self, text: str) -> None:
+        """Press these keys."""
+        self.terminal.write(text.encode())
+
+    def paste(self, text: str, *, submit: bool = True) -> None:
+        """Paste, and press Enter."""
+        self.type(f"\x1b[200~{text}\x1b[201~" + ("\r" if submit else ""))
+
+    def turn(self, prompt: str, ends_with: str = "Stop") -> dict[str, Any]:
+        """Paste a prompt and wait for the end of its turn; the payload of the event that told of it."""
+        before = self.count(ends_with)
+        self.paste(prompt)
+        self.until(lambda: self.count(ends_with) > before, f"{ends_with} after {prompt!r}")
+        self.settle()
+        return [payload for payload in self.hooks if payload["hook_event_name"] == ends_with][before]
+
+    def settle(self) -> None:
+        """Wait until it is idle."""
+        self.wait_for_status("idle")
+
+    def wait_for_status(self, status: str) -> None:
+        """Wait for a status of the registry."""
+        self.until(lambda: self.status == status, f"status {status}")
+
+    def wait_for_hook(self, event: str, count: int = 1) -> dict[str, Any]:
+        """Wait until an event has fired that often; its payload then."""
+        self.until(lambda: self.count(event) >= count, f"{event} number {count}")
+        return [payload for payload in self.hooks if payload["hook_event_name"] == event][count - 1]
+
+    def wait_for_exit(self, timeout: float = 15.0) -> int:
+        """Wait for the end of the process; its exit code, negative for a signal."""
+        return self.terminal.process.wait(timeout)
+
+    @property
+    def hooks(self) -> list[dict[str, Any]]:
+        """The payloads so far."""
+        try:
+            lines = self._log.read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        # A hook that was started as the agent died has an empty line.
+        return [json.loads(line) for line in lines if line]
+
+    @property
+    def events(self) -> list[str]:
+        """The names of the events so far."""
+        return [payload["hook_event_name"] for payload in self.hooks]
+
+    def count(self, event: str) -> int:
+        """How often an event has fired."""
+        return self.events.count(event)
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The registry's entry; empty when there is none."""
+        path = self._config / "sessions" / f"{self.terminal.process.pid}.json"
+        try:
+            entry: dict[str, Any] = json.loads(path.read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return entry
+
+    @property
+    def status(self) -> str | None:
+        """The registry's status."""
+        return self.entry.get("status")
+
+    def transcript(self, session_id: str | None = None) -> list[dict[str, Any]]:
+        """The lines of a conversation; without an id, of the one whose file is newest."""
+        files = sorted(self._config.glob("projects/*/*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+        wanted = [path for path in files if session_id in (None, path.stem)]
+        return [json.loads(line) for line in wanted[-1].read_text().splitlines()] if wanted else []
+
+    @property
+    def titles(self) -> list[str]:
+        """Every title that was set."""
+        return [title.decode() for title in _TITLE.findall(self.terminal.output)]
+
+    def screen(self) -> str:
+        """What the terminal shows now."""
+        from remuda.terminal.screen import open_screen
+
+        screen = open_screen(*self._size)
+        assert screen is not None, "the terminal emulator is missing"
+        try:
+            screen.feed(self.terminal.output)
+            return "\n".join(screen.lines())
+        finally:
+            screen.close()

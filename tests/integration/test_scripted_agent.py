@@ -1,0 +1,633 @@
+"""The scripted agent on a real terminal: its start, its text box, its turns, its files and its ways out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.scripted_agent.probe import SCRIPTED, Probe
+
+Start = Callable[..., Probe]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "project").mkdir()
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def start(home: Path, project: Path) -> Iterator[Start]:
+    """Starts the agent in manual mode, with further flags; ``env`` is added to its environment."""
+    with ExitStack() as stack:
+
+        def run(*flags: str, env: dict[str, str] | None = None, **given: Any) -> Probe:
+            variables = {"HOME": str(home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", **(env or {})}
+            mode = [] if "--permission-mode" in flags else ["--permission-mode", "manual"]
+            probe = Probe(SCRIPTED, *mode, *flags, home=home, project=project, env=variables, **given)
+            return stack.enter_context(probe)
+
+        yield run
+
+
+@pytest.fixture
+def agent(start: Start) -> Probe:
+    """The agent, ready for a prompt."""
+    probe = start()
+    probe.ready()
+    return probe
+
+
+def texts(lines: list[dict[str, Any]], kind: str) -> list[str]:
+    """The plain texts of a transcript's user or assistant lines."""
+    found = []
+    for line in lines:
+        if line["type"] == kind:
+            content = line["message"]["content"]
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            found += [block["text"] for block in blocks if block["type"] == "text"]
+    return found
+
+
+# --- start
+
+
+def test_start_bytes_are_in_the_order_of_the_real_program(agent: Probe) -> None:
+    output = agent.terminal.wait_for(b"\x1b[c")
+    marks = [
+        b"\x1b7\x1b[r\x1b8\x1b[?25h",
+        b"\x1b[?2004h",
+        b"\x1b[?2031h",
+        b"\x1b[?1004h",
+        b"\x1b]0;",
+        b"\x1b[?1049h",
+    ]
+    marks += [
+        b"\x1b[?1000h",
+        b"\x1b[?1006h",
+        "❯".encode(),
+        b"\x1b[>0q",
+        b"\x1b[?u",
+        b"\x1b]7501;?\x07",
+        b"\x1b[c",
+    ]
+    places = [output.index(mark) for mark in marks]
+    assert places == sorted(places)
+
+
+def test_start_without_alternate_screen_stays_on_the_main_one(start: Start) -> None:
+    agent = start(env={"CLAUDE_CODE_DISABLE_ALTERNATE_SCREEN": "1"})
+    agent.ready()
+    assert agent.turn("hello")["last_assistant_message"] == "REPLY#1 to: hello"
+    assert b"\x1b[?1049h" not in agent.terminal.output
+    assert "● REPLY#1 to: hello" in agent.screen()
+
+
+def test_queries_answered_late_are_not_typed_into_the_box(agent: Probe) -> None:
+    answers = "\x1b[?62;22c\x1b[?0u\x1bP>|term(1)\x1b\\\x1b]7501;x\x07\x1b[?2026;2$y\x1b[I\x1b[<0;3;4M"
+    agent.type(answers)
+    assert agent.turn("hello")["last_assistant_message"] == "REPLY#1 to: hello"
+    assert agent.wait_for_hook("UserPromptSubmit")["prompt"] == "hello"
+    agent.terminal.wait_for(b"\x1b[>5u")
+
+
+def test_idle_agent_writes_nothing(agent: Probe) -> None:
+    agent.turn("hello")
+    agent.until(lambda: agent.titles[-1] == "✳ Claude Code", "the idle title")
+    agent.until(lambda: "✻" in agent.screen(), "the end on the screen")
+    size = len(agent.terminal.output)
+    with pytest.raises(TimeoutError):
+        agent.until(lambda: len(agent.terminal.output) != size, "output", timeout=1.5)
+
+
+def test_positional_prompt_is_submitted_and_bang_is_text_there(start: Start) -> None:
+    agent = start("!not a command")
+    assert agent.wait_for_hook("UserPromptSubmit")["prompt"] == "!not a command"
+    agent.wait_for_hook("Stop")
+
+
+def test_slow_session_start_hook_holds_the_first_prompt_back(start: Start, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    agent = start("hello", hooks={"SessionStart": [{"type": "command", "command": f"cat '{gate}'"}]})
+    agent.wait_for_status("busy")
+    assert agent.count("UserPromptSubmit") == 0
+    gate.write_bytes(b"")
+    agent.wait_for_hook("Stop")
+
+
+def test_version_says_what_it_is() -> None:
+    done = subprocess.run([*SCRIPTED, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == "2.1.325 (Remuda scripted agent)\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--session-id", "no-uuid"], "Error: Invalid session ID. Must be a valid UUID."),
+        (["--permission-mode", "wild"], "is invalid"),
+        (["--resume", "11111111-1111-4111-8111-111111111111"], "No conversation found"),
+        (["--settings", "/nowhere.json"], "Settings file not found"),
+        (["-p", "hello"], "has no print mode"),
+        ([], "needs a terminal"),
+    ],
+)
+def test_bad_command_line_is_refused_with_exit_1(flags: list[str], message: str, home: Path) -> None:
+    done = subprocess.run(
+        [*SCRIPTED, *flags], capture_output=True, text=True, stdin=subprocess.DEVNULL, env={"HOME": str(home)}
+    )
+    assert done.returncode == 1
+    assert message in done.stderr or "needs a terminal" in done.stderr
+
+
+# --- a plain turn
+
+
+def test_plain_turn_fires_its_hooks_with_the_real_keys(agent: Probe) -> None:
+    agent.turn("hello")
+    agent.wait_for_hook("MessageDisplay")
+    keys = {payload["hook_event_name"]: set(payload) for payload in agent.hooks}
+    base = {"session_id", "transcript_path", "cwd", "hook_event_name"}
+    assert keys == {
+        "SessionStart": base | {"source", "model"},
+        "UserPromptSubmit": base | {"prompt_id", "permission_mode", "prompt"},
+        "MessageDisplay": base | {"prompt_id", "turn_id", "message_id", "index", "final", "delta"},
+        "Stop": base
+        | {"prompt_id", "permission_mode", "effort", "stop_hook_active", "last_assistant_message"}
+        | {"background_tasks", "session_crons"},
+    }
+    assert len({payload["session_id"] for payload in agent.hooks}) == 1
+
+
+def test_plain_turn_leaves_the_records_of_the_real_program(agent: Probe) -> None:
+    agent.turn("hello")
+    lines = agent.transcript()
+    kinds = [(line["type"], line.get("subtype")) for line in lines]
+    assert kinds[:5] == [
+        ("mode", None),
+        ("permission-mode", None),
+        ("file-history-snapshot", None),
+        ("user", None),
+        ("assistant", None),
+    ]
+    assert ("system", "stop_hook_summary") in kinds
+    assert ("system", "turn_duration") in kinds
+    chained = [line for line in lines if "uuid" in line]
+    assert [line["parentUuid"] for line in chained] == [None, *(line["uuid"] for line in chained[:-1])]
+    assert {line["entrypoint"] for line in chained} == {"scripted"}
+
+
+def test_transcript_appears_with_the_first_prompt(agent: Probe) -> None:
+    path = Path(agent.wait_for_hook("SessionStart")["transcript_path"])
+    assert not path.exists()
+    agent.turn("hello")
+    assert path.exists()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_screen_of_a_turn_has_the_landmarks(agent: Probe) -> None:
+    agent.turn("hello")
+    agent.until(lambda: "✻" in agent.screen(), "the end on the screen")
+    shown = agent.screen().splitlines()
+    assert "❯ hello" in shown
+    assert "● REPLY#1 to: hello" in shown
+    assert shown[-1].strip() == "⏸ manual mode on · ? for shortcuts"
+    assert set(shown[-2]) == set(shown[-4]) == {"─"}
+    assert shown[-3].startswith("❯")
+
+
+def test_busy_agent_shows_it_in_footer_spinner_and_title(agent: Probe) -> None:
+    agent.paste("THINK 30 on it")
+    agent.wait_for_status("busy")
+    agent.terminal.wait_for(b"esc to interrupt")
+    agent.terminal.wait_for(b"tokens)")
+    agent.until(lambda: {"◐ Claude Code", "◑ Claude Code"} <= set(agent.titles), "both titles")
+
+
+def test_lines_are_told_as_they_are_finished(agent: Probe) -> None:
+    agent.turn("LINES 3")
+    agent.until(lambda: agent.count("MessageDisplay") == 2, "two events")
+    told = [payload for payload in agent.hooks if payload["hook_event_name"] == "MessageDisplay"]
+    told.sort(key=lambda payload: int(payload["index"]))
+    assert [(payload["delta"], payload["final"]) for payload in told] == [
+        ("line 1\nline 2\n", False),
+        ("line 3", True),
+    ]
+
+
+# --- the text box
+
+
+@pytest.mark.parametrize(
+    ("pasted", "submitted"),
+    [
+        ("one\ntwo", "one\ntwo"),
+        ("tab\there", "tab    here"),
+        ("crlf\r\ncr\rend", "crlf\ncr\nend"),
+        ("trailing \n\n", "trailing"),
+        ("  leading", "  leading"),
+        ("a\u200bb\x00c\x07d", "abcd"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("日本語 👩‍💻 e\u0301", "日本語 👩‍💻 e\u0301"),
+        ("\n!echo inert", "\n!echo inert"),
+        ("/tmp/foo bar", "/tmp/foo bar"),
+        ("x" * 100_000, "x" * 100_000),
+    ],
+)
+def test_pasted_text_reaches_the_model_as_the_real_box_would_send_it(
+    agent: Probe, pasted: str, submitted: str
+) -> None:
+    agent.paste(pasted)
+    assert agent.wait_for_hook("UserPromptSubmit")["prompt"] == submitted
+    agent.wait_for_hook("Stop")
+
+
+def test_paste_end_inside_a_paste_breaks_out_and_runs_a_command(agent: Probe, project: Path) -> None:
+    agent.type("\x1b[200~harmless\x1b[201~\x15!touch broke-out\r")
+    agent.until((project / "broke-out").exists, "the command")
+    assert agent.count("UserPromptSubmit") == 0
+
+
+def test_pasted_bang_runs_a_shell_command_and_tells_the_model(agent: Probe, project: Path) -> None:
+    agent.turn("!echo out > made; cat made")
+    assert (project / "made").read_text() == "out\n"
+    assert agent.count("UserPromptSubmit") == agent.count("PreToolUse") == 0
+    told = texts(agent.transcript(), "user")
+    assert told == [
+        "<bash-input>echo out > made; cat made</bash-input>",
+        "<bash-stdout>out\n</bash-stdout><bash-stderr></bash-stderr>",
+    ]
+
+
+@pytest.mark.parametrize("text", ["/clear", " /clear", "\n/clear"])
+def test_slash_command_is_live_behind_blanks(agent: Probe, text: str) -> None:
+    agent.turn("hello")
+    first = agent.entry["sessionId"]
+    agent.paste(text)
+    started = agent.wait_for_hook("SessionStart", 2)
+    assert started["source"] == "clear"
+    assert "prompt_id" not in started
+    assert started["session_id"] == agent.entry["sessionId"] != first
+    assert agent.wait_for_hook("SessionEnd")["reason"] == "clear"
+    agent.settle()
+    agent.turn("again")
+    assert "again" in texts(agent.transcript(started["session_id"]), "user")
+    assert "hello" not in texts(agent.transcript(started["session_id"]), "user")
+
+
+def test_unknown_command_is_not_sent(agent: Probe) -> None:
+    agent.paste("/unknown foo")
+    agent.terminal.wait_for(b"Unknown command: /unknown")
+    assert agent.count("UserPromptSubmit") == 0
+
+
+def test_mentioned_file_is_attached(agent: Probe, project: Path) -> None:
+    (project / "note.txt").write_text("memo\n")
+    agent.turn("see @note.txt please")
+    attached = [line["attachment"] for line in agent.transcript() if line["type"] == "attachment"]
+    assert [found["content"]["file"]["content"] for found in attached if found["type"] == "file"] == [
+        "memo\n"
+    ]
+
+
+def test_stashed_draft_returns_after_the_next_prompt(agent: Probe) -> None:
+    agent.type("draft")
+    agent.type("\x13")
+    agent.terminal.wait_for("› stashed".encode())
+    agent.turn("job")
+    agent.until(lambda: "❯\u00a0draft" in agent.screen(), "the draft")
+    assert agent.wait_for_hook("UserPromptSubmit")["prompt"] == "job"
+
+
+def test_draft_is_prepended_to_what_is_pasted(agent: Probe) -> None:
+    agent.type("human draft ")
+    agent.paste("JOB")
+    assert agent.wait_for_hook("UserPromptSubmit")["prompt"] == "human draft JOB"
+
+
+# --- interrupts
+
+
+def test_escape_before_the_first_word_returns_the_prompt_to_the_box(agent: Probe) -> None:
+    agent.paste("THINK 30 deep")
+    agent.wait_for_hook("UserPromptSubmit")
+    agent.until(lambda: "THINK 30 deep" in texts(agent.transcript(), "user"), "the record")
+    agent.type("\x1b")
+    agent.settle()
+    agent.until(lambda: "❯\u00a0THINK 30 deep" in agent.screen(), "the prompt in the box")
+    agent.type("\x15")
+    assert agent.turn("hello")["last_assistant_message"] == "REPLY#1 to: hello"
+    assert texts(agent.transcript(), "user") == ["THINK 30 deep", "hello"]
+
+
+def test_escape_while_words_come_leaves_them_and_no_hook(agent: Probe) -> None:
+    agent.paste("SLOW 20 words")
+    agent.until(lambda: re.search(r"↓ [1-9]", agent.screen()), "the first words")
+    agent.type("\x1b")
+    agent.settle()
+    lines = agent.transcript()
+    (partial,) = [line for line in lines if line["type"] == "assistant"]
+    assert partial["isAbortedMidStream"] is True
+    assert partial["message"]["content"][0]["text"].startswith("word0 ")
+    assert lines[-1]["message"]["content"] == [{"type": "text", "text": "[Request interrupted by user]"}]
+    assert agent.count("Stop") == agent.count("StopFailure") == 0
+    agent.until(lambda: agent.titles[-1] == "✳ Claude Code", "the idle title")
+
+
+def test_escape_in_a_tool_kills_it(start: Start, project: Path) -> None:
+    agent = start("--allowedTools", "Bash")
+    agent.ready()
+    agent.paste("RUNBASH echo $$ > pid; sleep 300")
+    agent.until(lambda: (project / "pid").exists() and (project / "pid").read_text(), "the tool")
+    pid = int((project / "pid").read_text())
+    agent.type("\x1b")
+    agent.settle()
+    agent.until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the tool")
+    assert texts(agent.transcript(), "user")[-1] == "[Request interrupted by user for tool use]"
+    assert agent.count("Stop") == agent.count("PostToolUse") == 0
+
+
+# --- prompts while busy
+
+
+def test_prompts_typed_during_an_answer_become_one_turn(agent: Probe) -> None:
+    agent.paste("THINK 1.5 one")
+    agent.wait_for_status("busy")
+    agent.wait_for_hook("UserPromptSubmit")
+    for prompt in ("two", "three"):
+        agent.paste(prompt)
+    agent.wait_for_hook("UserPromptSubmit", 3)
+    assert agent.count("Stop") == 0
+    assert agent.wait_for_hook("Stop", 2)["last_assistant_message"] == "REPLY#2 to: three"
+    agent.settle()
+    assert agent.count("Stop") == 2
+    lines = agent.transcript()
+    sources = {line["message"]["content"]: line["promptSource"] for line in lines if "promptSource" in line}
+    assert sources == {"THINK 1.5 one": "typed", "two": "queued", "three": "queued"}
+    operations = [line["operation"] for line in lines if line["type"] == "queue-operation"]
+    assert operations == ["enqueue", "enqueue", "dequeue", "dequeue"]
+
+
+def test_prompt_typed_during_a_tool_joins_the_running_turn(agent: Probe, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    agent.paste(f"RUNBASH cat {gate}")
+    agent.wait_for_hook("PreToolUse")
+    agent.wait_for_status("busy")
+    agent.paste("inject me")
+    agent.wait_for_hook("UserPromptSubmit", 2)
+    gate.write_bytes(b"through\n")
+    assert agent.wait_for_hook("Stop")["last_assistant_message"] == "REPLY#2 to: tool_result through"
+    agent.settle()
+    attached = [line["attachment"] for line in agent.transcript() if line["type"] == "attachment"]
+    assert [found["prompt"] for found in attached] == ["inject me"]
+    assert agent.count("Stop") == 1
+
+
+# --- errors of the model
+
+
+@pytest.mark.parametrize(
+    ("prompt", "name", "text", "status"),
+    [
+        ("err 400", "unknown", "API Error: 400 fake error 400", 400),
+        ("err 401", "authentication_failed", "Please run /login · API Error: 401 fake error 401", 401),
+        ("err 429", "rate_limit", "API Error: Request rejected (429) · fake error 429", 429),
+        ("err 529", "server_error", "API Error: Repeated 529 Overloaded errors.", 529),
+        ("CUT 3", "server_error", "API Error: Connection to the API was lost (ECONNRESET).", None),
+    ],
+)
+def test_api_error_ends_in_stop_failure(
+    start: Start, prompt: str, name: str, text: str, status: int | None
+) -> None:
+    agent = start(env={"MOCK_TIME_SCALE": "0.01"})
+    agent.ready()
+    payload = agent.turn(prompt, "StopFailure")
+    assert payload["error"] == name
+    assert payload["last_assistant_message"].startswith(text)
+    assert "permission_mode" not in payload
+    (line,) = [line for line in agent.transcript() if line.get("isApiErrorMessage")]
+    assert line["message"]["model"] == "<synthetic>"
+    assert line.get("apiErrorStatus") == status
+    assert agent.count("Stop") == 0
+
+
+def test_rate_limit_counts_down_on_the_screen_and_escape_returns_the_prompt(agent: Probe) -> None:
+    agent.paste("err 429")
+    agent.terminal.wait_for("✻ 429 fake error 429 · Retrying in 1s · attempt 1/10".encode())
+    agent.type("\x1b")
+    agent.settle()
+    agent.until(lambda: "❯\u00a0err 429" in agent.screen(), "the prompt in the box")
+    assert agent.count("StopFailure") == 0
+
+
+def test_max_retries_is_honoured(start: Start) -> None:
+    agent = start(env={"MOCK_TIME_SCALE": "0.05", "CLAUDE_CODE_MAX_RETRIES": "2"})
+    agent.ready()
+    agent.turn("err 500", "StopFailure")
+    assert b"attempt 2/2" in agent.terminal.output
+
+
+# --- size
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(20, 5), (80, 24), (220, 50)])
+def test_screen_of_any_size_shows_the_box(start: Start, columns: int, rows: int) -> None:
+    agent = start(columns=columns, rows=rows)
+    agent.ready()
+    agent.turn("hello there, this is a rather long prompt for twenty columns")
+    shown = agent.screen().splitlines()
+    assert any(line.startswith("❯") for line in shown[-4:])
+    assert all(len(line) <= columns for line in shown)
+
+
+def test_resize_draws_again(agent: Probe) -> None:
+    agent.turn("hello")
+    size = struct.pack("HHHH", 12, 50, 0, 0)
+    before = len(agent.terminal.output)
+    fcntl.ioctl(agent.terminal._master, termios.TIOCSWINSZ, size)
+    agent.until(lambda: "─" * 50 in agent.terminal.output[before:].decode("utf-8", "replace"), "a new rule")
+    assert b"\x1b[2J" in agent.terminal.output[before:]
+
+
+# --- ways out
+
+
+def leave_by_signal(number: int) -> Callable[[Probe], None]:
+    return lambda agent: os.kill(agent.terminal.process.pid, number)
+
+
+def hang_up(agent: Probe) -> None:
+    master, agent.terminal._master = agent.terminal._master, os.open(os.devnull, os.O_RDWR)
+    # The reader still holds the number: closing it under the reader is what a dying terminal does.
+    os.close(master)
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "reason"),
+    [
+        (lambda agent: agent.paste("/exit"), 0, "prompt_input_exit"),
+        (lambda agent: agent.type("\x03\x03"), 0, "prompt_input_exit"),
+        (lambda agent: agent.type("\x04\x04"), 0, "prompt_input_exit"),
+        (leave_by_signal(signal.SIGINT), 0, "other"),
+        (leave_by_signal(signal.SIGTERM), 143, "other"),
+        (leave_by_signal(signal.SIGHUP), 129, "other"),
+    ],
+    ids=["exit", "ctrl-c", "ctrl-d", "SIGINT", "SIGTERM", "SIGHUP"],
+)
+def test_way_out_has_its_code_and_reason(
+    agent: Probe, way: Callable[[Probe], None], code: int, reason: str
+) -> None:
+    agent.turn("hello")
+    way(agent)
+    assert agent.wait_for_exit() == code
+    assert agent.wait_for_hook("SessionEnd")["reason"] == reason
+    assert agent.entry == {}
+    output = agent.terminal.wait_for(b"--resume ")
+    assert output.rindex(b"\x1b[?2004l") > output.rindex(b"\x1b[?2004h")
+    assert output.rindex(b"\x1b[?1049l") > output.rindex(b"\x1b[?1049h")
+    assert agent.titles[-1] == ""
+
+
+def test_one_ctrl_c_or_ctrl_d_does_not_end_it(agent: Probe) -> None:
+    agent.type("\x03")
+    agent.terminal.wait_for(b"Press Ctrl-C again to exit")
+    agent.type("\x04")
+    agent.terminal.wait_for(b"Press Ctrl-D again to exit")
+    agent.turn("still here")
+
+
+def test_closed_terminal_is_a_clean_end(home: Path, project: Path) -> None:
+    leader = f"""
+import os, pty, sys, time
+pid, master = pty.fork()
+if pid == 0:
+    os.execv({sys.executable!r}, {[*SCRIPTED, "--settings", "SETTINGS"]!r})
+seen = b""
+while b"\\x1b[c" not in seen:
+    seen += os.read(master, 65536)
+os.close(master)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    log = home / "ended"
+    hook = {"type": "command", "command": f"cat > '{log}'"}
+    settings = json.dumps({"hooks": {"SessionEnd": [{"hooks": [hook]}]}})
+    done = subprocess.run(
+        [sys.executable, "-c", leader.replace("'SETTINGS'", repr(settings))],
+        cwd=project,
+        env={"HOME": str(home), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.stdout, done.stderr) == ("0\n", "")
+    assert json.loads(log.read_text())["reason"] == "other"
+
+
+def test_exit_while_a_tool_runs_kills_it(start: Start, project: Path) -> None:
+    agent = start("--allowedTools", "Bash")
+    agent.ready()
+    agent.paste("RUNBASH echo $$ > pid; sleep 300")
+    agent.until(lambda: (project / "pid").exists() and (project / "pid").read_text(), "the tool")
+    agent.terminal.process.terminate()
+    assert agent.wait_for_exit() == 143
+    pid = int((project / "pid").read_text())
+    agent.until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the tool")
+
+
+def test_sigkill_orphans_the_tool_and_leaves_the_registry(start: Start, project: Path, home: Path) -> None:
+    agent = start("--allowedTools", "Bash")
+    agent.ready()
+    agent.paste("RUNBASH echo $$ > pid; sleep 300")
+    agent.until(lambda: (project / "pid").exists() and (project / "pid").read_text(), "the tool")
+    pid = int((project / "pid").read_text())
+    try:
+        agent.terminal.process.kill()
+        assert agent.wait_for_exit() == -signal.SIGKILL
+        assert Path(f"/proc/{pid}").exists()
+        assert agent.status == "busy"
+        assert agent.count("SessionEnd") == 0
+    finally:
+        os.killpg(pid, signal.SIGKILL)
+
+
+def test_registry_tells_this_process_from_a_later_one(agent: Probe) -> None:
+    stat = Path(f"/proc/{agent.terminal.process.pid}/stat").read_text()
+    assert agent.entry["procStart"] == stat.rpartition(")")[2].split()[19]
+    assert agent.entry["pid"] == agent.terminal.process.pid
+    assert agent.entry["entrypoint"] == "scripted"
+
+
+# --- resuming
+
+
+def test_resume_goes_on_with_the_conversation(start: Start) -> None:
+    first = start()
+    first.ready()
+    session = first.turn("one")["session_id"]
+    first.paste("/exit")
+    assert first.wait_for_exit() == 0
+    again = start("--resume", session, "two")
+    stop = again.wait_for_hook("Stop", 2)
+    assert (stop["session_id"], stop["last_assistant_message"]) == (session, "REPLY#2 to: two")
+    assert again.wait_for_hook("SessionStart", 2)["source"] == "resume"
+    assert "● REPLY#1 to: one" in again.screen()
+    again.settle()
+    assert texts(again.transcript(session), "user") == ["one", "two"]
+
+
+def test_fork_copies_the_conversation_under_a_new_id(start: Start) -> None:
+    first = start()
+    first.ready()
+    session = first.turn("one")["session_id"]
+    forked = start("--continue", "--fork-session", "two")
+    stop = forked.wait_for_hook("Stop", 2)
+    assert stop["session_id"] != session
+    forked.settle()
+    assert texts(forked.transcript(stop["session_id"]), "user") == ["one", "two"]
+    assert texts(forked.transcript(session), "user") == ["one"]
+
+
+def test_session_id_is_used_once(start: Start) -> None:
+    session = "11111111-1111-4111-8111-111111111111"
+    first = start("--session-id", session)
+    first.ready()
+    assert first.turn("one")["session_id"] == session
+    second = start("--session-id", session)
+    assert second.wait_for_exit() == 1
+    second.terminal.wait_for(b"is already in use.")
+
+
+def test_name_is_in_title_registry_and_payloads(start: Start) -> None:
+    agent = start("-n", "nick")
+    agent.ready()
+    agent.turn("hello")
+    assert agent.titles[-1] == "✳ nick"
+    assert (agent.entry["name"], agent.entry["nameSource"]) == ("nick", "user")
+    assert agent.wait_for_hook("UserPromptSubmit")["session_title"] == "nick"
+
+
+def test_config_dir_moves_all_files(start: Start, tmp_path: Path) -> None:
+    agent = start(env={"CLAUDE_CONFIG_DIR": str(tmp_path / "config")})
+    agent.ready()
+    payload = agent.turn("hello")
+    assert payload["transcript_path"].startswith(str(tmp_path / "config/projects/"))
