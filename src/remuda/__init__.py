@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
-
 from ._version import __version__
 
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` would cost more than all the rest
 if TYPE_CHECKING:
     from .errors import RemudaError as RemudaError
     from .keeper.client import KeeperClient as KeeperClient
@@ -26,5 +24,7 @@ __all__ = ["KeeperClient", "RemudaError", "SessionSpec", "__version__", "start_s
 
 def __getattr__(name: str) -> object:
     if name in _LAZY:
+        import importlib
+
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'remuda' has no attribute {name!r}")

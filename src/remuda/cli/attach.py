@@ -100,7 +100,7 @@ class _Attachment:
     def run(self) -> tuple[int, str]:
         with self._console as console:
             self._picture.open(*console.size)
-            console.on_leaving(self._picture.leave())
+            console.on_leaving(self._picture.leave)
             console.write(self._picture.enter())
             self._say_size()
             self._client.send(ClientConnection.subscribe())
@@ -125,7 +125,6 @@ class _Attachment:
     def _on_signal(self, one: signal.Signals) -> None:
         if one == signal.SIGWINCH:
             self._picture.resize(*self._console.size)
-            self._console.on_leaving(self._picture.leave())
             self._say_size()
         elif one == signal.SIGINT:  # sent to us by a program; a typed Ctrl-C arrives as a byte
             self._client.send(ClientConnection.input(b"\x03"))
@@ -217,6 +216,8 @@ class Picture:
         self._dirty = True
         self._screen = _blank(document.get("cols", 80), document.get("rows", 24))
         self._view: View | None = None
+        self.inner_size = (80, 24)
+        """What is left for the session on this terminal."""
 
     @staticmethod
     def possible() -> bool:
@@ -233,14 +234,12 @@ class Picture:
 
     def open(self, cols: int, rows: int) -> None:
         self._view = View(self._screen, cols, rows, bar=self._bar)
+        self.inner_size = (cols, rows - 1 if self._bar and rows > 1 else rows)
 
     def resize(self, cols: int, rows: int) -> None:
         self.view.resize(cols, rows)
+        self.inner_size = (cols, rows - 1 if self._bar and rows > 1 else rows)
         self._dirty = True
-
-    @property
-    def inner_size(self) -> tuple[int, int]:
-        return self.view.inner_size
 
     def enter(self) -> bytes:
         return self.view.enter()
@@ -250,26 +249,17 @@ class Picture:
 
     def take(self, event: ClientEvent) -> None:
         self._dirty = True
-        if isinstance(event, wire.OutputReceived):
+        if isinstance(event, (wire.OutputReceived, wire.RepaintReceived)):
             self._screen.feed(event.data)
             self._screen.take_replies()  # the keeper's screen has answered already
-        elif isinstance(event, wire.RepaintReceived):
-            self._replace(self._screen.cols, self._screen.rows)
-            self._screen.feed(event.data)
-            self._screen.take_replies()
         elif isinstance(event, wire.EventReceived):
             self._on_event(event.document)
 
     def _on_event(self, document: dict[str, Any]) -> None:
         if document.get("event") == "resized":
-            self._replace(int(document["cols"]), int(document["rows"]))
+            self._screen.resize(int(document["cols"]), int(document["rows"]))  # a REPAINT follows
         elif document.get("event") == "state":
             self._state, self._heard_at = document, time.monotonic()
-
-    def _replace(self, cols: int, rows: int) -> None:
-        old, self._screen = self._screen, _blank(cols, rows)
-        self.view.show(self._screen)
-        old.close()
 
     def typed(self, data: bytes) -> bytes:
         return self.view.translate_input(data)
@@ -292,7 +282,7 @@ class Picture:
 
     def _bar_texts(self, now: float) -> tuple[str, str]:
         age = float(self._state.get("age", 0.0)) + now - self._heard_at
-        return f"[{self._name}]", f"{self._state.get('state', '')} {show_duration(age)}"
+        return f" {self._name} ", f" {self._state.get('state', '')} {show_duration(max(1.0, age))}  Ctrl-\\ leaves "
 
 
 def _blank(cols: int, rows: int) -> Screen:

@@ -8,6 +8,7 @@ import signal
 import sys
 import termios
 import tty
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -30,14 +31,14 @@ class Console:
         self._saved: list[Any] = []
         self._handlers: dict[signal.Signals, Any] = {}
         self._signal_read = self._signal_write = -1
-        self._farewell = b""
+        self._farewell: Callable[[], bytes] = bytes
 
     def __enter__(self) -> Console:
         self._signal_read, self._signal_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         for one in _CAUGHT:
             self._handlers[one] = signal.signal(one, self._caught)
         self._saved = termios.tcgetattr(self._in)
-        tty.setraw(self._in, termios.TCSAFLUSH)
+        tty.setraw(self._in, termios.TCSADRAIN)  # what was typed ahead is for the session
         return self
 
     def _caught(self, number: int, _frame: FrameType | None) -> None:
@@ -46,13 +47,13 @@ class Console:
         except BlockingIOError:
             pass
 
-    def on_leaving(self, farewell: bytes) -> None:
-        """What the terminal is sent last, whatever ends us."""
+    def on_leaving(self, farewell: Callable[[], bytes]) -> None:
+        """Gives what the terminal is sent last, whatever ends us."""
         self._farewell = farewell
 
     def __exit__(self, *exc: object) -> None:
         try:
-            self.write(self._farewell)
+            self.write(self._farewell())
         except OSError:
             pass
         try:
