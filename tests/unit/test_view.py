@@ -129,11 +129,12 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     st.lists(st.lists(PIECES, max_size=8).map(b"".join), max_size=6), st.integers(1, 30), st.integers(2, 12)
 )
 @example([b"\x1b[6;20H", "中".encode()], 19, 5)
+@example([b"a", "\u0300".encode()], 2, 2)
 def test_view_of_any_stream_on_any_size_shows_session_and_bar(
     feeds: list[bytes], cols: int, rows: int
 ) -> None:
@@ -144,7 +145,7 @@ def test_view_of_any_stream_on_any_size_shows_session_and_bar(
     attached.close()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(PIECES, max_size=20).map(b"".join), st.lists(PIECES, max_size=8).map(b"".join))
 def test_view_drawn_in_steps_equals_view_drawn_at_once(before: bytes, after: bytes) -> None:
     stepwise, at_once = Attached(), Attached()
@@ -211,6 +212,22 @@ def test_resize_of_session_draws_its_new_size(attached: Attached) -> None:
     attached.session.resize(10, 3)
     attached.draw()
     check(attached)
+
+
+def test_clipped_view_of_session_that_shrinks_uses_all_its_rows() -> None:
+    attached = Attached(COLS, 4)
+    attached.run(b"\x1b[6;1Hlow")
+    assert attached.view.area.top == 3
+    attached.session.resize(COLS, 4)
+    attached.draw()
+    assert attached.view.area == Area(left=0, top=1, cols=COLS, rows=3)
+    check(attached)
+    attached.close()
+
+
+def test_terminal_of_the_view_never_wraps(attached: Attached) -> None:
+    attached.outer.feed(b"\x1b[?7$p")
+    assert attached.outer.take_replies() == b"\x1b[?7;2$y"
 
 
 def test_clipped_view_follows_the_cursor_and_comes_back() -> None:

@@ -7,7 +7,6 @@ Everything here is in the library's own terms; what a screen is to the rest of t
 from __future__ import annotations
 
 import ctypes as c
-import re
 import weakref
 from collections.abc import Iterator
 from itertools import groupby
@@ -26,7 +25,6 @@ CELL_PIXELS = (8, 16)
 _CURSOR_STYLES = {int(g.CursorStyle.UNDERLINE): 4, int(g.CursorStyle.BAR): 6}
 _BEFORE, _HOME = ("modes", "tabstops"), b"\x1b[H"
 """What the formatter emits before the cells; it goes home before these, and emits the rest behind them."""
-_C1 = re.compile(rb"\xc2[\x80-\x9f]")
 
 
 class EngineError(Exception):
@@ -228,9 +226,7 @@ class Terminal:
     def _formatted(self, y: int, left: int, right: int) -> bytes:
         start = self.ref(left, y)
         end = g.GridRef(start.size, start.node, right, start.y)
-        text = self._format(_options(_selection(start, end), g.Format.VT))
-        # A terminal may take an encoded C1 character for the control itself.
-        return _C1.sub("\ufffd".encode(), text)
+        return self._format(_options(_selection(start, end), g.Format.VT))
 
     def _backgrounds(self, cells: list[int]) -> Iterator[bytes]:
         coloured = b""

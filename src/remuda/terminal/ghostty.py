@@ -29,6 +29,7 @@ class GhosttyScreen:
         self._terminal = Terminal.open(cols, rows)
         self._said = _Said(self._terminal)
         self._vitals = _Vitals(self._terminal)
+        self._fed, self._last_y = False, 0
         self.resize(cols, rows)
 
     @property
@@ -66,6 +67,7 @@ class GhosttyScreen:
         return next((line for line in reversed(self.lines()) if line), "")
 
     def feed(self, data: bytes) -> None:
+        self._fed = True
         self._terminal.write(data)
         if self._terminal.number(g.Data.COLS) != self.cols:
             # DECCOLM asks for 80 or 132 columns. The size is the session's to decide, not the program's;
@@ -84,7 +86,14 @@ class GhosttyScreen:
         return self._said.take()
 
     def take_dirty(self) -> set[int] | None:
-        return self._terminal.render.take_dirty()
+        rows = self._terminal.render.take_dirty()
+        if self._fed and rows is not None:
+            # The library does not count a mark that combines with what is written already: it can only
+            # have come where the cursor is, or was.
+            last, self._last_y = self._last_y, self.cursor.y
+            rows |= {last, self._last_y}
+        self._fed = False
+        return rows
 
     def lines(self) -> list[str]:
         text = self._terminal.plain((self.cols - 1, self.rows - 1))

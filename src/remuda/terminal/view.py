@@ -41,12 +41,14 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 class View:
     """Draws `screen` on a terminal of `cols` by `rows`. One screen has one view: it takes what changed."""
 
+    _place: bytes
+    _shown: bool
+
     def __init__(self, screen: Screen, cols: int, rows: int, *, bar: bool) -> None:
         self._screen = screen
         self._bar = bar
         self._mouse = MouseTranslator()
         self._entered = False
-        self._place, self._shown = b"", False
         self.resize(cols, rows)
         self._forget_modes()
 
