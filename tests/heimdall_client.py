@@ -42,6 +42,7 @@ def frame(kind: int, payload: bytes = b"") -> bytes:
 class HeimdallClient:
     def __init__(self, path: str, *, receive_buffer_bytes: int | None = None) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._unread = bytearray()
         self.sock.settimeout(PATIENCE)
         if receive_buffer_bytes is not None:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
@@ -77,18 +78,19 @@ class HeimdallClient:
     # ── hearing ──
 
     def _exactly(self, count: int) -> bytes:
-        pieces = b""
-        while len(pieces) < count:
+        while len(self._unread) < count:
             try:
-                piece = self.sock.recv(count - len(pieces))
+                piece = self.sock.recv(262_144)
             except ConnectionResetError:
                 piece = b""
             if not piece:
-                if pieces:
-                    raise Desynchronised(f"the stream ended within a frame, after {pieces!r}")
+                if self._unread:
+                    raise Desynchronised(f"the stream ended within a frame, after {bytes(self._unread)!r}")
                 raise Closed
-            pieces += piece
-        return pieces
+            self._unread += piece
+        taken = bytes(self._unread[:count])
+        del self._unread[:count]
+        return taken
 
     def next_frame(self) -> tuple[int, bytes]:
         kind, length = struct.unpack(">BI", self._exactly(5))

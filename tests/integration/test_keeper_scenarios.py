@@ -519,7 +519,8 @@ def test_closed_is_raised_by_the_client_when_refused() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         client = HeimdallClient.__new__(HeimdallClient)
-        client.sock, client.output, client.output_frames = ours, bytearray(), []
+        client.sock, client._unread = ours, bytearray()
+        client.output, client.output_frames = bytearray(), []
         theirs.sendall(frame(0x81, b"x"))
         theirs.close()
         assert client.next_frame() == (0x81, b"x")
