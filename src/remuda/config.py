@@ -11,6 +11,7 @@ An unknown key, a wrong type or a file of another user is an error that names th
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -78,20 +79,24 @@ def load_config(explicit: Path | None, cwd: Path, environ: Mapping[str, str]) ->
     if explicit is not None:
         if not explicit.is_file():
             raise InvalidOptions(f"configuration file not found: {explicit}")
-        return _read(explicit)
+        return _read(explicit)  # named in so many words: whose it is does not matter
     for path in candidates(cwd, environ):
         if path.is_file():
+            _check_owner(path)
             return _read(path)
     return Config()
 
 
+def _check_owner(path: Path) -> None:
+    # It can set a program's environment: a file that somebody else put in our way is not ours to obey.
+    if path.stat().st_uid not in (os.getuid(), 0):
+        raise InvalidOptions(
+            f"{path} belongs to another user", hint="name it with --config to use it all the same"
+        )
+
+
 def _read(path: Path) -> Config:
     try:
-        # It can set a program's environment: a file that somebody else put in our way is not ours to obey.
-        if path.stat().st_uid not in (os.getuid(), 0):
-            raise InvalidOptions(
-                f"{path} belongs to another user", hint="name it with --config to use it all the same"
-            )
         found = tomllib.loads(path.read_text())
     except OSError as error:
         raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
@@ -119,11 +124,20 @@ def parse_config(found: Mapping[str, Any], path: Path | None = None) -> Config:
 def _checked(key: str, value: object, where: str) -> object:
     wanted = _TYPES[key]
     right = isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
-    if not right or (isinstance(value, (int, float)) and value < 0):
+    if not right or (isinstance(value, (int, float)) and not 0 <= value < math.inf):
         raise InvalidOptions(f"{where}{key} cannot be {value!r}")
     if key == "detach_key" and isinstance(value, int) and value > 255:
         raise InvalidOptions(f"{where}detach_key is one byte, not {value}")
+    if key == "session_env_var":
+        check_variable(str(value), where + key)
     return value
+
+
+def check_variable(name: str, what: str) -> str:
+    """Return `name` if it can name a variable of an environment."""
+    if not name or "=" in name or "\0" in name:
+        raise InvalidOptions(f"{what} cannot be {name!r}", hint="it names a variable of the environment")
+    return name
 
 
 def _classifier(value: object, where: str) -> dict[str, Any]:
@@ -134,8 +148,10 @@ def _classifier(value: object, where: str) -> dict[str, Any]:
         raise InvalidOptions(f"{where}[classifier] needs exactly one of: {', '.join(CLASSIFIERS)}")
     name, table = next(iter(value.items()))
     result: dict[str, Any] = {"classifier": _classifier_name(name, where)}
-    for key, number in (table if isinstance(table, dict) else {}).items():
-        if key not in ("idle_threshold_ms", "debounce_ms") or not isinstance(number, int) or number < 0:
+    if not isinstance(table, dict):
+        raise InvalidOptions(f"{where}[classifier.{name}] must be a table, not {table!r}")
+    for key, number in table.items():
+        if key not in ("idle_threshold_ms", "debounce_ms") or type(number) is not int or number < 0:
             raise InvalidOptions(f"{where}[classifier.{name}] cannot have {key} = {number!r}")
         result[key] = number
     return result
@@ -155,9 +171,9 @@ def _environment(value: object, where: str) -> dict[str, str]:
     for entry in entries:
         name = entry.get("name") if isinstance(entry, dict) else None
         content = entry.get("value") if isinstance(entry, dict) else None
-        if not isinstance(name, str) or not name or "=" in name or not isinstance(content, str):
+        if not isinstance(name, str) or not isinstance(content, str) or "\0" in content:
             raise InvalidOptions(f"{where}[[env]] needs a name and a value, both texts")
-        result[name] = content
+        result[check_variable(name, f"{where}[[env]] name")] = content
     if not result:
         raise InvalidOptions(f"{where}env must be written as [[env]] tables with name and value")
     return result

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import sys
 from typing import Any
 
 import click
 
 from remuda._version import __version__
-from remuda.errors import EXIT_CODES, RemudaError
+from remuda.errors import EXIT_CODES, FolderUnusable, RemudaError, SessionUnreachable
+
+from .common import complain
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Sessions": {
@@ -47,6 +50,22 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """What the system refuses becomes an error of ours here: click has its own ideas of these."""
+        try:
+            return super().invoke(ctx)
+        except EOFError:
+            raise _keeper_gone() from None
+        except (BrokenPipeError, ConnectionResetError):
+            if not _nobody_reads():
+                raise _keeper_gone() from None
+            # Whoever read our output has seen enough. Python would complain again when it flushes.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return EXIT_CODES["OK"]
+        except OSError as error:
+            what = f"cannot use {error.filename}: " if error.filename else ""
+            raise FolderUnusable(f"{what}{error.strerror or error}") from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):
@@ -58,8 +77,21 @@ class LazyGroup(click.Group):
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
             near = [name for name in _COMMANDS if name[0] == args[0][:1]]
             hint = f"did you mean {' or '.join(near)}?" if near else "'remuda --help' lists the commands"
-            raise click.UsageError(f"there is no command '{args[0]}'; {hint}", ctx)
+            raise click.UsageError(f"there is no command '{args[0]}'; {hint}")
         return super().resolve_command(ctx, args)
+
+
+def _keeper_gone() -> SessionUnreachable:
+    return SessionUnreachable(
+        "the session's keeper went away while it was asked", hint="'remuda ls --all' shows what became of it"
+    )
+
+
+def _nobody_reads() -> bool:
+    """Is the pipe that we print to closed at its other end?"""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(0))
 
 
 @click.group(
@@ -83,8 +115,15 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-def complain(message: str) -> None:
-    click.echo(f"remuda: {message}", err=True)
+def _one_line(error: click.UsageError) -> str:
+    """As our own errors are: what went wrong, and what to do."""
+    message = error.format_message().rstrip(".")
+    if message[1:2].islower():
+        message = message[0].lower() + message[1:]
+    if error.ctx is None:
+        return message
+    usage = " ".join([error.ctx.command_path, *error.ctx.command.collect_usage_pieces(error.ctx)])
+    return f"{message}; usage: {usage}"
 
 
 def run(args: list[str] | None = None) -> int:
@@ -95,18 +134,11 @@ def run(args: list[str] | None = None) -> int:
         complain(str(error))
         return error.exit_code
     except click.UsageError as error:
-        usage = error.ctx.get_usage() if error.ctx else ""
-        complain(error.format_message())
-        if usage:
-            click.echo(usage, err=True)
+        complain(_one_line(error))
         return EXIT_CODES["INVALID_OPTIONS"]
     except click.ClickException as error:
         complain(error.format_message())
         return EXIT_CODES["FAILED"]
     except (click.Abort, KeyboardInterrupt):
         return EXIT_CODES["INTERRUPTED"]
-    except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain again when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_CODES["OK"]
     return result if isinstance(result, int) else EXIT_CODES["OK"]

@@ -72,9 +72,13 @@ def attach_here(
         if raw or not client.speaks_ours or not Picture.possible():
             picture = RawPicture(client)
         else:
-            picture = Picture(client, bar=config.status_bar if bar is None else bar)
+            shown = config.status_bar if bar is None else bar
+            picture = Picture(client, bar=shown, detach_key=config.detach_key)
         code, message = _Attachment(client, console, picture, config.detach_key, read_only=read_only).run()
-    click.echo(message)
+    try:
+        click.echo(message)
+    except OSError:
+        pass  # the terminal is gone, and with it whoever could read this
     return code
 
 
@@ -103,7 +107,7 @@ class _Attachment:
             console.on_leaving(self._picture.leave)
             console.write(self._picture.enter())
             self._say_size()
-            self._client.send(ClientConnection.subscribe())
+            self._send(ClientConnection.subscribe())
             while self._done is None:
                 self._turn(console)
             return self._done
@@ -116,18 +120,27 @@ class _Attachment:
             self._on_typing(console.read())
         if heard:
             self._on_events()
-        console.write(self._picture.draw())
+        try:
+            console.write(self._picture.draw())
+        except OSError:
+            self._done = (EXIT_CODES["OK"], "[terminal closed]")
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._client.send(data)
+        except OSError:
+            pass  # reading tells why: what the keeper said last may still lie there
 
     def _say_size(self) -> None:
         if not self._read_only:
-            self._client.send(ClientConnection.resize(*self._picture.inner_size))
+            self._send(ClientConnection.resize(*self._picture.inner_size))
 
     def _on_signal(self, one: signal.Signals) -> None:
         if one == signal.SIGWINCH:
             self._picture.resize(*self._console.size)
             self._say_size()
         elif one == signal.SIGINT:  # sent to us by a program; a typed Ctrl-C arrives as a byte
-            self._client.send(ClientConnection.input(b"\x03"))
+            self._on_typing(b"\x03")
         else:
             self._done = (EXIT_CODES["OK"], "[terminated]" if one == signal.SIGTERM else "[terminal closed]")
 
@@ -137,7 +150,7 @@ class _Attachment:
         elif data in self._detach:
             self._done = (EXIT_CODES["OK"], f"[detached from session {self._client.name}]")
         elif not self._read_only and (data := self._picture.typed(data)):
-            self._client.send(ClientConnection.input(data))
+            self._send(ClientConnection.input(data))
 
     def _on_events(self) -> None:
         try:
@@ -159,6 +172,10 @@ def detach_sequences(key: int) -> frozenset[bytes]:
         return frozenset({bytes((key,))})
     code = key + 64 if not 1 <= key <= 26 else key + 96
     return frozenset({bytes((key,)), b"\x1b[%d;5u" % code, b"\x1b[27;5;%d~" % code})
+
+
+def key_name(key: int) -> str:
+    return f"Ctrl-{chr(key + 64)}" if key < 32 else chr(key)
 
 
 class RawPicture:
@@ -206,7 +223,8 @@ class RawPicture:
 class Picture:
     """The session as a picture of its screen, with a status bar that nothing in it can reach."""
 
-    def __init__(self, client: KeeperClient, *, bar: bool) -> None:
+    def __init__(self, client: KeeperClient, *, bar: bool, detach_key: int) -> None:
+        self._hint = f" {key_name(detach_key)} leaves " if detach_key else ""
         document = client.welcome or {}
         self._name = client.name
         self._bar = bar
@@ -282,7 +300,10 @@ class Picture:
 
     def _bar_texts(self, now: float) -> tuple[str, str]:
         age = float(self._state.get("age", 0.0)) + now - self._heard_at
-        return f" {self._name} ", f" {self._state.get('state', '')} {show_duration(max(1.0, age))}  Ctrl-\\ leaves "
+        return (
+            f" {self._name} ",
+            f" {self._state.get('state', '')} {show_duration(max(1.0, age))} {self._hint}",
+        )
 
 
 def _blank(cols: int, rows: int) -> Screen:

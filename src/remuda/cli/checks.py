@@ -33,28 +33,31 @@ class Finding(NamedTuple):
 
 
 def examine(folder: Path) -> list[Finding]:
-    found: list[Finding] = []
-    for check in (
-        _python,
-        _state_folder,
-        _emulator,
-        _claude,
-        _limits,
-        _logout,
-        _sessions,
-        _leftovers,
-        _hooks,
-    ):
-        found += check(folder)
+    found = [*_python(), *_state_folder(folder)]
+    usable = all(one.level != "fail" for one in found)
+    found += [*_emulator(), *_claude(), *_limits(), *_logout(), *_hooks()]
+    if usable:
+        found += [*_sessions(folder), *_leftovers(folder)]
     return found
 
 
-def _python(_folder: Path) -> Iterator[Finding]:
+def _python() -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding("ok", f"remuda {__version__} on Python {version}, {sys.platform}")
 
 
 def _state_folder(folder: Path) -> Iterator[Finding]:
+    if not os.path.lexists(folder):
+        nearest = next(parent for parent in folder.parents if os.path.exists(parent))
+        if os.access(nearest, os.W_OK | os.X_OK):
+            yield Finding("ok", f"sessions will lie in {folder}")
+        else:
+            yield Finding(
+                "fail",
+                f"cannot make {folder}: {nearest} is not writable",
+                "set REMUDA_HOME to a folder of yours",
+            )
+        return
     try:
         private_folder(folder)
     except RemudaError as error:
@@ -63,7 +66,7 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
         yield Finding("ok", f"sessions lie in {folder}, private to you")
 
 
-def _emulator(_folder: Path) -> Iterator[Finding]:
+def _emulator() -> Iterator[Finding]:
     reason = unavailable_reason()
     if reason is None:
         yield Finding("ok", "screen model available")
@@ -73,7 +76,7 @@ def _emulator(_folder: Path) -> Iterator[Finding]:
         )
 
 
-def _claude(_folder: Path) -> Iterator[Finding]:
+def _claude() -> Iterator[Finding]:
     path = shutil.which("claude")
     if path is None:
         fix = "any command can be kept; to try an agent without it: remuda start x --agent demo"
@@ -86,7 +89,7 @@ def _claude(_folder: Path) -> Iterator[Finding]:
         yield Finding("fail", f"{path} does not answer: {error}", "reinstall Claude Code")
 
 
-def _limits(_folder: Path) -> Iterator[Finding]:
+def _limits() -> Iterator[Finding]:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < _FEW_DESCRIPTORS:
         yield Finding("note", f"only {soft} open files are allowed", f"ulimit -n {_FEW_DESCRIPTORS}")
@@ -102,7 +105,7 @@ def _limits(_folder: Path) -> Iterator[Finding]:
         )
 
 
-def _logout(_folder: Path) -> Iterator[Finding]:
+def _logout() -> Iterator[Finding]:
     """A host that ends a user's processes at logout ends keepers as well."""
     files = [Path("/etc/systemd/logind.conf"), *sorted(Path("/etc/systemd/logind.conf.d").glob("*.conf"))]
     kills = False
@@ -148,7 +151,10 @@ def _leftovers(folder: Path) -> Iterator[Finding]:
 
 
 def _orphans(folder: Path, live: set[str]) -> Iterator[tuple[int, str]]:
-    """Processes whose environment names a session of this folder that is dead."""
+    """Processes whose environment names a session of this folder that is dead.
+
+    A session of another folder may have the same name: what a living keeper keeps is no orphan.
+    """
     known = {path.stem for path in folder.glob("*.json")}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -156,11 +162,25 @@ def _orphans(folder: Path, live: set[str]) -> Iterator[tuple[int, str]]:
         except OSError:
             continue
         names = [one[15:].decode(errors="replace") for one in variables if one.startswith(b"REMUDA_SESSION=")]
-        if names and names[0] in known - live and read_holder(SessionPaths(folder, names[0])) is None:
+        if not names or names[0] not in known - live or _is_kept(int(entry.name)):
+            continue
+        if read_holder(SessionPaths(folder, names[0])) is None:
             yield int(entry.name), names[0]
 
 
-def _hooks(_folder: Path) -> Iterator[Finding]:
+def _is_kept(pid: int) -> bool:
+    """Is one of its ancestors a keeper? A keeper adopts what its program leaves, for as long as it lives."""
+    while pid > 1:
+        try:
+            if b"remuda.keeper" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return True
+            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+        except OSError:
+            return True  # it has just ended
+    return False
+
+
+def _hooks() -> Iterator[Finding]:
     """Hooks in the user's settings whose program is gone: the CLI passes over them without a word."""
     path = config_folder(os.environ) / "settings.json"
     try:
@@ -181,6 +201,7 @@ def _commands(hooks: object) -> Iterator[tuple[str, str]]:
         return
     for event, groups in hooks.items():
         for group in groups if isinstance(groups, list) else []:
-            for hook in group.get("hooks", []) if isinstance(group, dict) else []:
+            listed = group.get("hooks") if isinstance(group, dict) else None
+            for hook in listed if isinstance(listed, list) else []:
                 if isinstance(hook, dict) and isinstance(hook.get("command"), str):
                     yield event, hook["command"]

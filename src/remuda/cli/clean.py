@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from remuda.duration import parse_duration
 from remuda.keeper.claim import live_names, read_holder
+from remuda.keeper.record import SessionRecord
 from remuda.paths import SessionPaths
 
 from .common import find_folder, folder_option
@@ -61,9 +63,25 @@ def _leftovers(folder: Path, live: set[str]) -> Iterator[Path]:
         if suffix is None or entry.startswith("."):
             continue
         name = entry.removesuffix(suffix)
+        if not _is_of_a_session(folder / entry, name, suffix):
+            continue
         # Looked at again: it may have been started since the list was made.
         if name not in live and read_holder(SessionPaths(folder, name)) is None:
             yield folder / entry
+
+
+def _is_of_a_session(path: Path, name: str, suffix: str) -> bool:
+    """Is it what a keeper makes? The folder may be any that the user named, with other things in it."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    if suffix == ".d":
+        return stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700
+    if suffix == ".json":
+        record = SessionRecord.load(path)
+        return record is not None and record.name == name
+    return stat.S_ISREG(found.st_mode)
 
 
 def _remove(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from remuda.config import Config, load_config
+from remuda.errors import RemudaError
 from remuda.paths import sessions_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,12 +29,27 @@ _STATE_COLOURS = {
 }
 
 
-def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def seconds(text: str) -> float:
+    """The type of an option that takes a time."""
+    try:
+        given = float(text)
+    except ValueError:
+        given = math.nan
+    if not 0 <= given < math.inf:
+        raise click.BadParameter(f"{text!r} is not a number of seconds")
+    return given
+
+
+def complain(message: str) -> None:
+    click.echo(f"remuda: {message}", err=True)
+
+
+def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from remuda.keeper.claim import live_names
 
     try:
-        names = list(live_names(sessions_folder()))
-    except OSError:
+        names = list(live_names(find_folder(ctx.params.get("folder"))))
+    except (RemudaError, OSError):
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 

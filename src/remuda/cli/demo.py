@@ -49,7 +49,8 @@ class Tour:
         project.mkdir()
         # A home of its own: the demo reads and writes nothing of the user's.
         self._env = {**os.environ, "REMUDA_HOME": str(folder / "home"), "HOME": str(folder)}
-        self._env.pop("CLAUDE_CONFIG_DIR", None)
+        for elsewhere in ("CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME"):
+            self._env.pop(elsewhere, None)
         self._cwd = project
 
     def run(self) -> None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
 
-from remuda.errors import InvalidOptions, SessionUnreachable, WaitTimeout
+from remuda.errors import (
+    InvalidOptions,
+    RemudaError,
+    SessionDead,
+    SessionNotFound,
+    SessionUnreachable,
+    WaitTimeout,
+)
 from remuda.keeper.claim import live_names
 from remuda.keeper.client import KeeperClient
 from remuda.wire.connection import ClientConnection
 
-from .common import complete_session, find_folder, folder_option
+from .common import complain, complete_session, find_folder, folder_option, seconds
 
 # Beyond its grace: for the KILL, the last output, and slow watchers.
 _MARGIN = 15.0
@@ -21,13 +29,14 @@ _MARGIN = 15.0
 @click.argument("names", nargs=-1, shell_complete=complete_session)
 @click.option("--all", "everyone", is_flag=True, help="Every session of the folder.")
 @click.option(
-    "--grace", type=float, metavar="SECONDS", help="Time between TERM and KILL.  [default: the session's]"
+    "--grace", type=seconds, metavar="SECONDS", help="Time between TERM and KILL.  [default: the session's]"
 )
 @folder_option
-def command(names: tuple[str, ...], everyone: bool, grace: float | None, folder: Path | None) -> None:
+def command(names: tuple[str, ...], everyone: bool, grace: float | None, folder: Path | None) -> int:
     """End sessions: the program and everything it started, for sure.
 
-    TERM first, then, after a grace, KILL to whoever is left. Returns when they are gone.
+    TERM first, then, after a grace, KILL to whoever is left. Returns when they are gone. Of several, those
+    that can be ended are, whatever is wrong with the others.
 
     \b
     Examples:
@@ -36,26 +45,57 @@ def command(names: tuple[str, ...], everyone: bool, grace: float | None, folder:
       remuda kill --all
     """
     where = find_folder(folder)
-    chosen = list(live_names(where)) if everyone else list(names)
-    if not chosen and not everyone:
-        raise InvalidOptions("which session?", hint="name one or more, or give --all")
-    for name in chosen:
-        code = kill_session(name, where, grace)
-        click.echo(f"{name} ended" + (f" with exit code {code}" if code is not None else ""))
+    if not names and not everyone:
+        raise InvalidOptions("no session was named", hint="name at least one, or give --all")
+    if names and everyone:
+        raise InvalidOptions("names and --all together", hint="give one or the other")
+    chosen = list(live_names(where)) if everyone else list(dict.fromkeys(names))
+    if not chosen:
+        click.echo("no sessions")
+    return _end_all(chosen, where, grace, gone_is_fine=everyone)
 
 
-def kill_session(name: str, folder: Path, grace: float | None = None) -> int | None:
-    """End one and wait for it. The exit code, or None if its keeper went without telling."""
-    with KeeperClient.connect(name, folder) as client:
-        client.send(ClientConnection.subscribe())
-        if client.speaks_ours:
-            client.request("kill", grace=grace)
-        else:
-            client.send(ClientConnection.kill())
-        try:
-            return client.wait_exit((5.0 if grace is None else grace) + _MARGIN)
-        except WaitTimeout:
-            raise SessionUnreachable(
-                f"session '{name}' does not end",
-                hint=f"see 'remuda logs {name}' for the processes that are left",
-            ) from None
+def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fine: bool) -> int:
+    """All are told first, then waited for: their graces run side by side."""
+    failed: list[RemudaError] = []
+    with contextlib.ExitStack() as stack:
+        told: list[tuple[KeeperClient, float]] = []
+        for name in names:
+            try:
+                client = stack.enter_context(KeeperClient.connect(name, folder))
+                told.append((client, _tell(client, grace)))
+            except RemudaError as error:
+                if not (gone_is_fine and isinstance(error, (SessionDead, SessionNotFound))):
+                    failed.append(error)
+        for client, patience in told:
+            try:
+                code = _wait(client, patience)
+            except RemudaError as error:
+                failed.append(error)
+            else:
+                click.echo(f"{client.name} ended" + (f" with exit code {code}" if code is not None else ""))
+    for one in failed:
+        complain(str(one))
+    return failed[0].exit_code if failed else 0
+
+
+def _tell(client: KeeperClient, grace: float | None) -> float:
+    """Returns how long it may take from now."""
+    client.send(ClientConnection.subscribe())
+    answer = {}
+    if client.speaks_ours:
+        answer = client.request("kill", grace=grace)
+    else:
+        client.send(ClientConnection.kill())
+    return float(answer.get("grace", 5.0 if grace is None else grace)) + _MARGIN
+
+
+def _wait(client: KeeperClient, patience: float) -> int | None:
+    """The exit code, or None if its keeper went without telling."""
+    try:
+        return client.wait_exit(patience)
+    except WaitTimeout:
+        raise SessionUnreachable(
+            f"session '{client.name}' does not end",
+            hint=f"see 'remuda logs {client.name}' for the processes that are left",
+        ) from None

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from remuda.agents import AGENT_NAMES, find_agent, guess_agent
-from remuda.config import CLASSIFIERS, Config
+from remuda.config import CLASSIFIERS, Config, check_variable
 from remuda.errors import InvalidOptions, SessionNotFound
 from remuda.keeper.environment import session_environment
 from remuda.keeper.logfile import parse_filter, parse_level
@@ -21,7 +21,15 @@ from remuda.keeper.start import start_session
 from remuda.names import check_name
 from remuda.paths import SessionPaths
 
-from .common import config_option, configuration, find_folder, folder_option, json_option, print_json
+from .common import (
+    config_option,
+    configuration,
+    find_folder,
+    folder_option,
+    json_option,
+    print_json,
+    seconds,
+)
 
 _HELP = """Start CMD, or an agent, as the session NAME on a terminal of its own.
 
@@ -57,7 +65,7 @@ _HELP = """Start CMD, or an agent, as the session NAME on a terminal of its own.
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Record as asciicast v2.")
 @click.option("--kill-group/--no-kill-group", "--kill-process-group/--no-kill-process-group", default=None,
               help="Whether 'kill' ends all descendants, or the program alone.")  # fmt: skip
-@click.option("--grace", type=float, metavar="SECONDS", help="Time between TERM and KILL.  [default: 5]")
+@click.option("--grace", type=seconds, metavar="SECONDS", help="Time between TERM and KILL.  [default: 5]")
 @click.option("--scrollback-bytes", type=click.IntRange(min=0), help="Raw history for plain clients.")
 @click.option("--classifier", type=click.Choice(CLASSIFIERS), help="How byte timing is read.")
 @click.option("--idle-threshold-ms", type=click.IntRange(min=0), help="Silence that counts as idle.")
@@ -96,7 +104,8 @@ def make_spec(
     cols, rows = _size(options, attached, bar=config.status_bar)
     classifier = options.get("classifier") or config.classifier or agent.classifier
     chosen_here = options.get("classifier") is not None
-    variable = options.get("session_env_var") or config.session_env_var
+    variable = _first(options.get("session_env_var"), config.session_env_var)
+    check_variable(variable, "--session-env-var")
     log_level = options.get("log_level") or config.log_level
     log_filter = options.get("log_filter") or config.log_filter
     parse_level(log_level)
@@ -165,11 +174,13 @@ def _command(agent_name: str, cmd: list[str], *, explicit: bool) -> list[str]:
 
 
 def _variables(options: dict[str, Any]) -> dict[str, str]:
-    pairs = [entry.partition("=") for entry in options.get("variables") or ()]
-    for name, equals, _ in pairs:
+    found = {}
+    for entry in options.get("variables") or ():
+        name, equals, value = entry.partition("=")
         if not name or not equals:
-            raise InvalidOptions(f"--env {name!r} is not NAME=VALUE")
-    return {name: value for name, _, value in pairs}
+            raise InvalidOptions(f"--env {entry!r} is not NAME=VALUE")
+        found[name] = value
+    return found
 
 
 def _size(options: dict[str, Any], attached: bool, *, bar: bool) -> tuple[int, int]:

@@ -109,6 +109,10 @@ def without_flags(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
     """The arguments less these flags and their values."""
     kept: list[str] = []
     for flag, values in split_arguments(arguments):
-        if flag is None or flag.partition("=")[0] not in names:
-            kept += values if flag is None else [flag, *values]
+        if flag is None:
+            if values[0].startswith("-") and values[0] != "-" and "--" not in kept:
+                kept.append("--")  # a prompt that looks like a flag stays one
+            kept += values
+        elif flag.partition("=")[0] not in names:
+            kept += [flag, *values]
     return kept
