@@ -274,7 +274,7 @@ def test_pasted_bang_runs_a_shell_command_and_tells_the_model(agent: Probe, proj
     told = texts(agent.transcript(), "user")
     assert told == [
         "<bash-input>echo out > made; cat made</bash-input>",
-        "<bash-stdout>out\n</bash-stdout><bash-stderr></bash-stderr>",
+        "<bash-stdout>out</bash-stdout><bash-stderr></bash-stderr>",
     ]
 
 
@@ -621,7 +621,7 @@ def test_name_is_in_title_registry_and_payloads(start: Start) -> None:
     agent = start("-n", "nick")
     agent.ready()
     agent.turn("hello")
-    assert agent.titles[-1] == "✳ nick"
+    agent.until(lambda: agent.titles[-1] == "✳ nick", "the title")
     assert (agent.entry["name"], agent.entry["nameSource"]) == ("nick", "user")
     assert agent.wait_for_hook("UserPromptSubmit")["session_title"] == "nick"
 

@@ -86,7 +86,12 @@ def start(home: Path, project: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def run(*flags: str, env: dict[str, str] | None = None, wait: bool = True, **given: Any) -> Probe:
-            variables = {"HOME": str(home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", **(env or {})}
+            variables = {
+                "HOME": str(home),
+                "PATH": os.environ["PATH"],
+                "MOCK_DIALOG_GUARD": "0",
+                **(env or {}),
+            }
             mode = [] if "--permission-mode" in flags else ["--permission-mode", "manual"]
             probe = Probe(SCRIPTED, *mode, *flags, home=home, project=project, env=variables, **given)
             stack.enter_context(probe)
@@ -411,7 +416,7 @@ def test_permission_dialog_is_told_by_hook_registry_title_and_screen(start: Star
 def test_key_that_accepts_runs_the_tool(start: Start, project: Path, keys: str) -> None:
     agent = start()
     ask_for_touch(agent)
-    agent.type(keys)
+    agent.answer(keys)
     stop = agent.wait_for_hook("Stop")
     assert stop["last_assistant_message"] == "REPLY#2 to: tool_result (Bash completed with no output)"
     assert (project / "made").exists()
@@ -430,7 +435,7 @@ def test_key_that_accepts_runs_the_tool(start: Start, project: Path, keys: str) 
 def test_second_row_is_not_asked_about_again(start: Start) -> None:
     agent = start()
     ask_for_touch(agent)
-    agent.type("2")
+    agent.answer("2")
     agent.wait_for_hook("Stop")
     agent.settle()
     agent.turn("RUNBASH touch other")
@@ -441,7 +446,7 @@ def test_second_row_is_not_asked_about_again(start: Start) -> None:
 def test_key_that_rejects_ends_the_turn_without_stop(start: Start, project: Path, keys: str) -> None:
     agent = start()
     ask_for_touch(agent)
-    agent.type(keys)
+    agent.answer(keys)
     agent.settle()
     assert not (project / "made").exists()
     assert "Stop" not in agent.events
@@ -449,6 +454,15 @@ def test_key_that_rejects_ends_the_turn_without_stop(start: Start, project: Path
     (line,) = results(agent)
     assert (line["toolUseResult"], line["toolDenialKind"]) == ("User rejected tool use", "user-rejected")
     assert agent.turn("hello")["last_assistant_message"] == "REPLY#2 to: hello"
+
+
+def test_keys_in_the_first_moment_of_a_dialog_are_dropped(start: Start, project: Path) -> None:
+    agent = start(env={"MOCK_DIALOG_GUARD": "60000"})
+    ask_for_touch(agent)
+    agent.type("1\r\x1b")
+    with pytest.raises(TimeoutError):
+        agent.until(lambda: agent.status != "waiting", "an answer", timeout=0.5)
+    assert not (project / "made").exists()
 
 
 def test_letters_do_nothing_in_a_dialog(start: Start) -> None:
@@ -462,7 +476,7 @@ def test_letters_do_nothing_in_a_dialog(start: Start) -> None:
 def test_prompt_pasted_into_the_dialog_approves_it_and_is_lost(start: Start, project: Path) -> None:
     agent = start()
     ask_for_touch(agent)
-    agent.paste("a prompt from somewhere")
+    agent.answer("\x1b[200~a prompt from somewhere\x1b[201~\r")
     agent.wait_for_hook("Stop")
     agent.settle()
     assert (project / "made").exists()
@@ -529,7 +543,7 @@ def test_answer_by_hand_comes_before_a_slow_hook(start: Start, project: Path, tm
     )
     agent = start(hooks={"PermissionRequest": [command(f"cat '{gate}'; printf '%s' '{deny}'")]})
     ask_for_touch(agent)
-    agent.type("1")
+    agent.answer("1")
     agent.wait_for_hook("Stop")
     assert (project / "made").exists()
     gate.write_bytes(b"")
@@ -603,7 +617,7 @@ def test_auto_mode_dialog_blocks_without_a_hook(start: Start) -> None:
     agent.wait_for_status("waiting")
     assert agent.entry["waitingFor"] == "dialog open"
     assert agent.count("PermissionRequest") == 0
-    agent.type("\r")
+    agent.answer("\r")
     agent.wait_for_hook("Stop")
 
 
@@ -616,7 +630,7 @@ def test_question_is_answered_by_a_digit(start: Start) -> None:
     agent.wait_for_status("waiting")
     assert agent.entry["waitingFor"] == "input needed"
     assert "permission_suggestions" not in agent.wait_for_hook("PermissionRequest")
-    agent.type("2")
+    agent.answer("2")
     answer = agent.wait_for_hook("Stop")["last_assistant_message"]
     assert answer == 'REPLY#2 to: tool_result Your questions have been answered: "Which color?"="Blue". Yo'
     assert agent.wait_for_hook("PostToolUse")["tool_response"]["answers"] == {"Which color?": "Blue"}
@@ -626,7 +640,7 @@ def test_prompt_pasted_into_a_question_becomes_its_answer(start: Start) -> None:
     agent = start()
     agent.paste(ASK)
     agent.wait_for_status("waiting")
-    agent.paste("my own words")
+    agent.answer("\x1b[200~my own words\x1b[201~\r")
     agent.wait_for_hook("Stop")
     assert agent.wait_for_hook("PostToolUse")["tool_input"]["answers"] == {"Which color?": "my own words"}
 
@@ -635,7 +649,7 @@ def test_question_escaped_ends_the_turn(start: Start) -> None:
     agent = start()
     agent.paste(ASK)
     agent.wait_for_status("waiting")
-    agent.type("\x1b")
+    agent.answer("\x1b")
     agent.settle()
     assert "Stop" not in agent.events
 
@@ -653,7 +667,7 @@ def test_plan_stays_open_for_a_bare_allow(start: Start) -> None:
     with pytest.raises(TimeoutError):
         agent.until(lambda: agent.status != "waiting", "an answer", timeout=0.7)
     assert agent.wait_for_hook("PermissionRequest")["tool_input"] == {}
-    agent.type("1")
+    agent.answer("1")
     stop = agent.wait_for_hook("Stop")
     assert stop["permission_mode"] == "default"
     assert "User has approved exiting plan mode" in stop["last_assistant_message"]

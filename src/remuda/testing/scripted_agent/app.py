@@ -287,7 +287,12 @@ class App:
     def _submit(self, meaning: Submission) -> None:
         if self._leaving:
             return
-        if self._work is not None and not self._work.done:
+        busy = self._work is not None and not self._work.done
+        if not busy and isinstance(meaning, SlashCommand) and meaning.name in ("exit", "quit"):
+            # No work: neither title nor status may say so in the last moment.
+            self.session.new_prompt()
+            self.leave(0, "prompt_input_exit")
+        elif busy:
             self._queue.put(meaning)
         else:
             self._begin_work(self._do(meaning))

@@ -111,7 +111,7 @@ class Call:
             fields["permission_suggestions"] = offered
         asked = self._dialog(given)
         waiting_for = "input needed" if tool == "AskUserQuestion" else "permission prompt"
-        answer = stage.face.ask(asked, waiting_for)
+        answer = stage.face.ask(asked, waiting_for, stage.knobs.dialog_guard)
         hook: Task[Verdict] = stage.loop.spawn(stage.fire("PermissionRequest", fields, tool))
         notice = stage.loop.later(_NOTIFICATION_DELAY * stage.knobs.time_scale, self._notify)
         try:

@@ -41,9 +41,15 @@ class Commands:
             self._stage.session.new_prompt()
             await known(command.arguments)
             return
-        self._stage.face.show(f"Unknown command: /{command.name}", "● ", WARN)
+        self._complain(f"Unknown command: /{command.name}")
         if command.arguments:
-            self._stage.face.show(f"Args from unknown skill: {command.arguments}", "● ", WARN)
+            self._complain(f"Args from unknown skill: {command.arguments}")
+
+    def _complain(self, text: str) -> None:
+        self._stage.face.show(text, "● ", WARN)
+        transcript = self._stage.session.transcript
+        if transcript.leaf is not None:
+            transcript.add(records.informational(text), both_ids=False)
 
     async def _clear(self, arguments: str) -> None:
         stage = self._stage
@@ -111,7 +117,7 @@ async def run_shell(stage: Stage, command: str) -> str:
     called = records.user(f"<bash-input>{command}</bash-input>")
     session.transcript.add({"promptId": prompt_id, **called}, both_ids=False)
     code, output = await stage.loop.in_thread(lambda: stage.tools.shell(command))
-    out, err = ("", output) if code else (output, "")
+    out, err = ("", output) if code else (output.rstrip("\n"), "")
     told = f"<bash-stdout>{out}</bash-stdout><bash-stderr>{err}</bash-stderr>"
     session.turns += 1
     position = {"promptIndex": session.turns, "turnIndex": session.turns}

@@ -2,6 +2,7 @@
 
 A paste is not an answer, but the Enter behind it is: a prompt that is pasted and submitted while a dialog is
 open takes the highlighted row, and the prompt is lost. The real program does the same: that is the point.
+Only in a dialog's first tenth of a second all keys are dropped, the good ones too (see ``Face.ask``).
 """
 
 from __future__ import annotations

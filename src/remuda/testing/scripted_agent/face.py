@@ -40,6 +40,7 @@ class Face:
         self._footer = footer
         self._answer: Future[Answer] = Future()
         self._waiting_for = ""
+        self._listens_from = 0.0
         self._note = ""
         self._retry_line: str | None = None
         self._verb = _VERBS[0]
@@ -107,9 +108,10 @@ class Face:
         self._retry_line = line
         self.refresh()
 
-    def ask(self, dialog: Dialog, waiting_for: str) -> Future[Answer]:
-        """Open a dialog; its answer."""
+    def ask(self, dialog: Dialog, waiting_for: str, deaf_for: float = 0.0) -> Future[Answer]:
+        """Open a dialog; its answer. What is typed in its first moment is dropped: ``deaf_for`` seconds."""
         self.dialog = dialog
+        self._listens_from = time.monotonic() + deaf_for
         self._waiting_for = waiting_for
         self._answer = Future()
         self._set_status()
@@ -117,7 +119,7 @@ class Face:
 
     def answer(self, given: Input) -> None:
         """Give an input to the open dialog."""
-        if self.dialog is None:
+        if self.dialog is None or time.monotonic() < self._listens_from:
             return
         answer = self.dialog.take(given)
         self.refresh()

@@ -47,6 +47,7 @@ class Knobs:
     unknown_usage_fields: bool = False  # MOCK_UNKNOWN_USAGE_FIELDS: more fields in usage
     # Ours.
     time_scale: float = 1.0  # MOCK_TIME_SCALE: factor for retries and notifications
+    dialog_guard: float = 0.12  # MOCK_DIALOG_GUARD: milliseconds in which a new dialog drops all keys
     auto_mode_dialog: bool = False  # MOCK_AUTO_MODE_DIALOG: auto mode cannot check, and asks without a hook
 
     @classmethod
@@ -75,6 +76,7 @@ class Knobs:
             "delay_jsonl": number("DELAY_JSONL", 0) / 1000,
             "writes_transcript": mock.get("WRITE_DERIVED_JSONL") != "0",
             "time_scale": number("TIME_SCALE", 1),
+            "dialog_guard": number("DIALOG_GUARD", 120) / 1000,
         }
         switches = (
             "trust_from_claude_json silent unknown_probe stop_before_inject exit_before_stop"

@@ -91,6 +91,16 @@ class Probe:
         """Paste, and press Enter."""
         self.type(f"\x1b[200~{text}\x1b[201~" + ("\r" if submit else ""))
 
+    def answer(self, keys: str) -> None:
+        """Press keys in an open dialog, and again if nothing happens: in its first moment it drops them."""
+        self.type(keys)
+        try:
+            # Long enough for a loaded machine: a second press that came too late would be text in the box.
+            self.until(lambda: self.status != "waiting", "an answer", timeout=3.0)
+        except TimeoutError:
+            self.type(keys)
+            self.until(lambda: self.status != "waiting", "an answer")
+
     def turn(self, prompt: str, ends_with: str = "Stop") -> dict[str, Any]:
         """Paste a prompt and wait for the end of its turn; the payload of the event that told of it."""
         before = self.count(ends_with)

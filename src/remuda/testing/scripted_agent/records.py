@@ -26,6 +26,13 @@ INTERRUPTED = "[Request interrupted by user]"
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
 
 
+# What a block's line says besides the block.
+_TIMINGS: dict[str, Record] = {
+    "tool_use": {"toolInputStreamMs": 1},
+    "thinking": {"thinkingDisplay": "updates", "thinkingDurationMs": 1},
+}
+
+
 def new_id() -> str:
     """A random UUID. The standard module would cost a tenth of the start-up."""
     raw = bytearray(os.urandom(16))
@@ -151,11 +158,11 @@ class Message:
             "content": [block],
             "stop_reason": None if aborted else self.stop_reason,
             "stop_sequence": None,
-            "usage": self.usage,
+            "usage": dict(list(self.usage.items())[:4]) if aborted else self.usage,
         }
         if not aborted:
             message["stop_details"] = None
-        timing = {"toolInputStreamMs": 1} if block["type"] == "tool_use" else {}
+        timing = _TIMINGS.get(block["type"], {})
         return {
             "message": message,
             **timing,
@@ -234,6 +241,17 @@ def turn_duration(seconds: float, messages: int) -> Record:
         "durationMs": round(seconds * 1000),
         "messageCount": messages,
         "isMeta": False,
+    }
+
+
+def informational(text: str) -> Record:
+    """Something the program told the user, not the model."""
+    return {
+        "type": "system",
+        "subtype": "informational",
+        "content": text,
+        "isMeta": False,
+        "level": "warning",
     }
 
 
