@@ -1,0 +1,65 @@
+"""How long a late joiner waits for its picture: after a long history, after one screen, after nothing.
+
+From `connect` over HELLO and SUBSCRIBE to the last byte of the REPAINT. After nothing the picture is blank
+and so the cheapest there is; after one screen it shows what it shows after the whole stream, and the ratio
+to that one is what the length of the history costs.
+"""
+
+from __future__ import annotations
+
+import time
+
+from benchmarks.report import Report, Target
+from benchmarks.scene import Kept, Scene, bounded
+from benchmarks.watcher import Watcher
+
+_TIMES = 40
+_LAST_BYTES = 8192
+_LIMIT = Target("<=", 1.5)
+
+
+def measure(scene: Scene, report: Report, rounds: int) -> None:
+    report.title("Attach: connect to complete picture")
+    script = 'stty raw -echo; "$@"; exec sleep 1000000'
+    shown = ["sh", "-c", script, "sh"]
+    stream = str(scene.stream)
+    kinds = {
+        "after none": scene.keep(["sleep", "1000000"]),
+        "after one screen": scene.keep([*shown, "tail", "-c", str(_LAST_BYTES), stream]),
+        "after the stream": scene.keep([*shown, "cat", stream]),
+    }
+    with bounded(60.0, "showing the stream"):
+        for name in ("after one screen", "after the stream"):
+            _await_end(kinds[name])
+    delays: dict[str, list[float]] = {name: [] for name in kinds}
+    with bounded(60.0, "attaching"):
+        for _ in range(rounds * _TIMES):
+            for name, kept in kinds.items():
+                delays[name].append(_attach(kept))
+    medians = {name: report.median(f"attach {name}", some, "ms") for name, some in delays.items()}
+    long = medians["after the stream"]
+    report.add("attach after the stream / after none", long / medians["after none"], "x", _LIMIT)
+    report.add("attach after the stream / after one screen", long / medians["after one screen"], "x", _LIMIT)
+
+
+def _attach(kept: Kept) -> float:
+    buffer = memoryview(bytearray(1 << 18))
+    start = time.perf_counter()
+    watcher = Watcher(kept)
+    watcher.subscribed(buffer)
+    seconds = time.perf_counter() - start
+    watcher.sock.close()
+    return seconds * 1000
+
+
+def _await_end(kept: Kept) -> None:
+    """Asks for pictures until one shows the end: nobody watches while the stream runs."""
+    buffer = memoryview(bytearray(1 << 18))
+    while True:
+        watcher = Watcher(kept)
+        while not watcher.repaints or watcher.inside_frame:
+            watcher.take(buffer, watcher.sock.recv_into(buffer))
+        watcher.sock.close()
+        if watcher.ended_at:
+            return
+        time.sleep(0.1)

@@ -1,0 +1,159 @@
+"""How long a typed character takes to come back, on a program whose terminal echoes.
+
+Keys are typed one after another with a pause, as people do; once more without any, as a machine would. What
+comes back is searched for the key itself, which stands nowhere else on the screen, so that neither a bar nor
+a redraw of something else is taken for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from benchmarks.peers import Dtach, Tmux, dtach_attach, dtach_push
+from benchmarks.report import Report, Target, percentile
+from benchmarks.scene import Kept, Scene, bounded
+from benchmarks.watcher import connect
+
+from remuda.terminal.pty import Pty
+from remuda.wire.connection import ClientConnection
+
+_KEYS = b"!#%&*+/@^_{}|~"
+"""Found in no control sequence that a renderer sends."""
+_ERASE_LINE = b"\x15"
+_PAUSE = 0.02
+"""Longer than a frame of the rendering client, which draws a single key at once and a flood by frames."""
+_PACED_KEYS, _FAST_KEYS = 56, 140
+_SETTLE = 0.4
+_ROUND_TIMEOUT = 30.0
+_LIMIT = Target("<=", 1.5)
+
+Send = Callable[[bytes], None]
+Read = Callable[[], bytes]
+Opener = Callable[[], AbstractContextManager[tuple[Send, Read]]]
+
+
+def measure(scene: Scene, report: Report, rounds: int) -> None:
+    kept, peer, mux = scene.keep(["cat"]), Dtach(scene, ["cat"]), Tmux(scene, ["cat"])
+    sockets: dict[str, Opener] = {
+        "dtach socket": lambda: _dtach_socket(peer),
+        "remuda socket": lambda: _kept_socket(kept),
+    }
+    clients: dict[str, Opener] = {
+        "dtach -a": lambda: _client(scene, peer.attach),
+        "remuda attach --raw": lambda: _client(scene, lambda: _attach(scene, kept, "--raw")),
+        "tmux attach": lambda: _client(scene, mux.attach),
+        "remuda attach": lambda: _client(scene, lambda: _attach(scene, kept)),
+    }
+    report.title(f"Keystroke echo on the socket, typed every {_PAUSE * 1000:g} ms")
+    paced = _play(report, sockets, rounds, _PACED_KEYS, _PAUSE, "")
+    report.add("remuda / dtach, socket", paced["remuda socket"] / paced["dtach socket"], "x", _LIMIT)
+    report.title("Keystroke echo on the socket, without pauses")
+    fast = _play(report, sockets, rounds, _FAST_KEYS, 0.0, ", no pause")
+    report.add("remuda / dtach, socket, no pause", fast["remuda socket"] / fast["dtach socket"], "x")
+    report.title("Keystroke echo through the attached clients")
+    seen = _play(report, clients, rounds, _PACED_KEYS, _PAUSE, "")
+    report.add("remuda attach --raw / dtach -a", seen["remuda attach --raw"] / seen["dtach -a"], "x", _LIMIT)
+    report.add("remuda attach / dtach -a", seen["remuda attach"] / seen["dtach -a"], "x", _LIMIT)
+    report.add("remuda attach / tmux attach", seen["remuda attach"] / seen["tmux attach"], "x")
+
+
+def _play(
+    report: Report, openers: dict[str, Opener], rounds: int, keys: int, pause: float, suffix: str
+) -> dict[str, float]:
+    """p50 by name, in milliseconds."""
+    delays: dict[str, list[float]] = {name: [] for name in openers}
+    for _ in range(rounds):
+        for name, opener in openers.items():
+            with bounded(_ROUND_TIMEOUT, name), opener() as (send, read):
+                delays[name] += _echoes(send, read, keys, pause)
+    for name, some in delays.items():
+        report.rounds[name + suffix] = [round(one, 4) for one in some]
+        note = f"p90 {percentile(some, 0.9):.3f}, {len(some)} keys"
+        report.add(f"{name}{suffix}, p50", percentile(some, 0.5), "ms", note=note)
+    return {name: percentile(some, 0.5) for name, some in delays.items()}
+
+
+def _echoes(send: Send, read: Read, count: int, pause: float) -> list[float]:
+    delays: list[float] = []
+    for number in range(count):
+        place = number % len(_KEYS)
+        if place == 0:
+            send(_ERASE_LINE)
+            time.sleep(max(pause, 0.05))
+            if number:
+                read()  # the line goes
+        key = _KEYS[place : place + 1]
+        start = time.perf_counter()
+        send(key)
+        while key not in read():
+            pass
+        delays.append((time.perf_counter() - start) * 1000)
+        if pause:
+            time.sleep(pause)
+    send(_ERASE_LINE)
+    return delays
+
+
+# ── who is typed into ──
+
+
+@contextmanager
+def _kept_socket(kept: Kept) -> Iterator[tuple[Send, Read]]:
+    with connect(kept.socket) as sock:
+        sock.sendall(ClientConnection.hello("bench") + ClientConnection.subscribe())
+        time.sleep(_SETTLE)
+        sock.recv(1 << 18)
+        yield lambda data: sock.sendall(ClientConnection.input(data)), lambda: sock.recv(1 << 16)
+
+
+@contextmanager
+def _dtach_socket(peer: Dtach) -> Iterator[tuple[Send, Read]]:
+    with connect(peer.socket) as sock:
+        sock.sendall(dtach_attach())
+        time.sleep(_SETTLE)
+        yield lambda data: sock.sendall(dtach_push(data)), lambda: sock.recv(1 << 16)
+
+
+@contextmanager
+def _client(scene: Scene, attach: Callable[[], Pty]) -> Iterator[tuple[Send, Read]]:
+    pty = attach()
+    try:
+        os.read(pty.fd, 65536)
+        time.sleep(_SETTLE)
+        os.set_blocking(pty.fd, False)
+        _discard(pty.fd)
+        os.set_blocking(pty.fd, True)
+        yield lambda data: _write(pty.fd, data), lambda: os.read(pty.fd, 65536)
+    finally:
+        pty.close()
+        scene.end(pty.pid)
+
+
+def _write(fd: int, data: bytes) -> None:
+    os.write(fd, data)
+
+
+def _discard(fd: int) -> None:
+    try:
+        while os.read(fd, 65536):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def _attach(scene: Scene, kept: Kept, *options: str) -> Pty:
+    command = [
+        sys.executable,
+        "-m",
+        "remuda",
+        "attach",
+        *options,
+        "--socket-dir",
+        str(kept.folder),
+        kept.name,
+    ]
+    return scene.on_terminal(command)

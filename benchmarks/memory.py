@@ -1,0 +1,27 @@
+"""What a keeper with its screen model weighs after a session of traffic."""
+
+from __future__ import annotations
+
+from benchmarks.report import Report, Target
+from benchmarks.scene import Scene, bounded, memory_bytes
+from benchmarks.watcher import Watcher, watch_stream
+
+from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS
+from remuda.wire.connection import ClientConnection
+
+_MB = 1e6
+
+
+def measure(scene: Scene, report: Report, _rounds: int) -> None:
+    report.title(f"Memory of a keeper, {DEFAULT_COLS}x{DEFAULT_ROWS}, decimal megabytes")
+    kept = scene.keep(scene.producer(), cols=DEFAULT_COLS, rows=DEFAULT_ROWS)
+    rss, pss = memory_bytes(kept.keeper_pid)
+    report.add("RSS before traffic", rss / _MB, "MB", note=f"PSS {pss / _MB:.1f}")
+    with bounded(60.0, "the stream"):
+        watcher = Watcher(kept)
+        watcher.subscribed(memoryview(bytearray(1 << 18)))
+        watcher.sock.sendall(ClientConnection.input(b"\n"))
+        watch_stream([watcher], scene.stream_bytes)
+    rss, pss = memory_bytes(kept.keeper_pid)
+    watcher.sock.close()
+    report.add("RSS after the stream", rss / _MB, "MB", Target("<=", 40), note=f"PSS {pss / _MB:.1f}")

@@ -1,0 +1,71 @@
+"""All benchmarks in one run: `make bench`, or `python benchmarks/run.py --only echo`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import attach, cli, echo, idle, memory, start, status, throughput
+from benchmarks.report import Report, machine
+from benchmarks.scene import Scene
+
+BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
+    "throughput": throughput.measure,
+    "echo": echo.measure,
+    "status": status.measure,
+    "attach": attach.measure,
+    "start": start.measure,
+    "memory": memory.measure,
+    "idle": idle.measure,
+    "cli": cli.measure,
+}
+
+
+def main() -> int:
+    options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    began = time.monotonic()
+    report = Report()
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    try:
+        with Scene(options.megabytes * 1_000_000) as scene:
+            for name in options.only or BENCHMARKS:
+                BENCHMARKS[name](scene, report, options.rounds)
+                scene.end_all()
+    except KeyboardInterrupt:
+        print("\ninterrupted; everything that was started has been ended")
+        return 130
+    if options.json:
+        report.save(options.json)
+    return _conclude(report, time.monotonic() - began, strict=options.strict)
+
+
+def _conclude(report: Report, seconds: float, *, strict: bool) -> int:
+    with_target = [figure for figure in report.figures if figure.target]
+    met = len(with_target) - len(report.missed)
+    print(f"\n{met} of {len(with_target)} targets met, in {seconds:.0f} s")
+    for figure in report.missed:
+        print(f"MISS  {figure.name}: {figure.value:.3g} {figure.unit}, target {figure.target}")
+    return 1 if strict and report.missed else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--only", action="append", choices=list(BENCHMARKS), help="this one alone; may be repeated"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="rounds behind each median (default 3)")
+    parser.add_argument("--megabytes", type=int, default=200, help="length of the stream (default 200)")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep all figures there")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""Where a benchmark plays: a folder of its own, keepers in it, and an end that leaves nothing behind.
+
+The process adopts its descendants' orphans. So everything that was started, however it detached itself,
+can be found and ended by its process id, also after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from benchmarks.stream import make_stream
+
+from remuda.keeper.spec import SessionSpec
+from remuda.keeper.start import start_session
+from remuda.proctree import adopt_orphans, descendants
+from remuda.terminal.pty import Pty, spawn
+
+COLS, ROWS = 80, 24
+_END_TIMEOUT = 15.0
+
+
+class Kept(NamedTuple):
+    """A session on a keeper."""
+
+    name: str
+    folder: Path
+    keeper_pid: int
+    child_pid: int
+
+    @property
+    def socket(self) -> str:
+        return str(self.folder / f"{self.name}.sock")
+
+
+class Scene:
+    """Use as a context manager."""
+
+    def __init__(self, stream_bytes: int) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="rb", dir="/tmp"))
+        self.sessions = self.folder / "s"
+        self.env = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.folder),
+            "REMUDA_HOME": str(self.folder),
+            "TMUX_TMPDIR": str(self.folder),
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            # Attached clients shall run the code that the keepers run.
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        }
+        self._count = 0
+        self._wanted_bytes = stream_bytes
+        self._stream: tuple[Path, int] | None = None
+
+    def __enter__(self) -> Scene:
+        if not adopt_orphans():
+            raise SystemExit("the benchmarks need Linux: without adoption of orphans they could leave some")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, signal.SIG_IGN)  # a second Ctrl-C must not stop the cleaning
+        self.end_all()
+        if self._stream is not None:
+            self._stream[0].unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ── what is played ──
+
+    @property
+    def stream(self) -> Path:
+        return self._made()[0]
+
+    @property
+    def stream_bytes(self) -> int:
+        return self._made()[1]
+
+    def _made(self) -> tuple[Path, int]:
+        """The stream, in memory where the system has a place for that; made when first wanted."""
+        if self._stream is None:
+            shm = Path("/dev/shm")
+            fd, name = tempfile.mkstemp(prefix="rb", dir=shm if os.access(shm, os.W_OK) else self.folder)
+            os.close(fd)
+            self._stream = Path(name), 0
+            self._stream = Path(name), make_stream(Path(name), self._wanted_bytes)
+        return self._stream
+
+    def producer(self) -> list[str]:
+        """Says READY on a raw terminal, waits for a line, prints the stream, and stays."""
+        script = 'stty raw -echo; printf READY; read -r _; cat "$1"; exec sleep 1000000'
+        return ["sh", "-c", script, "sh", str(self.stream)]
+
+    def name(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}{self._count}"
+
+    # ── who plays ──
+
+    def keep(self, argv: list[str], *, screen: bool = True, cols: int = COLS, rows: int = ROWS) -> Kept:
+        name = self.name("k")
+        spec = SessionSpec(
+            name=name,
+            folder=str(self.sessions),
+            argv=argv,
+            cwd=str(self.folder),
+            env=self.env,
+            cols=cols,
+            rows=rows,
+            kill_grace=1.0,
+        )
+        with self._emulator_hidden() if not screen else contextlib.nullcontext():
+            started = start_session(spec)
+        return Kept(name, self.sessions, started.keeper_pid, started.child_pid)
+
+    @contextlib.contextmanager
+    def _emulator_hidden(self) -> Iterator[None]:
+        """A keeper started within finds a package that carries no emulator, and runs degraded, as it must."""
+        empty = self.folder / "hidden" / "pyghostty"
+        empty.mkdir(parents=True, exist_ok=True)
+        (empty / "__init__.py").touch()
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(empty.parent), before)))
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["PYTHONPATH"]
+            else:
+                os.environ["PYTHONPATH"] = before
+
+    def on_terminal(self, argv: list[str]) -> Pty:
+        """A program on a terminal that we read ourselves, blocking."""
+        pty = spawn(argv, cwd=self.folder, env=self.env, cols=COLS, rows=ROWS)
+        os.set_blocking(pty.fd, True)
+        return pty
+
+    # ── the end ──
+
+    def end(self, pid: int) -> None:
+        """TERM, then KILL to what is left of it and its own; returns when all are gone."""
+        _end([pid], [pid, *descendants(pid)])
+
+    def end_all(self) -> None:
+        while left := descendants(os.getpid()):
+            _end([pid for pid in left if _parent(pid) == os.getpid()], left)
+        _reap()
+
+
+def _end(asked: list[int], concerned: list[int]) -> None:
+    for pid in asked:
+        _kill(pid, signal.SIGTERM)
+        _kill(pid, signal.SIGCONT)
+    if not _gone(concerned, _END_TIMEOUT):
+        for pid in concerned:
+            _kill(pid, signal.SIGKILL)
+        _gone(concerned, _END_TIMEOUT)
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _reap() -> None:
+    """Collect whoever died. What `subprocess` waits for has been waited for when this is called."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _gone(pids: list[int], timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        _reap()
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+# ── looking at processes ──
+
+
+def cpu_seconds(pid: int) -> float:
+    """What all threads of a process have used so far; exact, unlike the ticks of /proc/PID/stat."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def memory_bytes(pid: int) -> tuple[int, int]:
+    """(RSS, PSS)"""
+    found = {"Rss:": 0, "Pss:": 0}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        key, value, *_ = line.split()
+        if key in found:
+            found[key] = int(value) * 1024
+    return found["Rss:"], found["Pss:"]
+
+
+# ── every wait is bounded ──
+
+
+@contextlib.contextmanager
+def bounded(seconds: float, what: str) -> Iterator[None]:
+    """Breaks blocking calls in the main thread after so many seconds."""
+
+    def late(_number: int, _frame: FrameType | None) -> None:
+        raise TimeoutError(f"{what} took longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,68 @@
+"""How long from asking for a session to one that answers."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+
+from benchmarks.peers import Tmux, await_path, dtach_push
+from benchmarks.report import Report
+from benchmarks.scene import Scene, bounded
+from benchmarks.watcher import connect
+
+from remuda.wire.connection import ClientConnection
+
+_TIMES = 4
+
+
+def measure(scene: Scene, report: Report, rounds: int) -> None:
+    report.title("Start to usable socket")
+    kinds: dict[str, Callable[[Scene], float]] = {
+        "dtach -n": _dtach,
+        "start_session": lambda one: _kept(one, screen=True),
+        "tmux new -d": _tmux,
+        "start_session, no screen model": lambda one: _kept(one, screen=False),
+    }
+    delays: dict[str, list[float]] = {name: [] for name in kinds}
+    with bounded(60.0, "starting"):
+        for _ in range(rounds * _TIMES):
+            for name, start in kinds.items():
+                delays[name].append(start(scene) * 1000)
+    medians = {name: report.median(name, some, "ms") for name, some in delays.items()}
+    report.add("start_session / dtach -n", medians["start_session"] / medians["dtach -n"], "x")
+    report.add("start_session / tmux new -d", medians["start_session"] / medians["tmux new -d"], "x")
+
+
+def _kept(scene: Scene, *, screen: bool) -> float:
+    start = time.monotonic()
+    kept = scene.keep(["cat"], screen=screen)
+    with connect(kept.socket) as sock:
+        sock.sendall(ClientConnection.ask_status())
+        while len(sock.recv(64)) <= 1:  # the mode byte may come alone
+            pass
+        seconds = time.monotonic() - start
+    scene.end(kept.keeper_pid)
+    return seconds
+
+
+def _dtach(scene: Scene) -> float:
+    socket = str(scene.folder / scene.name("d"))
+    start = time.monotonic()
+    subprocess.run(["dtach", "-n", socket, "-r", "none", "cat"], env=scene.env, check=True)
+    await_path(socket)
+    seconds = time.monotonic() - start
+    with connect(socket) as sock:
+        sock.sendall(dtach_push(b"\x04"))  # the end of its input ends cat, and that ends dtach
+        while sock.recv(4096):
+            pass
+    return seconds
+
+
+def _tmux(scene: Scene) -> float:
+    """With the start of its server, which every one of our sessions has as well."""
+    start = time.monotonic()
+    peer = Tmux(scene, ["cat"])
+    seconds = time.monotonic() - start
+    peer.end()
+    return seconds
