@@ -32,6 +32,9 @@ log = logging.getLogger("remuda.keeper.session")
 # An agent speaks for itself soon after its start; only then is its rhythm worth a guess.
 _BEFORE_GUESSING = 10.0
 
+_PLAIN = ("simple", "none")
+_SIGNALLED = 128
+
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -55,7 +58,7 @@ class Session:
         self.title_listeners: list[Callable[[str], None]] = []
         self.output_listeners: list[Callable[[], None]] = []
         self.evidence = Evidence.starting(self.now())
-        if spec.agent in ("simple", "none"):
+        if spec.agent in _PLAIN:
             # Nothing else will ever speak for it, and a silent program is idle from the start.
             self.vote([Vote(Source.TIMING, classifier.state, self.now(), "silence")])
             self._guess_from = 0.0
@@ -143,7 +146,7 @@ class Session:
         verdict, now = self.evidence.verdict, self.now()
         alive = not self.child.exited.done()
         idle_ms = int((now - self.child.last_read) * 1000)
-        if self.spec.classifier == "none" and self.spec.agent in ("none", "simple"):
+        if self.spec.classifier == "none" and self.spec.agent in _PLAIN:
             return Status(self.child.pid, idle_ms, alive, 0x00, 0)
         return Status(
             self.child.pid, idle_ms, alive, verdict.state.wire_byte, int((now - verdict.since) * 1000)
@@ -223,6 +226,9 @@ class Session:
         """The exit code, when the program is gone and all its output has been handed on."""
         code = await asyncio.shield(self.child.exited)
         await self.child.drained()
+        if self._ending is None and code > _SIGNALLED and self.spec.agent not in _PLAIN:
+            # An agent that was killed leaves its tools behind, at work and with nobody to stop them.
+            self.kill(reason=f"died of signal {code - _SIGNALLED}")
         if self._ending is not None:
             await self._ending
         if self._timing_timer is not None:

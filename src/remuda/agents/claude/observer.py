@@ -198,6 +198,11 @@ class ClaudeObserver:
         before, self._dialog = self._dialog, open_dialog(lines)
         if self._dialog is not None and self._dialog != before:
             return [Vote(Source.SCREEN, State.WAITING_ANSWER, at, self._dialog, WAITING)]
+        if (
+            self._registry_waiting
+        ):  # it knows better whether the dialog is still open: we may read a half-drawn one
+            self._dialog = before
+            return []
         if self._dialog is None and before is not None:
             return [Vote(Source.SCREEN, State.IDLE, at, f"{before} closed", _NOT_WAITING)]
         if not self._composer_seen and has_composer(lines):

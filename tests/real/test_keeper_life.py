@@ -1,0 +1,179 @@
+"""A kept Claude Code outlives its watchers, and dies whole when it must."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keeping import Kept, Process, Start
+from remuda.agents.claude.launch import IDENTITY_VARIABLES
+from remuda.keeper.environment import session_environment
+from remuda.proctree import descendants
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+from remuda.testing.real_cli.terminal import PlainTerminal
+from watching import Watcher
+
+pytestmark = pytest.mark.real
+
+
+def keep(start: Start, cli: RealCli, *flags: str, **more: Any) -> Kept:
+    env = session_environment({**cli.env, **more.pop("env", {})}, "c", "HEIMDALL_SESSION_ID", {})
+    given: dict[str, Any] = {"agent": "claude", "classifier": "claude", "cols": 100, "rows": 29, **more}
+    return start("c", cli.argv(*flags), cwd=str(cli.project), env=env, **given)
+
+
+def attach(kept: Kept, home: Path) -> PlainTerminal:
+    env = {**os.environ, "REMUDA_HOME": str(home), "TERM": "xterm-256color"}
+    return PlainTerminal([sys.executable, "-m", "remuda", "attach", kept.name], cwd=Path("/"), env=env)
+
+
+def test_conversation_goes_on_after_the_attached_terminal_is_killed(
+    cli: RealCli, start: Start, model: LoopbackModel, home: Path
+) -> None:
+    kept = keep(start, cli)
+    watcher = Watcher(kept.hello())
+    watcher.settled("idle")
+
+    with attach(kept, home) as terminal:
+        terminal.wait_for(b"manual")
+        terminal.write(b"first words\r")
+        assert model.wait_for("first words").prompt == "first words"
+        terminal.wait_for(b"REPLY#1")
+        terminal.write(b"\x1c")  # the detach key
+        terminal.process.wait(10)
+        assert terminal.process.returncode == 0
+    watcher.settled("idle")
+
+    with attach(kept, home) as terminal:
+        terminal.wait_for(b"REPLY#1")  # what was said before is on the screen
+        terminal.write(b"half a dra")
+        terminal.wait_for(b"dra")
+        os.kill(terminal.process.pid, signal.SIGKILL)
+        terminal.process.wait(10)
+
+    with attach(kept, home) as terminal:
+        terminal.wait_for(b"dra")
+        terminal.write(b"ft\r")
+        request = model.wait_for("half a draft")
+        assert any("first words" in text for _, text in request.texts)
+        terminal.wait_for(b"REPLY#2")
+
+
+def test_kill_ends_the_tool_that_runs_in_a_process_session_of_its_own(
+    cli: RealCli, start: Start, home: Path
+) -> None:
+    kept = keep(start, cli, "--allowedTools", "Bash")
+    client = kept.hello()
+    watcher = Watcher(client)
+    watcher.settled("idle")
+    sleeping = [f'python3 -c "import time; time.sleep({seconds})"' for seconds in (4242, 4243)]
+    watcher.paste(f"RUNBASH setsid {sleeping[0]} & {sleeping[1]}")
+    watcher.until("tool_use")
+    tools = _wait_for_processes(kept.keeper_pid, "4242", "4243")
+    held = [Process(pid) for pid in tools]
+    assert {os.getsid(pid) for pid in tools} != {os.getsid(kept.child_pid)}
+    client.request("kill")
+    watcher.until("dead")
+    assert all(process.ended() for process in held)
+    for process in held:
+        process.close()
+
+
+def _wait_for_processes(keeper_pid: int, *words: str) -> list[int]:
+    """The descendants whose command lines hold these words, when there is one for each."""
+    while True:
+        found = {}
+        for pid in descendants(keeper_pid):
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            program = command[2].decode() if len(command) > 2 else ""
+            found.update({word: pid for word in words if program == f"import time; time.sleep({word})"})
+        if set(found) == set(words):
+            return list(found.values())
+
+
+def test_resume_brings_the_conversation_back_and_asks_nothing_twice(
+    cli: RealCli, start: Start, model: LoopbackModel
+) -> None:
+    kept = keep(start, cli, "the word is swordfish")
+    watcher = Watcher(kept.hello())
+    watcher.until("thinking")
+    watcher.settled("idle")
+    kept.hello().request("kill")
+    watcher.until("dead")
+    assert kept.keeper.ended()
+    before = len(model.main_requests)
+
+    again = start(
+        "c",
+        cli.argv("the word is swordfish"),
+        cwd=str(cli.project),
+        env=kept.spec.env,
+        agent="claude",
+        classifier="claude",
+        cols=100,
+        rows=29,
+        resume=True,
+    )
+    watcher = Watcher(again.hello())
+    watcher.settled("idle")
+    assert len(model.main_requests) == before
+    watcher.paste("which word was it?")
+    request = model.wait_for("which word was it?")
+    assert any("swordfish" in text for _, text in request.texts)
+
+
+def test_agent_is_started_without_an_inherited_identity_and_in_manual_mode(
+    cli: RealCli, start: Start, model: LoopbackModel
+) -> None:
+    inherited = {name: "somebody-else" for name in IDENTITY_VARIABLES if name != "CLAUDE_ENV_FILE"}
+    kept = keep(start, cli, env=inherited)
+    watcher = Watcher(kept.hello())
+    watcher.settled("idle")
+    environ = Path(f"/proc/{kept.child_pid}/environ").read_bytes().decode().split("\0")
+    assert not [entry for entry in environ if "somebody-else" in entry]
+    command = Path(f"/proc/{kept.child_pid}/cmdline").read_bytes().decode().split("\0")
+    assert command[command.index("--permission-mode") + 1] == "manual"
+    watcher.paste("who are you")
+    watcher.until("idle", source="hook")
+    transcript = Path(kept.hello().describe()["conversation"]["transcript_path"])
+    assert set(_entrypoints(transcript)) == {"cli"}
+
+
+def _entrypoints(transcript: Path) -> list[str]:
+    """What the CLI says of itself in its records; they are written a moment after the turn."""
+    while True:
+        records = [json.loads(line) for line in transcript.read_text().splitlines() if line.endswith("}")]
+        if said := [record["entrypoint"] for record in records if "entrypoint" in record]:
+            return said
+
+
+def test_users_permission_mode_is_kept(cli: RealCli, start: Start) -> None:
+    kept = keep(start, cli, "--permission-mode", "plan")
+    watcher = Watcher(kept.hello())
+    watcher.settled("idle")
+    assert any("plan mode on" in line for line in kept.hello().request("screen")["lines"])
+
+
+def test_agent_killed_outright_is_reported_and_its_tool_does_not_live_on(cli: RealCli, start: Start) -> None:
+    kept = keep(start, cli, "--allowedTools", "Bash")
+    watcher = Watcher(kept.hello())
+    watcher.settled("idle")
+    watcher.paste('RUNBASH python3 -c "import time; time.sleep(4244)"')
+    watcher.until("tool_use")
+    tool = Process(_wait_for_processes(kept.keeper_pid, "4244")[0])
+    os.kill(kept.child_pid, signal.SIGKILL)
+    watcher.until("dead")
+    assert tool.ended()
+    tool.close()
+    assert kept.keeper.ended()
+    assert json.loads(kept.paths.record.read_text())["exit_code"] == 128 + signal.SIGKILL

@@ -1,0 +1,226 @@
+"""What a kept Claude Code is doing, told by its own signs: every state, and who told it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keeping import Kept, Start
+from remuda.keeper.environment import session_environment
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+from watching import Watcher
+
+pytestmark = pytest.mark.real
+
+QUESTION = {
+    "name": "AskUserQuestion",
+    "input": {
+        "questions": [
+            {
+                "question": "Which colour?",
+                "header": "Colour",
+                "multiSelect": False,
+                "options": [{"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}],
+            }
+        ]
+    },
+}
+
+
+def keep(start: Start, cli: RealCli, *flags: str, **more: Any) -> Kept:
+    env = session_environment({**cli.env, **more.pop("env", {})}, "c", "HEIMDALL_SESSION_ID", {})
+    given: dict[str, Any] = {"agent": "claude", "classifier": "claude", "cols": 120, "rows": 40, **more}
+    return start("c", cli.argv(*flags), cwd=str(cli.project), env=env, **given)
+
+
+@pytest.fixture
+def kept(cli: RealCli, start: Start) -> Kept:
+    return keep(start, cli)
+
+
+@pytest.fixture
+def watcher(kept: Kept) -> Watcher:
+    watcher = Watcher(kept.hello())
+    watcher.settled("idle")
+    watcher.forget()
+    return watcher
+
+
+def test_states_plain_turn_thinking_then_idle_by_hook(watcher: Watcher, model: LoopbackModel) -> None:
+    watcher.paste("hello keeper")
+    watcher.until("thinking")
+    ended = watcher.until("idle", source="hook")
+    assert ended["detail"] == "Stop"
+    assert model.wait_for("hello keeper").prompt == "hello keeper"
+    assert watcher.states()[0] == "idle"
+    assert "tool_use" not in watcher.states()
+
+
+def test_states_slow_answer_streaming_before_its_end(watcher: Watcher) -> None:
+    watcher.paste("SLOW 3 one paragraph")
+    watcher.until("streaming", source="screen")
+    watcher.until("idle", source="hook")
+    assert watcher.states() == ["idle", "thinking", "streaming", "idle"]
+
+
+def test_states_long_thought_no_streaming_while_it_thinks(watcher: Watcher, model: LoopbackModel) -> None:
+    with model.hold() as gate:
+        watcher.paste("ponder")
+        gate.wait_reached(10)
+        watcher.until("thinking")
+        assert watcher.states() == ["idle", "thinking"]
+        gate.open()
+    watcher.until("idle", source="hook")
+
+
+def test_states_allowed_tool_tool_use_by_hook(watcher: Watcher) -> None:
+    watcher.paste("RUNBASH ls -d .")
+    used = watcher.until("tool_use", source="hook")
+    assert used["detail"] == "PreToolUse Bash"
+    watcher.until("idle", source="hook")
+
+
+def test_states_permission_waits_until_answered_then_tool_runs(watcher: Watcher, cli: RealCli) -> None:
+    watcher.paste("RUNBASH touch asked-for; echo done")
+    waiting = watcher.until("waiting_permission", source="hook")
+    assert waiting["detail"] == "PermissionRequest Bash"
+    watcher.settled("waiting_permission")  # registry and screen see it as well
+    assert not (cli.project / "asked-for").exists()
+    watcher.answer(b"1")
+    watcher.until("idle", source="hook")
+    assert (cli.project / "asked-for").exists()
+    after = watcher.states()[watcher.states().index("waiting_permission") + 1 :]
+    assert after[0] == "tool_use"
+
+
+def test_states_question_waits_for_an_answer(watcher: Watcher, model: LoopbackModel) -> None:
+    watcher.paste(f"TOOL {json.dumps(QUESTION)}")
+    watcher.until("waiting_answer", source="hook")
+    watcher.settled("waiting_answer")
+    watcher.answer(b"2")
+    watcher.until("idle", source="hook")
+    assert any("Blue" in text for _, text in model.main_requests[-1].texts)
+
+
+@pytest.mark.parametrize("status", [400, 529])
+def test_states_api_error_told_by_stop_failure(watcher: Watcher, status: int) -> None:
+    watcher.paste(f"err {status}")
+    failed = watcher.until("error", source="hook")
+    assert str(status) in failed["detail"]
+
+
+def test_states_interrupted_while_streaming_told_by_transcript(watcher: Watcher) -> None:
+    watcher.paste("SLOW 30 never mind")
+    watcher.until("streaming", source="screen")
+    watcher.press(b"\x1b")
+    watcher.until("interrupted", source="transcript")
+    assert watcher.settled("interrupted")["source"] == "transcript"
+
+
+def test_states_interrupted_tool_told_by_transcript_and_its_process_is_gone(
+    watcher: Watcher, kept: Kept, cli: RealCli
+) -> None:
+    watcher.paste('RUNBASH python3 -c "import time; time.sleep(300)"')
+    watcher.until("waiting_permission")
+    watcher.answer(b"1")
+    watcher.until("tool_use")
+    watcher.press(b"\x1b")
+    watcher.until("interrupted", source="transcript")
+
+
+def test_states_dismissed_dialog_is_interrupted(watcher: Watcher) -> None:
+    watcher.paste("RUNBASH touch never")
+    watcher.until("waiting_permission")
+    watcher.settled("waiting_permission")
+    watcher.answer(b"\x1b")
+    watcher.until("interrupted", source="transcript")
+
+
+def test_states_after_interrupt_next_turn_is_followed(watcher: Watcher) -> None:
+    watcher.paste("SLOW 30 x")
+    watcher.until("streaming")
+    watcher.press(b"\x1b")
+    watcher.settled("interrupted")
+    watcher.paste("and now something else")
+    watcher.until("thinking")
+    watcher.until("idle", source="hook")
+
+
+def test_states_killed_agent_is_dead_by_process(watcher: Watcher, kept: Kept) -> None:
+    kept.hello().request("kill")
+    watcher.until("dead", source="process")
+
+
+def test_states_explained_with_every_source_and_its_age(watcher: Watcher, kept: Kept) -> None:
+    watcher.paste("RUNBASH touch x")
+    watcher.until("waiting_permission")
+    watcher.settled("waiting_permission")
+    votes = {vote["source"]: vote for vote in kept.hello().describe(explain=True)["votes"]}
+    assert {"process", "hook", "registry", "title", "screen"} <= set(votes)
+    assert votes["hook"]["decides"]
+    assert votes["registry"]["state"] == "waiting_permission"
+    assert all(vote["age"] >= 0 for vote in votes.values())
+
+
+def test_states_clear_begins_another_conversation_in_the_record(watcher: Watcher, kept: Kept) -> None:
+    watcher.paste("remember this")
+    watcher.until("thinking")
+    watcher.settled("idle")
+    client = kept.hello()
+    before = client.describe()["conversation"]["session_id"]
+    watcher.paste("/clear")
+    while (now := client.describe()["conversation"]["session_id"]) == before:
+        pass
+    assert json.loads(kept.paths.record.read_text())["conversation"]["session_id"] == now
+
+
+def test_states_untrusted_folder_waits_at_the_trust_dialog(make_cli: Any, start: Start) -> None:
+    untrusted = make_cli(trust=False)
+    kept = keep(start, untrusted)
+    watcher = Watcher(kept.hello())
+    asked = watcher.until("waiting_answer")
+    assert (asked["source"], asked["detail"]) == ("screen", "trust dialog")
+
+
+def test_states_hooks_disabled_by_the_user_still_known_and_degraded(cli: RealCli, start: Start) -> None:
+    settings = cli.home / ".claude" / "settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text(json.dumps({"disableAllHooks": True}))
+    kept = keep(start, cli)
+    client = kept.hello()
+    watcher = Watcher(client)
+    watcher.settled("idle")
+    watcher.paste("SLOW 2 no hooks here")
+    watcher.until("thinking")
+    watcher.settled("idle")
+    document = client.describe(explain=True)
+    assert any("disableAllHooks" in reason for reason in document["degraded"])
+    assert "hook" not in {vote["source"] for vote in document["votes"]}
+
+
+def test_states_proxy_set_hooks_still_arrive(cli: RealCli, start: Start) -> None:
+    closed = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
+    watcher = Watcher(keep(start, cli, env=closed).hello())
+    watcher.settled("idle")
+    watcher.paste("through no proxy")
+    watcher.until("idle", source="hook")
+
+
+def test_users_own_hooks_fire_beside_ours(cli: RealCli, start: Start, tmp_path: Path) -> None:
+    marks = {name: tmp_path / name for name in ("user", "flag")}
+    hooks = {
+        name: {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": f"touch {mark}"}]}]}}
+        for name, mark in marks.items()
+    }
+    (cli.home / ".claude").mkdir(exist_ok=True)
+    (cli.home / ".claude" / "settings.json").write_text(json.dumps(hooks["user"]))
+    watcher = Watcher(keep(start, cli, "--settings", json.dumps(hooks["flag"])).hello())
+    watcher.settled("idle")
+    watcher.paste("ring all bells")
+    watcher.until("idle", source="hook")
+    watcher.settled("idle")
+    assert all(mark.exists() for mark in marks.values())
