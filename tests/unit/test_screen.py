@@ -382,6 +382,7 @@ def test_paint_of_any_stream_has_the_style_of_every_cell(stream: bytes) -> None:
         (b"ab\x1b[", b"3b", "abbbb"),
         (b"ab\xe4\xb8", b"\xadx", "ab中x"),
         (b"x" * 20, b"y", "x" * 20),
+        (b"x" * 20 + b"\x1b[?1047h", b"y", ""),
         (b"\x1b[2;5H\x1b[31m\x1b7\x1b[H\x1b[0m", b"a\x1b8b", "a"),
         (b"\x1b]0;one", b" two\x07x", "x"),
         (b"\x1b[3g\x1b[1;4H\x1bH\x1b[H", b"\tx", "   x"),

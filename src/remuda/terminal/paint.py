@@ -202,7 +202,7 @@ def _place(terminal: Terminal, pen: _Pen, top: int = 0, left: int = 0) -> bytes:
     before = _start_of(terminal, pen.x if pen.pending_wrap else pen.x - 1, pen.y)
     if before >= 0:
         # Written once more: it is what CSI b repeats, and what makes the wrap pending.
-        cell = terminal.cells(pen.y, before, before)
+        cell = terminal.cells(pen.y, before, before) or b" " * pen.pending_wrap
         parts += [_move(pen.y - top, before - left), _link(terminal.link(terminal.ref(before, pen.y)), cell)]
     if not pen.pending_wrap:
         parts.append(_move(pen.y - top, pen.x - left))
