@@ -1,0 +1,153 @@
+"""The configuration file: which one counts, what it may say, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.config import Config, candidates, load_config, parse_config
+from remuda.errors import InvalidOptions
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_load_without_any_file_gives_heimdalls_defaults(tmp_path: Path) -> None:
+    config = load_config(None, tmp_path, {"HOME": str(tmp_path)})
+    assert config == Config()
+    assert (config.scrollback_bytes, config.detach_key) == (65536, 28)
+    assert (config.session_env_var, config.kill_process_group) == ("HEIMDALL_SESSION_ID", True)
+
+
+def test_load_with_every_candidate_takes_the_first_whole(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path / "home")}
+    files = candidates(tmp_path, environ)
+    assert [path.relative_to(tmp_path).as_posix() for path in files] == [
+        "remuda.toml",
+        "heimdall.toml",
+        "home/.config/remuda/remuda.toml",
+        "home/.config/heimdall/heimdall.toml",
+    ]
+    for number, path in enumerate(files):
+        write(path, f"scrollback_bytes = {number}\n" + ("detach_key = 1" if number else ""))
+    for number, path in enumerate(files):
+        config = load_config(None, tmp_path, environ)
+        assert (config.source, config.scrollback_bytes) == (path, number)
+        assert config.detach_key == (1 if number else 28), "files are not merged"
+        path.unlink()
+
+
+def test_candidates_with_xdg_config_home_look_there(tmp_path: Path) -> None:
+    found = candidates(tmp_path, {"HOME": "/home/x", "XDG_CONFIG_HOME": "/elsewhere"})
+    assert found[2:] == [Path("/elsewhere/remuda/remuda.toml"), Path("/elsewhere/heimdall/heimdall.toml")]
+
+
+def test_load_explicit_file_wins_over_all(tmp_path: Path) -> None:
+    write(tmp_path / "remuda.toml", "detach_key = 1")
+    named = write(tmp_path / "named.toml", "detach_key = 2")
+    assert load_config(named, tmp_path, {}).detach_key == 2
+
+
+def test_load_explicit_file_missing_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOptions) as caught:
+        load_config(tmp_path / "nope.toml", tmp_path, {})
+    assert "nope.toml" in caught.value.message
+
+
+def test_load_file_that_is_not_toml_is_an_error_with_file_and_place(tmp_path: Path) -> None:
+    path = write(tmp_path / "remuda.toml", "a = = 1")
+    with pytest.raises(InvalidOptions) as caught:
+        load_config(None, tmp_path, {})
+    assert str(path) in caught.value.message
+    assert "line 1" in caught.value.message
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_load_file_of_another_user_is_refused_unless_it_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "remuda.toml", "detach_key = 3")
+    os.chown(path, 65534, 65534)
+    with pytest.raises(InvalidOptions) as caught:
+        load_config(None, tmp_path, {})
+    assert "--config" in str(caught.value)
+    assert load_config(path, tmp_path, {}).detach_key == 3
+
+
+def test_parse_every_key_of_heimdall_is_taken() -> None:
+    config = parse_config(
+        {
+            "socket_dir": "/s",
+            "scrollback_bytes": 1,
+            "session_env_var": "SID",
+            "kill_process_group": False,
+            "log_file": "/l",
+            "log_level": "debug",
+            "log_filter": "a=debug",
+            "detach_key": 0,
+            "classifier": {"claude": {"idle_threshold_ms": 10, "debounce_ms": 20}},
+            "env": [{"name": "A", "value": "1"}, {"name": "B", "value": ""}],
+        }
+    )
+    assert config == Config(
+        socket_dir="/s",
+        scrollback_bytes=1,
+        session_env_var="SID",
+        kill_process_group=False,
+        log_file="/l",
+        log_level="debug",
+        log_filter="a=debug",
+        detach_key=0,
+        classifier="claude",
+        idle_threshold_ms=10,
+        debounce_ms=20,
+        env={"A": "1", "B": ""},
+    )
+
+
+def test_parse_classifier_as_a_word_and_as_an_empty_table_mean_the_same() -> None:
+    assert parse_config({"classifier": "none"}) == parse_config({"classifier": {"none": {}}})
+
+
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        ({"colour": 1}, "colour"),
+        ({"source": "x"}, "source"),
+        ({"idle_threshold_ms": 1}, "idle_threshold_ms"),
+        ({"scrollback_bytes": -1}, "scrollback_bytes"),
+        ({"scrollback_bytes": "64k"}, "scrollback_bytes"),
+        ({"scrollback_bytes": True}, "scrollback_bytes"),
+        ({"kill_process_group": 1}, "kill_process_group"),
+        ({"status_bar": "yes"}, "status_bar"),
+        ({"kill_grace": float("nan")}, "kill_grace"),
+        ({"kill_grace": float("inf")}, "kill_grace"),
+        ({"kill_grace": -0.5}, "kill_grace"),
+        ({"detach_key": 256}, "detach_key"),
+        ({"session_env_var": ""}, "session_env_var"),
+        ({"session_env_var": "A=B"}, "session_env_var"),
+        ({"classifier": "clever"}, "clever"),
+        ({"classifier": 3}, "classifier"),
+        ({"classifier": {}}, "classifier"),
+        ({"classifier": {"simple": {}, "claude": {}}}, "classifier"),
+        ({"classifier": {"simple": 3}}, "simple"),
+        ({"classifier": {"simple": {"speed": 3}}}, "speed"),
+        ({"classifier": {"simple": {"idle_threshold_ms": -1}}}, "idle_threshold_ms"),
+        ({"classifier": {"simple": {"idle_threshold_ms": True}}}, "idle_threshold_ms"),
+        ({"env": {"A": "1"}}, "[[env]]"),
+        ({"env": [{"name": "A"}]}, "[[env]]"),
+        ({"env": [{"name": "A", "value": 1}]}, "[[env]]"),
+        ({"env": [{"name": "", "value": "1"}]}, "[[env]]"),
+        ({"env": [{"name": "A=B", "value": "1"}]}, "[[env]]"),
+        ({"env": [{"name": "A", "value": "\0"}]}, "[[env]]"),
+    ],
+)
+def test_parse_what_cannot_be_is_an_error_that_names_file_and_key(found: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidOptions) as caught:
+        parse_config(found, Path("/x/remuda.toml"))
+    assert caught.value.message.startswith("/x/remuda.toml: ")
+    assert named in caught.value.message

@@ -1,0 +1,69 @@
+"""Durations as people write and read them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.duration import parse_duration, show_duration
+from remuda.errors import InvalidOptions
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("45m", 2700),
+        ("24h", 86400),
+        ("7d", 604800),
+        ("2h30m", 9000),
+        ("1d2h3m4s", 93784),
+        ("30m2h", 9000),
+        ("1h1h", 7200),
+        ("0h1s", 1),
+    ],
+)
+def test_parse_written_duration_gives_seconds(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0s", "0d0h", "5", "h", "5w", "1.5h", "-1h", "1h 30m", " 1h", "1h\n", "1H", "5ms", "１h"]
+)
+def test_parse_what_is_no_duration_is_an_error(text: str) -> None:
+    with pytest.raises(InvalidOptions):
+        parse_duration(text)
+
+
+@given(st.dictionaries(st.sampled_from("smhd"), st.integers(0, 10**6), min_size=1))
+def test_parse_any_sum_of_units_gives_their_sum(parts: dict[str, int]) -> None:
+    text = "".join(f"{number}{unit}" for unit, number in parts.items())
+    wanted = sum(number * {"s": 1, "m": 60, "h": 3600, "d": 86400}[unit] for unit, number in parts.items())
+    if wanted:
+        assert parse_duration(text) == wanted
+    else:
+        with pytest.raises(InvalidOptions):
+            parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0ms"),
+        (0, "0ms"),
+        (0.85, "850ms"),
+        (0.9999, "999ms"),
+        (1, "1s"),
+        (59.9, "59s"),
+        (60, "1m"),
+        (3599, "59m"),
+        (3600, "1h00m"),
+        (9000, "2h30m"),
+        (86399, "23h59m"),
+        (86400, "1d"),
+        (400000, "4d"),
+    ],
+)
+def test_show_duration_is_short_and_never_says_more_than_has_passed(seconds: float, text: str) -> None:
+    assert show_duration(seconds) == text
