@@ -19,6 +19,7 @@ How it is made, from the inside out:
 ``session``                                one conversation: its ids, its files, its hook payloads
 ``model``, ``calls``, ``tool``             an answer of the model; a tool call; running the tool
 ``turn``, ``queue``, ``command``           a prompt until the agent stops; what waits; ``/`` and ``!``
+``worker``                                 doing what was submitted
 ``terminal``, ``face``                     the terminal; all that is seen from outside
 ``stage``, ``app``                         what a turn needs of the program; the program
 =========================================  =================================================================

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import VERSION, dialog, records, settings
-from .command import Commands, run_shell
-from .composer import Composer, Prompt, ShellCommand, SlashCommand, Submission, meaning_of
+from . import VERSION, dialog, settings
+from .command import Commands
+from .composer import Composer, SlashCommand, Submission, meaning_of
 from .dialog import Chosen
 from .face import Face
 from .hooks import Hooks, Verdict
 from .keys import Answered, Decoder, Input, Key
 from .knobs import Knobs
-from .layout import DIM, WARN
 from .loop import Future, Loop, Task, Timer
 from .options import Options
 from .queue import Queue
@@ -28,7 +26,7 @@ from .settings import Settings, Sources
 from .stage import Interrupted
 from .terminal import Terminal
 from .tool import Tools
-from .turn import Turn
+from .worker import Worker
 
 _ESCAPE_WAIT = 0.05
 _AGAIN_SECONDS = 0.8
@@ -41,8 +39,6 @@ _MODE_FOOTERS = {
     "auto": "⏵⏵ auto mode on (shift+tab to cycle)",
     "dontAsk": "⏵⏵ don't ask on (shift+tab to cycle)",
 }
-_MENTION = re.compile(r"(?:^|\s)@([^\s]+)")
-_LARGEST_MENTION = 256 * 1024
 
 
 class App:
@@ -70,10 +66,10 @@ class App:
             silent=knobs.silent, titled=not environ.get("CLAUDE_CODE_DISABLE_TERMINAL_TITLE")
         )
         self.face = Face(self.loop, self._terminal, Inline(), self._composer, self._footer)
-        self._commands = Commands(self, lambda reason: self.leave(0, reason))
+        commands = Commands(self, lambda reason: self.leave(0, reason))
+        self._worker = Worker(self, commands)
         self._queue = Queue(self)
         self._work: Task[None] | None = None
-        self._started: Future[Verdict] = Future()
         self._trusting: Task[None] | None = None
         self._escape: Timer | None = None
         self._idle_notice: Timer | None = None
@@ -114,12 +110,10 @@ class App:
         """Prompts that were typed while a tool ran become part of the running turn."""
         self._queue.absorb()
 
-    def give_back(self, prompt: str) -> None:
-        """An interrupted prompt returns to the text box."""
-        self._composer.put_back(prompt)
-        blocks = self.face.view.blocks
-        while blocks and blocks.pop().mark != "❯ ":
-            pass
+    def give_back(self, prompts: Sequence[str]) -> None:
+        """Interrupted prompts, which are the newest on the screen, return to the text box."""
+        self._composer.put_back("\n".join(prompts))
+        del self.face.view.blocks[-len(prompts) :]
         self.face.refresh()
 
     def die(self, code: int) -> None:
@@ -140,7 +134,7 @@ class App:
             return
         self._begin()
         start = self.fire("SessionStart", self.session.start_fields(), self.session.source)
-        self._started = self.loop.spawn(start)
+        self._worker.started = self.loop.spawn(start)
         self._announce_instructions()
         if self.knobs.stop_before_inject:
             early = {"stop_hook_active": False, "last_assistant_message": "", "background_tasks": []}
@@ -295,7 +289,7 @@ class App:
         elif busy:
             self._queue.put(meaning)
         else:
-            self._begin_work(self._do(meaning))
+            self._begin_work(self._worker.do(meaning))
 
     def _interrupt(self) -> None:
         if self.face.dialog is not None:
@@ -321,73 +315,12 @@ class App:
             return
         waiting = self._queue.take()
         if isinstance(waiting, list):
-            self._begin_work(self._converse(waiting, queued=True))
+            self._begin_work(self._worker.converse(waiting, queued=True))
         elif waiting is not None:
             self._submit(waiting)
         else:
             delay = settings.idle_threshold(settings.global_config(self.environ))
             self._idle_notice = self.loop.later(delay * self.knobs.time_scale, self._notify_idle)
-
-    async def _do(self, meaning: Submission) -> None:
-        try:
-            await self._started
-            match meaning:
-                case SlashCommand():
-                    await self._commands.run(meaning)
-                case ShellCommand(command):
-                    told = await run_shell(self, command)
-                    await Turn(self, [f"!{command}"]).run(told)
-                case Prompt(text):
-                    await self._converse([text], queued=False)
-        except Interrupted:
-            self.tools.kill()
-            self.face.show("Interrupted · What should Claude do instead?", "  ⎿  ", DIM)
-
-    async def _converse(self, prompts: list[str], *, queued: bool) -> None:
-        session = self.session
-        if not queued:
-            session.new_prompt()
-        shown = [self.face.show(text, "❯ ") for text in prompts]
-        if not queued and await self._is_blocked(prompts[0]):
-            self.face.view.blocks.remove(shown[0])
-            return
-        session.turns += 1
-        turn = Turn(self, prompts)
-        session.begin_file()
-        for text in prompts:
-            session.note_snapshot()
-            prompt_id = session.new_prompt() if queued else session.prompt_id or ""
-            source = "queued" if queued else "typed"
-            line = records.prompt(text, prompt_id, session.mode, source, session.turns)
-            session.transcript.add(line, both_ids=False)
-            self._attach_mentions(text)
-        await turn.run(prompts[-1])
-
-    async def _is_blocked(self, prompt: str) -> bool:
-        self.face.activity("running UserPromptSubmit hook")
-        try:
-            verdict = await self.fire("UserPromptSubmit", {"prompt": prompt})
-        except Interrupted:
-            self.give_back(prompt)
-            raise
-        finally:
-            self.face.activity()
-        if not verdict.reasons:
-            return False
-        reason = verdict.reasons[0][1]
-        text = f"UserPromptSubmit operation blocked by hook:\n{reason}\n\nOriginal prompt: {prompt}"
-        self.face.show(text, "● ", WARN)
-        return True
-
-    def _attach_mentions(self, prompt: str) -> None:
-        for name in _MENTION.findall(prompt):
-            path = Path(self.session.cwd, name)
-            if path.is_file() and path.stat().st_size <= _LARGEST_MENTION:
-                text = path.read_text("utf-8", "replace")
-                content = {"filePath": str(path), "content": text, "numLines": text.count("\n") + 1}
-                fields = {"filename": str(path), "content": {"type": "text", "file": content}}
-                self.session.transcript.add(records.attachment("file", {**fields, "displayPath": name}))
-                self.face.show(f"Read {name} ({content['numLines']} lines)", "  ⎿  ", DIM)
 
     def _notify_idle(self) -> None:
         fields = {"message": "Claude is waiting for your input", "notification_type": "idle_prompt"}
@@ -409,6 +342,7 @@ class App:
 
     async def _leave(self, reason: str) -> None:
         if self._work is not None:
+            self._work.abandon()
             self.tools.kill()
             self._hooks.cancel_all()
         if self.face.registry is not None:

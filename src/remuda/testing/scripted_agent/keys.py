@@ -57,6 +57,7 @@ _TILDE_KEYS = {
     "6": "pagedown",
 }
 _KITTY_KEYS = {27: "esc", 13: "enter", 9: "tab", 127: "backspace", 8: "backspace"}
+_PRINTABLE = re.compile(rb"[^\x00-\x1f\x7f]+")
 _CSI = re.compile(rb"\x1b\[([0-?]*)([ -/]*)([@-~])")
 _CSI_START = re.compile(rb"\x1b(\[[0-?]*[ -/]*)?\Z")
 # The terminal's strings: DCS, OSC, APC, PM, SOS. Ended by ST, OSC by BEL too.
@@ -115,13 +116,12 @@ class Decoder:
             yield Pasted(as_pasted(body.decode("utf-8", "replace")))
 
     def _take_plain(self) -> Iterator[Input]:
+        if match := _PRINTABLE.match(self._buffer):
+            self._buffer = self._buffer[match.end() :]
+            yield from map(Typed, self._utf8.decode(match[0]))
+            return
         byte, self._buffer = self._buffer[0], self._buffer[1:]
-        if byte in _CONTROL_KEYS:
-            yield Key(_CONTROL_KEYS[byte])
-        elif byte < 0x20:
-            yield Key(f"ctrl-{chr(byte + 0x60)}")
-        else:
-            yield from map(Typed, self._utf8.decode(bytes((byte,))))
+        yield Key(_CONTROL_KEYS.get(byte) or f"ctrl-{chr(byte + 0x60)}")
 
     def _take_sequence(self) -> Iterator[Input]:
         buffer = self._buffer

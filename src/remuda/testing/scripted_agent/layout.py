@@ -12,6 +12,7 @@ from .dialog import RULE
 DIM, BOLD, WARN, PLAIN = "2", "1", "33", ""
 _SPANS = re.compile(r"\S+|\s+")
 _BLOCK_ROWS = 400
+_BOX_CHARS = 8000
 _ASCII_LIMIT = 0x300
 
 
@@ -41,7 +42,9 @@ class Block:
 
     def _wrapped(self, width: int) -> list[Row]:
         indent = " " * text_width(self.mark)
-        lines = wrap(self.text, max(1, width - len(indent)))[:_BLOCK_ROWS]
+        room = max(1, width - len(indent))
+        # Cut before it is wrapped: a megabyte of prompt is not laid out to show its first rows.
+        lines = wrap(self.text[: _BLOCK_ROWS * room], room)[:_BLOCK_ROWS]
         rows = [Row((indent if index else self.mark) + line, self.style) for index, line in enumerate(lines)]
         return [Row(""), *rows] if self.spaced else rows
 
@@ -191,8 +194,9 @@ def _dialog_rows(line: str, columns: int) -> Sequence[Row]:
 def _box(view: View, columns: int, limit: int) -> tuple[list[Row], tuple[int, int]]:
     """The box's rows and where the cursor is in them; of a long text, those around the cursor."""
     width = max(1, columns - 2)
-    before = wrap(view.box[: view.cursor], width) or [""]
-    lines = wrap(view.box, width) or [""]
+    start = max(0, view.cursor - _BOX_CHARS)
+    before = wrap(view.box[start : view.cursor], width)
+    lines = wrap(view.box[start : view.cursor + _BOX_CHARS], width)
     row = min(len(before), len(lines)) - 1
     first = max(0, row - limit + 1)
     shown = lines[first : first + limit]

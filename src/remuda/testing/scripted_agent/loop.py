@@ -87,6 +87,12 @@ class Task(Future[T]):
             self._waits_for.forget(self._resume)
         self._step(lambda: self._coroutine.throw(error))
 
+    def abandon(self) -> None:
+        """Never go on; what the coroutine does to tidy up is done. The task is not done by it."""
+        if self._waits_for is not None:
+            self._waits_for.forget(self._resume)
+        self._coroutine.close()
+
     def _resume(self) -> None:
         self._step(lambda: self._coroutine.send(None))
 

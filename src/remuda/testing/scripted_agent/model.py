@@ -66,13 +66,14 @@ class Request:
     async def run(self, said: str | ToolResult) -> Said:
         """The answer; ApiFailed when there is none."""
         session = self._stage.session
-        session.said += 1
-        reply = self._reply(said, session.said)
+        reply = self._reply(said, session.said + 1)
         failure = reply.steps[0] if reply.steps else None
         if isinstance(failure, Fail):
             await self._fail(failure)
         for step in reply.steps:
             await self._play(step)
+        # Only answers that came whole are counted, as the loopback model counts them.
+        session.said += 1
         self._message.stop_reason = reply.stop_reason
         return self._record(reply)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from .face import Face
@@ -44,8 +44,8 @@ class Stage(Protocol):
     def absorb_queue(self) -> None:
         """Prompts that were typed meanwhile become part of the running turn."""
 
-    def give_back(self, prompt: str) -> None:
-        """An interrupted prompt returns to the text box."""
+    def give_back(self, prompts: Sequence[str]) -> None:
+        """Interrupted prompts return to the text box."""
 
     def die(self, code: int) -> None:
         """End the process at once."""

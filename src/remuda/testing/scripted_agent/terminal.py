@@ -57,10 +57,13 @@ class Terminal:
             self.write(f"\x1b]0;{text}\x07")
 
     def write(self, text: str) -> None:
-        """All of it; OSError when nobody is there any more."""
+        """All of it, unless nobody is there any more: :meth:`read` will tell."""
         data = b"" if self._silent else text.encode("utf-8", "replace")
-        while data:
-            data = data[os.write(self._out, data) :]
+        try:
+            while data:
+                data = data[os.write(self._out, data) :]
+        except OSError:
+            pass
 
     def read(self) -> bytes:
         """What was typed; nothing when the terminal is gone."""
@@ -91,10 +94,10 @@ class Terminal:
         before, self._before = self._before, None
         if before is None:
             return
+        self.write(_END.format(leave="\x1b[?1049l" if self._alternate else "\r\n"))
+        self.title("")
+        self.write(farewell)
         try:
-            self.write(_END.format(leave="\x1b[?1049l" if self._alternate else "\r\n"))
-            self.title("")
-            self.write(farewell)
             termios.tcsetattr(self._in, termios.TCSANOW, before)  # type: ignore[arg-type]
-        except (OSError, termios.error):
+        except termios.error:
             pass  # nobody is there any more

@@ -148,12 +148,11 @@ class Turn:
             stage.tools.kill()
             self._call.reject()
             self._note_interrupt(records.INTERRUPTED_IN_TOOL, new_id())
-        elif self._request is not None and not self._request.begun and not self._answered:
+        elif self._prompts and self._request is not None and not self._request.begun and not self._answered:
             # Nothing has come back yet: as if it had never been said, but for the line in the file.
             session.transcript.leaf = self._before
             session.turns -= 1
-            session.said -= 1
-            stage.give_back("\n".join(self._prompts))
+            stage.give_back(self._prompts)
             return
         elif self._request is not None and self._request.begun:
             session.transcript.add(self._request.interrupted_line())
