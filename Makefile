@@ -34,7 +34,7 @@ test: setup system-packages
 
 soak: setup system-packages
 	$(BIN)/python -m remuda.testing.real_cli fetch
-	REMUDA_SOAK=1 $(OFFLINE) $(BIN)/python -m pytest -m soak --timeout 3600
+	REMUDA_SOAK=1 $(OFFLINE) $(BIN)/python -m pytest -m "soak or hypothesis" -n 2 --timeout 3600
 
 lint: setup
 	$(BIN)/ruff format --check .

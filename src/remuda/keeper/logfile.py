@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -37,7 +38,8 @@ def parse_filter(text: str | None) -> dict[str, int]:
 class _PrivateHandler(RotatingFileHandler):
     def _open(self) -> TextIOWrapper:
         fd = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        os.fchmod(fd, 0o600)  # whatever the umask
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            os.fchmod(fd, 0o600)  # whatever the umask
         return TextIOWrapper(
             os.fdopen(fd, "ab"), encoding="utf-8", errors="backslashreplace", write_through=True
         )
