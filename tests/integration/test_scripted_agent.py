@@ -251,6 +251,7 @@ def test_lines_are_told_as_they_are_finished(agent: Probe) -> None:
         ("\n!echo inert", "\n!echo inert"),
         ("/tmp/foo bar", "/tmp/foo bar"),
         ("x" * 100_000, "x" * 100_000),
+        ("many words " * 90_000 + "end", "many words " * 90_000 + "end"),
     ],
 )
 def test_pasted_text_reaches_the_model_as_the_real_box_would_send_it(

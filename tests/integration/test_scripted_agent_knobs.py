@@ -36,7 +36,7 @@ def start(home: Path, project: Path) -> Iterator[Start]:
 
         def run(*flags: str, **knobs: str) -> Probe:
             mock = {f"MOCK_{name}": value for name, value in knobs.items()}
-            env = {"HOME": str(home), "PATH": os.environ["PATH"], **mock}
+            env = {"HOME": str(home), "PATH": os.environ["PATH"], "MOCK_DIALOG_GUARD": "0", **mock}
             probe = Probe(SCRIPTED, *flags, home=home, project=project, env=env)
             return stack.enter_context(probe)
 

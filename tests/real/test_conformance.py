@@ -6,17 +6,20 @@ differ, it is named here, at the top, and nowhere else.
 
 from __future__ import annotations
 
+import json
 import re
 import signal
+import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pytest
 
-from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.scripted_agent.probe import SCRIPTED, Probe
 
@@ -28,7 +31,13 @@ HELPER_LINES = frozenset({"api-request", "api-request-shape", "api-request-blob"
 HELPER_ATTACHMENTS = frozenset(
     (
         *("environment", "model", "deferred_tools_delta", "agent_listing_delta", "skill_listing", "date"),
-        *("session_context", "remote_session_change", "prompt_snapshot", "total_tokens_reminder"),
+        *(
+            "session_context",
+            "remote_session_change",
+            "prompt_snapshot",
+            "total_tokens_reminder",
+            "hook_success",
+        ),
     )
 )
 # Lines whose number and place depend on when the real program found time to write them.
@@ -44,6 +53,11 @@ NOT_IN_REGISTRY = frozenset(
 )
 
 Step: TypeAlias = Callable[["Play"], None]
+Hooks: TypeAlias = dict[str, list[dict[str, Any]]]
+
+
+class MakeCli(Protocol):
+    def __call__(self, *, trust: bool = True) -> RealCli: ...
 
 
 @dataclass(slots=True)
@@ -316,22 +330,59 @@ class Both:
 
     def _differences(self) -> list[str]:
         real, scripted = asdict(self.real.observed()), asdict(self.scripted.observed())
+        # Of the keys by event or line, only those that differ are worth reading.
+        for keys in ("payload_keys", "line_keys"):
+            common = [name for name, found in real[keys].items() if scripted[keys].get(name) == found]
+            for name in common:
+                del real[keys][name], scripted[keys][name]
         different = [name for name in real if real[name] != scripted[name]]
         return [f"{name}\n    real:     {real[name]}\n    scripted: {scripted[name]}" for name in different]
 
 
+MakeBoth: TypeAlias = Callable[..., Both]
+
+
 @pytest.fixture
-def both(cli: RealCli, model: LoopbackModel, tmp_path: Path) -> Iterator[Both]:
-    home, project = tmp_path / "home", tmp_path / "project"
-    home.mkdir()
-    project.mkdir()
-    flags = ("--permission-mode", "manual")
-    env = {**cli.env, "HOME": str(home)}
-    with (
-        Probe((str(cli.binary),), *flags, home=cli.home, project=cli.project, env=cli.env) as real,
-        Probe(SCRIPTED, *flags, home=home, project=project, env=env) as scripted,
-    ):
-        yield Both(Play(real), Play(scripted))
+def make_both(make_cli: MakeCli, tmp_path: Path) -> Iterator[MakeBoth]:
+    """Starts both; ``hooks`` and ``env`` are added for each of them."""
+    with ExitStack() as stack:
+
+        def make(
+            *, trust: bool = True, hooks: Hooks | None = None, env: Mapping[str, str] | None = None
+        ) -> Both:
+            cli = make_cli(trust=trust)
+            home, project = tmp_path / "home", tmp_path / "project"
+            home.mkdir()
+            project.mkdir()
+            # An empty trust store: the scripted agent asks, as the real program does.
+            projects = {str(project.resolve()): {"hasTrustDialogAccepted": True}} if trust else {}
+            (home / ".claude.json").write_text(json.dumps({"projects": projects}))
+            flags = ("--permission-mode", "manual")
+            variables = {**cli.env, **(env or {})}
+            real = Probe(
+                (str(cli.binary),), *flags, home=cli.home, project=cli.project, env=variables, hooks=hooks
+            )
+            stack.enter_context(real)
+            variables["HOME"] = str(home)
+            scripted = Probe(SCRIPTED, *flags, home=home, project=project, env=variables, hooks=hooks)
+            stack.enter_context(scripted)
+            return Both(Play(real), Play(scripted))
+
+        yield make
+
+
+@pytest.fixture
+def both(make_both: MakeBoth) -> Both:
+    return make_both()
+
+
+def saying(event: str, answer: object) -> Hooks:
+    """A hook that prints this JSON."""
+    return {event: [{"type": "command", "command": f"cat > /dev/null; printf '%s' '{json.dumps(answer)}'"}]}
+
+
+def deciding(event: str, **fields: object) -> Hooks:
+    return saying(event, {"hookSpecificOutput": {"hookEventName": event, **fields}})
 
 
 def test_main_scenario_is_observed_alike_on_both(both: Both) -> None:
@@ -357,6 +408,84 @@ def test_corners_are_observed_alike_on_both(both: Both) -> None:
 
 def plain_turn_after_rejection(play: Play) -> None:
     play.turn("plain hello")
+
+
+def test_blocked_stop_is_observed_alike_on_both(make_both: MakeBoth) -> None:
+    block = saying("Stop", {"decision": "block", "reason": "go on"})
+    both = make_both(hooks=block, env={"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "2"})
+
+    def blocked_turn(play: Play) -> None:
+        play.probe.paste("hello")
+        play.probe.wait_for_hook("Stop", 3)
+        play.landmark(r"^● A hook blocked the turn from ending 3 consecutive times")
+        play.probe.settle()
+
+    both.compare(start, blocked_turn)
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        deciding("PermissionRequest", decision={"behavior": "deny", "message": "not now"}),
+        deciding("PermissionRequest", decision={"behavior": "allow"}),
+        deciding("PreToolUse", permissionDecision="deny", permissionDecisionReason="nope"),
+        deciding("PreToolUse", permissionDecision="allow"),
+    ],
+    ids=["permission denied", "permission allowed", "use denied", "use allowed"],
+)
+def test_hook_that_decides_is_observed_alike_on_both(make_both: MakeBoth, hooks: Hooks) -> None:
+    def decided_turn(play: Play) -> None:
+        play.turn("RUNBASH touch made")
+
+    make_both(hooks=hooks).compare(start, decided_turn)
+
+
+def test_hook_that_interrupts_is_observed_alike_on_both(make_both: MakeBoth) -> None:
+    def interrupted_turn(play: Play) -> None:
+        play.probe.paste("RUNBASH touch made")
+        play.probe.wait_for_hook("PermissionRequest")
+        play.landmark(r"Interrupted · What should Claude do instead\?")
+        play.probe.settle()
+
+    decision = {"behavior": "deny", "message": "halt", "interrupt": True}
+    make_both(hooks=deciding("PermissionRequest", decision=decision)).compare(start, interrupted_turn)
+
+
+def test_blocked_prompt_is_observed_alike_on_both(make_both: MakeBoth) -> None:
+    def refused_prompt(play: Play) -> None:
+        play.probe.paste("hello")
+        play.landmark(r"^● UserPromptSubmit operation blocked by hook:")
+        play.landmark(r"^  Original prompt: hello")
+        play.probe.settle()
+
+    make_both(hooks=saying("UserPromptSubmit", {"decision": "block", "reason": "no"})).compare(
+        start, refused_prompt
+    )
+
+
+@pytest.mark.parametrize(("keys", "code"), [("\r", 1), ("\x1b", 0), ("\x1b[200~a prompt\x1b[201~\r", 1)])
+def test_trust_dialog_refuses_alike(make_both: MakeBoth, keys: str, code: int) -> None:
+    both = make_both(trust=False)
+    for play in (both.real, both.scripted):
+        play.landmark(r"^ ❯ No, exit")
+        play.landmark(r"^   Yes, I trust this folder")
+        play.landmark(r"Enter to confirm · Esc to cancel")
+        process = play.probe.terminal.process
+        play.probe.terminal.wait_for(b"\x1b[c")
+        play.probe.insist(keys, partial(_has_ended, process))
+        assert play.probe.wait_for_exit() == code
+        assert play.probe.hooks == []
+
+
+def test_trust_dialog_is_accepted_alike(make_both: MakeBoth) -> None:
+    both = make_both(trust=False)
+    for play in (both.real, both.scripted):
+        play.landmark(r"^ ❯ No, exit")
+        # The real dialog undoes what was pressed in its first moment, and nothing shows when that is over.
+        time.sleep(0.5)
+        play.probe.insist("\x1b[B", partial(_shows, play.probe, "❯ Yes, I trust this folder"))
+        play.probe.type("\r")
+    both.compare(start, plain_turn)
 
 
 def test_start_bytes_come_in_the_same_order(both: Both) -> None:
@@ -398,6 +527,14 @@ def test_signal_ends_both_with_the_same_code_and_reason(both: Both, number: sign
         play.probe.terminal.process.send_signal(number)
         ends.append((play.probe.wait_for_exit(), play.probe.wait_for_hook("SessionEnd")["reason"]))
     assert ends[0] == ends[1]
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    return process.poll() is not None
+
+
+def _shows(probe: Probe, text: str) -> bool:
+    return text in probe.screen()
 
 
 def _title_phases(titles: list[str]) -> list[str]:

@@ -156,7 +156,9 @@ class App:
 
     async def _ask_for_trust(self) -> bool:
         asked, yes = dialog.trust(self.session.cwd, self.knobs.trust_wording)
-        answer = await self.face.ask(asked, "dialog open")
+        asking = self.face.ask(asked, "dialog open", self.knobs.dialog_guard)
+        self._query_terminal()
+        answer = await asking
         if answer == Chosen(yes):
             settings.trust(settings.global_config(self.environ), Path(self.session.cwd))
             return True
@@ -179,6 +181,10 @@ class App:
         ]
         self._show_history()
         self.face.end_work()
+        self._query_terminal()
+
+    def _query_terminal(self) -> None:
+        """Behind the first frame, which is drawn before the loop waits."""
         self.loop.later(0, lambda: self._terminal.query(unknown=self.knobs.unknown_probe))
 
     def _uses_alternate_screen(self) -> bool:

@@ -10,6 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -92,14 +93,18 @@ class Probe:
         self.type(f"\x1b[200~{text}\x1b[201~" + ("\r" if submit else ""))
 
     def answer(self, keys: str) -> None:
-        """Press keys in an open dialog, and again if nothing happens: in its first moment it drops them."""
-        self.type(keys)
-        try:
-            # Long enough for a loaded machine: a second press that came too late would be text in the box.
-            self.until(lambda: self.status != "waiting", "an answer", timeout=3.0)
-        except TimeoutError:
+        """Press keys that answer the open dialog."""
+        self.insist(keys, lambda: self.status != "waiting")
+
+    def insist(self, keys: str, worked: Callable[[], object]) -> None:
+        """Press keys in a dialog, and again if nothing happens: in its first moment it drops them."""
+        for _ in range(5):
             self.type(keys)
-            self.until(lambda: self.status != "waiting", "an answer")
+            with suppress(TimeoutError):
+                # Long enough for a loaded machine: what is pressed too late is text in the box.
+                self.until(worked, f"an answer to {keys!r}", timeout=3.0)
+                return
+        raise TimeoutError(f"nothing answered {keys!r}; the end is {self.terminal.output[-500:]!r}")
 
     def turn(self, prompt: str, ends_with: str = "Stop") -> dict[str, Any]:
         """Paste a prompt and wait for the end of its turn; the payload of the event that told of it."""

@@ -29,6 +29,7 @@ class Terminal:
         self._silent = silent
         self._titled = titled
         self._alternate = False
+        self._asked = False
         self._title: str | None = None
         self._before: list[object] | None = None
 
@@ -47,7 +48,10 @@ class Terminal:
             self.write(_ALTERNATE)
 
     def query(self, *, unknown: bool) -> None:
-        """Ask what the terminal can do. Nothing waits for an answer."""
+        """Ask what the terminal can do, once. Nothing waits for an answer."""
+        if self._asked:
+            return
+        self._asked = True
         self.write(_QUERIES + (_UNKNOWN_PROBE if unknown else "") + _DEVICE_QUERY)
 
     def title(self, text: str) -> None:

@@ -107,8 +107,8 @@ class Turn:
             f"<system-reminder>\nStop hook additional context: {text}\n</system-reminder>"
             for text in verdict.contexts
         ]
-        for reason in reasons:
-            stage.session.transcript.add(records.feedback(reason, stage.session.prompt_id or ""))
+        for name, reason in verdict.reasons:
+            self._note_block(name, reason)
         if verdict.answers:
             hooks = [(found.name, found.seconds) for found in verdict.answers]
             summary = records.stop_hook_summary(hooks, reasons, verdict.contexts)
@@ -118,6 +118,16 @@ class Turn:
         for reason in reasons:
             stage.face.show(f"Stop hook error: {reason}", "  ⎿  ", DIM)
         return "\n".join(told)
+
+    def _note_block(self, hook: str, reason: str) -> None:
+        """The model is told twice why it must go on, the second time with the hook's own command line."""
+        session = self._stage.session
+        session.transcript.add(records.feedback(reason, session.prompt_id or ""))
+        told = f'Stop hook blocking error from command: "{hook}": {reason}'
+        error = {"blockingError": reason, "command": hook}
+        fields = {"hookName": "Stop", "toolUseID": new_id(), "hookEvent": "Stop", "blockingError": error}
+        line = records.attachment("hook_blocking_error", fields)
+        session.transcript.add({**line, "rendered": [{"content": told}], "renderedRole": "system"})
 
     def _stop_fields(self, answer: Said) -> dict[str, object]:
         return {
