@@ -255,6 +255,20 @@ def test_lag_heimdall_client_is_painted_in_output_frames_and_meets_no_new_type(
     assert screen.lines() == kept.hello().request("screen")["lines"]
 
 
+def test_lag_within_a_frame_that_has_begun_finishes_it(start: Start) -> None:
+    """Only a frame larger than the socket's buffer is ever sent in part: a long replay is."""
+    program = "stty -echo; seq 1 200000; printf HALF; read line; seq 1 1000000; printf FLOODED; exec cat"
+    kept = start("s", ["sh", "-c", program], scrollback_bytes=4 << 20)
+    other = kept.subscriber()
+    other.read_until(b"HALF")
+    lagging = kept.subscriber()
+    kept.client().status()  # the keeper has heard it
+    other.type(b"\n")
+    other.read_until(b"FLOODED")
+    lagging.read_until(b"FLOODED")
+    assert lagging.status().alive == 1
+
+
 # ── size ──
 
 

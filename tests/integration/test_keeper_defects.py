@@ -88,6 +88,26 @@ def test_output_pending_at_exit_is_framed_and_whole_and_exit_is_last(start: Star
         assert client.at_end()
 
 
+@pytest.mark.soak
+def test_output_unread_when_the_program_is_long_gone_is_whole(start: Start) -> None:
+    """The keeper is stopped until the program is dead: all that it printed still waits in the kernel."""
+    size = 8_000  # more than one read of a terminal gives, less than makes the program wait
+    program = "stty raw -echo; printf READY; head -c1 >/dev/null; "
+    program += f"head -c {size} /dev/zero | tr '\\0' x; printf END"
+    for number in range(counts.EXITS):
+        kept = start(f"s{number}", ["sh", "-c", program])
+        client, ended = kept.subscriber(), Process(kept.child_pid)
+        client.read_until(b"READY")
+        client.type(b"\n")
+        kept.client().status()  # it has been typed
+        kept.keeper.signal(signal.SIGSTOP)
+        assert ended.ended()
+        ended.close()
+        kept.keeper.signal(signal.SIGCONT)
+        assert client.exit_code() == 0
+        assert client.output == b"READY" + b"x" * size + b"END"
+
+
 def test_output_pending_at_exit_a_background_process_holds_the_terminal_is_whole(start: Start) -> None:
     program = "stty -echo; printf READY; read line; setsid sleep 60 & seq 1 3000; printf END"
     kept = start("s", ["sh", "-c", program])
@@ -152,7 +172,8 @@ def test_kill_stopped_program_is_killed(start: Start) -> None:
     kept = start("s", ["sh", "-c", "printf READY; kill -STOP $$; exec cat"])
     client = kept.subscriber()
     client.read_until(b"READY")
-    kills(kept, client)
+    client.kill()
+    assert client.exit_code() == 143  # it took its TERM; it did not have to be killed
 
 
 def test_kill_grandchild_in_its_own_process_session_is_killed(start: Start) -> None:
