@@ -25,7 +25,7 @@ os.environ[_VARIABLE] = _VALUE
 _FOLDER_PREFIX = f"rmd-{_VALUE}-"
 # The default is often too long for a socket's path.
 _TEMPORARY = Path("/tmp")
-_GOING = 5.0
+_GOING = 2.0
 
 settings.register_profile(
     "remuda", max_examples=counts.EXAMPLES, deadline=None, database=None, derandomize=not counts.SOAK

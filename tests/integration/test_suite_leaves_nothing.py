@@ -1,0 +1,37 @@
+"""The check that the suite leaves nothing behind can fail."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+LEAKS = {
+    "process": "subprocess.Popen(['setsid', 'sleep', '60'], stdin=subprocess.DEVNULL).returncode = 0",
+    "folder": "tempfile.mkdtemp(prefix=str(home) + '-')",
+    "nothing": "pass",
+}
+
+
+@pytest.mark.parametrize(("leak", "code"), LEAKS.items())
+def test_leak_of_a_process_or_folder_fails_the_run_and_is_cleaned_up(
+    tmp_path: Path, leak: str, code: str
+) -> None:
+    shutil.copy(TESTS / "conftest.py", tmp_path)
+    inner = f"import subprocess, tempfile\n\ndef test_one(home):\n    {code}\n"
+    (tmp_path / "test_inner.py").write_text(inner)
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {TESTS}\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tmp_path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.returncode == 0) == (leak == "nothing"), run.stdout
+    assert (f"the suite left behind: ['{leak}" in run.stdout) == (leak != "nothing"), run.stdout
