@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from remuda.wire.connection import ClientConnection
 
 _NAME = "tour"
 _PATIENCE = 30.0
+_PRESS_INTERVAL = 0.5
 
 
 @click.command("demo")
@@ -31,6 +33,8 @@ def command(fast: bool) -> None:
     Example:
       remuda demo
     """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: sys.exit(128 + number))  # by way of the cleaning up
     with tempfile.TemporaryDirectory(prefix="remuda-demo-") as folder:
         tour = Tour(Path(folder), pause=0.0 if fast or not sys.stdout.isatty() else 2.5)
         try:
@@ -84,7 +88,7 @@ class Tour:
         self._until(client, "waiting_permission")
         self._command("ls")
         self._say("Attached, you would press 1. So do we:")
-        client.send(ClientConnection.input(b"1"))
+        self._press(client, b"1", "waiting_permission")
         self._until(client, "idle")
         self._say(f"In the project now: {', '.join(sorted(os.listdir(self._cwd))) or 'nothing'}")
 
@@ -114,6 +118,17 @@ class Tour:
     def _type(self, client: KeeperClient, prompt: str) -> None:
         click.echo(click.style(f"> {prompt}", fg="magenta"))
         client.send(ClientConnection.input(f"\x1b[200~{prompt}\x1b[201~\r".encode()))
+
+    def _press(self, client: KeeperClient, key: bytes, state: str) -> None:
+        """Press a key that ends this state, again if need be: a dialog drops keys at first."""
+        deadline = time.monotonic() + _PATIENCE
+        while client.request("status")["state"] == state:
+            if time.monotonic() > deadline:
+                raise WaitTimeout(f"the scripted agent stayed {state}")
+            client.send(ClientConnection.input(key))
+            for event in client.receive(_PRESS_INTERVAL):
+                if isinstance(event, wire.EventReceived):
+                    self._show(event.document, state)
 
     def _until(self, client: KeeperClient, state: str) -> None:
         """Follow the states until this one comes, from now or as it is."""
