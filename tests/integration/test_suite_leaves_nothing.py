@@ -17,7 +17,7 @@ LEAKS = {
 }
 
 
-@pytest.mark.parametrize(("leak", "code"), LEAKS.items())
+@pytest.mark.parametrize(("leak", "code"), LEAKS.items(), ids=list(LEAKS))
 def test_leak_of_a_process_or_folder_fails_the_run_and_is_cleaned_up(
     tmp_path: Path, leak: str, code: str
 ) -> None:
