@@ -14,9 +14,10 @@ from remuda.testing.scripted_agent.composer import (
     meaning_of,
 )
 from remuda.testing.scripted_agent.keys import Answered, Decoder, Input, Key, Pasted, Typed
-from remuda.testing.scripted_agent.layout import clip, text_width, wrap
+from remuda.testing.scripted_agent.layout import Block, View, clip, text_width, wrap
 from remuda.testing.scripted_agent.loop import Future, Loop, Task
 from remuda.testing.scripted_agent.options import Options, UsageError, parse
+from remuda.testing.scripted_agent.screen import FullScreen, Inline, Screen
 from remuda.testing.scripted_agent.transcript import slug
 
 
@@ -151,6 +152,22 @@ def test_text_is_wrapped_to_columns(text: str, columns: int, lines: list[str]) -
 def test_widths_count_columns() -> None:
     assert [text_width(text) for text in ("abc", "日本", "e\u0301", "👩‍💻", "❯ ")] == [3, 4, 1, 4, 2]
     assert clip("abcdef", 4) == "abc…"
+
+
+# --- screen
+
+
+@pytest.mark.parametrize("screen", [FullScreen(), Inline()], ids=["full", "inline"])
+def test_screen_writes_only_what_changed(screen: Screen) -> None:
+    view = View(header=["header"], blocks=[Block("said", "❯ ")], box="draft", cursor=5, footer="footer")
+    assert "draft" in screen.paint(view, 30, 10)
+    assert screen.paint(view, 30, 10) == ""
+    view.footer = "other"
+    changed = screen.paint(view, 30, 10)
+    assert "other" in changed
+    assert "said" not in changed
+    screen.forget()
+    assert "other" in screen.paint(view, 30, 10)
 
 
 # --- files

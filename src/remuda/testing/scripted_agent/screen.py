@@ -101,4 +101,5 @@ class Inline:
 
 def _styled(row: Row) -> str:
     text = f"\x1b[{row.style}m{row.text}\x1b[0m" if row.style and row.text else row.text
-    return f"{text}\x1b[K"
+    # Cleared before, not after: behind a full row the cursor stands on its last column still, and clears it.
+    return f"\x1b[K{text}"
