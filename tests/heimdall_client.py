@@ -43,11 +43,12 @@ class HeimdallClient:
     def __init__(self, path: str, *, receive_buffer_bytes: int | None = None) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._unread = bytearray()
-        self.sock.settimeout(PATIENCE)
         if receive_buffer_bytes is not None:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         try:
+            # With a timeout it would fail at once where the supervisor's backlog is full.
             self.sock.connect(path)
+            self.sock.settimeout(PATIENCE)
             self.mode = self._exactly(1)
             if self.mode != b"\x00":
                 raise Desynchronised(f"mode byte {self.mode!r}")
