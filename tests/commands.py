@@ -1,0 +1,129 @@
+"""The command line as a user runs it: real processes, in a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from heimdall_client import PATIENCE
+from keeping import Process, end_processes
+from remuda.keeper.claim import read_holder
+from remuda.paths import SessionPaths
+from remuda.proctree import descendants
+
+COMMAND = (sys.executable, "-m", "remuda")
+SIZER = (
+    "import os, signal\n"
+    "def say(*_): print(*reversed(os.get_terminal_size(0)), flush=True)\n"
+    "signal.signal(signal.SIGWINCH, say)\n"
+    "say()\n"
+    "while True: signal.pause()"
+)
+"""A Python program that prints its terminal's rows and columns, at once and whenever they change."""
+
+
+class Done(NamedTuple):
+    out: str
+    err: str
+
+
+class Commands:
+    """Runs `remuda …`, and at the end ends what is left of the sessions that it started."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.sessions = home / "sessions"
+        self.cwd = home / "cwd"
+        self.cwd.mkdir()
+        elsewhere = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "CLAUDE_CONFIG_DIR", "TMUX", "TMUX_PANE")
+        self.env = {name: value for name, value in os.environ.items() if name not in elsewhere}
+        self.env |= {"HOME": str(home), "REMUDA_HOME": str(home), "LC_ALL": "C.UTF-8"}
+        self._running: list[subprocess.Popen[bytes]] = []
+        self.may_complain = False
+        """Whether the keepers' logs may hold errors."""
+
+    def __call__(
+        self,
+        *words: str,
+        code: int = 0,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        prefix: Sequence[str] = (),
+    ) -> Done:
+        """Run one to its end, which must be `code`."""
+        done = subprocess.run(
+            [*prefix, *COMMAND, *words],
+            env={**self.env, **(env or {})},
+            cwd=cwd or self.cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        out, err = done.stdout.decode(), done.stderr.decode()
+        assert done.returncode == code, (words, done.returncode, out, err)
+        return Done(out, err)
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self(words[0], "--json", *words[1:]).out)
+
+    def refused(self, *words: str, code: int, **more: Any) -> str:
+        """Run one that must fail: nothing on stdout, one line on stderr. Returns that line."""
+        done = self(*words, code=code, **more)
+        assert done.out == ""
+        assert done.err.startswith("remuda: ")
+        assert done.err.count("\n") == 1, done.err
+        return done.err.removeprefix("remuda: ").rstrip("\n")
+
+    def begin(self, *words: str) -> subprocess.Popen[bytes]:
+        """Run one beside the test, with its output in a pipe."""
+        begun = subprocess.Popen(
+            [*COMMAND, *words],
+            env=self.env,
+            cwd=self.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._running.append(begun)
+        return begun
+
+    def start(self, name: str, *words: str) -> int:
+        """Start a session in the background; returns the program's pid."""
+        return int(self.json("start", name, "--detach", *words)["pid"])
+
+    def keeper(self, name: str) -> Process:
+        holder = read_holder(SessionPaths(self.sessions, name))
+        assert holder is not None
+        return Process(holder.keeper_pid)
+
+    def kill_keeper(self, name: str) -> None:
+        """As the system's out-of-memory killer does."""
+        keeper = self.keeper(name)
+        keeper.signal(signal.SIGKILL)
+        assert keeper.ended()
+        keeper.close()
+
+    def close(self) -> None:
+        for process in self._running:
+            process.kill()
+            process.communicate()
+        for path in self.home.rglob("*.pid"):
+            holder = read_holder(SessionPaths(path.parent, path.stem))
+            if holder is not None:
+                left = end_processes([holder.keeper_pid, *descendants(holder.keeper_pid)])
+                assert not left, f"cannot be ended: {left}"
+        complaints = [] if self.may_complain else list(self._complaints())
+        assert not complaints, f"keepers logged errors: {complaints}"
+
+    def _complaints(self) -> Iterator[str]:
+        for path in self.home.rglob("*.log"):
+            for line in path.read_text().splitlines():
+                if " ERROR " in line or line.startswith("Traceback"):
+                    yield line
