@@ -182,8 +182,8 @@ def test_screen_writes_only_what_changed(screen: Screen) -> None:
         ("/", "-"),
         # Measured on 2.1.325.
         (
-            f"/tmp/sa_lab/runs/long/{'a' * 100}/{'b.c' * 30}/ünï—日本語😀",
-            f"-tmp-sa-lab-runs-long-{'a' * 100}-{'b-c' * 25}b--zc6xp1",
+            f"/srv/demo/{'a' * 100}/{'b.c' * 30}/ünï—日本語😀",
+            f"-srv-demo-{'a' * 100}-{'b-c' * 29}b--fmz4ea",
         ),
     ],
 )
