@@ -89,18 +89,18 @@ def test_output_pending_at_exit_is_framed_and_whole_and_exit_is_last(start: Star
 
 
 @pytest.mark.soak
-def test_output_unread_when_the_program_is_long_gone_is_whole(start: Start) -> None:
+def test_output_unread_when_the_program_is_long_gone_is_whole(start: Start, home: Path) -> None:
     """The keeper is stopped until the program is dead: all that it printed still waits in the kernel."""
     size = 8_000  # more than one read of a terminal gives, less than makes the program wait
-    program = "stty raw -echo; printf READY; head -c1 >/dev/null; "
+    program = f"stty raw -echo; printf READY; read go <{home}/go; "
     program += f"head -c {size} /dev/zero | tr '\\0' x; printf END"
+    os.mkfifo(home / "go")
     for number in range(counts.EXITS):
         kept = start(f"s{number}", ["sh", "-c", program])
         client, ended = kept.subscriber(), Process(kept.child_pid)
         client.read_until(b"READY")
-        client.type(b"\n")
-        kept.client().status()  # it has been typed
         kept.keeper.signal(signal.SIGSTOP)
+        (home / "go").write_text("\n")
         assert ended.ended()
         ended.close()
         kept.keeper.signal(signal.SIGCONT)
@@ -202,7 +202,7 @@ def test_kill_program_gone_first_and_its_daemon_ignores_term_both_are_gone_befor
 
 
 def test_kill_without_the_group_only_the_program_ends(start: Start) -> None:
-    program = 'setsid sleep 60 & printf "pid=%s;" $!; exec cat'
+    program = "setsid sh -c 'printf \"pid=%s;\" $$; exec sleep 60' & exec cat"
     kept = start("s", ["sh", "-c", program], kill_group=False)
     client = kept.subscriber()
     grandchild = Process(pid_in(client.read_until(b";")))

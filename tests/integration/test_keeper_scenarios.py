@@ -321,7 +321,7 @@ def test_hangup_and_interrupt_to_the_keeper_change_nothing(start: Start, number:
 
 @pytest.mark.parametrize("kill_group", [True, False])
 def test_kill_grandchild_dies_with_the_group_and_lives_without(start: Start, kill_group: bool) -> None:
-    program = 'setsid sleep 60 & printf "pid=%s;" $!; exec cat'
+    program = "setsid sh -c 'printf \"pid=%s;\" $$; exec sleep 60' & exec cat"
     kept = start("s", ["sh", "-c", program], kill_group=kill_group)
     client = kept.subscriber()
     grandchild = Process(number_after(b"pid", client.read_until(b";")))
