@@ -100,6 +100,6 @@ def test_spinner_tokens_are_read_from_its_line_alone(line: str, wanted: int | No
 def test_has_composer_wants_the_mark_right_below_a_rule() -> None:
     assert has_composer(COMPOSER)
     assert has_composer(DRAFT)
-    assert not has_composer(PROMPT_ABOVE)
+    assert not has_composer(["● done", *PROMPT_ABOVE])
     assert not has_composer(PERMISSION)
     assert not has_composer([])
