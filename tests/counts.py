@@ -9,9 +9,9 @@ SOAK: Final = os.environ.get("REMUDA_SOAK") == "1"
 
 EXAMPLES: Final = 2_000 if SOAK else 60
 """Of each hypothesis property."""
-FUZZ_BYTES: Final = 1_000_000
+FUZZ_BYTES: Final = 1_000_000 if SOAK else 400_000
 """Random bytes at a keeper's socket."""
-MUTATED_FRAMES: Final = 10_000
+MUTATED_FRAMES: Final = 10_000 if SOAK else 4_000
 STATUS_IN_PIECES: Final = 1_000 if SOAK else 100
 """STATUS frames that arrive byte by byte while output streams."""
 EXITS: Final = 100 if SOAK else 6

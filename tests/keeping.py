@@ -153,9 +153,11 @@ def output_until(client: KeeperClient, wanted: bytes) -> bytes:
     seen = bytearray()
 
     def enough(event: ClientEvent) -> bool:
-        if isinstance(event, wire.OutputReceived | wire.RepaintReceived):
-            seen.extend(event.data)
-        return wanted in seen
+        if not isinstance(event, wire.OutputReceived | wire.RepaintReceived):
+            return False
+        searched = max(0, len(seen) - len(wanted))
+        seen.extend(event.data)
+        return seen.find(wanted, searched) >= 0
 
     for _ in events_until(client, enough):
         pass

@@ -60,7 +60,7 @@ def test_command_holds_until_a_client_has_its_say() -> None:
     sizes = SizeKeeper("latest", START)
     sizes.wish(1, (80, 24))
     assert sizes.command((90, 20)) == (90, 20)
-    assert sizes.typed(1) == (80, 24)
+    assert sizes.wish(2, (70, 10)) == (70, 10)
 
 
 @pytest.mark.parametrize("size", [(0, 1), (1, 0), (-1, 5), (MAX_COLS + 1, 1), (1, MAX_ROWS + 1)])
