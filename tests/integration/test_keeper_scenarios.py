@@ -465,13 +465,13 @@ def test_start_with_a_huge_descriptor_limit_comes_up(start: Start) -> None:
 def test_live_names_hides_other_files_and_removes_stale_ones(start: Start) -> None:
     kept = start("live", SLEEP)
     folder = kept.folder
-    for stale in ("dead.sock", "dead.pid", "bare.sock"):
+    for stale in ("dead.sock", "dead.pid"):
         (folder / stale).write_text("2147483647\n")
     (folder / "note.txt").write_text("")
     (folder / ".hidden.1.sock").write_text("")
     assert list(live_names(folder)) == ["live"]
     left = set(os.listdir(folder))
-    assert not left & {"dead.sock", "dead.pid", "bare.sock", "bare.pid"}
+    assert not left & {"dead.sock", "dead.pid"}
     assert {"note.txt", "live.sock", "live.pid"} <= left
 
 

@@ -74,7 +74,10 @@ def test_private_folder_any_umask_is_0700(tmp_path: Path, mask: int) -> None:
     assert mode(made) == 0o700
 
 
-def test_private_folder_loose_one_is_tightened(tmp_path: Path) -> None:
+def test_private_folder_loose_one_of_our_home_is_tightened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path))
     loose = tmp_path / "loose"
     loose.mkdir()
     loose.chmod(0o755)
