@@ -83,7 +83,10 @@ def load_config(explicit: Path | None, cwd: Path, environ: Mapping[str, str]) ->
     for path in candidates(cwd, environ):
         if path.is_file():
             _check_owner(path)
-            return _read(path)
+            config = _read(path)
+            if path.parent == cwd:
+                _check_harmless(config)
+            return config
     return Config()
 
 
@@ -92,6 +95,16 @@ def _check_owner(path: Path) -> None:
     if path.stat().st_uid not in (os.getuid(), 0):
         raise InvalidOptions(
             f"{path} belongs to another user", hint="name it with --config to use it all the same"
+        )
+
+
+def _check_harmless(config: Config) -> None:
+    """A file in the working folder comes with whatever was cloned or unpacked there."""
+    reaching = [key for key in ("env", "log_file", "socket_dir") if getattr(config, key)]
+    if reaching:
+        raise InvalidOptions(
+            f"{config.source} sets {', '.join(reaching)}, which a file in the working folder may not",
+            hint="name it with --config if you trust it, or move it to ~/.config/remuda/remuda.toml",
         )
 
 

@@ -70,21 +70,35 @@ class SessionPaths:
 
 
 def private_folder(path: Path) -> Path:
-    """Make `path` (and its parents) if missing; 0700 whatever the umask. Raise if it is not ours to use."""
+    """Make `path` (and its parents) if missing; 0700 whatever the umask. Raise if it is not ours to use.
+
+    A folder below our own home is tightened; one that the user named elsewhere is left as it is.
+    """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(path)
         found = path.stat()
+        if path.is_relative_to(home()) and found.st_uid == os.getuid() and found.st_mode & 0o077:
+            path.chmod(0o700)
+            found = path.stat()
     except OSError as error:
         raise FolderUnusable(f"cannot use folder {path}: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode):
         raise FolderUnusable(f"{path} is not a folder")
     if found.st_uid != os.getuid():
         raise FolderUnusable(f"folder {path} belongs to another user", hint="set REMUDA_HOME to one of yours")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        path.chmod(0o700)
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise FolderUnusable(
+            f"others may write to folder {path}", hint=f"chmod 700 {path}, or choose another"
+        )
     if not os.access(path, os.W_OK | os.X_OK):
         raise FolderUnusable(f"folder {path} is not writable")
     return path
+
+
+def _make(path: Path) -> None:
+    if not path.exists():
+        _make(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 class SocketAddress:

@@ -164,9 +164,27 @@ def become(client: KeeperClient, state: str) -> None:
 # ── start: the configuration file ──
 
 
-def test_config_file_of_the_folder_sets_what_the_command_line_leaves_open(remuda: Commands) -> None:
+def users_config(remuda: Commands) -> Path:
+    path = remuda.home / ".config" / "remuda" / "remuda.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['socket_dir = "elsewhere"', 'log_file = "somewhere"', '[[env]]\nname = "LD_PRELOAD"\nvalue = "evil.so"'],
+)
+def test_config_in_the_working_folder_may_not_reach_out_of_it(remuda: Commands, text: str) -> None:
+    path = remuda.cwd / "remuda.toml"
+    path.write_text(text)
+    assert "working folder" in remuda.refused("start", "work", "--detach", "--", "cat", code=2)
+    named = ["--config", str(path), "--socket-dir", str(remuda.sessions)]
+    remuda("start", "work", "--detach", *named, "--", "cat")
+
+
+def test_config_file_of_the_user_sets_what_the_command_line_leaves_open(remuda: Commands) -> None:
     out = remuda.home / "env.json"
-    (remuda.cwd / "remuda.toml").write_text(
+    users_config(remuda).write_text(
         f'socket_dir = "{remuda.sessions}"\nsession_env_var = "SID"\nsize = "smallest"\nlog_level = "debug"\n'
         '[[env]]\nname = "FROM_FILE"\nvalue = "yes"\n[[env]]\nname = "BOTH"\nvalue = "file"\n'
         "[classifier.claude]\nidle_threshold_ms = 77\n"
@@ -180,7 +198,7 @@ def test_config_file_of_the_folder_sets_what_the_command_line_leaves_open(remuda
 
 def test_config_socket_dir_is_where_every_command_looks(remuda: Commands) -> None:
     elsewhere = remuda.home / "elsewhere"
-    (remuda.cwd / "remuda.toml").write_text(f'socket_dir = "{elsewhere}"\n')
+    users_config(remuda).write_text(f'socket_dir = "{elsewhere}"\n')
     remuda.start("work", "--", "cat")
     assert (elsewhere / "work.sock").is_socket()
     assert [one["name"] for one in remuda.json("ls")] == ["work"]
@@ -243,7 +261,7 @@ def test_config_named_and_missing_is_refused(remuda: Commands) -> None:
         (["start", "work", "--cwd", "text", "--", "cat"], 4, "text"),
         (["start", "work", "--cols", "-3", "--", "cat"], 2, "a terminal cannot be -3x50"),
         (["start", "work", "--rows", "0", "--", "cat"], 2, "a terminal cannot be 220x0"),
-        (["start", "work", "--cols", "5000", "--", "cat"], 2, "up to 4096x4096"),
+        (["start", "work", "--cols", "5000", "--", "cat"], 2, "up to 2000x1000"),
         (["start", "work", "--cols", "wide", "--", "cat"], 2, "--cols"),
         (["start", "work", "--grace", "-1", "--", "cat"], 2, "'-1' is not a number of seconds"),
         (["start", "work", "--grace", "nan", "--", "cat"], 2, "not a number of seconds"),

@@ -109,8 +109,22 @@ def test_settings_are_looked_for_where_the_config_folder_was_moved(folder: Path)
 
 def test_resume_names_the_conversation_and_asks_nothing_again(folder: Path) -> None:
     given = ["--resume", "old", "--model", "opus", "-c", "--session-id", "9", "the first prompt"]
-    made = launch(folder, *given, conversation={"session_id": "e7ee3548"})
+    transcript = folder / "e7ee3548.jsonl"
+    transcript.write_text("{}\n")
+    conversation = {"session_id": "e7ee3548", "transcript_path": str(transcript)}
+    made = launch(folder, *given, conversation=conversation)
     assert made.argv[5:] == ["--resume", "e7ee3548", "--model", "opus"]
+
+
+def test_resume_of_a_conversation_that_was_never_written_down_begins_it(folder: Path) -> None:
+    conversation = {"session_id": "e7ee3548", "transcript_path": str(folder / "none.jsonl")}
+    made = launch(folder, "--model", "opus", "the first prompt", conversation=conversation)
+    assert made.argv[5:] == ["--model", "opus", "the first prompt"]
+
+
+def test_flags_behind_a_launcher_stand_behind_the_program(folder: Path) -> None:
+    made = launch(folder, "A=1", "claude", "--model", "opus", program=("env",))
+    assert made.argv[:4] == ["env", "A=1", "claude", "--settings"]
 
 
 # ── the settings overlay ──

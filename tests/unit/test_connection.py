@@ -38,7 +38,7 @@ STATUS = Status(7, 8, True, 2, 9)
 
 def greeted_keeper() -> KeeperConnection:
     keeper = KeeperConnection()
-    keeper.receive(ClientConnection.hello("me"))
+    list(keeper.receive(ClientConnection.hello("me")))
     return keeper
 
 
@@ -61,7 +61,7 @@ KEEPER_SAYS: list[tuple[bytes, wire.ClientEvent]] = [
 def test_keeper_hears_each_word_cut_at_every_index_once(said: bytes, heard: wire.KeeperEvent) -> None:
     for cut in range(len(said) + 1):
         keeper = KeeperConnection()
-        assert keeper.receive(said[:cut]) + keeper.receive(said[cut:]) == [heard]
+        assert [*keeper.receive(said[:cut]), *keeper.receive(said[cut:])] == [heard]
 
 
 @pytest.mark.parametrize(("said", "heard"), KEEPER_SAYS, ids=lambda value: type(value).__name__)
@@ -69,7 +69,7 @@ def test_client_hears_each_word_cut_at_every_index_once(said: bytes, heard: wire
     stream = KeeperConnection().greeting() + said
     for cut in range(len(stream) + 1):
         client = ClientConnection()
-        assert client.receive(stream[:cut]) + client.receive(stream[cut:]) == [heard]
+        assert [*client.receive(stream[:cut]), *client.receive(stream[cut:])] == [heard]
         assert not client.cut_short
 
 
@@ -88,7 +88,7 @@ def test_keeper_hears_any_talk_in_any_pieces_in_order(
 @given(st.binary(max_size=300))
 def test_keeper_any_bytes_are_understood_or_refused(data: bytes) -> None:
     try:
-        KeeperConnection().receive(data)
+        list(KeeperConnection().receive(data))
     except RemoteProtocolError:
         pass
 
@@ -97,7 +97,7 @@ def test_keeper_any_bytes_are_understood_or_refused(data: bytes) -> None:
 def test_both_ends_any_frame_is_understood_or_refused(kind: int, payload: bytes) -> None:
     for end in (KeeperConnection(), ClientConnection(_greeted=True)):
         try:
-            assert len(end.receive(frame(kind, payload))) == 1
+            assert len(list(end.receive(frame(kind, payload)))) == 1
         except RemoteProtocolError:
             pass
 
@@ -109,12 +109,12 @@ def test_greeting_is_the_binary_mode_byte() -> None:
 @pytest.mark.parametrize("mode", [b"\x01", b"\x82", b"H"])
 def test_client_other_mode_byte_is_refused(mode: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        ClientConnection().receive(mode)
+        list(ClientConnection().receive(mode))
 
 
 def test_client_stream_ends_within_a_frame_is_cut_short() -> None:
     client = ClientConnection()
-    client.receive(b"\x00" + frame(Type.OUTPUT, b"abc")[:-1])
+    list(client.receive(b"\x00" + frame(Type.OUTPUT, b"abc")[:-1]))
     assert client.cut_short
 
 
@@ -144,13 +144,13 @@ def test_keeper_additions_without_hello_are_not_said(word: str) -> None:
 def test_keeper_malformed_hello_is_refused(document: dict[str, Any]) -> None:
     keeper = KeeperConnection()
     with pytest.raises(RemoteProtocolError):
-        keeper.receive(json_frame(Type.HELLO, document))
+        list(keeper.receive(json_frame(Type.HELLO, document)))
     assert keeper.hello is None
 
 
 def test_keeper_hello_read_only_other_than_true_is_not_read_only() -> None:
     keeper = KeeperConnection()
-    keeper.receive(json_frame(Type.HELLO, {"version": 99, "read_only": "yes", "more": [1]}))
+    list(keeper.receive(json_frame(Type.HELLO, {"version": 99, "read_only": "yes", "more": [1]})))
     assert keeper.hello == wire.HelloReceived(99, "", False, 0)
 
 
@@ -167,16 +167,16 @@ def test_keeper_hello_read_only_other_than_true_is_not_read_only() -> None:
 )
 def test_keeper_malformed_request_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(RemoteProtocolError):
-        KeeperConnection().receive(json_frame(Type.REQUEST, document))
+        list(KeeperConnection().receive(json_frame(Type.REQUEST, document)))
 
 
 @pytest.mark.parametrize("kind", [Type.RESIZE, Type.ACK, Type.HELLO, Type.REQUEST])
 def test_keeper_known_word_with_a_wrong_payload_is_refused(kind: Type) -> None:
     with pytest.raises(RemoteProtocolError):
-        KeeperConnection().receive(frame(kind, b"\x00\x00\x00"))
+        list(KeeperConnection().receive(frame(kind, b"\x00\x00\x00")))
 
 
 @pytest.mark.parametrize("kind", [Type.EXIT, Type.STATUS_RESP, Type.WELCOME, Type.RESPONSE, Type.EVENT])
 def test_client_known_word_with_a_wrong_payload_is_refused(kind: Type) -> None:
     with pytest.raises(RemoteProtocolError):
-        ClientConnection(_greeted=True).receive(frame(kind, b"[]x"))
+        list(ClientConnection(_greeted=True).receive(frame(kind, b"[]x")))

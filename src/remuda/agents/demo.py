@@ -9,4 +9,4 @@ from .claude import ClaudeAgent
 
 class DemoAgent(ClaudeAgent):
     name = "demo"
-    default_argv: tuple[str, ...] = (sys.executable, "-m", "remuda.testing.scripted_agent")
+    default_argv: tuple[str, ...] = (sys.executable, "-P", "-m", "remuda.testing.scripted_agent")

@@ -84,6 +84,11 @@ class Vote:
         return state == self.state or state in self.alike
 
 
+def one_line(text: str) -> str:
+    """A detail as it may be printed: it can be an agent's or a gateway's words, with anything in them."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The state, since when, and who said so."""
@@ -158,7 +163,7 @@ class Evidence:
                 "source": vote.source.label,
                 "state": vote.state.value,
                 "age": round(max(0.0, now - vote.at), 3),
-                "detail": vote.detail,
+                "detail": one_line(vote.detail),
                 "decides": vote.source is self.verdict.source,
                 "counts": self._counts(vote.source),
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -25,6 +26,8 @@ from .console import Console
 # A flood is drawn this often at most; a single keystroke's echo is drawn at once.
 _FRAME_INTERVAL = 1 / 60
 _BAR_INTERVAL = 1.0
+# What was typed and not taken by the session. Beyond it the terminal is no longer read from.
+_OUTGOING_BYTES = 16 << 20
 
 
 @click.command("attach")
@@ -67,9 +70,10 @@ def attach_here(
     if os.environ.get("REMUDA_SESSION") == name:
         raise InvalidOptions(f"this terminal is session '{name}' itself", hint="attach from another one")
     console = Console()
-    with KeeperClient.connect(name, folder, read_only=read_only) as client:
+    raw = raw or not Picture.possible()
+    with KeeperClient.connect(name, folder, read_only=read_only, raw=raw) as client:
         picture: Picture | RawPicture
-        if raw or not client.speaks_ours or not Picture.possible():
+        if raw or not client.speaks_ours:
             picture = RawPicture(client)
         else:
             shown = config.status_bar if bar is None else bar
@@ -98,7 +102,8 @@ class _Attachment:
         self._console = console
         self._picture = picture
         self._read_only = read_only
-        self._detach = detach_sequences(detach_key)
+        self._detach = detach_pattern(detach_key)
+        self._outgoing = bytearray()
         self._done: tuple[int, str] | None = None
 
     def run(self) -> tuple[int, str]:
@@ -113,12 +118,19 @@ class _Attachment:
             return self._done
 
     def _turn(self, console: Console) -> None:
-        typed, signals, heard = console.wait([self._client], self._picture.patience())
-        for one in signals:
+        news = console.wait(
+            self._client,
+            typing=len(self._outgoing) < _OUTGOING_BYTES,
+            sending=bool(self._outgoing),
+            timeout=self._picture.patience(),
+        )
+        for one in news.signals:
             self._on_signal(one)
-        if typed:
+        if news.typed:
             self._on_typing(console.read())
-        if heard:
+        if news.sendable:
+            self._send_some()
+        if news.heard:
             self._on_events()
         try:
             console.write(self._picture.draw())
@@ -126,10 +138,14 @@ class _Attachment:
             self._done = (EXIT_CODES["OK"], "[terminal closed]")
 
     def _send(self, data: bytes) -> None:
+        """In time: a program that does not read holds up what is typed, not what is shown."""
+        self._outgoing += data
+
+    def _send_some(self) -> None:
         try:
-            self._client.send(data)
+            del self._outgoing[: self._client.send_some(self._outgoing)]
         except OSError:
-            pass  # reading tells why: what the keeper said last may still lie there
+            self._outgoing.clear()  # reading tells why: what the keeper said last may still lie there
 
     def _say_size(self) -> None:
         if not self._read_only:
@@ -147,7 +163,7 @@ class _Attachment:
     def _on_typing(self, data: bytes) -> None:
         if not data:
             self._done = (EXIT_CODES["OK"], "[terminal closed]")
-        elif data in self._detach:
+        elif self._detach.fullmatch(data):
             self._done = (EXIT_CODES["OK"], f"[detached from session {self._client.name}]")
         elif not self._read_only and (data := self._picture.typed(data)):
             self._send(ClientConnection.input(data))
@@ -164,14 +180,18 @@ class _Attachment:
                 self._done = (EXIT_CODES["UNREACHABLE"], f"[the keeper of {self._client.name} is gone]")
 
 
-def detach_sequences(key: int) -> frozenset[bytes]:
-    """The ways a terminal can send the detach key by itself: the byte, or its modern encodings."""
+def detach_pattern(key: int) -> re.Pattern[bytes]:
+    """The ways a terminal can send the detach key and nothing else: the byte, or its modern encodings.
+
+    Also several times: who waits for a slow terminal presses it again.
+    """
     if key == 0:
-        return frozenset()
-    if key >= 32:
-        return frozenset({bytes((key,))})
-    code = key + 64 if not 1 <= key <= 26 else key + 96
-    return frozenset({bytes((key,)), b"\x1b[%d;5u" % code, b"\x1b[27;5;%d~" % code})
+        return re.compile(rb"(?!)")
+    ways = [re.escape(bytes((key,)))]
+    if key < 32:
+        code = key + 64 if not 1 <= key <= 26 else key + 96
+        ways += [rb"\x1b\[%d;5u" % code, rb"\x1b\[27;5;%d~" % code]
+    return re.compile(rb"(?:%b)+" % b"|".join(ways))
 
 
 def key_name(key: int) -> str:

@@ -10,11 +10,22 @@ import termios
 import tty
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from remuda.errors import NotATerminal
 
+_PIECE_BYTES = 1024
+_FAREWELL_TIMEOUT = 0.5
 _CAUGHT = (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+class News(NamedTuple):
+    """What a wait brought."""
+
+    typed: bool
+    signals: list[signal.Signals]
+    heard: bool
+    sendable: bool
 
 
 class Console:
@@ -31,6 +42,7 @@ class Console:
         self._saved: list[Any] = []
         self._handlers: dict[signal.Signals, Any] = {}
         self._signal_read = self._signal_write = -1
+        self._pending: list[signal.Signals] = []
         self._farewell: Callable[[], bytes] = bytes
 
     def __enter__(self) -> Console:
@@ -53,12 +65,13 @@ class Console:
 
     def __exit__(self, *exc: object) -> None:
         try:
-            self.write(self._farewell())
+            self.write(self._farewell(), _FAREWELL_TIMEOUT)
         except OSError:
             pass
         try:
-            # Drained, not flushed: what was typed ahead belongs to the shell.
-            termios.tcsetattr(self._in, termios.TCSADRAIN, self._saved)
+            # Now, not drained: its terminal may never take what we wrote. Nor flushed: what was typed ahead
+            # belongs to the shell.
+            termios.tcsetattr(self._in, termios.TCSANOW, self._saved)
         except termios.error:
             pass
         for one, handler in self._handlers.items():
@@ -71,13 +84,19 @@ class Console:
         here = os.get_terminal_size(self._out)
         return here.columns or 80, here.lines or 24
 
-    def wait(self, others: list[Any], timeout: float | None) -> tuple[bool, list[signal.Signals], bool]:
-        """(is there typing, signals that came, is any of `others` readable)"""
-        ready, _, _ = select.select([self._in, self._signal_read, *others], [], [], timeout)
-        signals: list[signal.Signals] = []
+    def wait(self, peer: Any, *, typing: bool, sending: bool, timeout: float | None) -> News:
+        """Until the terminal (if `typing`) or `peer` has something, or `peer` takes some (if `sending`)."""
+        if self._pending:
+            timeout = 0.0
+        reading = [self._signal_read, peer] + ([self._in] if typing else [])
+        ready, sendable, _ = select.select(reading, [peer] if sending else [], [], timeout)
         if self._signal_read in ready:
-            signals = [signal.Signals(number) for number in os.read(self._signal_read, 64)]
-        return self._in in ready, signals, any(other in ready for other in others)
+            self._take_signals()
+        signals, self._pending = self._pending, []
+        return News(self._in in ready, signals, peer in ready, bool(sendable))
+
+    def _take_signals(self) -> None:
+        self._pending += [signal.Signals(number) for number in os.read(self._signal_read, 64)]
 
     def read(self) -> bytes:
         """What was typed; empty when the terminal is gone."""
@@ -86,10 +105,18 @@ class Console:
         except OSError:
             return b""
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, timeout: float | None = None) -> None:
+        """All of it. A terminal that does not take it is waited for, but not against an order to end.
+
+        In small pieces: a terminal that can take some may still hold up a long write.
+        """
         view = memoryview(data)
         while view:
-            try:
-                view = view[os.write(self._out, view) :]
-            except BlockingIOError:
-                select.select([], [self._out], [])
+            ready, writable, _ = select.select([self._signal_read], [self._out], [], timeout)
+            if writable:
+                view = view[os.write(self._out, view[:_PIECE_BYTES]) :]
+                continue
+            if ready:
+                self._take_signals()
+            if not ready or set(self._pending) & {signal.SIGTERM, signal.SIGHUP}:
+                raise InterruptedError("the terminal does not take what it is sent")

@@ -13,6 +13,7 @@ import click
 from remuda.errors import RemudaError, SessionNotFound
 from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.record import SessionRecord
 from remuda.paths import SessionPaths
 
 from .common import find_folder, folder_option, session_argument
@@ -39,11 +40,13 @@ def command(name: str, lines: int, follow: bool, folder: Path | None) -> None:
       remuda logs -f work
     """
     paths = SessionPaths.of(name, find_folder(folder))
-    if not paths.log.is_file():
+    record = SessionRecord.load(paths.record)
+    path = Path(record.log_file) if record and record.log_file else paths.log
+    if not path.is_file():
         raise SessionNotFound(
             f"there is no log of a session '{name}'", hint="'remuda ls --all' lists sessions"
         )
-    with open(paths.log, "rb") as log:
+    with open(path, "rb") as log:
         for line in deque(log, maxlen=lines):
             _print(line)
         if follow:

@@ -99,7 +99,9 @@ def make_spec(
     """Everything the keeper needs, from options, configuration and, to resume, the session's record."""
     folder = find_folder(options.get("folder"), config)
     paths = SessionPaths.of(check_name(name), folder)
-    agent_name, argv, cwd = _what_to_run(paths, cmd, options)
+    record = _record_to_resume(paths) if options.get("resume") else None
+    options = _remembered(options, record)
+    agent_name, argv, cwd = _what_to_run(record, cmd, options)
     agent = find_agent(agent_name)
     cols, rows = _size(options, attached, bar=config.status_bar)
     classifier = options.get("classifier") or config.classifier or agent.classifier
@@ -110,12 +112,15 @@ def make_spec(
     log_filter = options.get("log_filter") or config.log_filter
     parse_level(log_level)
     parse_filter(log_filter)
+    added = _variables(options)
+    _tell_forgotten(record, added)
     return SessionSpec(
         name=name,
         folder=str(folder),
         argv=argv,
         cwd=str(cwd),
-        env=session_environment(os.environ, name, variable, {**config.env, **_variables(options)}),
+        env=session_environment(os.environ, name, variable, {**config.env, **added}),
+        variables=sorted({*added, *(record.variables if record else ())}),
         agent=agent.name,
         cols=cols,
         rows=rows,
@@ -135,6 +140,7 @@ def make_spec(
         log_max_bytes=config.log_max_bytes,
         record_file=_absolute(options.get("record")),
         resume=bool(options.get("resume")),
+        expect_attach=attached,
     )
 
 
@@ -146,10 +152,32 @@ def _absolute(path: str | Path | None) -> str | None:
     return str(Path(path).expanduser().absolute()) if path else None
 
 
-def _what_to_run(paths: SessionPaths, cmd: list[str], options: dict[str, Any]) -> tuple[str, list[str], Path]:
-    record = SessionRecord.load(paths.record) if options.get("resume") else None
-    if options.get("resume") and record is None:
+def _record_to_resume(paths: SessionPaths) -> SessionRecord:
+    record = SessionRecord.load(paths.record)
+    if record is None:
         raise SessionNotFound(f"there is no session '{paths.name}' to resume")
+    return record
+
+
+def _remembered(options: dict[str, Any], record: SessionRecord | None) -> dict[str, Any]:
+    """What is not said now is as it was."""
+    said = {key: value for key, value in options.items() if value is not None}
+    return {**options, **(record.options if record else {}), **said}
+
+
+def _tell_forgotten(record: SessionRecord | None, added: dict[str, str]) -> None:
+    missing = [name for name in (record.variables if record else []) if name not in {*added, *os.environ}]
+    if missing:
+        click.echo(
+            f"remuda: these variables were set for it before and are not now: {', '.join(missing)}; "
+            "give them again with --env",
+            err=True,
+        )
+
+
+def _what_to_run(
+    record: SessionRecord | None, cmd: list[str], options: dict[str, Any]
+) -> tuple[str, list[str], Path]:
     named = options.get("agent")
     agent_name = named or (record.agent if record and not cmd else guess_agent(cmd) if cmd else "claude")
     again = record is not None and not cmd

@@ -19,6 +19,8 @@ INPUT_HIGH_BYTES = 1 << 20
 # After the program ended: how long its terminal may stay silent before its output counts as complete.
 # Needed only when a descendant still holds the terminal open; otherwise its end is exact.
 _DRAIN_SILENCE = 0.25
+# A terminal that nobody has open cannot be waited for; it is looked at.
+_REOPEN_INTERVAL = 0.1
 # After SIGTERM: how long before SIGHUP.
 _BEFORE_HANGUP = 0.5
 # After SIGKILL: how long to wait for the kernel.
@@ -39,6 +41,9 @@ class Child:
         self._reaped = asyncio.Event()
         self.pid = pty.pid
         self.exited: asyncio.Future[int] = self._loop.create_future()
+        self.died_of: int | None = None
+        """The signal that ended it, if one did."""
+        self._kill_at = float("inf")
         self.hung_up = asyncio.Event()
         self.last_read = self._loop.time()
         self._loop.add_reader(pty.fd, self._readable)
@@ -48,13 +53,22 @@ class Child:
     # ── output ──
 
     def _readable(self) -> None:
+        if self._pty.fd < 0:
+            return
         data = self._pty.drain()
         if data is None:
             self._loop.remove_reader(self._pty.fd)
-            self.hung_up.set()
+            if self.exited.done():
+                self.hung_up.set()
+            else:  # nobody has it open; the program may open it again
+                self._loop.call_later(_REOPEN_INTERVAL, self._look_again)
         elif data:
             self.last_read = self._loop.time()
             self._on_output(data)
+
+    def _look_again(self) -> None:
+        if self._pty.fd >= 0 and not self.hung_up.is_set():
+            self._loop.add_reader(self._pty.fd, self._readable)
 
     async def drained(self) -> None:
         """Returns when all that the exited program printed has been handed out."""
@@ -122,7 +136,9 @@ class Child:
             if pid == 0:
                 break
             if pid == self.pid and not self.exited.done():
+                self.died_of = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
                 self.exited.set_result(exit_code(status))
+                self._look_again()
         self._reaped.set()
 
     def signal(self, number: int) -> None:
@@ -140,27 +156,33 @@ class Child:
 
         Between the two a HUP, as a closing terminal sends it: interactive shells ignore TERM and obey HUP.
         """
+        self.hasten(grace)
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)  # a stopped process takes its TERM only when it runs
-        first = min(grace, _BEFORE_HANGUP)
-        if await self._gone_within(first):
+        if await self._gone_before(self._loop.time() + _BEFORE_HANGUP):
             return
         self.signal(signal.SIGHUP)
-        if await self._gone_within(grace - first):
+        if await self._gone_before(float("inf")):
             return
         log.warning("not gone after %.1f s: killing %s", grace, self._concerned())
         deadline = self._loop.time() + _KILL_LIMIT
         while self._loop.time() < deadline:
             self.signal(signal.SIGKILL)
             # Short: somebody may have forked between our look and our signal.
-            if await self._gone_within(0.1):
+            self._kill_at = float("inf")
+            if await self._gone_before(self._loop.time() + 0.1):
                 return
         log.error("processes that even SIGKILL did not end: %s", self._concerned())
 
-    async def _gone_within(self, seconds: float) -> bool:
-        deadline = self._loop.time() + seconds
+    def hasten(self, grace: float) -> None:
+        """Let the KILL come in `grace` seconds, or earlier if that was said before."""
+        self._kill_at = min(self._kill_at, self._loop.time() + grace)
+        self._reaped.set()
+
+    async def _gone_before(self, deadline: float) -> bool:
+        """Whether nobody concerned is left before `deadline`, and before the time for the KILL."""
         while self._concerned():
-            left = deadline - self._loop.time()
+            left = min(deadline, self._kill_at) - self._loop.time()
             if left <= 0:
                 return False
             self._reaped.clear()

@@ -22,6 +22,7 @@ from remuda.paths import SessionPaths, SocketAddress, private_folder
 from remuda.proctree import is_alive
 
 _BACKLOG = 128
+_LOOKERS_PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def read_holder(paths: SessionPaths) -> Holder | None:
     except OSError:
         return None
     try:
-        if _lock(fd):
+        if _lock(fd, fcntl.LOCK_SH):  # shared: those who only look do not disturb each other
             return None
         keeper, child = _parse_pids(os.pread(fd, 64, 0))
         return Holder(keeper, child, os.fstat(fd).st_mtime)
@@ -52,13 +53,24 @@ def read_holder(paths: SessionPaths) -> Holder | None:
         os.close(fd)
 
 
-def _lock(fd: int) -> bool:
+def _lock(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             return False
         raise
+    return True
+
+
+def _lock_patiently(fd: int) -> bool:
+    """Lock it, unless a keeper has it. Somebody who only looks has it for a moment, and is waited for."""
+    deadline = time.monotonic() + _LOOKERS_PATIENCE
+    while not _lock(fd):
+        keeper, _ = _parse_pids(os.pread(fd, 64, 0))
+        if is_alive(keeper) or time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
     return True
 
 
@@ -85,17 +97,19 @@ def live_names(folder: Path) -> Iterator[str]:
 
 
 def sweep_stale(paths: SessionPaths) -> bool:
-    """Remove the socket and pid file of a dead keeper. The lock is taken first, so none is swept alive."""
+    """Remove the socket and pid file of a dead keeper. The lock is taken first, so none is swept alive.
+
+    A socket without a pid file is nobody's we know; one that answers is alive, whatever its files say.
+    """
     try:
-        fd = os.open(paths.pid, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(paths.pid, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
     try:
         if not _lock(fd) or not _is_at(fd, paths.pid):
             return False
-        keeper, _ = _parse_pids(os.pread(fd, 64, 0))
-        if keeper and is_alive(keeper) and _answers(paths.socket):
-            return False  # a foreign supervisor that does not hold its lock
+        if _answers(paths.socket):
+            return False
         paths.socket.unlink(missing_ok=True)
         paths.pid.unlink(missing_ok=True)
         return True
@@ -135,7 +149,7 @@ class Claim:
                 fd = os.open(paths.pid, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except OSError as error:
                 raise FolderUnusable(f"cannot write {paths.pid}: {error.strerror}") from error
-            if not _lock(fd):
+            if not _lock_patiently(fd):
                 os.close(fd)
                 raise already_running(paths)
             if _is_at(fd, paths.pid):
@@ -170,6 +184,13 @@ class Claim:
         """Remove our files, and only ours: the name may have been taken over if somebody deleted them."""
         if self._fd < 0:
             return
+        try:
+            self._remove_files()
+        finally:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _remove_files(self) -> None:
         if self._socket_id is not None:
             try:
                 there = os.stat(self.paths.socket)
@@ -179,8 +200,6 @@ class Claim:
                 pass
         if _is_at(self._fd, self.paths.pid):
             self.paths.pid.unlink(missing_ok=True)
-        os.close(self._fd)
-        self._fd = -1
 
 
 def already_running(paths: SessionPaths) -> SessionExists:

@@ -17,7 +17,6 @@ from typing import Any
 
 from remuda._version import __version__
 from remuda.errors import (
-    RemoteProtocolError,
     SessionDead,
     SessionNotFound,
     SessionUnreachable,
@@ -40,7 +39,13 @@ class KeeperClient:
     """One connection to one session. Use as a context manager, or `close` it."""
 
     def __init__(
-        self, sock: socket.socket, name: str, *, read_only: bool = False, window_bytes: int = 0
+        self,
+        sock: socket.socket,
+        name: str,
+        *,
+        read_only: bool = False,
+        window_bytes: int = 0,
+        raw: bool = False,
     ) -> None:
         self.name = name
         self._sock = sock
@@ -49,11 +54,17 @@ class KeeperClient:
         self._waiting: deque[ClientEvent] = deque()
         self.welcome: dict[str, Any] | None = None
         """What the keeper said of itself; None for a supervisor that knows only Heimdall's part."""
-        self._greet(read_only, window_bytes)
+        self._greet(read_only, window_bytes, raw)
 
     @classmethod
     def connect(
-        cls, name: str, folder: Path | None = None, *, read_only: bool = False, window_bytes: int = 0
+        cls,
+        name: str,
+        folder: Path | None = None,
+        *,
+        read_only: bool = False,
+        window_bytes: int = 0,
+        raw: bool = False,
     ) -> KeeperClient:
         """Raises `SessionNotFound`, `SessionDead` or `SessionUnreachable`."""
         paths = SessionPaths.of(name, folder)
@@ -61,11 +72,14 @@ class KeeperClient:
         try:
             sock.settimeout(ANSWER_TIMEOUT)
             with SocketAddress(paths.socket) as address:
-                sock.connect(address)
-            return cls(sock, name, read_only=read_only, window_bytes=window_bytes)
+                _connect(sock, address)
+            return cls(sock, name, read_only=read_only, window_bytes=window_bytes, raw=raw)
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()
             raise absent(paths) from None
+        except EOFError:
+            sock.close()
+            raise SessionUnreachable(f"the keeper of '{name}' hung up") from None
         except OSError as error:
             sock.close()
             raise SessionUnreachable(f"cannot reach session '{name}': {error.strerror or error}") from error
@@ -73,9 +87,9 @@ class KeeperClient:
             sock.close()
             raise
 
-    def _greet(self, read_only: bool, window_bytes: int) -> None:
+    def _greet(self, read_only: bool, window_bytes: int, raw: bool) -> None:
         hello = ClientConnection.hello(
-            f"remuda {__version__}", read_only=read_only, window_bytes=window_bytes
+            f"remuda {__version__}", read_only=read_only, window_bytes=window_bytes, raw=raw
         )
         self._sock.sendall(hello + ClientConnection.ask_status())
         first = self._next_of(wire.WelcomeReceived, wire.StatusReceived)
@@ -103,7 +117,13 @@ class KeeperClient:
         return answer.status
 
     def request(self, op: str, **args: Any) -> dict[str, Any]:
-        """Raises what the keeper refused with."""
+        """Raises what the keeper refused with, and `SessionUnreachable` when it vanished."""
+        try:
+            return self._request(op, args)
+        except (EOFError, ConnectionError) as error:
+            raise SessionUnreachable(f"the keeper of '{self.name}' is gone") from error
+
+    def _request(self, op: str, args: dict[str, Any]) -> dict[str, Any]:
         if not self.speaks_ours:
             raise SessionUnreachable(
                 f"session '{self.name}' is kept by another program or version, which cannot answer this"
@@ -161,8 +181,12 @@ class KeeperClient:
         return self._sock.fileno()
 
     def send(self, data: bytes) -> None:
-        """Frames made by `ClientConnection`."""
+        """Frames made by `ClientConnection`. A keeper that does not take them in time is a broken stream."""
         self._sock.sendall(data)
+
+    def send_some(self, data: bytes | bytearray | memoryview) -> int:
+        """How much of it was taken, when `select` has said that some will be."""
+        return self._sock.send(data)
 
     def receive(self, timeout: float | None = 0.0) -> Iterator[ClientEvent]:
         """What has come, waiting up to `timeout` for the first of it. Raises `EOFError` at the end."""
@@ -173,15 +197,13 @@ class KeeperClient:
         while self._waiting:
             yield self._waiting.popleft()
 
-    def _read(self) -> list[ClientEvent]:
+    def _read(self) -> Iterator[ClientEvent]:
         try:
             data = self._sock.recv(_READ_BYTES)
         except ConnectionResetError:
             data = b""
         if not data:
-            if self._connection.cut_short:
-                raise RemoteProtocolError(f"the keeper of '{self.name}' ended within a frame")
-            raise EOFError
+            raise EOFError  # also within a frame: a keeper that was killed has no last word
         return self._connection.receive(data)
 
     def wait_exit(self, timeout: float | None) -> int | None:
@@ -206,6 +228,19 @@ class KeeperClient:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _connect(sock: socket.socket, address: str) -> None:
+    """A keeper whose backlog is full says so at once, and is asked again."""
+    deadline = time.monotonic() + ANSWER_TIMEOUT
+    while True:
+        try:
+            sock.connect(address)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def absent(paths: SessionPaths) -> SessionNotFound | SessionDead | SessionUnreachable:

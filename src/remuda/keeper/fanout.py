@@ -19,6 +19,10 @@ from remuda.wire.frames import MAX_PAYLOAD_BYTES, frame, header, split
 from remuda.wire.messages import Type
 
 QUEUE_BYTES = 4 << 20
+# Answers that a client has asked for and does not read. Beyond it, it is not listened to.
+ANSWER_BYTES = 64 << 10
+# Answers and events that it does not read at all. Beyond it, it is let go.
+UNREAD_BYTES = 1 << 20
 # A repaint is sent in pieces, so that one large screen never exceeds a frame.
 _REPAINT_CHUNK = MAX_PAYLOAD_BYTES
 
@@ -55,8 +59,22 @@ class OutputFrame:
         return self._whole
 
 
+@dataclass(slots=True)
+class _Item:
+    """Whole frames that wait for the socket, less what was sent of them."""
+
+    left: memoryview
+    output_bytes: int
+    """How much output they carry; 0 for an answer or an event, which is never dropped."""
+    begun: bool = False
+
+
 class Outlet:
-    """The way out to one client: a socket, what waits for it, and how it catches up after a lag."""
+    """The way out to one client: a socket, what waits for it, and how it catches up after a lag.
+
+    Output waits at two places: in the queue for the socket, and before that, while the client's window is
+    closed, among the held. Answers and events pass the held ones.
+    """
 
     def __init__(
         self, sock: socket.socket, connection: KeeperConnection, on_broken: Callable[[], None]
@@ -65,16 +83,18 @@ class Outlet:
         self._connection = connection
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[memoryview] = deque()
-        self._queued_bytes = 0
-        self._begun = False  # is the head of the queue partly sent?
-        self._writing = False
+        self._queue: deque[_Item] = deque()
+        self._held: deque[OutputFrame] = deque()
+        self._output_bytes = 0  # waiting in either place
+        self._answer_bytes = 0
         self._window = _Window()
         self._paint: Paint | None = None
-        self._lagged_bytes = 0
+        self._lost: int | None = None  # output that was dropped; None while it keeps up
+        self._writing = False
         self._broken = False
+        self.sent_bytes = 0
         self.drained = asyncio.Event()
-        """Set while nothing waits to be sent."""
+        """Set while nothing waits for the socket."""
         self.drained.set()
 
     # ── being a subscriber ──
@@ -82,10 +102,6 @@ class Outlet:
     @property
     def subscribed(self) -> bool:
         return self._paint is not None
-
-    @property
-    def lagging(self) -> bool:
-        return self._lagged_bytes > 0
 
     def subscribe(self, first: bytes, paint: Paint, window_bytes: int = 0) -> None:
         """Begin with `first` (a replay), go on with live output; `paint` gives the screen after a lag."""
@@ -97,76 +113,95 @@ class Outlet:
         """Live output, the same object for every watcher."""
         if self._paint is None or self._broken:
             return
-        if self._lagged_bytes or self._queued_bytes + len(output.data) > QUEUE_BYTES:
-            self._lag(len(output.data))
-            return
-        self._window.unacked_bytes += len(output.data)
-        if self._queue or not self._window.open:
-            self._enqueue(output.whole, 0)
-            return
-        sent = self._write((output.head, output.data))
-        if sent < len(output.head) + len(output.data) and not self._broken:
-            self._enqueue(output.whole, sent)
+        size = len(output.data)
+        if self._lost is not None or self._output_bytes + size > QUEUE_BYTES:
+            self._lag(size)
+        elif self._held or not self._window.open:
+            self._held.append(output)
+            self._output_bytes += size
+        else:
+            self._release(output)
 
-    def repaint(self) -> None:
-        """The whole screen again, unless a lag will bring it anyway."""
-        if self._paint is not None and not self._lagged_bytes:
-            self.send(repaint_frame(self._paint()))
+    def _release(self, output: OutputFrame) -> None:
+        size = len(output.data)
+        self._window.unacked_bytes += size
+        sent = 0 if self._queue else self._write((output.head, output.data))
+        if sent < len(output.head) + size and not self._broken:
+            self._output_bytes += size
+            self._enqueue(_Item(memoryview(output.whole)[sent:], size, sent > 0))
 
     def acked(self, byte_count: int) -> None:
         self._window.unacked_bytes = max(0, self._window.unacked_bytes - byte_count)
-        self._flush()
+        self._release_held()
+        self._watch_writable()
+
+    def _release_held(self) -> None:
+        while self._held and self._window.open:
+            output = self._held.popleft()
+            self._output_bytes -= len(output.data)
+            self._release(output)
+
+    def repaint(self) -> None:
+        """The whole screen again; for one that does not read, once it reads again."""
+        if self._paint is None or self._lost is not None:
+            return
+        if self._queue:
+            self._lag(0)
+        else:
+            self.send(repaint_frame(self._paint()))
 
     def _lag(self, size_bytes: int) -> None:
-        if not self._lagged_bytes:
-            # A frame that has begun must be finished, or the stream is lost; the others are stale.
-            begun = self._queue[0] if self._queue and self._begun else None
-            self._queue.clear()
-            self._queued_bytes = 0
-            if begun is not None:
-                self._queue.append(begun)
-                self._queued_bytes = len(begun)
-        self._lagged_bytes += size_bytes
+        if self._lost is None:
+            # A frame that has begun must be finished, or the stream is lost; other output is stale.
+            stays = [item for item in self._queue if item.begun or not item.output_bytes]
+            kept_bytes = sum(item.output_bytes for item in stays)
+            size_bytes += self._output_bytes - kept_bytes
+            # Sent or not, what was let through its window is no longer waited for.
+            released = sum(item.output_bytes for item in self._queue) - kept_bytes
+            self._window.unacked_bytes = max(0, self._window.unacked_bytes - released)
+            self._queue, self._output_bytes = deque(stays), kept_bytes
+            self._held.clear()
+        self._lost = (self._lost or 0) + size_bytes
         # Not painted here: the screen has not seen this output yet. The socket says when it is empty.
         self._watch_writable()
 
     def _catch_up(self) -> None:
-        lost, self._lagged_bytes = self._lagged_bytes, 0
-        self._window.unacked_bytes = 0
+        lost, self._lost = self._lost, None
         assert self._paint is not None
         painted = self._paint()
         if self._connection.hello is None:
-            for piece in split(Type.OUTPUT, painted, _REPAINT_CHUNK):
-                self._put(piece)
-            return
-        self._put(self._connection.event({"event": "lagged", "bytes": lost}))
-        self._put(repaint_frame(painted))
+            self.send(b"".join(split(Type.OUTPUT, painted)))
+        else:
+            self.send(self._connection.event({"event": "lagged", "bytes": lost}) + repaint_frame(painted))
 
     # ── sending ──
 
+    @property
+    def backlogged(self) -> bool:
+        """Whether so many answers wait that no more should be asked for."""
+        return self._answer_bytes > ANSWER_BYTES
+
     def send(self, data: bytes) -> None:
-        """Queue `data`, one or more whole frames. A peer that asks and never reads is let go."""
-        if self._queued_bytes > 2 * QUEUE_BYTES:
+        """Answers, events, pictures: one or more whole frames."""
+        if self._answer_bytes > UNREAD_BYTES:  # events come unasked, and it does not read them
             self._break()
-        if data and not self._broken:
-            self._put(data)
-
-    def _put(self, data: bytes) -> None:
-        sent = self._write((data,)) if not self._queue and self._window.open else 0
+        if not data or self._broken:
+            return
+        sent = 0 if self._queue else self._write((data,))
         if sent < len(data) and not self._broken:
-            self._enqueue(data, sent)
+            self._answer_bytes += len(data) - sent
+            self._enqueue(_Item(memoryview(data)[sent:], 0, sent > 0))
 
-    def _enqueue(self, data: bytes, sent: int) -> None:
-        """Whole frames, of which the first so many bytes are gone already."""
-        self._begun = self._begun or sent > 0
-        self._queue.append(memoryview(data)[sent:])
-        self._queued_bytes += len(data) - sent
+    def _enqueue(self, item: _Item) -> None:
+        self._queue.append(item)
         self.drained.clear()
         self._watch_writable()
 
     def _write(self, pieces: Sequence[bytes | memoryview]) -> int:
         try:
-            return self._sock.sendmsg(pieces)
+            sent = self._sock.sendmsg(pieces)
+            self.sent_bytes += sent
+            return sent
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
@@ -174,25 +209,28 @@ class Outlet:
             return 0
 
     def _flush(self) -> None:
-        while self._queue and not self._broken and (self._window.open or self._begun):
-            head = self._queue[0]
-            sent = self._write((head,))
-            self._queued_bytes -= sent
-            if sent < len(head):
-                self._queue[0] = head[sent:]
-                self._begun = self._begun or sent > 0
+        while self._queue and not self._broken:
+            item = self._queue[0]
+            sent = self._write((item.left,))
+            if not item.output_bytes:
+                self._answer_bytes -= sent
+            if sent < len(item.left):
+                item.left, item.begun = item.left[sent:], item.begun or sent > 0
                 break
+            self._output_bytes -= item.output_bytes
             self._queue.popleft()
-            self._begun = False
-        if not self._queue and self._lagged_bytes and self._window.open and not self._broken:
+        if self._can_catch_up:
             self._catch_up()
         if not self._queue:
             self.drained.set()
         self._watch_writable()
 
+    @property
+    def _can_catch_up(self) -> bool:
+        return self._lost is not None and not self._queue and self._window.open and not self._broken
+
     def _watch_writable(self) -> None:
-        waits = bool(self._queue) or self._lagged_bytes > 0
-        want = waits and not self._broken and (self._window.open or self._begun)
+        want = (bool(self._queue) or self._can_catch_up) and not self._broken
         if want and not self._writing:
             self._loop.add_writer(self._sock, self._flush)
         elif not want and self._writing:
@@ -202,23 +240,28 @@ class Outlet:
     def _break(self) -> None:
         if not self._broken:
             self._broken = True
-            self._queue.clear()
-            self.drained.set()
+            self._forget()
             self._loop.call_soon(self._on_broken)
+
+    def _forget(self) -> None:
+        self._queue.clear()
+        self._held.clear()
+        self.drained.set()
 
     # ── the end ──
 
     def finish(self, last: bytes) -> None:
         """Send `last` behind everything else, whatever the window says: there is no more to come."""
         self._window = _Window()
-        if self._lagged_bytes and not self._broken:
+        self._release_held()
+        if self._lost is not None and not self._broken:
             self._catch_up()
+        self._paint = None
         self.send(last)
 
     def close(self) -> None:
         self._broken = True
-        self._queue.clear()
-        self.drained.set()
+        self._forget()
         if self._writing:
             self._loop.remove_writer(self._sock)
             self._writing = False

@@ -17,6 +17,8 @@ from typing import Any
 log = logging.getLogger("remuda.keeper.hooks")
 
 MAX_HEAD_BYTES = 64 * 1024
+MAX_CONNECTIONS = 64
+HEAD_TIMEOUT = 10.0
 MAX_BODY_BYTES = 64 << 20  # a tool's whole output travels in a hook
 TOKEN_HEADER = "x-remuda-token"  # noqa: S105  # the name of a header
 
@@ -64,20 +66,26 @@ class HookServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if len(self._tasks) >= MAX_CONNECTIONS:
+            writer.close()
+            return
         self._tasks.add(task)
         try:
-            while await self._one(reader, writer):
-                pass
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            trusted = False
+            while await self._one(reader, writer, trusted=trusted):
+                trusted = True
+        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)
             writer.close()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request. True when the connection may carry another."""
+    async def _one(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, trusted: bool
+    ) -> bool:
+        """One request; whether the connection may carry another. `trusted`: it has shown the token before."""
         try:
-            headers = await self._head(reader)
+            headers = await self._head(reader, trusted=trusted)
             payload = await self._body(reader, headers)
         except _Refused as refused:
             log.warning("refused a hook request: %d", refused.status)
@@ -90,9 +98,12 @@ class HookServer:
         await writer.drain()
         return keep
 
-    async def _head(self, reader: asyncio.StreamReader) -> dict[str, str]:
+    async def _head(self, reader: asyncio.StreamReader, *, trusted: bool) -> dict[str, str]:
         try:
-            head = await reader.readuntil(b"\r\n\r\n")
+            # A kept connection may be silent for as long as the agent has nothing to tell.
+            first = await reader.readexactly(1) if trusted else b""
+            async with asyncio.timeout(HEAD_TIMEOUT):
+                head = first + await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
             raise _Refused(413) from None
         lines = head.decode("latin-1").split("\r\n")

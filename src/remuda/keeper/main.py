@@ -27,7 +27,7 @@ from remuda._version import __version__
 from remuda.agents import find_agent
 from remuda.agents.base import Agent, Launch, LaunchContext
 from remuda.agents.timing import make_classifier
-from remuda.errors import RemudaError, SpawnFailed
+from remuda.errors import FolderUnusable, RemudaError, SpawnFailed
 from remuda.paths import SessionPaths, private_folder
 from remuda.proctree import adopt_orphans
 from remuda.terminal.asciicast import Recorder
@@ -46,6 +46,8 @@ from .session import Session
 from .spec import SessionSpec
 
 log = logging.getLogger("remuda.keeper")
+
+_STARTER_PATIENCE = 5.0
 
 
 class Report:
@@ -85,6 +87,9 @@ class Keeper:
             cols=spec.cols,
             rows=spec.rows,
             conversation=self._conversation_to_resume(),
+            options=spec.options(),
+            variables=spec.variables,
+            log_file=spec.log_file,
         )
 
     def _conversation_to_resume(self) -> dict[str, Any]:
@@ -96,6 +101,16 @@ class Keeper:
     async def open(self) -> tuple[Session, Server]:
         launch = await self._prepare()
         session = self._spawn(launch)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, session.kill, None, "keeper was told to end")
+        try:
+            return session, self._introduce(session, launch)
+        except BaseException:
+            await session.child.end(0.0)  # nobody would ever know of it
+            raise
+
+    def _introduce(self, session: Session, launch: Launch) -> Server:
+        """Make a program that runs known: to its observer, on disk, on the socket."""
         has_screen = session.screen is not None
         observer = self._agent.observer(session.child.pid, launch.env, has_screen=has_screen)
         if observer is not None:
@@ -104,7 +119,7 @@ class Keeper:
         self._record = replace(self._record, child_pid=session.child.pid)
         self._save_record()
         operations = make_operations(self._degraded, lambda: self._record.conversation, self._on_emitted)
-        return session, Server(session, self._claim.listen(), operations)
+        return Server(session, self._claim.listen(), operations)
 
     async def _prepare(self) -> Launch:
         spec = self._spec
@@ -179,6 +194,12 @@ class Keeper:
 
     # ── shut down ──
 
+    def _release(self) -> None:
+        try:
+            self._claim.release()
+        except OSError as error:
+            log.error("cannot remove the session's files: %s", error)
+
     async def close(self, session: Session, server: Server, code: int) -> None:
         log.info("%s, exit code %d", session.end_reason, code)
         self._record = self._record.ended(time.time(), code, session.end_reason)
@@ -187,7 +208,7 @@ class Keeper:
             self._observation.close()
         # The name is free before anyone hears of the end: who waits for it may take it at once.
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
-        self._claim.release()
+        self._release()
         await server.finish(code)
         await self._hooks.close()
         session.close()
@@ -195,11 +216,17 @@ class Keeper:
 
 async def keep(spec: SessionSpec, claim: Claim, report: Report) -> int:
     keeper = Keeper(spec, claim)
-    session, server = await keeper.open()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, session.kill, None, "keeper was told to end")
+    try:
+        session, server = await keeper.open()
+    except BaseException:
+        shutil.rmtree(claim.paths.scratch, ignore_errors=True)
+        raise
     report.send({"ok": True, "pid": os.getpid(), "child_pid": session.child.pid})
     code = await session.ended()
+    if spec.expect_attach:
+        # It may have been too quick for the one who started it to see: what it said is for them.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(server.subscribed_once.wait(), _STARTER_PATIENCE)
     await keeper.close(session, server, code)
     return code
 
@@ -235,12 +262,17 @@ def main() -> None:
     spec = SessionSpec.from_json(sys.stdin.buffer.read())
     _detach()
     with _reporting(report):
+        spec.check()
         paths = SessionPaths.of(spec.name, Path(spec.folder))
         claim = Claim.take(paths)
         try:
             log_path = Path(spec.log_file) if spec.log_file else paths.log
-            open_log(log_path, spec.log_level, spec.log_filter, spec.log_max_bytes)
+            try:
+                open_log(log_path, spec.log_level, spec.log_filter, spec.log_max_bytes)
+            except OSError as error:
+                raise FolderUnusable(f"cannot write the log {log_path}: {error.strerror}") from error
             code = asyncio.run(keep(spec, claim, report))
         finally:
-            claim.release()
+            with contextlib.suppress(OSError):  # said in the log already
+                claim.release()
     sys.exit(code if 0 <= code <= 255 else 1)

@@ -9,9 +9,13 @@ from typing import Any
 
 from remuda._version import __version__
 from remuda.errors import InvalidOptions
+from remuda.terminal.screen import Screen
 
 from .server import Operation, Peer
 from .session import Session
+from .spec import check_seconds
+
+_ARGV_CHARACTERS = 16_384
 
 
 def _number(args: dict[str, Any], key: str) -> int:
@@ -19,6 +23,18 @@ def _number(args: dict[str, Any], key: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidOptions(f"{key} must be a whole number, not {value!r}")
     return value
+
+
+def shortened(argv: list[str]) -> list[str]:
+    """The command, short enough to be told: a list of files can be longer than a frame."""
+    shown: list[str] = []
+    room = _ARGV_CHARACTERS
+    for word in argv:
+        if len(word) > room:
+            return [*shown, "…"]
+        shown.append(word)
+        room -= len(word)
+    return shown
 
 
 def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, Any]:
@@ -30,7 +46,7 @@ def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, A
     return {
         "name": spec.name,
         "agent": spec.agent,
-        "argv": spec.argv,
+        "argv": shortened(spec.argv),
         "cwd": spec.cwd,
         "pid": session.child.pid,
         "keeper_pid": os.getpid(),
@@ -53,6 +69,10 @@ def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, A
     }
 
 
+def _styled(screen: Screen) -> list[str]:
+    return [screen.styled_row(y, screen.cols).decode("utf-8", "replace") for y in range(screen.rows)]
+
+
 def make_operations(
     degraded: list[str], conversation: Callable[[], dict[str, Any]], hook: Callable[[dict[str, Any]], None]
 ) -> dict[str, Operation]:
@@ -68,9 +88,8 @@ def make_operations(
         if shown is None:
             raise InvalidOptions("this session has no screen model", hint="; ".join(degraded))
         cursor = shown.cursor
-        styled = [shown.styled_row(y, shown.cols).decode("utf-8", "replace") for y in range(shown.rows)]
         return {
-            "lines": styled if args.get("styled") else shown.lines(),
+            "lines": _styled(shown) if args.get("styled") else shown.lines(),
             "cols": shown.cols,
             "rows": shown.rows,
             "cursor": {"x": cursor.x, "y": cursor.y, "visible": cursor.visible},
@@ -87,10 +106,10 @@ def make_operations(
     def kill(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
         peer.require_typist()
         grace = args.get("grace")
-        if grace is not None and (not isinstance(grace, (int, float)) or grace < 0):
-            raise InvalidOptions(f"grace must be a number of seconds, not {grace!r}")
+        if grace is not None:
+            check_seconds("grace", grace)
         peer.session.kill(grace)
-        return {}
+        return {"grace": peer.session.spec.kill_grace if grace is None else grace}
 
     def watch(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
         peer.watch()

@@ -25,6 +25,11 @@ class SessionRecord:
     cols: int = 0
     rows: int = 0
     conversation: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    """How it was started, by the names of `start`'s options: a resume starts it so again."""
+    variables: list[str] = field(default_factory=list)
+    """Names of variables that were set for it. Their values may be secret and are not written down."""
+    log_file: str | None = None
     ended_at: float | None = None
     exit_code: int | None = None
     end_reason: str | None = None

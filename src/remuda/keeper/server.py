@@ -11,7 +11,13 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from remuda.errors import InvalidOptions, PermissionRefused, RemoteProtocolError, RemudaError
+from remuda.errors import (
+    InvalidOptions,
+    LocalProtocolError,
+    PermissionRefused,
+    RemoteProtocolError,
+    RemudaError,
+)
 from remuda.terminal.replies import CURSOR_QUERY, ReplyFilter
 from remuda.wire import connection as wire
 from remuda.wire.connection import KeeperConnection
@@ -24,7 +30,9 @@ from .session import Session
 log = logging.getLogger("remuda.keeper.server")
 
 _READ_BYTES = 65536
+# After the end: how long a slow client may pause in its reading, and how long all of it may take.
 _LINGER = 5.0
+_LINGER_LIMIT = 60.0
 
 Operation = Callable[["Peer", dict[str, Any]], dict[str, Any]]
 
@@ -47,6 +55,9 @@ class Server:
         self.peers: set[Peer] = set()
         self._listener = listener
         self._numbers = itertools.count(1)
+        self.subscribed_once = asyncio.Event()
+        self.exit_code: int | None = None
+        """Known when the end is being told."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(listener, self._accept)
 
@@ -73,22 +84,32 @@ class Server:
         return sum(peer.outlet.subscribed for peer in self.peers)
 
     def peers_changed(self) -> None:
-        self.session.tell({"event": "clients", "count": self.watcher_count})
+        if self.exit_code is None:
+            self.session.tell({"event": "clients", "count": self.watcher_count})
 
     async def finish(self, code: int) -> None:
         """Tell everyone the end behind all output, wait for slow readers a bounded while, close."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
+        self.exit_code = code
         for peer in list(self.peers):
             if peer.outlet.subscribed:
                 peer.outlet.finish(peer.connection.exit(code))
-        waits = [self._loop.create_task(peer.outlet.drained.wait()) for peer in self.peers]
-        if waits:
-            _, late = await asyncio.wait(waits, timeout=_LINGER)
-            for task in late:
-                task.cancel()
+        await self._drained()
         for peer in list(self.peers):
             peer.close()
+
+    async def _drained(self) -> None:
+        """Until all have read everything, or those who have not stopped reading, or it takes too long."""
+        late = {self._loop.create_task(peer.outlet.drained.wait()) for peer in self.peers}
+        deadline, sent = self._loop.time() + _LINGER_LIMIT, -1
+        while late and self._loop.time() < deadline:
+            before, sent = sent, sum(peer.outlet.sent_bytes for peer in self.peers)
+            if sent == before:
+                break
+            _, late = await asyncio.wait(late, timeout=_LINGER)
+        for task in late:
+            task.cancel()
 
 
 class Peer:
@@ -129,6 +150,16 @@ class Peer:
         except RemudaError as error:
             log.warning("dropped client %d: %s", self.number, error)
             self.close()
+        if self.outlet.backlogged and not self._closed:
+            self._pause()
+            self._loop.create_task(self._resume_when_read())
+
+    def _pause(self) -> None:
+        self._loop.remove_reader(self._sock)
+
+    async def _resume_when_read(self) -> None:
+        await self.outlet.drained.wait()
+        self._resume_reading()
 
     def _hear(self, event: wire.KeeperEvent) -> None:
         handler = _HANDLERS.get(type(event))
@@ -142,10 +173,12 @@ class Peer:
         data = event.data
         if self._sees_raw_output and self.session.screen is not None:
             data = self._replies.strip(data, self.session.cursor_queries)
+            if not data:  # its terminal spoke, not its user
+                return
         self.session.client_typed(self.number)
         self.session.child.write(data)
         if self.session.child.input_full:
-            self._loop.remove_reader(self._sock)
+            self._pause()
             self.session.child.when_input_drains(self._resume_reading)
 
     def _resume_reading(self) -> None:
@@ -154,7 +187,7 @@ class Peer:
 
     @property
     def _sees_raw_output(self) -> bool:
-        return self.outlet.subscribed and self.connection.hello is None
+        return self.outlet.subscribed and (self.connection.hello is None or self.connection.hello.raw)
 
     def on_subscribe(self, event: wire.SubscribeAsked) -> None:
         if self.outlet.subscribed:
@@ -166,12 +199,16 @@ class Peer:
             self._replies.answered = self.session.cursor_queries - history.count(CURSOR_QUERY)
             self.outlet.subscribe(b"".join(split(Type.OUTPUT, history)), self.session.paint)
         else:
+            self._replies.answered = self.session.cursor_queries
             self.note(self.session.size_document())
             self.note({"event": "state", **self.session.state_document()})
             self.outlet.subscribe(repaint_frame(self.session.paint()), self.session.paint, hello.window_bytes)
             self.session.add_listener(self.note)
         self.session.add_outlet(self.outlet)
+        self.server.subscribed_once.set()
         self.server.peers_changed()
+        if self.server.exit_code is not None:  # it came while the others were told
+            self.outlet.finish(self.connection.exit(self.server.exit_code))
 
     def on_status(self, event: wire.StatusAsked) -> None:
         self.outlet.send(self.connection.status(self.session.status()))
@@ -194,7 +231,11 @@ class Peer:
     def on_request(self, event: wire.RequestReceived) -> None:
         if self.connection.hello is None:
             raise RemoteProtocolError("a REQUEST came before a HELLO")
-        self.outlet.send(self.connection.response(event.id, self._carry_out(event)))
+        answer = self._carry_out(event)
+        try:
+            self.outlet.send(self.connection.response(event.id, answer))
+        except LocalProtocolError as error:  # longer than a frame can be
+            self.outlet.send(self.connection.response(event.id, _refusal(error)))
 
     def _carry_out(self, event: wire.RequestReceived) -> dict[str, Any]:
         operation = self.server.operations.get(event.op)
@@ -205,7 +246,7 @@ class Peer:
                 )
             return {"ok": True, "result": operation(self, event.args)}
         except RemudaError as error:
-            return {"ok": False, "error": {"code": error.code, "message": error.message, "hint": error.hint}}
+            return _refusal(error)
 
     def on_ack(self, event: wire.OutputAcked) -> None:
         self.outlet.acked(event.byte_count)
@@ -217,7 +258,7 @@ class Peer:
 
     def note(self, document: dict[str, Any]) -> None:
         """Pass an event on, to a peer that knows what events are."""
-        if self.connection.hello is None:
+        if self.connection.hello is None or self.server.exit_code is not None:
             return
         self.outlet.send(self.connection.event(document))
         if document["event"] == "resized" and self.outlet.subscribed:
@@ -244,6 +285,10 @@ class Peer:
         self.session.discard_listener(self.note)
         self.session.client_gone(self.number)
         self.server.peers_changed()
+
+
+def _refusal(error: RemudaError) -> dict[str, Any]:
+    return {"ok": False, "error": {"code": error.code, "message": error.message, "hint": error.hint}}
 
 
 _HANDLERS: dict[type, Callable[[Peer, Any], None]] = {

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from remuda.agents.state import Evidence, Source, State, Vote
+from remuda.agents.state import Evidence, Source, State, Vote, one_line
 from remuda.agents.timing import Classifier
 from remuda.terminal.asciicast import Recorder
 from remuda.terminal.pty import Pty
-from remuda.terminal.replies import CURSOR_QUERY
+from remuda.terminal.replies import count_cursor_answers
 from remuda.terminal.ring import Ring
 from remuda.terminal.screen import Screen
 from remuda.wire.messages import Status
@@ -33,7 +33,6 @@ log = logging.getLogger("remuda.keeper.session")
 _BEFORE_GUESSING = 10.0
 
 _PLAIN = ("simple", "none")
-_SIGNALLED = 128
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -89,7 +88,7 @@ class Session:
         screen.feed(data)
         if replies := screen.take_replies():
             self.child.write(replies)
-            self.cursor_queries += data.count(CURSOR_QUERY)
+            self.cursor_queries += count_cursor_answers(replies)
         # Only a few bytes can change a title: an escape, or what ends one begun before.
         if b"\x07" in data or b"\x1b" in data:
             title = screen.title
@@ -135,7 +134,7 @@ class Session:
         return {
             "state": verdict.state.value,
             "source": verdict.source.label,
-            "detail": verdict.detail,
+            "detail": one_line(verdict.detail),
             "since": round(time.time() - (self.now() - verdict.since), 3),
             "age": round(self.now() - verdict.since, 3),
             "dissent": [vote.source.label for vote in self.evidence.dissent()],
@@ -216,19 +215,21 @@ class Session:
     # ── the end ──
 
     def kill(self, grace: float | None = None, reason: str = "killed") -> None:
-        """Begin to end the program and all it started. Asking twice changes nothing."""
+        """Begin to end the program and all it started. Who asks again may shorten the grace."""
+        grace = self.spec.kill_grace if grace is None else grace
         if self._ending is None:
             self.end_reason = reason
-            grace = self.spec.kill_grace if grace is None else grace
             self._ending = self._loop.create_task(self.child.end(grace))
+        else:
+            self.child.hasten(grace)
 
     async def ended(self) -> int:
         """The exit code, when the program is gone and all its output has been handed on."""
         code = await asyncio.shield(self.child.exited)
         await self.child.drained()
-        if self._ending is None and code > _SIGNALLED and self.spec.agent not in _PLAIN:
+        if self._ending is None and self.child.died_of is not None and self.spec.agent not in _PLAIN:
             # An agent that was killed leaves its tools behind, at work and with nobody to stop them.
-            self.kill(reason=f"died of signal {code - _SIGNALLED}")
+            self.kill(reason=f"died of signal {self.child.died_of}")
         if self._ending is not None:
             await self._ending
         if self._timing_timer is not None:

@@ -18,7 +18,7 @@ Policy = Literal["latest", "smallest", "fixed"]
 Size = tuple[int, int]
 
 MIN_COLS, MIN_ROWS = 1, 1
-MAX_COLS, MAX_ROWS = 4096, 4096
+MAX_COLS, MAX_ROWS = 2000, 1000
 
 
 def check_policy(name: str) -> Policy:
@@ -42,8 +42,10 @@ class SizeKeeper:
     size: Size
     _wishes: dict[int, Size] = field(default_factory=dict)
     _typed: list[int] = field(default_factory=list)  # the last typist at the end
+    _commanded: bool = False
 
     def wish(self, client: int, size: Size) -> Size:
+        self._commanded = False
         self._wishes[client] = size
         return self.typed(client)
 
@@ -52,6 +54,7 @@ class SizeKeeper:
             if client in self._typed:
                 self._typed.remove(client)
             self._typed.append(client)
+            self._commanded = False
         return self._settle()
 
     def gone(self, client: int) -> Size:
@@ -61,11 +64,14 @@ class SizeKeeper:
         return self._settle()
 
     def command(self, size: Size) -> Size:
-        """Somebody asked for this size in so many words; it holds until a client's say changes it."""
+        """Somebody asked for this size in so many words; it holds until a terminal or its typist changes."""
         self.size = size
+        self._commanded = True
         return size
 
     def _settle(self) -> Size:
+        if self._commanded:
+            return self.size
         if self.policy == "smallest" and self._wishes:
             self.size = (min(c for c, _ in self._wishes.values()), min(r for _, r in self._wishes.values()))
         elif self.policy == "latest":

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
+
+from remuda.errors import InvalidOptions
+from remuda.names import check_name
+
+from .size import check_policy, check_size
 
 DEFAULT_COLS, DEFAULT_ROWS = 220, 50
 DEFAULT_SCROLLBACK_BYTES = 65536
@@ -38,7 +43,10 @@ class SessionSpec:
     log_max_bytes: int = DEFAULT_LOG_BYTES
     record_file: str | None = None
     resume: bool = False
-    facts: dict[str, Any] = field(default_factory=dict)
+    expect_attach: bool = False
+    """Whoever starts it will attach at once, and is waited for if it ends before that."""
+    variables: list[str] = field(default_factory=list)
+    """Names in `env` that the user set for this session."""
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -47,6 +55,41 @@ class SessionSpec:
     def from_json(cls, data: bytes) -> SessionSpec:
         return cls(**json.loads(data))
 
-    @property
-    def folder_path(self) -> Path:
-        return Path(self.folder)
+    def options(self) -> dict[str, Any]:
+        """What is worth remembering of it, by the names of `start`'s options."""
+        return {
+            "size": self.size_policy,
+            "classifier": self.classifier,
+            "idle_threshold_ms": self.idle_threshold_ms,
+            "debounce_ms": self.debounce_ms,
+            "scrollback_bytes": self.scrollback_bytes,
+            "kill_group": self.kill_group,
+            "grace": self.kill_grace,
+            "log_file": self.log_file,
+            "log_level": self.log_level,
+            "log_filter": self.log_filter,
+        }
+
+    def check(self) -> None:
+        """Raise for what no keeper could carry out, before anything runs."""
+        check_name(self.name)
+        check_policy(self.size_policy)
+        check_size(self.cols, self.rows)
+        check_seconds("kill_grace", self.kill_grace)
+        if not self.argv or not self.argv[0]:
+            raise InvalidOptions("there is nothing to run")
+        if self.scrollback_bytes < 0 or self.log_max_bytes < 0:
+            raise InvalidOptions("a number of bytes cannot be negative")
+        texts = [*self.argv, *self.env, *self.env.values(), self.cwd, self.folder]
+        if any("\0" in text for text in texts):
+            raise InvalidOptions("no argument, variable or path can hold a NUL")
+
+
+def check_seconds(name: str, value: object) -> None:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not math.isfinite(value)
+        or value < 0
+    ):
+        raise InvalidOptions(f"{name} must be a number of seconds, not {value!r}")

@@ -28,9 +28,11 @@ def start_session(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> 
     The keeper is no child of the caller when this returns: nothing that happens to the caller's process,
     terminal or process session reaches it.
     """
+    spec.check()
     report_read, report_write = os.pipe()
     try:
-        command = [sys.executable, "-m", "remuda.keeper", str(report_write), spec.name]
+        # -P: a json.py in the user's folder is not ours to import.
+        command = [sys.executable, "-P", "-m", "remuda.keeper", str(report_write), spec.name]
         starter = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -26,6 +26,14 @@ _ANSWER = re.compile(
 )
 _CURSOR_ANSWER = re.compile(rb"\x1b\[\d+;\d+R")
 CURSOR_QUERY = b"\x1b[6n"
+# The beginning of an answer whose end comes with the next read. Never so much as a key could send.
+_CUT = re.compile(rb"\x1b(?:\[[?>=][\d;$]*|P[>!01][^\x07\x1b]*\x1b?|\][\dlL][^\x07\x1b]*\x1b?)\Z")
+_CUT_BYTES = 4096
+
+
+def count_cursor_answers(replies: bytes) -> int:
+    """How many of the answers that our own terminal gave are cursor positions."""
+    return len(_CURSOR_ANSWER.findall(replies))
 
 
 @dataclass(slots=True)
@@ -34,12 +42,16 @@ class ReplyFilter:
 
     answered: int = 0
     """Cursor queries of the session that this client has answered, or was never shown."""
+    _begun: bytes = b""
 
     def strip(self, data: bytes, cursor_queries: int) -> bytes:
         """`data` without answers, given how many cursor queries the session has made in all."""
+        data, self._begun = self._begun + data, b""
         if b"\x1b" not in data:
             return data
         data = _ANSWER.sub(b"", data)
+        if (cut := _CUT.search(data)) and len(data) - cut.start() <= _CUT_BYTES:
+            data, self._begun = data[: cut.start()], data[cut.start() :]
         if cursor_queries > self.answered:
             data, dropped = _CURSOR_ANSWER.subn(b"", data, count=cursor_queries - self.answered)
             self.answered += dropped

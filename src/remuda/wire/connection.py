@@ -13,7 +13,7 @@ did not say HELLO first (`LocalProtocolError`): an old client never sees a type 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,12 +54,16 @@ class KillAsked:
 
 @dataclass(frozen=True, slots=True)
 class HelloReceived:
-    """The peer knows our additions. `window_bytes` 0 means that it does not acknowledge output."""
+    """The peer knows our additions. `window_bytes` 0 means that it does not acknowledge output.
+
+    `raw`: a terminal is shown the output as it is, and will answer the queries in it.
+    """
 
     version: int
     client: str
     read_only: bool
     window_bytes: int
+    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,13 @@ def _parse_hello(payload: bytes) -> HelloReceived:
     version, window = document.get("version"), document.get("window", 0)
     if not isinstance(version, int) or not isinstance(window, int) or window < 0:
         raise RemoteProtocolError("a HELLO needs a whole number as version, and as window if it has one")
-    return HelloReceived(version, str(document.get("client", "")), document.get("read_only") is True, window)
+    return HelloReceived(
+        version,
+        str(document.get("client", "")),
+        document.get("read_only") is True,
+        window,
+        document.get("raw") is True,
+    )
 
 
 def _parse_request(payload: bytes) -> RequestReceived:
@@ -199,8 +209,9 @@ class KeeperConnection:
     def greeting(self) -> bytes:
         return MODE_BINARY
 
-    def receive(self, data: bytes) -> list[KeeperEvent]:
-        return [self._understand(one) for one in self._reader.feed(data)]
+    def receive(self, data: bytes) -> Iterator[KeeperEvent]:
+        """What `data` said, in order; what stands before a broken word is heard. To be read to its end."""
+        return map(self._understand, self._reader.feed(data))
 
     def _understand(self, one: Frame) -> KeeperEvent:
         parse = _KEEPER_HEARS.get(one.type)
@@ -239,13 +250,14 @@ class ClientConnection:
     _greeted: bool = False
     _reader: FrameReader = field(default_factory=FrameReader)
 
-    def receive(self, data: bytes) -> list[ClientEvent]:
+    def receive(self, data: bytes) -> Iterator[ClientEvent]:
+        """What `data` said, in order; what stands before a broken word is heard. To be read to its end."""
         if not self._greeted and data:
             if data[:1] != MODE_BINARY:
                 raise RemoteProtocolError(f"the peer speaks mode 0x{data[0]:02x}, not binary framing")
             self._greeted = True
             data = data[1:]
-        return [self._understand(one) for one in self._reader.feed(data)]
+        return map(self._understand, self._reader.feed(data))
 
     @property
     def cut_short(self) -> bool:
@@ -278,12 +290,13 @@ class ClientConnection:
         return frame(Type.KILL)
 
     @staticmethod
-    def hello(client: str, *, read_only: bool = False, window_bytes: int = 0) -> bytes:
+    def hello(client: str, *, read_only: bool = False, window_bytes: int = 0, raw: bool = False) -> bytes:
         document = {
             "version": PROTOCOL_VERSION,
             "client": client,
             "read_only": read_only,
             "window": window_bytes,
+            "raw": raw,
         }
         return messages.json_frame(Type.HELLO, document)
 

@@ -49,21 +49,29 @@ class FrameReader:
         """Bytes of a frame that has begun and is not whole. At the end of a stream this must be 0."""
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """All frames that `data` completed."""
-        buffer = self._buffer
-        buffer += data
-        frames: list[Frame] = []
-        start = 0
-        while len(buffer) - start >= HEADER_BYTES:
-            length = int.from_bytes(buffer[start + 1 : start + HEADER_BYTES], "big")
-            if length > self._max:
-                raise RemoteProtocolError(f"peer announced a frame of {length} bytes, more than {self._max}")
-            end = start + HEADER_BYTES + length
-            if len(buffer) < end:
-                break
-            frames.append(Frame(buffer[start], bytes(memoryview(buffer)[start + HEADER_BYTES : end])))
-            start = end
-        if start:
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """All frames that are whole now, one by one: those before a broken one are still good.
+
+        What is not taken from the iterator comes with the next call.
+        """
+        self._buffer += data
+        return self._frames()
+
+    def _frames(self) -> Iterator[Frame]:
+        buffer, start = self._buffer, 0
+        try:
+            while len(buffer) - start >= HEADER_BYTES:
+                length = int.from_bytes(buffer[start + 1 : start + HEADER_BYTES], "big")
+                if length > self._max:
+                    raise RemoteProtocolError(
+                        f"peer announced a frame of {length} bytes, more than {self._max}"
+                    )
+                end = start + HEADER_BYTES + length
+                if len(buffer) < end:
+                    break
+                with memoryview(buffer) as view:
+                    frame = Frame(view[start], bytes(view[start + HEADER_BYTES : end]))
+                start = end
+                yield frame
+        finally:
             del buffer[:start]
-        return frames

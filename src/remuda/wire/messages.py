@@ -126,7 +126,9 @@ def parse_ack(payload: bytes) -> int:
 
 
 def json_frame(frame_type: Type, document: dict[str, Any]) -> bytes:
-    return frame(frame_type, json.dumps(document, separators=(",", ":")).encode())
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    # A lone surrogate stands for a byte of an argument that is no UTF-8; so written, it is JSON's own escape.
+    return frame(frame_type, text.encode("utf-8", "backslashreplace"))
 
 
 def parse_json(payload: bytes) -> dict[str, Any]:

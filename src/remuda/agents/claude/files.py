@@ -19,6 +19,18 @@ def registry_file(env: Mapping[str, str], pid: int) -> Path:
     return config_folder(env) / "sessions" / f"{pid}.json"
 
 
+def find_transcript(env: Mapping[str, str], conversation: Mapping[str, Any]) -> Path | None:
+    """The transcript of a conversation that exists: without one the CLI refuses to resume."""
+    told = conversation.get("transcript_path")
+    if told and Path(told).is_file():
+        return Path(told)
+    session_id = str(conversation.get("session_id") or "")
+    if not session_id or "/" in session_id:
+        return None
+    # The file is named by the conversation alone; its folder's name follows rules of the CLI's own.
+    return next((config_folder(env) / "projects").glob(f"*/{session_id}.jsonl"), None)
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """A settings file as a mapping; empty when it is missing or cannot be read, as the CLI treats it."""
     try:

@@ -4,10 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-# `<value>`: the next word belongs to the flag.
+# `<value>`: the next word belongs to the flag. Also flags that the help does not show.
 ONE_VALUE = frozenset(
     [
         "--agent",
+        "--append-subagent-system-prompt",
+        "--append-subagent-system-prompt-file",
+        "--append-system-prompt-file",
+        "--system-prompt-file",
+        "--max-thinking-tokens",
+        "--task-budget",
+        "--thinking",
+        "--thinking-display",
+        "--advisor",
+        "--teammate-mode",
+        "--agent-id",
+        "--agent-name",
+        "--agent-color",
+        "--agent-type",
+        "--team-name",
+        "--parent-session-id",
+        "--resume-session-at",
+        "--plan-mode-instructions",
+        "--plugin-dir-no-mcp",
+        "--managed-settings",
+        "--prefill",
         "--agents",
         "--append-system-prompt",
         "--autocompact",

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from remuda.agents.base import Launch, LaunchContext
 from remuda.errors import InvalidOptions
 
-from .files import read_settings, user_settings
+from .files import find_transcript, read_settings, user_settings
 from .flags import without_flags, without_prompt
 
 IDENTITY_VARIABLES = (
@@ -52,21 +52,33 @@ HTTP_EVENTS = (
 HOOK_TIMEOUT = 10
 TOKEN_HEADER = "X-Remuda-Token"  # noqa: S105  # the name of a header
 _LOOPBACK = ("127.0.0.1", "localhost")
-_RESUMING = ("--resume", "-r", "--continue", "-c", "--session-id", "--from-pr", "--fork-session")
+_RESUMING = (
+    "--resume",
+    "-r",
+    "--continue",
+    "-c",
+    "--session-id",
+    "--from-pr",
+    "--fork-session",
+    "--resume-session-at",
+    "--prefill",
+)
 
 
 def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
     """`program_words` says how many words of the command name the program; the arguments follow them."""
+    named = next((i for i, word in enumerate(context.argv) if PurePath(word).name == "claude"), 0)
+    program_words = max(program_words, named + 1)  # `env X=1 claude`, `npx claude`
     program, arguments = list(context.argv[:program_words]), list(context.argv[program_words:])
     settings, arguments = _take_settings(arguments, context.cwd)
     overlay = context.scratch / "settings.json"
     added = ["--settings", str(overlay)]
     if not _permission_mode_chosen(arguments, settings, context):
         added += ["--permission-mode", "manual"]
-    if session_id := context.conversation.get("session_id"):
+    if find_transcript(context.env, context.conversation):
         # Its first prompt was answered in its first life, and how that began no longer matters.
         arguments = without_flags(without_prompt(arguments), _RESUMING)
-        added += ["--resume", str(session_id)]
+        added += ["--resume", str(context.conversation["session_id"])]
     return Launch(
         argv=[*program, *added, *arguments],
         env=clean_environment(context.env),
@@ -130,7 +142,11 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _with_hooks(settings: Mapping[str, Any], context: LaunchContext) -> dict[str, Any]:
-    hooks = {event: list(groups) for event, groups in _mapping(settings.get("hooks")).items()}
+    hooks: dict[str, list[Any]] = {}
+    for event, groups in _mapping(settings.get("hooks")).items():
+        if not isinstance(groups, list):
+            raise InvalidOptions(f"--settings: the hooks of {event} must be a list, not {groups!r}")
+        hooks[event] = list(groups)
     http = {
         "type": "http",
         "url": context.hook_url,

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents.state import RESTING, WAITING, WORKING, Source, State, Vote
+from remuda.proctree import start_ticks
 
-from .files import registry_file
+from .files import find_transcript, registry_file
 from .screen import has_composer, open_dialog, spinner_tokens
 
 _IDLE_MARK = "✳"
@@ -24,6 +25,8 @@ _QUESTION_TOOL = "AskUserQuestion"
 _STARTING = frozenset({State.STARTING})
 _TOOL = frozenset({State.TOOL_USE})
 _NOT_WAITING = frozenset(State) - WAITING
+# Title and registry show work for a moment after a Stop.
+_AFTERGLOW = 0.5
 
 _WAITING_FOR = {
     "permission prompt": State.WAITING_PERMISSION,
@@ -33,9 +36,19 @@ _WAITING_FOR = {
 
 
 class ClaudeObserver:
-    def __init__(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> None:
+    def __init__(
+        self,
+        pid: int,
+        env: Mapping[str, str],
+        *,
+        has_screen: bool,
+        start_of: Callable[[int], str | None] = start_ticks,
+    ) -> None:
         self._has_screen = has_screen
         self._composer_seen = False
+        self._start_of = start_of
+        self._hooked = False
+        self._stopped_at = 0.0
         self.conversation: dict[str, Any] = {}
         self._pid = pid
         self._env = env
@@ -64,11 +77,12 @@ class ClaudeObserver:
 
     def transcript_path(self) -> Path | None:
         path = self.conversation.get("transcript_path")
-        return Path(path) if path else None
+        return Path(path) if path else find_transcript(self._env, self.conversation)
 
     # ── hooks ──
 
     def hook(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
+        self._hooked = True
         self._note_conversation(payload)
         handler = self._hooks.get(str(payload.get("hook_event_name")))
         return handler(payload, at) if handler else []
@@ -128,24 +142,26 @@ class ClaudeObserver:
         return []
 
     def _stop(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        self._turn_over()
+        self._turn_over(at)
         running = payload.get("background_tasks") or []
         detail = f"Stop, {len(running)} background tasks run on" if running else "Stop"
         return [_hook(State.IDLE, at, detail)]
 
     def _stop_failure(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        self._turn_over()
+        self._turn_over(at)
         error = str(payload.get("error", "unknown"))
         state = State.LIMITED if "rate_limit" in error else State.ERROR
         message = str(payload.get("last_assistant_message") or error)
         return [_hook(state, at, f"StopFailure {message}"[:200])]
 
-    def _turn_over(self) -> None:
-        self._stopped = True
+    def _turn_over(self, at: float) -> None:
+        self._stopped, self._stopped_at = True, at
         self._tools.clear()
 
     def _at_work(self, source: Source, at: float, detail: str) -> Vote:
         """A source that sees work but not which: a tool that has begun is what it sees."""
+        if at > self._stopped_at + _AFTERGLOW:  # somebody's hook did not let it stop
+            self._stopped = False
         state = State.TOOL_USE if self._tools else State.THINKING
         return Vote(source, state, at, detail, WORKING)
 
@@ -153,9 +169,12 @@ class ClaudeObserver:
 
     def registry(self, document: Mapping[str, Any], at: float, wall: float) -> list[Vote]:
         status = document.get("status")
+        if not self._is_ours(document):
+            return []
         self._registry_waiting = status == "waiting"
-        if isinstance(session_id := document.get("sessionId"), str):
-            self.conversation.setdefault("session_id", session_id)
+        session_id = document.get("sessionId")
+        if not self._hooked and session_id and session_id != self.conversation.get("session_id"):
+            self.conversation = {"session_id": str(session_id)}
         # Its own date: it is written some time after what it tells, and the next turn may have begun.
         at = _dated(document.get("statusUpdatedAt"), at, wall)
         if status == "waiting":
@@ -166,6 +185,13 @@ class ClaudeObserver:
             return [Vote(Source.REGISTRY, State.IDLE, at, "idle", RESTING | _STARTING)]
         return [self._at_work(Source.REGISTRY, at, "busy")] if status == "busy" else []
 
+    def _is_ours(self, document: Mapping[str, Any]) -> bool:
+        """Not one that a dead process of the same number left behind."""
+        began = document.get("procStart")
+        return document.get("pid", self._pid) == self._pid and (
+            began is None or (now := self._start_of(self._pid)) is None or str(began) == now
+        )
+
     # ── transcript ──
 
     def transcript(self, record: Mapping[str, Any], at: float, wall: float) -> list[Vote]:
@@ -174,8 +200,13 @@ class ClaudeObserver:
             return []
         at = _dated(_epoch_ms(record.get("timestamp")), at, wall)
         if record.get("type") == "user" and any(text.startswith(_INTERRUPTED) for text in _texts(record)):
-            self._turn_over()
+            self._turn_over(at)
             return [Vote(Source.TRANSCRIPT, State.INTERRUPTED, at, "interrupted by user")]
+        if record.get("type") == "user" and (ended := _tool_results(record) & self._tools):
+            # A tool that a rule denied has no hook for its end.
+            self._tools -= ended
+            if not self._tools:
+                return [Vote(Source.TRANSCRIPT, State.THINKING, at, "tool result", frozenset(State) - _TOOL)]
         if record.get("type") == "assistant" and record.get("isApiErrorMessage"):
             state = State.LIMITED if record.get("apiErrorStatus") == 429 else State.ERROR
             detail = next(iter(_texts(record)), "API error")
@@ -240,6 +271,13 @@ def _epoch_ms(timestamp: object) -> float | None:
 
 def _is_braille(character: str) -> bool:
     return "⠀" <= character <= "⣿"
+
+
+def _tool_results(record: Mapping[str, Any]) -> set[object]:
+    message = record.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return {block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"}
 
 
 def _texts(record: Mapping[str, Any]) -> list[str]:
