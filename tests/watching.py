@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from remuda.agents.claude.screen import open_dialog
 from remuda.keeper.client import KeeperClient
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
@@ -30,12 +31,16 @@ class Watcher:
     def answer(self, keys: bytes) -> None:
         """Press these in an open dialog until they are taken.
 
-        The CLI drops what is typed in the first moments of a dialog, so that nobody answers it by accident.
+        Not before it is drawn: the CLI holds a dialog back while somebody types. And again: it drops what is
+        typed in a dialog's first moments, so that nobody answers it by accident.
         """
         asked = self._client.describe()["state"]
         while self._client.describe()["state"] == asked:
-            self.press(keys)
-            self._take(_DIALOG_PATIENCE)
+            if open_dialog(self._client.request("screen")["lines"]):
+                self.press(keys)
+                self._take(_DIALOG_PATIENCE)
+            else:
+                self._take(0.05)
 
     def _take(self, timeout: float) -> None:
         for event in self._client.receive(timeout):
