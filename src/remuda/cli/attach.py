@@ -252,6 +252,7 @@ class Picture:
         self._heard_at = time.monotonic()
         self._drawn_at = 0.0
         self._dirty = True
+        self._bar_due = 0.0
         self._screen = _blank(document.get("cols", 80), document.get("rows", 24))
         self._view: View | None = None
         self.inner_size = (80, 24)
@@ -310,9 +311,9 @@ class Picture:
 
     def draw(self) -> bytes:
         now = time.monotonic()
-        if self._dirty and now - self._drawn_at < _FRAME_INTERVAL:
+        if now < (self._drawn_at + _FRAME_INTERVAL if self._dirty else self._bar_due):
             return b""
-        self._dirty = False
+        self._dirty, self._bar_due = False, now + _BAR_INTERVAL
         drawn = self.view.render(*self._bar_texts(now))
         if drawn:
             self._drawn_at = now

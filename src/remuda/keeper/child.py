@@ -89,8 +89,8 @@ class Child:
             return
         self._input.append(memoryview(data))
         self._input_bytes += len(data)
-        if len(self._input) == 1:
-            self._writable()
+        if len(self._input) == 1 and not self._take_input():
+            self._loop.add_writer(self._pty.fd, self._writable)
 
     @property
     def input_full(self) -> bool:
@@ -99,21 +99,24 @@ class Child:
     def when_input_drains(self, callback: Callable[[], None]) -> None:
         self._input_drained.append(callback)
 
-    def _writable(self) -> None:
+    def _take_input(self) -> bool:
+        """Hand the program what it takes now. Whether that was all."""
         try:
             while self._input:
                 sent = self._pty.write(self._input[0])
                 self._input_bytes -= sent
                 if sent < len(self._input[0]):
                     self._input[0] = self._input[0][sent:]
-                    self._loop.add_writer(self._pty.fd, self._writable)
-                    break
+                    return False
                 self._input.popleft()
         except OSError as error:
             log.debug("input dropped: %s", error)
             self._input.clear()
             self._input_bytes = 0
-        if not self._input:
+        return True
+
+    def _writable(self) -> None:
+        if self._take_input():
             self._loop.remove_writer(self._pty.fd)
         if not self.input_full and self._input_drained:
             waiting, self._input_drained = self._input_drained, []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -38,6 +39,7 @@ from . import emit
 from .claim import Claim
 from .hooks import HookServer
 from .logfile import open_log
+from .loop import make_loop
 from .observe import Observation
 from .operations import make_operations
 from .record import SessionRecord
@@ -221,6 +223,7 @@ async def keep(spec: SessionSpec, claim: Claim, report: Report) -> int:
     except BaseException:
         shutil.rmtree(claim.paths.scratch, ignore_errors=True)
         raise
+    gc.freeze()  # what is there now stays: no collection has to look at it
     report.send({"ok": True, "pid": os.getpid(), "child_pid": session.child.pid})
     code = await session.ended()
     if spec.expect_attach:
@@ -271,7 +274,8 @@ def main() -> None:
                 open_log(log_path, spec.log_level, spec.log_filter, spec.log_max_bytes)
             except OSError as error:
                 raise FolderUnusable(f"cannot write the log {log_path}: {error.strerror}") from error
-            code = asyncio.run(keep(spec, claim, report))
+            with asyncio.Runner(loop_factory=make_loop) as runner:
+                code = runner.run(keep(spec, claim, report))
         finally:
             with contextlib.suppress(OSError):  # said in the log already
                 claim.release()

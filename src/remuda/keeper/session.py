@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -24,6 +25,7 @@ from remuda.wire.messages import Status
 
 from .child import Child
 from .fanout import Outlet, OutputFrame
+from .feeder import Feeder
 from .size import SizeKeeper, check_policy, check_size
 from .spec import SessionSpec
 
@@ -41,7 +43,9 @@ class Session:
     def __init__(self, spec: SessionSpec, pty: Pty, screen: Screen | None, classifier: Classifier) -> None:
         self._loop = asyncio.get_running_loop()
         self.spec = spec
-        self.screen = screen
+        self._screen = screen
+        self._thread = threading.current_thread()
+        self._feeder = Feeder(self._feed) if screen is not None else None
         self.started_at = time.time()
         self.end_reason = "exited"
         self.recorder: Recorder | None = None
@@ -78,24 +82,40 @@ class Session:
                 outlet.offer(frame)
         if self.recorder is not None:
             self.recorder.output(data)
-        if self.screen is not None:
-            self._show(self.screen, data)
+        if self._feeder is not None:
+            self._feeder.feed(data)
         self._timed(len(data))
         for listener in self.output_listeners:
             listener()
 
-    def _show(self, screen: Screen, data: bytes) -> None:
+    @property
+    def screen(self) -> Screen | None:
+        """The screen, when it has seen all that was handed out."""
+        if self._feeder is not None:
+            self._feeder.settle()
+        return self._screen
+
+    def _feed(self, data: bytes) -> None:
+        """Here for what is small, in the feeder's thread for what is not."""
+        screen = self._screen
+        assert screen is not None
         screen.feed(data)
-        if replies := screen.take_replies():
+        replies = screen.take_replies()
+        title = screen.title if b"\x07" in data or b"\x1b" in data else self._title
+        if replies or title != self._title:
+            if threading.current_thread() is self._thread:
+                self._heard(replies, title)
+            else:
+                self._loop.call_soon_threadsafe(self._heard, replies, title)
+
+    def _heard(self, replies: bytes, title: str) -> None:
+        if replies:
             self.child.write(replies)
             self.cursor_queries += count_cursor_answers(replies)
-        # Only a few bytes can change a title: an escape, or what ends one begun before.
-        if b"\x07" in data or b"\x1b" in data:
-            title = screen.title
-            if title != self._title:
-                self._title = title
-                for listener in self.title_listeners:
-                    listener(title)
+        if title != self._title:
+            self._title = title
+            for listener in self.title_listeners:
+                listener(title)
 
     def _timed(self, size_bytes: int) -> None:
         now_ms = int(self.now() * 1000)
@@ -242,5 +262,6 @@ class Session:
         self.child.close()
         if self.recorder is not None:
             self.recorder.close()
-        if self.screen is not None:
-            self.screen.close()
+        if self._feeder is not None and self._screen is not None:
+            self._feeder.close()
+            self._screen.close()

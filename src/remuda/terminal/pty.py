@@ -16,6 +16,7 @@ from pathlib import Path
 from remuda.errors import CommandNotExecutable, CommandNotFound, FolderUnusable, SpawnFailed
 
 READ_BYTES = 65536
+_SHORT_BYTES = 1024
 _LINUX = sys.platform.startswith("linux")
 _BLOCKED = (errno.EAGAIN, errno.EINTR)
 
@@ -78,6 +79,8 @@ class Pty:
                 return b"".join(pieces) or None
             if not piece:
                 return b"".join(pieces) or None
+            if not pieces and len(piece) < _SHORT_BYTES:
+                return piece  # an echo: asking for more would cost more than it brings
             pieces.append(piece)
             size += len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

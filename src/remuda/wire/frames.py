@@ -6,12 +6,14 @@ A length beyond the bound is the peer's error and ends the connection: nothing a
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from remuda.errors import LocalProtocolError, RemoteProtocolError
 
-HEADER_BYTES: Final = 5
+_HEAD = struct.Struct(">BI")
+HEADER_BYTES: Final = _HEAD.size
 MAX_PAYLOAD_BYTES: Final = 1 << 20
 
 
@@ -24,7 +26,7 @@ def header(frame_type: int, payload_bytes: int) -> bytes:
     """The five bytes before a payload, for those who write the payload from where it lies."""
     if payload_bytes > MAX_PAYLOAD_BYTES:
         raise LocalProtocolError(f"a frame of {payload_bytes} bytes exceeds {MAX_PAYLOAD_BYTES}")
-    return bytes((frame_type,)) + payload_bytes.to_bytes(4, "big")
+    return _HEAD.pack(frame_type, payload_bytes)
 
 
 def frame(frame_type: int, payload: bytes = b"") -> bytes:
@@ -61,7 +63,7 @@ class FrameReader:
         buffer, start = self._buffer, 0
         try:
             while len(buffer) - start >= HEADER_BYTES:
-                length = int.from_bytes(buffer[start + 1 : start + HEADER_BYTES], "big")
+                kind, length = _HEAD.unpack_from(buffer, start)
                 if length > self._max:
                     raise RemoteProtocolError(
                         f"peer announced a frame of {length} bytes, more than {self._max}"
@@ -70,7 +72,7 @@ class FrameReader:
                 if len(buffer) < end:
                     break
                 with memoryview(buffer) as view:
-                    frame = Frame(view[start], bytes(view[start + HEADER_BYTES : end]))
+                    frame = Frame(kind, bytes(view[start + HEADER_BYTES : end]))
                 start = end
                 yield frame
         finally:
