@@ -2,7 +2,8 @@
 
     RemudaError
     ├── InvalidOptions          the caller asked for something that cannot be
-    │   └── BadName             a session name that is not a safe file name
+    │   ├── BadName             a session name that is not a safe file name
+    │   └── InputError          a prompt that no agent can be given
     ├── SessionNotFound         nobody of that name is kept here
     ├── SessionExists           the name is taken by a live session
     ├── SessionDead             it was here, and it ended
@@ -73,6 +74,11 @@ class InvalidOptions(RemudaError):
 
 class BadName(InvalidOptions):
     code = "BAD_NAME"
+    exit_name = "INVALID_INPUT"
+
+
+class InputError(InvalidOptions):
+    code = "INPUT_ERROR"
     exit_name = "INVALID_INPUT"
 
 

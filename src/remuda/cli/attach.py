@@ -138,8 +138,9 @@ class _Attachment:
             self._done = (EXIT_CODES["OK"], "[terminal closed]")
 
     def _send(self, data: bytes) -> None:
-        """In time: a program that does not read holds up what is typed, not what is shown."""
+        """Now if it can be, else in time: a program that does not read holds up typing, not the view."""
         self._outgoing += data
+        self._send_some()
 
     def _send_some(self) -> None:
         try:
@@ -170,7 +171,7 @@ class _Attachment:
 
     def _on_events(self) -> None:
         try:
-            for event in self._client.receive():
+            for event in self._client.take():
                 if isinstance(event, wire.ExitReceived):
                     self._done = (event.code, f"[session {self._client.name} exited with code {event.code}]")
                 else:

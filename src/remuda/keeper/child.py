@@ -63,8 +63,8 @@ class Child:
             else:  # nobody has it open; the program may open it again
                 self._loop.call_later(_REOPEN_INTERVAL, self._look_again)
         elif data:
-            self.last_read = self._loop.time()
             self._on_output(data)
+            self.last_read = self._loop.time()
 
     def _look_again(self) -> None:
         if self._pty.fd >= 0 and not self.hung_up.is_set():
@@ -87,6 +87,10 @@ class Child:
         """All of it, in order, however slowly the program reads."""
         if not data or self._pty.fd < 0:
             return
+        if not self._input:
+            data = data[self._take_at_once(data) :]
+            if not data:
+                return
         self._input.append(memoryview(data))
         self._input_bytes += len(data)
         if len(self._input) == 1 and not self._take_input():
@@ -98,6 +102,13 @@ class Child:
 
     def when_input_drains(self, callback: Callable[[], None]) -> None:
         self._input_drained.append(callback)
+
+    def _take_at_once(self, data: bytes) -> int:
+        """How much the terminal takes now: of a key, all. What is wrong shows when the rest is tried."""
+        try:
+            return os.write(self._pty.fd, data)
+        except OSError:
+            return 0
 
     def _take_input(self) -> bool:
         """Hand the program what it takes now. Whether that was all."""

@@ -7,6 +7,7 @@ our HELLO and answers the STATUS that follows it, which is how the two are told 
 from __future__ import annotations
 
 import itertools
+import os
 import select
 import socket
 import time
@@ -32,7 +33,7 @@ from .claim import read_holder
 from .record import SessionRecord
 
 ANSWER_TIMEOUT = 5.0
-_READ_BYTES = 1 << 18
+_READ_BYTES = 1 << 16
 
 
 class KeeperClient:
@@ -185,8 +186,11 @@ class KeeperClient:
         self._sock.sendall(data)
 
     def send_some(self, data: bytes | bytearray | memoryview) -> int:
-        """How much of it was taken, when `select` has said that some will be."""
-        return self._sock.send(data)
+        """How much of it the socket takes at once."""
+        try:
+            return os.write(self._sock.fileno(), data)  # a socket with a timeout never blocks by itself
+        except BlockingIOError:
+            return 0
 
     def receive(self, timeout: float | None = 0.0) -> Iterator[ClientEvent]:
         """What has come, waiting up to `timeout` for the first of it. Raises `EOFError` at the end."""
@@ -194,6 +198,12 @@ class KeeperClient:
             ready, _, _ = select.select([self._sock], [], [], timeout)
             if ready:
                 self._waiting.extend(self._read())
+        while self._waiting:
+            yield self._waiting.popleft()
+
+    def take(self) -> Iterator[ClientEvent]:
+        """What has come, when `select` has said that something did. Raises `EOFError` at the end."""
+        self._waiting.extend(self._read())
         while self._waiting:
             yield self._waiting.popleft()
 

@@ -19,6 +19,7 @@ from remuda.wire.frames import MAX_PAYLOAD_BYTES, frame, header, split
 from remuda.wire.messages import Type
 
 QUEUE_BYTES = 4 << 20
+_SMALL_BYTES = 1024
 # Answers that a client has asked for and does not read. Beyond it, it is not listened to.
 ANSWER_BYTES = 64 << 10
 # Answers and events that it does not read at all. Beyond it, it is let go.
@@ -114,6 +115,9 @@ class Outlet:
         if self._paint is None or self._broken:
             return
         size = len(output.data)
+        if size < _SMALL_BYTES and not self._queue and self._lost is None and not self._window.limit_bytes:
+            self.send(output.whole)  # the short way, for an echo
+            return
         if self._lost is not None or self._output_bytes + size > QUEUE_BYTES:
             self._lag(size)
         elif self._held or not self._window.open:
@@ -183,11 +187,13 @@ class Outlet:
 
     def send(self, data: bytes) -> None:
         """Answers, events, pictures: one or more whole frames."""
-        if self._answer_bytes > UNREAD_BYTES:  # events come unasked, and it does not read them
-            self._break()
         if not data or self._broken:
             return
-        sent = 0 if self._queue else self._write((data,))
+        sent = 0
+        if not self._queue:
+            sent = self._write((data,))
+        elif self._answer_bytes > UNREAD_BYTES:  # events come unasked, and it does not read them
+            self._break()
         if sent < len(data) and not self._broken:
             self._answer_bytes += len(data) - sent
             self._enqueue(_Item(memoryview(data)[sent:], 0, sent > 0))

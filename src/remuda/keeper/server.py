@@ -29,7 +29,7 @@ from .session import Session
 
 log = logging.getLogger("remuda.keeper.server")
 
-_READ_BYTES = 65536
+_READ_BYTES = 16384
 # After the end: how long a slow client may pause in its reading, and how long all of it may take.
 _LINGER = 5.0
 _LINGER_LIMIT = 60.0
@@ -144,6 +144,10 @@ class Peer:
         if not data:
             self.close()
             return
+        # A keystroke, whose echo somebody waits for, goes the short way: half of an echo's time was ours.
+        if (typed := self.connection.lone_input(data)) is not None:
+            self._typed(typed)
+            return
         try:
             for event in self.connection.receive(data):
                 self._hear(event)
@@ -167,19 +171,30 @@ class Peer:
             handler(self, event)
 
     def on_input(self, event: wire.InputReceived) -> None:
-        if self.read_only:
+        self._typed(event.data)
+
+    def _typed(self, data: bytes) -> None:
+        hello = self.connection.hello
+        if hello is not None and hello.read_only:
             self.note({"event": "refused", "what": "input", "why": "this client only watches"})
             return
-        data = event.data
-        if self._sees_raw_output and self.session.screen is not None:
-            data = self._replies.strip(data, self.session.cursor_queries)
+        if b"\x1b" in data or self._replies.begun:
+            data = self._without_replies(data)
             if not data:  # its terminal spoke, not its user
                 return
-        self.session.client_typed(self.number)
-        self.session.child.write(data)
-        if self.session.child.input_full:
+        session = self.session
+        if session.last_typist != self.number:
+            session.client_typed(self.number)
+        session.child.write(data)
+        if session.child.input_full:
             self._pause()
-            self.session.child.when_input_drains(self._resume_reading)
+            session.child.when_input_drains(self._resume_reading)
+
+    def _without_replies(self, data: bytes) -> bytes:
+        """Less what its terminal answered to queries that the keeper has answered."""
+        if not self._sees_raw_output or not self.session.has_screen:
+            return data
+        return self._replies.strip(data, self.session.cursor_queries)
 
     def _resume_reading(self) -> None:
         if not self._closed:

@@ -57,6 +57,8 @@ class Session:
         self._listeners: set[Listener] = set()
         self._title = ""
         self.cursor_queries = 0
+        self.last_typist = 0
+        """The client whose size counts, so that it is not asked for with every key."""
         self._ending: asyncio.Task[None] | None = None
         self.title_listeners: list[Callable[[str], None]] = []
         self.output_listeners: list[Callable[[], None]] = []
@@ -75,11 +77,11 @@ class Session:
     # ── output ──
 
     def _took(self, data: bytes) -> None:
-        self._ring.append(data)
         if self._outlets:
             frame = OutputFrame(data)
             for outlet in self._outlets:
                 outlet.offer(frame)
+        self._ring.append(data)
         if self.recorder is not None:
             self.recorder.output(data)
         if self._feeder is not None:
@@ -87,6 +89,10 @@ class Session:
         self._timed(len(data))
         for listener in self.output_listeners:
             listener()
+
+    @property
+    def has_screen(self) -> bool:
+        return self._screen is not None
 
     @property
     def screen(self) -> Screen | None:
@@ -210,15 +216,19 @@ class Session:
         return {"event": "resized", "cols": cols, "rows": rows}
 
     def client_size(self, client: int, cols: int, rows: int) -> None:
+        self.last_typist = 0
         self._apply_size(self._sizes.size, self._sizes.wish(client, check_size(cols, rows)))
 
     def client_typed(self, client: int) -> None:
+        self.last_typist = client
         self._apply_size(self._sizes.size, self._sizes.typed(client))
 
     def client_gone(self, client: int) -> None:
+        self.last_typist = 0
         self._apply_size(self._sizes.size, self._sizes.gone(client))
 
     def set_size(self, cols: int, rows: int) -> None:
+        self.last_typist = 0
         self._apply_size(self._sizes.size, self._sizes.command(check_size(cols, rows)))
 
     def _apply_size(self, before: tuple[int, int], after: tuple[int, int]) -> None:

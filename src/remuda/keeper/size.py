@@ -47,14 +47,16 @@ class SizeKeeper:
     def wish(self, client: int, size: Size) -> Size:
         self._commanded = False
         self._wishes[client] = size
-        return self.typed(client)
+        self.typed(client)
+        return self._settle()
 
     def typed(self, client: int) -> Size:
-        if not self._typed or self._typed[-1] != client:
-            if client in self._typed:
-                self._typed.remove(client)
-            self._typed.append(client)
-            self._commanded = False
+        if self._typed and self._typed[-1] == client:
+            return self.size  # the common case: a keystroke more
+        if client in self._typed:
+            self._typed.remove(client)
+        self._typed.append(client)
+        self._commanded = False
         return self._settle()
 
     def gone(self, client: int) -> Size:

@@ -42,16 +42,17 @@ class ReplyFilter:
 
     answered: int = 0
     """Cursor queries of the session that this client has answered, or was never shown."""
-    _begun: bytes = b""
+    begun: bytes = b""
+    """The beginning of an answer, held back until its end comes."""
 
     def strip(self, data: bytes, cursor_queries: int) -> bytes:
         """`data` without answers, given how many cursor queries the session has made in all."""
-        data, self._begun = self._begun + data, b""
+        data, self.begun = self.begun + data, b""
         if b"\x1b" not in data:
             return data
         data = _ANSWER.sub(b"", data)
         if (cut := _CUT.search(data)) and len(data) - cut.start() <= _CUT_BYTES:
-            data, self._begun = data[: cut.start()], data[cut.start() :]
+            data, self.begun = data[: cut.start()], data[cut.start() :]
         if cursor_queries > self.answered:
             data, dropped = _CURSOR_ANSWER.subn(b"", data, count=cursor_queries - self.answered)
             self.answered += dropped

@@ -20,7 +20,7 @@ from typing import Any
 from remuda.errors import LocalProtocolError, RemoteProtocolError
 
 from . import messages
-from .frames import Frame, FrameReader, frame
+from .frames import HEADER_BYTES, Frame, FrameReader, frame
 from .messages import MODE_BINARY, PROTOCOL_VERSION, Status, Type
 
 # ── what the keeper hears ────────────────────────────────────────────────────────────────────────────
@@ -208,6 +208,20 @@ class KeeperConnection:
 
     def greeting(self) -> bytes:
         return MODE_BINARY
+
+    def lone_input(self, data: bytes) -> bytes | None:
+        """The payload, when `data` is one whole INPUT frame and nothing else: a keystroke.
+
+        For those who cannot wait: `receive` says the same in more steps.
+        """
+        if (
+            data[0] != 0x01
+            or self._reader.pending_bytes
+            or len(data) != HEADER_BYTES + data[4]
+            or data[1:4] != b"\0\0\0"
+        ):
+            return None
+        return data[HEADER_BYTES:]
 
     def receive(self, data: bytes) -> Iterator[KeeperEvent]:
         """What `data` said, in order; what stands before a broken word is heard. To be read to its end."""
