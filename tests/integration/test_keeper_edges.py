@@ -33,6 +33,7 @@ from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.start import Started, start_session
 from remuda.paths import SessionPaths, private_folder
+from remuda.terminal.pty import DRAIN_BYTES
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection, KeeperConnection
 
@@ -79,7 +80,7 @@ def test_window_client_that_never_acknowledges_gets_little_and_still_its_answers
     other.read_until(b"FLOODED")
     assert client.request("status")["alive"]
     seen = sum(len(event.data) for event in client.receive(0) if isinstance(event, wire.OutputReceived))
-    assert seen <= 10_000 + 65_536
+    assert seen <= 10_000 + DRAIN_BYTES + 4096
 
 
 @pytest.mark.timeout(20)

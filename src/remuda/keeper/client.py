@@ -194,10 +194,13 @@ class KeeperClient:
 
     def receive(self, timeout: float | None = 0.0) -> Iterator[ClientEvent]:
         """What has come, waiting up to `timeout` for the first of it. Raises `EOFError` at the end."""
-        if not self._waiting:
-            ready, _, _ = select.select([self._sock], [], [], timeout)
-            if ready:
-                self._waiting.extend(self._read())
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._waiting:  # a frame may come in several pieces
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([self._sock], [], [], left)
+            if not ready:
+                break
+            self._waiting.extend(self._read())
         while self._waiting:
             yield self._waiting.popleft()
 

@@ -28,25 +28,26 @@ class _Selector(selectors.EpollSelector):
         self._failed = failed
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        cold: list[tuple[selectors.SelectorKey, int]] = []
         # Rounded up to a millisecond as the base class does, or a timer would spin until it is due.
         wait = -1 if timeout is None else 0 if timeout <= 0 else max(0.001, timeout)
+        cold: list[tuple[selectors.SelectorKey, int]] = []
         for fd, event in self._selector.poll(wait, 256):  # type: ignore[attr-defined]  # the epoll object
             serve = self.hot.get(fd)
-            if serve is not None and event == select.EPOLLIN:
-                self._serve(serve)
-            elif (key := self.get_map().get(fd)) is not None:
-                events = (0 if event == select.EPOLLIN else selectors.EVENT_WRITE) | (
-                    0 if event == select.EPOLLOUT else selectors.EVENT_READ
-                )
-                cold.append((key, events & key.events))
+            if serve is None or event != select.EPOLLIN:
+                self._report(fd, event, cold)
+                continue
+            try:
+                serve()
+            except Exception as error:  # noqa: BLE001  # as in asyncio: one callback's failure is its own
+                self._failed(error)
         return cold
 
-    def _serve(self, callback: Callable[[], Any]) -> None:
-        try:
-            callback()
-        except Exception as error:  # noqa: BLE001  # as in asyncio: one callback's failure is its own
-            self._failed(error)
+    def _report(self, fd: int, event: int, cold: list[tuple[selectors.SelectorKey, int]]) -> None:
+        """To asyncio, in its own words; what was removed meanwhile is nobody's any more."""
+        if (key := self.get_map().get(fd)) is not None:
+            write = 0 if event == select.EPOLLIN else selectors.EVENT_WRITE
+            read = 0 if event == select.EPOLLOUT else selectors.EVENT_READ
+            cold.append((key, (read | write) & key.events))
 
 
 class KeeperLoop(asyncio.SelectorEventLoop):

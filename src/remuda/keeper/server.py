@@ -29,7 +29,7 @@ from .session import Session
 
 log = logging.getLogger("remuda.keeper.server")
 
-_READ_BYTES = 16384
+_READ_BYTES = 8192
 # After the end: how long a slow client may pause in its reading, and how long all of it may take.
 _LINGER = 5.0
 _LINGER_LIMIT = 60.0

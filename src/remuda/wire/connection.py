@@ -216,7 +216,8 @@ class KeeperConnection:
         """
         if (
             data[0] != 0x01
-            or self._reader.pending_bytes
+            or self._reader.buffer
+            or len(data) < HEADER_BYTES
             or len(data) != HEADER_BYTES + data[4]
             or data[1:4] != b"\0\0\0"
         ):

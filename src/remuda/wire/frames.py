@@ -44,23 +44,23 @@ class FrameReader:
 
     def __init__(self, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
         self._max = max_payload_bytes
-        self._buffer = bytearray()
+        self.buffer = bytearray()
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of a frame that has begun and is not whole. At the end of a stream this must be 0."""
-        return len(self._buffer)
+        return len(self.buffer)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """All frames that are whole now, one by one: those before a broken one are still good.
 
         What is not taken from the iterator comes with the next call.
         """
-        self._buffer += data
+        self.buffer += data
         return self._frames()
 
     def _frames(self) -> Iterator[Frame]:
-        buffer, start = self._buffer, 0
+        buffer, start = self.buffer, 0
         try:
             while len(buffer) - start >= HEADER_BYTES:
                 kind, length = _HEAD.unpack_from(buffer, start)
