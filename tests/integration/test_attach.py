@@ -240,6 +240,21 @@ def test_attach_ends_with_the_exit_code_of_the_session(remuda: Commands, pane: P
     assert is_restored(pane)
 
 
+def test_start_of_a_quick_command_shows_what_it_said_and_its_exit_code(remuda: Commands, pane: Pane) -> None:
+    pane.enter(f"{REMUDA} start quick -- sh -c 'echo so be $((40 + 2)); exit 3'; echo rc=$?")
+    lines = pane.until_shows("rc=3")
+    assert lines.index("so be 42") < lines.index("[session quick exited with code 3]")
+
+
+def test_session_that_drew_on_the_alternate_screen_leaves_nothing_of_it(remuda: Commands, pane: Pane) -> None:
+    remuda.start("work", "--", "sh", "-c", r"printf '\033[?1049hpicture'; read go; exit 0")
+    attach(pane)
+    pane.until_shows("picture")
+    pane.enter("")
+    lines = pane.until_shows("rc=0")
+    assert not [line for line in lines if "picture" in line]
+
+
 def test_attach_killed_for_sure_leaves_the_session_and_a_new_one_paints_the_same(
     remuda: Commands, tmux: Tmux, pane: Pane
 ) -> None:

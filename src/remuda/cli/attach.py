@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,11 @@ def attach_here(
         else:
             shown = config.status_bar if bar is None else bar
             picture = Picture(client, bar=shown, detach_key=config.detach_key)
-        code, message = _Attachment(client, console, picture, config.detach_key, read_only=read_only).run()
+        attachment = _Attachment(client, console, picture, config.detach_key, read_only=read_only)
+        code, message = attachment.run()
     try:
+        if attachment.ended:
+            sys.stdout.buffer.write(picture.remains())
         click.echo(message)
     except OSError:
         pass  # the terminal is gone, and with it whoever could read this
@@ -103,6 +107,8 @@ class _Attachment:
         self._picture = picture
         self._read_only = read_only
         self._detach = detach_pattern(detach_key)
+        self.ended = False
+        """Whether it was the session that ended."""
         self._outgoing = bytearray()
         self._done: tuple[int, str] | None = None
 
@@ -173,6 +179,7 @@ class _Attachment:
         try:
             for event in self._client.take():
                 if isinstance(event, wire.ExitReceived):
+                    self.ended = True
                     self._done = (event.code, f"[session {self._client.name} exited with code {event.code}]")
                 else:
                     self._picture.take(event)
@@ -227,6 +234,9 @@ class RawPicture:
 
     def patience(self) -> float | None:
         return None
+
+    def remains(self) -> bytes:
+        return b""  # it was passed through
 
     def take(self, event: ClientEvent) -> None:
         if isinstance(event, (wire.OutputReceived, wire.RepaintReceived)):
@@ -319,6 +329,19 @@ class Picture:
         if drawn:
             self._drawn_at = now
         return drawn
+
+    def remains(self) -> bytes:
+        """What a session that ended leaves on the screen, for the terminal that was covered by its picture.
+
+        As a terminal would: nothing of a program that drew on the alternate screen.
+        """
+        screen = self._screen
+        if screen.alternate:
+            return b""
+        rows = [screen.styled_row(y, screen.cols) for y in range(screen.rows)]
+        while rows and not rows[-1].strip():
+            rows.pop()
+        return b"".join(row + b"\n" for row in rows)
 
     def _bar_texts(self, now: float) -> tuple[str, str]:
         age = float(self._state.get("age", 0.0)) + now - self._heard_at
