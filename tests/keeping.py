@@ -87,9 +87,11 @@ class Kept:
         made.subscribe()
         return made
 
-    def hello(self, *, read_only: bool = False, window_bytes: int = 0) -> KeeperClient:
+    def hello(self, *, read_only: bool = False, window_bytes: int = 0, raw: bool = False) -> KeeperClient:
         """A new connection of a client that knows our additions."""
-        made = KeeperClient.connect(self.name, self.folder, read_only=read_only, window_bytes=window_bytes)
+        made = KeeperClient.connect(
+            self.name, self.folder, read_only=read_only, window_bytes=window_bytes, raw=raw
+        )
         self.clients.append(made)
         return made
 

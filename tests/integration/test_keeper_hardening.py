@@ -1,0 +1,177 @@
+"""What a keeper does when its surroundings are strange: folders, names, floods of words, closed terminals."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heimdall_client import frame
+from keeping import Kept, Process, Start, event_named, events_until, make_spec
+from remuda.errors import FolderUnusable
+from remuda.keeper.claim import live_names
+from remuda.keeper.start import start_session
+from remuda.paths import private_folder
+from remuda.wire import connection as wire
+from remuda.wire.connection import ClientConnection
+
+CAT = ["sh", "-c", "printf READY; exec cat"]
+STUBBORN = ["sh", "-c", "trap '' TERM HUP; printf READY; while :; do sleep 60; done"]
+
+
+def remuda(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "remuda", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_start_in_a_folder_with_modules_of_its_own_imports_none_of_them(home: Path, tmp_path: Path) -> None:
+    for name in ("json", "shlex", "asyncio", "select"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'a').write({name!r})\n")
+    assert remuda("start", "s", "--detach", "--", "cat", cwd=tmp_path).returncode == 0
+    assert remuda("start", "d", "--detach", "--agent", "demo", cwd=tmp_path).returncode == 0
+    assert remuda("kill", "--all", cwd=tmp_path).returncode == 0
+    assert not (tmp_path / "imported").exists()
+
+
+def test_live_names_foreign_socket_that_listens_is_left_alone(home: Path) -> None:
+    path = home / "other.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        assert list(live_names(home)) == []
+        assert path.exists()
+        (home / "other.pid").write_text("2147483647\n1")  # a pid file does not make it stale
+        assert list(live_names(home)) == []
+        assert path.exists()
+
+
+def test_private_folder_named_by_the_user_keeps_its_mode_or_is_refused(home: Path, tmp_path: Path) -> None:
+    for mode, refused in ((0o755, False), (0o1777, True), (0o775, True)):
+        folder = tmp_path / oct(mode)
+        folder.mkdir()
+        folder.chmod(mode)
+        if refused:
+            with pytest.raises(FolderUnusable):
+                private_folder(folder)
+        else:
+            private_folder(folder)
+        assert stat.S_IMODE(folder.stat().st_mode) == mode
+
+
+def test_kill_second_one_with_less_grace_brings_the_end_forward(start: Start) -> None:
+    kept = start("s", STUBBORN, kill_grace=600.0)
+    client, asker = kept.subscriber(), kept.hello()
+    client.read_until(b"READY")
+    assert asker.request("kill") == {"grace": 600.0}
+    assert asker.request("kill", grace=0) == {"grace": 0}
+    assert client.exit_code() == 137
+
+
+def test_status_of_a_very_long_command_is_answered(start: Start) -> None:
+    kept = start("s", ["sh", "-c", "printf READY; exec cat", *["x" * 90] * 15_000])
+    found = kept.hello().describe()
+    assert found["argv"][:2] == ["sh", "-c"]
+    assert found["argv"][-1] == "…"
+
+
+def test_failure_behind_the_spawn_leaves_no_program_running(home: Path) -> None:
+    folder = home / "sessions"
+    folder.mkdir(0o700)
+    (folder / "s.sock").mkdir()  # no socket can take this name
+    (folder / "s.sock" / "full").write_text("")
+    os.mkfifo(home / "alive")
+    reader = os.open(home / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    program = f"trap '' HUP TERM; exec 3>{home}/alive; echo here >&3; sleep 60"
+    with pytest.raises(Exception, match=r"."):
+        start_session(make_spec(folder, "s", ["sh", "-c", program]))
+    assert os.read(reader, 100) in (b"", b"here\n")
+    assert os.read(reader, 100) == b""  # its end is closed: nobody is left
+    os.close(reader)
+
+
+def test_terminal_that_was_closed_for_a_while_is_read_again(start: Start) -> None:
+    program = "printf ONE; exec 0<&- 1>&- 2>&-; sleep 0.3; exec 0<>/dev/tty 1>&0 2>&0; printf TWO; exec cat"
+    client = start("s", ["sh", "-c", program]).subscriber()
+    client.read_until(b"ONE")
+    client.read_until(b"TWO")
+
+
+def test_watcher_that_never_reads_events_is_let_go_before_it_costs_memory(start: Start) -> None:
+    kept = start("s", CAT)
+    mute, asker = kept.hello(), kept.hello()
+    mute.request("watch")
+    before = kept.rss_kb()
+    for number in range(20_000):
+        asker.send(ClientConnection.request(number + 1000, "resize", {"cols": 80 + number % 2, "rows": 24}))
+        if number % 100 == 99:
+            list(events_until(asker, _answer_to(number + 1000)))
+    assert kept.rss_kb() - before < 16 * 1024
+
+
+def _answer_to(number: int) -> Callable[[wire.ClientEvent], bool]:
+    def enough(event: wire.ClientEvent) -> bool:
+        return isinstance(event, wire.ResponseReceived) and event.id == number
+
+    return enough
+
+
+def test_raw_client_that_said_hello_its_terminals_answers_are_dropped(start: Start) -> None:
+    program = "stty raw -echo; printf 'READY\\033[c'; exec cat -v"
+    kept = start("s", ["sh", "-c", program])
+    watcher = kept.subscriber()
+    watcher.read_until(b"^[[?62")  # the keeper's own answer
+    raw = kept.hello(raw=True)
+    raw.send(ClientConnection.subscribe())
+    raw.send(ClientConnection.input(b"\x1b[?64;1;2c"))
+    raw.send(ClientConnection.input(b"typed."))
+    assert b"64;1;2" not in watcher.read_until(b"typed.")
+
+
+def test_answer_of_a_terminal_alone_does_not_count_as_typing(start: Start) -> None:
+    kept = start("s", CAT)
+    first, second = kept.subscriber(), kept.subscriber()
+    second.resize(70, 20)
+    first.resize(90, 30)
+    second.type(b"\x1b[?64;1;2c")
+    second.status()
+    found = kept.hello().describe()
+    assert (found["cols"], found["rows"]) == (90, 30)
+
+
+def test_slow_steady_reader_gets_the_exit(start: Start) -> None:
+    kept = start("s", ["sh", "-c", "stty -echo; printf READY; read go; seq 1 400000; exit 5"])
+    slow = kept.client(receive_buffer_bytes=4096)
+    slow.subscribe()
+    slow.read_until(b"READY")
+    program = Process(kept.child_pid)
+    slow.type(b"\n")
+    assert program.ended()
+    program.close()
+    assert slow.exit_code() == 5
+
+
+def test_broken_frames_of_any_length_in_one_read_do_not_disturb_the_keeper(kept_cat: Kept) -> None:
+    for length in range(1, 7):
+        client = kept_cat.client()
+        client.sock.sendall(frame(0x01, b"x")[:length])
+        client.close()
+    assert kept_cat.client().status().alive == 1
+
+
+@pytest.fixture
+def kept_cat(start: Start) -> Kept:
+    return start("s", CAT)
+
+
+def test_clients_event_counts_those_who_watch(start: Start) -> None:
+    kept = start("s", CAT)
+    watcher = kept.hello()
+    watcher.request("watch")
+    kept.subscriber()
+    event_named(watcher, "clients", count=1)
