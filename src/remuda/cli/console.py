@@ -19,6 +19,10 @@ _FAREWELL_TIMEOUT = 0.5
 _CAUGHT = (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1000
+
+
 class News(NamedTuple):
     """What a wait brought."""
 
@@ -43,10 +47,14 @@ class Console:
         self._handlers: dict[signal.Signals, Any] = {}
         self._signal_read = self._signal_write = -1
         self._pending: list[signal.Signals] = []
+        self._poll = select.poll()
         self._farewell: Callable[[], bytes] = bytes
 
     def __enter__(self) -> Console:
-        self._signal_read, self._signal_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._signal_read, self._signal_write = os.pipe()
+        for fd in (self._signal_read, self._signal_write):
+            os.set_blocking(fd, False)
+        self._poll.register(self._signal_read, select.POLLIN)
         for one in _CAUGHT:
             self._handlers[one] = signal.signal(one, self._caught)
         self._saved = termios.tcgetattr(self._in)
@@ -86,14 +94,14 @@ class Console:
 
     def wait(self, peer: Any, *, typing: bool, sending: bool, timeout: float | None) -> News:
         """Until the terminal (if `typing`) or `peer` has something, or `peer` takes some (if `sending`)."""
-        if self._pending:
-            timeout = 0.0
-        reading = [self._signal_read, peer] + ([self._in] if typing else [])
-        ready, sendable, _ = select.select(reading, [peer] if sending else [], [], timeout)
-        if self._signal_read in ready:
+        self._poll.register(self._in, select.POLLIN if typing else 0)
+        self._poll.register(peer, select.POLLIN | select.POLLOUT if sending else select.POLLIN)
+        came = dict(self._poll.poll(_milliseconds(0.0 if self._pending else timeout)))
+        if self._signal_read in came:
             self._take_signals()
         signals, self._pending = self._pending, []
-        return News(self._in in ready, signals, peer in ready, bool(sendable))
+        heard = came.get(peer.fileno(), 0)
+        return News(self._in in came, signals, bool(heard & ~select.POLLOUT), bool(heard & select.POLLOUT))
 
     def _take_signals(self) -> None:
         self._pending += [signal.Signals(number) for number in os.read(self._signal_read, 64)]

@@ -159,7 +159,7 @@ class Claim:
 
     def listen(self) -> socket.socket:
         """The session's socket, accepting from the moment it can be seen."""
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         hidden = self.paths.socket.with_name(f".{self.paths.name}.{os.getpid()}.sock")
         hidden.unlink(missing_ok=True)
         before = os.umask(0o177)
