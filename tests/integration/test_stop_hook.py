@@ -478,7 +478,7 @@ def test_100_000_blank_lines_are_one_tick_and_one_write(box: Box) -> None:
 def _calls(box: Box, what: str) -> list[str]:
     trace = box.path("trace")
     subprocess.run(
-        ["strace", "-qq", "-o", str(trace), "-e", what, *box.argv()],
+        ["strace", "-qq", "-y", "-o", str(trace), "-e", what, *box.argv()],
         input=b"",
         check=True,
         capture_output=True,
@@ -493,9 +493,10 @@ def test_a_tick_reads_as_much_at_any_length(tmp_path: Path) -> None:
         folder.mkdir()
         box = Box(folder)
         box.put(f"{'x' * 99}\n" * entries)
-        first = [int(line.rpartition("= ")[2]) for line in _calls(box, "trace=pread64")]
-        second = [int(line.rpartition("= ")[2]) for line in _calls(box, "trace=pread64")]
-        read[entries] = first, second
+        read[entries] = [
+            [int(one.rpartition("= ")[2]) for one in _calls(box, "trace=pread64") if "inbox.jsonl" in one]
+            for _ in range(2)
+        ]
     assert read[1_000] == read[100_000]  # the shortest is shorter than one piece of reading
     assert [len(one) for one in read[10]] == [len(one) for one in read[100_000]]
 
@@ -602,6 +603,40 @@ def test_a_delayed_message_survives_retry_and_drop_of_another(box: Box) -> None:
     assert box.drain() == ["bravo"]
     _make_due(box)
     assert box.drain() == ["later"]
+
+
+def test_attempts_are_counted_also_when_another_goes_first(box: Box) -> None:
+    box.envelope(id="later", prompt="later", not_before=time.time() + 3600)
+    box.envelope(id="poison", prompt="poison", max_attempts=2)
+    assert box.tick() == "poison"
+    _make_due(box)
+    assert box.recover("retry") == "ReQueued"
+    assert box.drain() == ["later", "poison"]
+    attempts = [one["attempt"] for one in box.lines("receipts.jsonl") if one["stage"] == "written"]
+    assert attempts == [1, 1, 2]
+
+
+def test_a_retried_line_without_end_that_grew_is_one_message(box: Box) -> None:
+    box.put("half")
+    os.utime(box.inbox, (time.time() - 3, time.time() - 3))
+    assert box.tick() == "half"
+    assert box.recover("retry") == "ReQueued"
+    box.put(" and half\nnext\n")
+    assert box.drain() == ["half and half", "next"]
+
+
+def test_an_answer_is_written_once_also_when_its_tick_is_repeated(box: Box) -> None:
+    box.put("alpha\n")
+    payload = {"session_id": "s", "last_assistant_message": "so"}
+    assert box.tick(payload=payload) == "alpha"
+    marks = {path: path.read_bytes() for path in box.folder.iterdir() if path.name.startswith(".")}
+    assert box.tick(payload=payload) is None
+    for path, data in marks.items():  # as if it was killed right behind its answer
+        path.write_bytes(data)
+    box.path(".inbox-queue.json").unlink()
+    box.path(".inbox-offset").unlink()
+    assert box.tick(payload=payload) is None
+    assert [one["text"] for one in box.lines("outbox.jsonl")] == ["so"]
 
 
 def test_a_message_past_its_time_is_bounced(box: Box) -> None:
