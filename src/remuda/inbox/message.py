@@ -1,0 +1,93 @@
+"""A message as our own writers put it into an inbox: one line of JSON, made here and checked here. Pure."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from remuda.errors import InputError
+
+ENVELOPE_VERSION = 1
+DEFAULT_MAX_BYTES = 10 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a sender asks for. Times are seconds since the epoch; 0 means none."""
+
+    prompt: str
+    id: str
+    sent_at: float
+    not_before: float = 0.0
+    expires: float = 0.0
+    dedup: str | None = None
+    sender: str | None = None
+    max_attempts: int = 0
+
+    def line(self) -> bytes:
+        document: dict[str, Any] = {
+            "remuda": ENVELOPE_VERSION,
+            "id": self.id,
+            "at": self.sent_at,
+            "prompt": self.prompt,
+        }
+        optional = {
+            "not_before": self.not_before,
+            "expires": self.expires,
+            "dedup": self.dedup,
+            "from": self.sender,
+            "max_attempts": self.max_attempts,
+        }
+        document |= {key: value for key, value in optional.items() if value}
+        return json.dumps(document).encode() + b"\n"
+
+
+def make_message(
+    prompt: str,
+    *,
+    delay: float = 0.0,
+    ttl: float = 0.0,
+    dedup: str | None = None,
+    sender: str | None = None,
+    max_attempts: int = 0,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    now: float | None = None,
+) -> Message:
+    """Raises `InputError` for what no agent could be given."""
+    check_prompt(prompt, max_bytes)
+    if delay < 0 or ttl < 0 or max_attempts < 0:
+        raise InputError("a delay, a time to live and a number of attempts cannot be negative")
+    at = time.time() if now is None else now
+    return Message(
+        prompt=prompt,
+        id=new_id(at),
+        sent_at=round(at, 3),
+        not_before=round(at + delay, 3) if delay else 0.0,
+        expires=round(at + ttl, 3) if ttl else 0.0,
+        dedup=dedup,
+        sender=sender,
+        max_attempts=max_attempts,
+    )
+
+
+def check_prompt(prompt: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    if not prompt.strip():
+        raise InputError("the prompt is empty")
+    if "\0" in prompt:
+        raise InputError("the prompt holds a NUL byte, which no terminal can carry")
+    try:
+        size = len(prompt.encode())
+    except UnicodeEncodeError:
+        raise InputError("the prompt is not valid UTF-8") from None
+    if size > max_bytes:
+        raise InputError(
+            f"the prompt has {size} bytes, more than {max_bytes}", hint="put it into a file and name that"
+        )
+
+
+def new_id(at: float) -> str:
+    """Sorts by time, and is unlikely to be anybody else's."""
+    return f"m{int(at * 1000):x}-{secrets.token_hex(5)}"

@@ -1,0 +1,1027 @@
+"""The Stop hook: after each answer of an agent, the next message of an inbox. One file, run alone.
+
+    python -I -S stop_hook.py --inbox DIR/inbox.jsonl [--mode drain|persist] …
+    python -I -S stop_hook.py recover --inbox DIR/inbox.jsonl [--on-orphan retry|deadletter|drop]
+
+It is started for every stop of every session, so it imports nothing of ours and nothing slow: builtin and
+extension modules only. The rest of the inbox imports *it*: how an entry is read, leased and acknowledged is
+written here once.
+
+Files lie as heartbeat-rs lays them, and a launcher written for it runs unchanged:
+
+    inbox.jsonl         appended to by anyone: a plain line, a JSON string, or our envelope
+    .inbox-offset       everything before this byte is acknowledged
+    .in-flight          the entry that was handed out and not acknowledged
+    .responded          the next tick may acknowledge it
+    .dead-letter.jsonl  entries that were given up
+
+Ours beside them: .inbox-lock (one tick at a time), .inbox-queue.json (what was passed over and when it is
+due, and how the file is recognised), .inbox-lease.json (who got the entry in flight, and on which attempt),
+receipts.jsonl and outbox.jsonl.
+
+A tick takes the lock, acknowledges what was answered, hands out the next entry, and prints its decision.
+Every write is a temporary file, fsync, rename, fsync of the folder, in an order that leaves the entry in the
+inbox or in flight at every instant.
+"""
+
+import posix
+import sys
+import time
+from errno import EPIPE
+from posix import O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal, NoReturn
+
+    Json = dict[str, Any]
+    Policy = Literal["retry", "deadletter", "drop"]
+
+IDLE_TICK = "--- IDLE TICK ---"
+TORN_GRACE = 2.0
+"""A last line without its end is held back for so long after the last write to the file."""
+DEFAULT_WAIT = 540.0
+"""Below the CLI's own limit of 600 s for a hook."""
+MAX_ATTEMPTS = 10
+_CHUNK = 65536
+_BLANK = b" \t\r\n\x0b\x0c\0"  # NUL: where an acknowledged part was given back to the disk
+_FINGERPRINT = 64
+_STAMP = len('"2026-01-01T00:00:00Z"}\n')
+
+
+class InboxError(Exception):
+    """Base of all that can be wrong with the files. The hook fails open; others handle them by type."""
+
+
+class InboxRead(InboxError):
+    pass
+
+
+class OffsetCorrupt(InboxError):
+    pass
+
+
+class InFlightCorrupt(InboxError):
+    pass
+
+
+class InconsistentState(InboxError):
+    pass
+
+
+# ── JSON, without importing json: it costs more than the whole tick ──────────────────────────────────────
+
+
+class _ScannerRules:
+    strict = False
+    object_hook = object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = {"NaN": None, "Infinity": None, "-Infinity": None}.get
+
+
+def decode_json(text: str) -> "Any":
+    """The document in `text`. Raises ValueError."""
+    try:
+        from _json import make_scanner
+    except ImportError:
+        import json
+
+        return json.loads(text)
+    try:
+        document, end = make_scanner(_ScannerRules)(  # type: ignore[arg-type]  # any object with these attributes will do
+            text, len(text) - len(text.lstrip(" \t\r\n"))
+        )
+    except (StopIteration, RecursionError, SystemError) as error:
+        # SystemError: the scanner of 3.11 takes json's exception from sys.modules, and sets none without it.
+        raise ValueError("not JSON") from error
+    if text[end:].strip(" \t\r\n"):
+        raise ValueError("something follows the JSON")
+    return document
+
+
+def encode_json(value: "Any") -> str:
+    try:
+        from _json import encode_basestring_ascii as quoted
+    except ImportError:
+        import json
+
+        return json.dumps(value)
+    if value is None or value is True or value is False:
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return str(quoted(value))
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(key)}: {encode_json(value[key])}" for key in value) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(encode_json(one) for one in value) + "]"
+    return repr(value)
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_file(path: str) -> "bytes | None":
+    """All of it; None when there is none."""
+    try:
+        fd = posix.open(path, O_RDONLY | O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        pieces = []
+        while piece := posix.read(fd, 1 << 20):
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        posix.close(fd)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[posix.write(fd, data) :]
+
+
+def sync_folder(folder: str) -> None:
+    fd = posix.open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    try:
+        posix.fsync(fd)
+    finally:
+        posix.close(fd)
+
+
+def remove_file(path: str) -> None:
+    try:
+        posix.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+class Files:
+    """The files of one inbox."""
+
+    def __init__(self, inbox: str) -> None:
+        self.inbox = inbox
+        self.folder = inbox.rpartition("/")[0] or ("/" if inbox.startswith("/") else ".")
+        self.offset = self._beside(".inbox-offset")
+        self.in_flight = self._beside(".in-flight")
+        self.responded = self._beside(".responded")
+        self.dead_letters = self._beside(".dead-letter.jsonl")
+        self.lock = self._beside(".inbox-lock")
+        self.queue = self._beside(".inbox-queue.json")
+        self.lease = self._beside(".inbox-lease.json")
+        self.receipts = self._beside("receipts.jsonl")
+        self.outbox = self._beside("outbox.jsonl")
+
+    def _beside(self, name: str) -> str:
+        return f"{self.folder}/{name}"
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Whole or not at all, and on the disk when this returns."""
+        temporary = f"{path}.tmp"
+        fd = posix.open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+        try:
+            write_all(fd, data)
+            posix.fsync(fd)
+        finally:
+            posix.close(fd)
+        posix.rename(temporary, path)
+        sync_folder(self.folder)
+
+    def append(self, path: str, document: "Json", *, once: bool = False) -> None:
+        """One JSON line, on the disk when this returns; a line that a crash cut short is ended first.
+
+        With `once` not again when it is the last one there, but for its time, which ends it.
+        """
+        line = encode_json(document).encode() + b"\n"
+        fd = posix.open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
+        try:
+            size = posix.fstat(fd).st_size
+            wanted = len(line) if once else 1
+            last = posix.pread(fd, wanted, max(0, size - wanted))
+            if not (once and len(last) == len(line) and last[:-_STAMP] == line[:-_STAMP]):
+                write_all(fd, (b"\n" if last and last[-1:] != b"\n" else b"") + line)
+            posix.fsync(fd)
+        finally:
+            posix.close(fd)
+        if not size:
+            sync_folder(self.folder)
+
+    def read_json(self, path: str) -> "Json | None":
+        """None when there is none. Raises ValueError when it cannot be read."""
+        data = read_file(path)
+        if data is None:
+            return None
+        document = decode_json(data.decode("utf-8", "replace"))
+        if not isinstance(document, dict):
+            raise ValueError("not an object")
+        return document
+
+
+class Lock:
+    """One tick at a time. Held by the kernel for the process: it is gone with whoever held it."""
+
+    def __init__(self, files: Files) -> None:
+        self._path = files.lock
+        self._fd = -1
+
+    def __enter__(self) -> "Lock":
+        from fcntl import LOCK_EX, flock
+
+        self._fd = posix.open(self._path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        flock(self._fd, LOCK_EX)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        posix.close(self._fd)
+
+
+# ── entries ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Entry:
+    """One message of the inbox: where it stands, the line as it was written, and what it says."""
+
+    __slots__ = ("broken", "end", "fields", "raw", "start", "text")
+
+    def __init__(self, start: int, end: int, raw: str) -> None:
+        self.start = start
+        self.end = end
+        self.raw = raw
+        self.fields: Json = {}
+        self.broken = False
+        """An envelope of ours that was cut short: its sender was never told that it is accepted."""
+        self.text = self._unwrapped(raw)
+
+    def _unwrapped(self, raw: str) -> str:
+        try:
+            if raw[:1] == '"':
+                text = decode_json(raw)
+                return text if isinstance(text, str) else raw
+            if raw[:1] == "{" and '"remuda"' in raw:
+                document = decode_json(raw)
+                if isinstance(document.get("remuda"), int) and isinstance(document.get("prompt"), str):
+                    self.fields = document
+                    return str(document["prompt"])
+        except (ValueError, AttributeError):
+            self.broken = raw.startswith('{"remuda"')
+        return raw  # a foreign object is delivered as it stands
+
+    @property
+    def id(self) -> str:
+        given = self.fields.get("id")
+        return given if isinstance(given, str) else f"line-{self.start}-{digest(self.raw)[:12]}"
+
+    def due(self) -> float:
+        return number(self.fields.get("not_before"))
+
+    def expired(self, now: float) -> bool:
+        expires = number(self.fields.get("expires"))
+        return 0 < expires <= now
+
+    def max_attempts(self) -> int:
+        return int(number(self.fields.get("max_attempts"))) or MAX_ATTEMPTS
+
+
+def number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
+
+
+def digest(text: str) -> str:
+    try:
+        from _sha2 import sha256  # 3.12 and later
+    except ImportError:
+        try:
+            from _sha256 import sha256
+        except ImportError:
+            from hashlib import sha256
+    return str(sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+
+
+class Reader:
+    """Reads entries of an open inbox, from any byte on, at a cost that does not depend on its length."""
+
+    def __init__(self, fd: int, grace: float = TORN_GRACE) -> None:
+        self._fd = fd
+        found = posix.fstat(fd)
+        self.size = found.st_size
+        self.identity = f"{found.st_dev}-{found.st_ino}"
+        self._settled = time.time() - found.st_mtime >= grace or found.st_mtime > time.time() + grace
+        self.torn = False
+        """Whether a last line without its end is being held back."""
+
+    def next(self, position: int) -> "tuple[Entry | None, int]":
+        """The first entry at or after `position`, and where to go on reading behind it."""
+        while (start := self._skip_blank(position)) < self.size:
+            end = self._line_end(start)
+            if end is None:
+                self.torn = True
+                return None, start
+            line = posix.pread(self._fd, end - start, start).decode("utf-8", "replace").strip()
+            if line:
+                return Entry(start, end, line), end
+            position = end
+        return None, start
+
+    def _skip_blank(self, position: int) -> int:
+        """The beginning of the first line that holds more than white space."""
+        line_start = position
+        while position < self.size:
+            chunk = posix.pread(self._fd, min(_CHUNK, self.size - position), position)
+            if not chunk:
+                break
+            rest = chunk.lstrip(_BLANK)
+            skipped = chunk[: len(chunk) - len(rest)]
+            if (newline := max(skipped.rfind(b"\n"), skipped.rfind(b"\0"))) >= 0:
+                line_start = position + newline + 1
+            if rest:
+                return line_start
+            position += len(chunk)
+        return self.size
+
+    def _line_end(self, start: int) -> "int | None":
+        position = start
+        while position < self.size:
+            chunk = posix.pread(self._fd, min(_CHUNK, self.size - position), position)
+            if not chunk:
+                break
+            if (newline := chunk.find(b"\n")) >= 0:
+                return position + newline + 1
+            position += len(chunk)
+        return self.size if self._settled else None
+
+    def text(self, start: int, end: int) -> str:
+        return posix.pread(self._fd, max(0, end - start), start).decode("utf-8", "replace").strip()
+
+    def fingerprint(self, position: int) -> str:
+        """The last bytes before `position`: what tells a file that was cut and grew again."""
+        start = max(0, position - _FINGERPRINT)
+        return posix.pread(self._fd, position - start, start).hex() if position <= self.size else ""
+
+
+# ── what was passed over, and where reading goes on ──────────────────────────────────────────────────────
+
+
+class Queue:
+    """The cursor, and the entries before the frontier that are not acknowledged yet.
+
+    Everything before `frontier` is acknowledged but what is `held`: entries that are due later. The cursor
+    that others see is the first byte that is not acknowledged.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.frontier = 0
+        self.held: list[Json] = []
+        self._identity = self._mark = ""
+        self._marked_at = 0
+        self.notice = ""
+        self.replaced = False
+
+    @property
+    def cursor(self) -> int:
+        return min([int(one["start"]) for one in self.held] + [self.frontier])
+
+    def load(self, reader: "Reader | None") -> None:
+        self.frontier = self._read_offset()
+        known = self._read_own()
+        if known is not None and int(known.get("cursor", -1)) == self.frontier:
+            self.frontier, self.held = int(known["frontier"]), list(known["held"])
+        elif known is not None:
+            # The offset was written and the queue was not: all before it is acknowledged, and behind it
+            # all up to the frontier but what is held. An offset that somebody set back is read from again.
+            offset = self.frontier
+            if offset > int(known.get("cursor", -1)):
+                self.frontier = max(offset, int(known["frontier"]))
+                self.held = [one for one in known["held"] if int(one["start"]) >= offset]
+        if known is not None:
+            self._identity, self._mark = str(known.get("identity", "")), str(known.get("mark", ""))
+            self._marked_at = int(known.get("marked_at", 0))
+        if reader is not None and self._is_another_file(reader):
+            self.notice = "the inbox was truncated or replaced; reading it from its beginning"
+            self.frontier, self.held, self.replaced = 0, [], True
+
+    def _is_another_file(self, reader: Reader) -> bool:
+        if self.frontier > reader.size:
+            return True
+        if not self._identity:
+            return False
+        return self._identity != reader.identity or (
+            self._marked_at <= self.cursor and self._mark != reader.fingerprint(self._marked_at)
+        )
+
+    def _read_offset(self) -> int:
+        data = read_file(self._files.offset)
+        text = (data or b"0").decode("utf-8", "replace").strip()
+        if not text.isdigit():
+            return self._offset_from_evidence(text)
+        return int(text)
+
+    def _offset_from_evidence(self, text: str) -> int:
+        """The cursor file is corrupt; our own file and the entry in flight may still tell."""
+        known = self._read_own()
+        if known is not None and isinstance(known.get("cursor"), int):
+            self.notice = f"{self._files.offset} was corrupt ({text[:40]!r}); restored from .inbox-queue.json"
+            return int(known["cursor"])
+        raise OffsetCorrupt(
+            f"corrupt offset file {self._files.offset}: {text[:40]!r}; write the right byte offset into it, "
+            "or remove it to begin at the start of the inbox"
+        )
+
+    def _read_own(self) -> "Json | None":
+        try:
+            known = self._files.read_json(self._files.queue)
+        except ValueError:
+            return None
+        if (
+            known is None
+            or not isinstance(known.get("frontier"), int)
+            or not isinstance(known.get("held"), list)
+        ):
+            return None
+        return known
+
+    def save(self, reader: "Reader | None") -> None:
+        """The offset first: an older queue file tells `load` what is acknowledged, a newer one does not."""
+        cursor = self.cursor
+        if reader is not None:
+            self._identity, self._mark = reader.identity, reader.fingerprint(cursor)
+            self._marked_at = cursor
+        document = {
+            "cursor": cursor,
+            "frontier": self.frontier,
+            "held": self.held,
+            "identity": self._identity,
+            "mark": self._mark,
+            "marked_at": self._marked_at,
+        }
+        self._files.replace(self._files.offset, str(cursor).encode())
+        self._files.replace(self._files.queue, encode_json(document).encode())
+
+    def take(self, reader: Reader, now: float) -> "tuple[Entry, int] | None":
+        """The entry to hand out now and its attempt: the first held one that is due, else the next one."""
+        for one in self.held:
+            if number(one.get("due")) <= now:
+                entry, _ = reader.next(int(one["start"]))
+                if entry is not None:
+                    return entry, int(one.get("attempt", 1))
+        return self._take_new(reader, now)
+
+    def _take_new(self, reader: Reader, now: float) -> "tuple[Entry, int] | None":
+        while True:
+            entry, after = reader.next(self.frontier)
+            if entry is None:
+                self.frontier = max(self.frontier, min(after, reader.size)) if not reader.torn else after
+                return None
+            if entry.due() <= now:
+                return entry, 1
+            self.hold(entry.start, entry.end, entry.due(), 1)
+
+    def hold(self, start: int, end: int, due: float, attempt: int) -> None:
+        """Not now: those behind it may pass."""
+        self.drop(start)
+        self.held.append({"start": start, "end": end, "due": due, "attempt": attempt})
+        self.held.sort(key=lambda one: int(one["start"]))
+        self.frontier = max(self.frontier, end)
+
+    def drop(self, start: int) -> None:
+        self.held = [one for one in self.held if int(one["start"]) != start]
+
+    def done(self, start: int, end: int) -> None:
+        """Acknowledged, or given up: it will not be handed out again."""
+        self.drop(start)
+        self.frontier = max(self.frontier, end)
+
+    def next_due(self) -> "float | None":
+        return min((number(one.get("due")) for one in self.held), default=None)
+
+
+# ── one tick ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Decision:
+    """What the hook says: `block` with a text, or nothing. `empty` means that nothing could be handed out."""
+
+    __slots__ = ("empty", "text", "wake_at")
+
+    def __init__(self, text: "str | None", *, empty: bool = False, wake_at: "float | None" = None) -> None:
+        self.text = text
+        self.empty = empty
+        self.wake_at = wake_at
+
+
+class Inbox:
+    """One consumer's view of an inbox. Every method but the constructor wants the lock held."""
+
+    def __init__(self, files: Files, transport: str = "stop-hook") -> None:
+        self.files = files
+        self.transport = transport
+        self.queue = Queue(files)
+        self.notices: list[str] = []
+        self._fd = -1
+        self.reader: Reader | None = None
+
+    def open(self) -> None:
+        try:
+            self._fd = posix.open(self.files.inbox, O_RDONLY | O_CLOEXEC)
+            self.reader = Reader(self._fd)
+        except FileNotFoundError:
+            self.reader = None
+        except OSError as error:
+            raise InboxRead(f"cannot read {self.files.inbox}: {error.strerror}") from error
+        self.queue.load(self.reader)
+        if self.queue.notice:
+            self.notices.append(self.queue.notice)
+        if self.queue.replaced:
+            self.queue.save(self.reader)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            posix.close(self._fd)
+            self._fd = -1
+
+    # ── in flight ──
+
+    def in_flight(self) -> "Json | None":
+        """The entry that was handed out, from heartbeat's file or, if that is corrupt, from ours."""
+        try:
+            flight = self.files.read_json(self.files.in_flight)
+            if flight is None:
+                return None
+            return {
+                **flight,
+                "start_offset": int(flight["start_offset"]),
+                "end_offset": int(flight["end_offset"]),
+            }
+        except (ValueError, KeyError, TypeError) as error:
+            lease = self.lease()
+            if lease is None or not isinstance(lease.get("flight"), dict):
+                raise InFlightCorrupt(
+                    f"corrupt in-flight file {self.files.in_flight}; look at it, remove it, and run recover"
+                ) from error
+            self.notices.append(f"{self.files.in_flight} was corrupt; restored from .inbox-lease.json")
+            flight = lease["flight"]
+            assert isinstance(flight, dict)
+            return flight
+
+    def lease(self) -> "Json | None":
+        try:
+            return self.files.read_json(self.files.lease)
+        except ValueError:
+            return None
+
+    def deliver(self, entry: Entry, attempt: int, **who: "Any") -> None:
+        """Lease it: from here on it is in flight until it is acknowledged, or recovered."""
+        flight = {
+            "delivered_at": iso_time(),
+            "end_offset": entry.end,
+            "entry_id": digest(entry.raw),
+            "raw_line": entry.raw,
+            "start_offset": entry.start,
+        }
+        lease = {
+            "id": entry.id,
+            "attempt": attempt,
+            "at": time.time(),
+            "ticked": ticks(),
+            "flight": flight,
+            **who,
+        }
+        self.files.replace(self.files.lease, encode_json(lease).encode())
+        self.files.replace(self.files.in_flight, encode_json(flight).encode())
+        self.receipt(entry.id, "written", attempt=attempt, transport=self.transport)
+
+    def acknowledge(self, flight: "Json", outcome: str = "acked", **facts: "Any") -> None:
+        """It was answered, or given up: the cursor moves, and nothing of it is in flight any more."""
+        lease = self.lease() or {}
+        message = str(lease.get("id") or "")
+        if message:
+            self.receipt(message, outcome, attempt=int(number(lease.get("attempt"))) or 1, **facts)
+        if self.is_of_this_file(flight):
+            self.queue.done(int(flight["start_offset"]), int(flight["end_offset"]))
+        self.queue.save(self.reader)
+        self.forget()
+
+    def is_of_this_file(self, flight: "Json") -> bool:
+        """Whether it still stands where it was read: else its end is no place in the inbox of now."""
+        raw, start, end = flight.get("raw_line"), int(flight["start_offset"]), int(flight["end_offset"])
+        if self.reader is None or not isinstance(raw, str):
+            return True
+        if not self.queue.replaced and self.reader.text(start, end) == raw:
+            return True
+        if not self.queue.replaced:
+            self.notices.append("the inbox was truncated or replaced while an entry of it was in flight")
+        return False
+
+    def forget(self) -> None:
+        """The marks of the entry in flight, in the order in which each state between is a lawful one."""
+        remove_file(self.files.in_flight)
+        remove_file(self.files.responded)
+        remove_file(self.files.lease)
+        sync_folder(self.files.folder)
+
+    def receipt(self, message: str, stage: str, **facts: "Any") -> None:
+        self.files.append(self.files.receipts, {"id": message, "stage": stage, "at": time.time(), **facts})
+
+    def answer(self, message: str, payload: "Json") -> None:
+        """What the agent said to it, for whoever waits. Written once, also when a crash repeats this tick."""
+        said = {
+            "id": message,
+            "session_id": payload.get("session_id"),
+            "text": payload.get("last_assistant_message"),
+            "at": iso_time(),
+        }
+        self.files.append(self.files.outbox, said, once=True)
+
+    # ── giving up ──
+
+    def dead_letter(self, flight: "Json", reason: str) -> None:
+        """Heartbeat's five fields in the order of their names, and why."""
+        letter = {key: flight.get(key) for key in sorted(_LETTER)} | {"reason": reason}
+        self.files.append(self.files.dead_letters, letter)
+
+    def bury(self, entry: Entry, reason: str, stage: str) -> None:
+        """An entry that will not be handed out (again)."""
+        flight = {
+            "delivered_at": iso_time(),
+            "end_offset": entry.end,
+            "entry_id": digest(entry.raw),
+            "raw_line": entry.raw,
+            "start_offset": entry.start,
+        }
+        if stage == "dead":
+            self.dead_letter(flight, reason)
+        self.receipt(entry.id, stage, reason=reason)
+        if sender := entry.fields.get("from"):
+            self.files.append(
+                self.files.outbox,
+                {"id": entry.id, "to": sender, "bounced": stage, "reason": reason, "at": iso_time()},
+            )
+        self.queue.done(entry.start, entry.end)
+        self.queue.save(self.reader)
+
+    # ── handing out ──
+
+    def next_entry(self) -> "tuple[Entry, int] | None":
+        """The entry to hand out now, with its attempt; what is past its time or tries is buried first."""
+        if self.reader is None:
+            return None
+        before = (self.queue.frontier, len(self.queue.held))
+        while (taken := self.queue.take(self.reader, time.time())) is not None:
+            entry, attempt = taken
+            attempt = max(attempt, self._attempts_so_far(entry) + 1)
+            if entry.broken:
+                self.bury(entry, "an envelope that was cut short", "dead")
+            elif entry.expired(time.time()):
+                self.bury(entry, "its time to live ran out", "expired")
+            elif attempt > entry.max_attempts():
+                self.bury(entry, f"{attempt - 1} attempts", "dead")
+            else:
+                if len(self.queue.held) != before[1]:
+                    self.queue.save(self.reader)  # the acknowledgement of this one moves past those
+                return entry, attempt
+        if before != (self.queue.frontier, len(self.queue.held)):
+            self.queue.save(self.reader)
+        return None
+
+    def _attempts_so_far(self, entry: Entry) -> int:
+        lease = self.lease()
+        return int(number(lease.get("attempt"))) if lease and lease.get("id") == entry.id else 0
+
+
+_LETTER = ("delivered_at", "end_offset", "entry_id", "raw_line", "start_offset")
+
+
+def iso_time() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def ticks() -> int:
+    """Nanoseconds on a clock that nobody sets."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def tick(files: Files, payload: "Json", began: int, notices: "list[str]") -> Decision:
+    """One stop: acknowledge what was answered, hand out what is next."""
+    with Lock(files):
+        inbox = Inbox(files)
+        try:
+            inbox.open()
+            if exists(files.responded) and (early := _settle(inbox, payload, began)) is not None:
+                return early
+            taken = inbox.next_entry()
+            if taken is None:
+                soon = time.time() + TORN_GRACE if inbox.reader is not None and inbox.reader.torn else None
+                dues = [due for due in (soon, inbox.queue.next_due()) if due is not None]
+                return Decision(None, empty=True, wake_at=min(dues, default=None))
+            entry, attempt = taken
+            inbox.deliver(entry, attempt, session_id=payload.get("session_id"))
+            _touch(files.responded)
+            sync_folder(files.folder)
+            return Decision(entry.text)
+        finally:
+            notices += inbox.notices
+            inbox.close()
+
+
+def _settle(inbox: Inbox, payload: "Json", began: int) -> "Decision | None":
+    """What was in flight when this stop came. A decision if it ends here, None to go on to the next."""
+    flight = inbox.in_flight()
+    if flight is None:
+        raise InconsistentState(
+            f"inconsistent state in {inbox.files.folder}: .responded without .in-flight; run recover"
+        )
+    lease = inbox.lease() or {}
+    if _handed_out_since(lease, began):
+        # Another tick, of this very stop or of another session, was quicker.
+        same = payload.get("session_id") is not None and payload.get("session_id") == lease.get("session_id")
+        return Decision(None if same else IDLE_TICK)
+    if payload.get("background_tasks"):
+        return Decision(None)  # the agent goes on by itself; this is no end
+    message = str(
+        lease.get("id") or f"line-{flight['start_offset']}-{digest(str(flight.get('raw_line')))[:12]}"
+    )
+    inbox.answer(message, payload)
+    inbox.acknowledge(flight, session_id=payload.get("session_id"), prompt_id=payload.get("prompt_id"))
+    return None
+
+
+def _handed_out_since(lease: "Json", began: int) -> bool:
+    ticked, at = lease.get("ticked"), number(lease.get("at"))
+    # The second look is for a clock that began anew with the machine.
+    return isinstance(ticked, int) and ticked > began and abs(time.time() - at) < 60.0
+
+
+def exists(path: str) -> bool:
+    try:
+        posix.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _touch(path: str) -> None:
+    posix.close(posix.open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600))
+
+
+# ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def recover(files: Files, policy: "Policy", notices: "list[str]") -> str:
+    """Decide on an entry that was in flight when its session died. The outcome's name."""
+    with Lock(files):
+        inbox = Inbox(files)
+        try:
+            remove_file(f"{files.dead_letters}.tmp")
+            inbox.open()
+            flight = inbox.in_flight()
+            if flight is None:
+                remove_file(files.responded)
+                sync_folder(files.folder)
+                return "NothingToRecover"
+            start, end = int(flight["start_offset"]), int(flight["end_offset"])
+            held = any(int(one["start"]) == start for one in inbox.queue.held)
+            if inbox.queue.frontier >= end and not held:
+                inbox.forget()
+                return "StaleOrphanDeleted"
+            return _apply(inbox, flight, policy)
+        finally:
+            notices += inbox.notices
+            inbox.close()
+
+
+def _apply(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
+    lease = inbox.lease() or {}
+    message, attempt = str(lease.get("id") or ""), int(number(lease.get("attempt"))) or 1
+    if policy == "retry":
+        if inbox.reader is not None and inbox.is_of_this_file(flight):
+            # Due at once, with its attempts: the lease is lost when another one goes first.
+            inbox.queue.hold(int(flight["start_offset"]), int(flight["end_offset"]), 0.0, attempt + 1)
+        inbox.queue.save(inbox.reader)
+        if message:
+            inbox.receipt(message, "requeued", attempt=attempt)
+        # The lease stays: it holds how often this was tried.
+        remove_file(inbox.files.in_flight)
+        remove_file(inbox.files.responded)
+        sync_folder(inbox.files.folder)
+        return "ReQueued"
+    if policy == "deadletter":
+        inbox.dead_letter(flight, "its session ended before it was acknowledged")
+        inbox.acknowledge(flight, "dead", reason="its session ended before it was acknowledged")
+        return "DeadLettered"
+    inbox.acknowledge(flight, "dropped", reason="its session ended before it was acknowledged")
+    return "Dropped"
+
+
+# ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FolderWatch:
+    """Wakes when anything in a folder is written, by anyone; else looks twice a second."""
+
+    _LOOK = 0.5
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._fd = -1
+        self._signal = 0
+
+    def __enter__(self) -> "FolderWatch":
+        try:
+            import _signal
+            import fcntl
+
+            self._signal = int(_signal.SIGRTMIN) + 1
+            # SIGIO comes instead when too many are queued, and would end us.
+            _signal.pthread_sigmask(_signal.SIG_BLOCK, [self._signal, _signal.SIGIO])
+            self._fd = posix.open(self._folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+            fcntl.fcntl(self._fd, fcntl.F_SETSIG, self._signal)
+            wanted = fcntl.DN_MODIFY | fcntl.DN_CREATE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT
+            fcntl.fcntl(self._fd, fcntl.F_NOTIFY, wanted)
+        except (ImportError, AttributeError, OSError):
+            self._signal = 0
+        return self
+
+    def wait(self, seconds: float) -> None:
+        if not self._signal:
+            time.sleep(min(seconds, self._LOOK))
+            return
+        import _signal
+
+        _signal.sigtimedwait([self._signal, _signal.SIGIO], seconds)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._fd >= 0:
+            posix.close(self._fd)
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Options:
+    def __init__(self) -> None:
+        self.command = "tick"
+        self.inbox: str | None = None
+        self.mode = "drain"
+        self.idle_interval = 2.0
+        self.signal_file: str | None = None
+        self.wait = DEFAULT_WAIT
+        self.idle_tick = False
+        self.on_orphan: Policy = "deadletter"
+
+
+def fail(message: str, code: int) -> "NoReturn":
+    sys.stderr.write(f"{program()}: {message}\n")
+    raise SystemExit(code)
+
+
+def program() -> str:
+    return sys.argv[0].rpartition("/")[2].removesuffix(".py").replace("stop_hook", "remuda stop-hook")
+
+
+def parse_options(words: "list[str]") -> Options:
+    options = Options()
+    given = iter(words)
+    for word in given:
+        flag, equals, value = word.partition("=")
+        if flag == "recover" and options.command == "tick":
+            options.command = "recover"
+        elif flag == "--idle-tick" and not equals:
+            options.idle_tick = True
+        elif flag in _VALUES:
+            value = value if equals else next(given, "")
+            _VALUES[flag](options, value)
+        else:
+            fail(f"unexpected argument '{word}'", 2)
+    return options
+
+
+def _choice(name: str, *choices: str) -> "Any":
+    def take(options: Options, value: str) -> None:
+        if value not in choices:
+            fail(f"invalid value '{value}' for --{name}: use one of {', '.join(choices)}", 2)
+        setattr(options, name.replace("-", "_"), value)
+
+    return take
+
+
+def _seconds(name: str) -> "Any":
+    def take(options: Options, value: str) -> None:
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds < 1e9:
+            fail(f"invalid value '{value}' for --{name}: a number of seconds", 2)
+        setattr(options, name.replace("-", "_"), seconds)
+
+    return take
+
+
+def _text(name: str) -> "Any":
+    return lambda options, value: setattr(options, name.replace("-", "_"), value)
+
+
+_VALUES: "dict[str, Any]" = {
+    "--inbox": _text("inbox"),
+    "--signal-file": _text("signal-file"),
+    "--mode": _choice("mode", "drain", "persist"),
+    "--on-orphan": _choice("on-orphan", "retry", "deadletter", "drop"),
+    "--idle-interval": _seconds("idle-interval"),
+    "--wait": _seconds("wait"),
+}
+
+
+def read_payload() -> "Json":
+    """What the CLI tells on standard input; empty when it tells nothing, or a person started us."""
+    try:
+        if posix.isatty(0):
+            return {}
+        pieces = []
+        while piece := posix.read(0, 1 << 20):
+            pieces.append(piece)
+        payload = decode_json(b"".join(pieces).decode("utf-8", "replace"))
+    except (OSError, ValueError):
+        return {}
+    return payload if isinstance(payload, dict) else {}
+
+
+def run_tick(options: Options, files: Files, began: int) -> Decision:
+    """A tick, and in persist mode the wait for the next message."""
+    notices: list[str] = []
+    payload = read_payload()
+    try:
+        decision = tick(files, payload, began, notices)
+        if options.mode == "persist" and decision.empty:
+            decision = _idle(options, files, payload, decision, notices)
+    finally:
+        for notice in notices:
+            sys.stderr.write(f"{program()}: {notice}\n")
+    return decision
+
+
+def _idle(
+    options: Options, files: Files, payload: "Json", decision: Decision, notices: "list[str]"
+) -> Decision:
+    if options.idle_tick:
+        if options.idle_interval:
+            sys.stderr.write(
+                f"idle sleep {options.idle_interval:g}s — ensure hook timeout > {options.idle_interval:g}s\n"
+            )
+            time.sleep(options.idle_interval)
+        return Decision(IDLE_TICK)
+    deadline = time.monotonic() + options.wait
+    with FolderWatch(files.folder) as watch:
+        while decision.empty:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return Decision(IDLE_TICK)
+            # Looked at after the watch began, so that nothing comes unseen between the two.
+            decision = tick(files, payload, ticks(), notices)
+            if decision.empty:
+                due = left if decision.wake_at is None else max(0.01, decision.wake_at - time.time())
+                watch.wait(min(left, due))
+    return decision
+
+
+def say(decision: Decision, options: Options) -> int:
+    """Print it. Nothing means that the stop is approved."""
+    if decision.text is None:
+        if options.signal_file:
+            try:
+                _touch(options.signal_file)
+            except OSError as error:
+                sys.stderr.write(f"{program()}: cannot touch {options.signal_file}: {error.strerror}\n")
+        return 0
+    said = f'{{"decision":"block","reason":{encode_json(decision.text)}}}'
+    try:
+        write_all(1, said.encode())
+    except OSError as error:
+        return 0 if error.errno == EPIPE else 1
+    return 0
+
+
+def main() -> None:
+    began = ticks()
+    options = parse_options(sys.argv[1:])
+    if not options.inbox:
+        fail("--inbox is required", 1)
+    files = Files(options.inbox)
+    if options.command == "recover":
+        notices: list[str] = []
+        try:
+            outcome = recover(files, options.on_orphan, notices)
+        except (InboxError, OSError) as error:
+            fail(f"recover: {error}", 1)
+        for line in [*notices, f"recover: {outcome}"]:
+            sys.stderr.write(f"{program()} {line}\n")
+        raise SystemExit(0)
+    try:
+        decision = run_tick(options, files, began)
+    except (InboxError, OSError, ValueError) as error:
+        sys.stderr.write(f"{program()}: error: {error}\n")
+        decision = Decision(None)  # fail open: an agent never hangs for the sake of its inbox
+    raise SystemExit(say(decision, options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Putting messages into an inbox, and looking at what waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from remuda.errors import FolderUnusable, InputError
+from remuda.inbox import stop_hook
+from remuda.inbox.journal import Inbox
+from remuda.inbox.message import make_message
+from remuda.inbox.stop_hook import Files
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Inbox:
+    return Inbox(tmp_path / "inbox")
+
+
+def texts(inbox: Inbox) -> list[str]:
+    return [entry.text for entry in inbox.waiting()]
+
+
+def take(inbox: Inbox) -> str | None:
+    """One stop, as the hook sees it."""
+    return stop_hook.tick(Files(str(inbox.folder / "inbox.jsonl")), {}, stop_hook.ticks(), []).text
+
+
+def test_put_several_wait_in_order_with_ids_of_their_own(inbox: Inbox) -> None:
+    ids = [inbox.put(f"message {number}").id for number in range(3)]
+    assert texts(inbox) == ["message 0", "message 1", "message 2"]
+    assert [entry.id for entry in inbox.waiting()] == ids
+    assert len(set(ids)) == 3
+
+
+def test_put_many_lines_and_all_of_unicode_comes_out_as_it_went_in(inbox: Inbox) -> None:
+    prompt = "two\nlines\t\r\n“quoted” \U0001f600 \u2028 {json} \\n"
+    inbox.put(prompt)
+    assert take(inbox) == prompt
+
+
+def test_put_files_are_private(inbox: Inbox) -> None:
+    inbox.put("x")
+    assert (inbox.folder / "inbox.jsonl").stat().st_mode & 0o777 == 0o600
+    assert inbox.folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n ", "a\0b", "\ud800", "x" * 101])
+def test_put_what_no_agent_can_be_given_is_refused_and_nothing_is_written(
+    tmp_path: Path, prompt: str
+) -> None:
+    inbox = Inbox(tmp_path / "inbox", max_bytes=100)
+    with pytest.raises(InputError):
+        inbox.put(prompt)
+    assert not inbox.folder.exists()
+
+
+def test_put_folder_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderUnusable):
+        Inbox(tmp_path / "file").put("x")
+
+
+def test_put_same_dedup_key_is_accepted_once(inbox: Inbox) -> None:
+    first = inbox.put("once", dedup="k")
+    again = inbox.put("once", dedup="k")
+    assert (again.id, again.duplicate) == (first.id, True)
+    assert texts(inbox) == ["once"]
+    assert [take(inbox), take(inbox)] == ["once", None]
+    assert inbox.put("once", dedup="k").duplicate
+    assert not inbox.put("other", dedup="l").duplicate
+
+
+def test_put_dedup_record_lost_in_a_crash_the_waiting_message_still_counts(inbox: Inbox) -> None:
+    first = inbox.put("once", dedup="k")
+    (inbox.folder / ".inbox-dedup.jsonl").unlink()
+    assert inbox.put("once", dedup="k").id == first.id
+
+
+def test_put_behind_a_torn_line_that_nobody_ends_keeps_both_apart(inbox: Inbox) -> None:
+    inbox.folder.mkdir(0o700)
+    path = inbox.folder / "inbox.jsonl"
+    path.write_text("foreign line without an end")
+    os.utime(path, (1, 1))
+    inbox.put("ours")
+    assert texts(inbox) == ["foreign line without an end", "ours"]
+
+
+def test_put_many_writers_beside_a_foreign_one_nothing_is_lost_or_mixed(inbox: Inbox) -> None:
+    inbox.folder.mkdir(0o700)
+    path = inbox.folder / "inbox.jsonl"
+    code = f"import os\nfd = os.open({str(path)!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)\n"
+    code += "for i in range(200): os.write(fd, b'foreign %d\\n' % i)"
+    foreign = subprocess.Popen([sys.executable, "-c", code])
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: Inbox(inbox.folder).put(f"ours {number}"), range(200)))
+    assert foreign.wait() == 0
+    found = texts(inbox)
+    assert sorted(found) == sorted([f"ours {n}" for n in range(200)] + [f"foreign {n}" for n in range(200)])
+
+
+def test_put_on_a_full_disk_tells_the_sender_and_the_torn_envelope_is_never_handed_out(inbox: Inbox) -> None:
+    inbox.put("good")
+    line = make_message("cut short").line()
+    with open(inbox.folder / "inbox.jsonl", "ab") as file:
+        file.write(line[: len(line) // 2] + b"\n")
+    inbox.put("good too")
+    assert [take(inbox), take(inbox), take(inbox)] == ["good", "good too", None]
+    assert [one["reason"] for one in inbox.dead_letters()] == ["an envelope that was cut short"]
+
+
+def test_overview_counts_waiting_delayed_in_flight_and_dead(inbox: Inbox) -> None:
+    inbox.put("first")
+    inbox.put("later", delay=3600)
+    inbox.put("last")
+    assert take(inbox) == "first"
+    seen = inbox.overview()
+    assert (seen.waiting, seen.delayed, seen.dead) == (2, 1, 0)
+    assert seen.in_flight is not None
+    assert seen.in_flight["attempt"] == 1
+    assert seen.oldest_age is not None
+    assert seen.oldest_age >= 0
+
+
+def test_delay_lets_later_ones_pass_and_the_cursor_waits_for_it(inbox: Inbox) -> None:
+    inbox.put("later", delay=3600)
+    inbox.put("now")
+    assert take(inbox) == "now"
+    assert take(inbox) is None
+    assert (inbox.folder / ".inbox-offset").read_text() == "0"
+    assert texts(inbox) == ["later"]
+
+
+def test_expired_is_bounced_to_its_sender_and_not_handed_out(inbox: Inbox) -> None:
+    inbox.put("too late", ttl=1.0, now=time.time() - 10, sender="cron")
+    inbox.put("in time")
+    assert take(inbox) == "in time"
+    (bounce,) = [json.loads(line) for line in (inbox.folder / "outbox.jsonl").read_text().splitlines()][:1]
+    assert (bounce["to"], bounce["bounced"]) == ("cron", "expired")
+
+
+def test_redrive_puts_dead_letters_back_and_empties_the_file(inbox: Inbox) -> None:
+    inbox.put("doomed")
+    files = Files(str(inbox.folder / "inbox.jsonl"))
+    take(inbox)
+    assert stop_hook.recover(files, "deadletter", []) == "DeadLettered"
+    assert len(list(inbox.dead_letters())) == 1
+    assert len(inbox.redrive()) == 1
+    assert list(inbox.dead_letters()) == []
+    assert texts(inbox) == ["doomed"]
+
+
+def test_redrive_unknown_letter_is_refused(inbox: Inbox) -> None:
+    inbox.put("x")
+    with pytest.raises(InputError):
+        inbox.redrive("nobody")
