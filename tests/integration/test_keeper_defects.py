@@ -281,11 +281,12 @@ def test_files_any_umask_are_private(start: Start, home: Path, mask: int) -> Non
     finally:
         os.umask(before)
     client = kept.subscriber()
-    client.kill()
+    client.status()  # all its files are there, and none of them is being replaced
     modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in [kept.folder, *home.rglob("*")]}
     assert modes.pop(kept.folder) == 0o700
     assert set(modes.values()) == {0o600}, modes
-    assert {".log", ".json"} <= {path.suffix for path in modes}
+    assert {".log", ".json", ".sock", ".pid", ".cast"} <= {path.suffix for path in modes}
+    client.kill()
     client.until(EXIT)
     assert not [path for path in home.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
 
