@@ -20,10 +20,10 @@ from remuda.proctree import descendants
 COMMAND = (sys.executable, "-m", "remuda")
 SIZER = (
     "import os, signal\n"
-    "def say(*_): print(*reversed(os.get_terminal_size(0)), flush=True)\n"
-    "signal.signal(signal.SIGWINCH, say)\n"
-    "say()\n"
-    "while True: signal.pause()"
+    "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])\n"
+    "while True:\n"
+    "    print(*reversed(os.get_terminal_size(0)), flush=True)\n"
+    "    signal.sigwait([signal.SIGWINCH])\n"
 )
 """A Python program that prints its terminal's rows and columns, at once and whenever they change."""
 
