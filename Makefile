@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.synced
 # Tests run with loopback as their only network; see src/remuda/testing/offline.py.
 OFFLINE := $(BIN)/python -m remuda.testing.offline --
-WORKERS ?= 4
+WORKERS ?= 2
 
 .PHONY: setup system-packages demo test soak lint type bench format clean
 
