@@ -183,3 +183,24 @@ def test_clients_event_counts_those_who_watch(start: Start) -> None:
     watcher.request("watch")
     kept.subscriber()
     event_named(watcher, "clients", count=1)
+
+
+def test_log_on_a_full_disk_costs_lines_and_nothing_else(start: Start) -> None:
+    kept = start("s", CAT, log_file="/dev/full")
+    client = kept.subscriber()
+    client.read_until(b"READY")
+    client.resize(70, 20)  # which is logged
+    client.type(b"still here\n")
+    client.read_until(b"still here")
+    client.kill()
+    assert client.exit_code() == 143
+
+
+def test_log_that_has_grown_rotates_and_stays_private(start: Start) -> None:
+    kept = start("s", CAT, log_max_bytes=2000)
+    asker = kept.hello()
+    for number in range(100):
+        asker.request("resize", cols=80 + number % 2, rows=24)
+    for path in (kept.paths.log, kept.paths.log.with_name("s.log.1")):
+        assert path.stat().st_size <= 2000
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
