@@ -7,6 +7,7 @@ A session's files lie side by side, as Heimdall lays them, so that its client ca
     <sessions>/<name>.log    the keeper's log
     <sessions>/<name>.json   ours: the session's record, kept after its death
     <sessions>/<name>.d/     ours: what the keeper makes for the agent (settings overlay)
+    <sessions>/<name>.inbox/ ours: the session's inbox, laid out as heartbeat-rs lays it; outlives the session
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ class SessionPaths:
     @property
     def scratch(self) -> Path:
         return self.folder / f"{self.name}.d"
+
+    @property
+    def inbox(self) -> Path:
+        return self.folder / f"{self.name}.inbox"
 
 
 def private_folder(path: Path) -> Path:
