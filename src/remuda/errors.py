@@ -15,6 +15,7 @@
     ├── FolderUnusable          a folder is missing, not a folder, or not ours to write
     ├── PathTooLong             no socket can have that path
     ├── NotATerminal            a terminal was needed
+    ├── InboxBusy               another consumer hands out the messages of that inbox
     ├── WaitTimeout             what was waited for did not come
     ├── PermissionRefused       the peer is another user
     └── ProtocolError
@@ -134,6 +135,11 @@ class PathTooLong(RemudaError):
 class NotATerminal(RemudaError):
     code = "NOT_A_TERMINAL"
     exit_name = "INVALID_INPUT"
+
+
+class InboxBusy(RemudaError):
+    code = "INBOX_BUSY"
+    exit_name = "REFUSED"
 
 
 class WaitTimeout(RemudaError):

@@ -15,9 +15,9 @@ Files lie as heartbeat-rs lays them, and a launcher written for it runs unchange
     .responded          the next tick may acknowledge it
     .dead-letter.jsonl  entries that were given up
 
-Ours beside them: .inbox-lock (one tick at a time), .inbox-queue.json (what was passed over and when it is
-due, and how the file is recognised), .inbox-lease.json (who got the entry in flight, and on which attempt),
-receipts.jsonl and outbox.jsonl.
+Ours beside them: .inbox-lock (one tick at a time), .inbox-consumer (held by a keeper for life),
+.inbox-queue.json (what was passed over and when it is due, and how the file is recognised),
+.inbox-lease.json (who got the entry in flight, and on which attempt), receipts.jsonl and outbox.jsonl.
 
 A tick takes the lock, acknowledges what was answered, hands out the next entry, and prints its decision.
 Every write is a temporary file, fsync, rename, fsync of the folder, in an order that leaves the entry in the
@@ -66,6 +66,10 @@ class InFlightCorrupt(InboxError):
 
 
 class InconsistentState(InboxError):
+    pass
+
+
+class ConsumerAlive(InboxError):
     pass
 
 
@@ -169,6 +173,7 @@ class Files:
         self.lock = self._beside(".inbox-lock")
         self.queue = self._beside(".inbox-queue.json")
         self.lease = self._beside(".inbox-lease.json")
+        self.consumer = self._beside(".inbox-consumer")
         self.receipts = self._beside("receipts.jsonl")
         self.outbox = self._beside("outbox.jsonl")
 
@@ -233,6 +238,32 @@ class Lock:
 
     def __exit__(self, *exc: object) -> None:
         posix.close(self._fd)
+
+
+def consumer_of(files: Files) -> "str | None":
+    """Who holds the inbox for life (see `consumer_lock`), None when nobody alive does. Under the lock."""
+    try:
+        fd = posix.open(files.consumer, O_RDONLY | O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        from fcntl import LOCK_NB, LOCK_SH, flock
+
+        try:
+            flock(fd, LOCK_SH | LOCK_NB)
+        except BlockingIOError:
+            return _holder(posix.pread(fd, 4096, 0))
+        return None
+    finally:
+        posix.close(fd)
+
+
+def _holder(data: bytes) -> str:
+    try:
+        known = decode_json(data.decode("utf-8", "replace"))
+        return f"{known['who']} (pid {known['pid']})"
+    except (ValueError, KeyError, TypeError):  # it has not written it yet
+        return "another consumer"
 
 
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -501,12 +532,21 @@ class Queue:
 class Decision:
     """What the hook says: `block` with a text, or nothing. `empty` means that nothing could be handed out."""
 
-    __slots__ = ("empty", "text", "wake_at")
+    __slots__ = ("empty", "goes_on", "text", "wake_at")
 
-    def __init__(self, text: "str | None", *, empty: bool = False, wake_at: "float | None" = None) -> None:
+    def __init__(
+        self,
+        text: "str | None",
+        *,
+        empty: bool = False,
+        wake_at: "float | None" = None,
+        goes_on: bool = False,
+    ) -> None:
         self.text = text
         self.empty = empty
         self.wake_at = wake_at
+        self.goes_on = goes_on
+        """Another consumer has work for a session: whoever watches the signal file is not told of an end."""
 
 
 class Inbox:
@@ -683,6 +723,14 @@ class Inbox:
             self.queue.save(self.reader)
         return None
 
+    def has_work(self) -> bool:
+        """Whether anything waits, is delayed or is in flight. Changes nothing."""
+        if self.queue.held or exists(self.files.in_flight):
+            return True
+        if self.reader is None:
+            return False
+        return self.reader.next(self.queue.frontier)[0] is not None or self.reader.torn
+
     def _attempts_so_far(self, entry: Entry) -> int:
         lease = self.lease()
         return int(number(lease.get("attempt"))) if lease and lease.get("id") == entry.id else 0
@@ -706,6 +754,9 @@ def tick(files: Files, payload: "Json", began: int, notices: "list[str]") -> Dec
         inbox = Inbox(files)
         try:
             inbox.open()
+            if (consumer := consumer_of(files)) is not None:
+                notices.append(f"{consumer} delivers this inbox; nothing is handed out here")
+                return Decision(None, goes_on=inbox.has_work())
             if exists(files.responded) and (early := _settle(inbox, payload, began)) is not None:
                 return early
             taken = inbox.next_entry()
@@ -767,10 +818,15 @@ def _touch(path: str) -> None:
 
 
 def recover(files: Files, policy: "Policy", notices: "list[str]") -> str:
-    """Decide on an entry that was in flight when its session died. The outcome's name."""
+    """Decide on an entry that was in flight when its session died. The outcome's name.
+
+    Raises `ConsumerAlive` while a keeper has the inbox: what is in flight there is not dead.
+    """
     with Lock(files):
         inbox = Inbox(files)
         try:
+            if (consumer := consumer_of(files)) is not None:
+                raise ConsumerAlive(f"{consumer} delivers this inbox and recovers it by itself")
             remove_file(f"{files.dead_letters}.tmp")
             inbox.open()
             flight = inbox.in_flight()
@@ -986,7 +1042,7 @@ def _idle(
 def say(decision: Decision, options: Options) -> int:
     """Print it. Nothing means that the stop is approved."""
     if decision.text is None:
-        if options.signal_file:
+        if options.signal_file and not decision.goes_on:
             try:
                 _touch(options.signal_file)
             except OSError as error:

@@ -1,0 +1,211 @@
+"""What heartbeat-rs has not: answers, delays, attempts, bounces, repair from evidence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hooking import BOTH, HOOK, Box, make_due
+
+
+def test_the_signal_file_is_touched_when_the_stop_is_approved(box: Box) -> None:
+    signal = box.path("signal")
+    box.put("alpha\n")
+    assert box.tick("--signal-file", str(signal)) == "alpha"
+    assert not signal.exists()
+    assert box.tick("--signal-file", str(signal)) is None
+    assert signal.exists()
+    signal.write_text("kept")
+    assert box.tick("--signal-file", str(signal)) is None
+    assert signal.read_text() == "kept"
+
+
+def test_the_signal_file_after_an_error_and_where_it_cannot_be(box: Box) -> None:
+    box.path(".responded").touch()
+    signal = box.path("signal")
+    ran = box.run("--signal-file", str(signal))
+    assert "inconsistent" in ran.err
+    assert signal.exists()
+    box.path(".responded").unlink()
+    ran = box.run("--signal-file", str(box.path("missing") / "signal"))
+    assert (ran.code, ran.out) == (0, "")
+    assert "cannot touch" in ran.err
+
+
+def test_a_reader_that_went_away_is_no_error(box: Box) -> None:
+    box.put("alpha\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = subprocess.run(box.argv(), input=b"", stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_a_full_disk_at_the_answer_is_an_error(box: Box) -> None:
+    box.put("alpha\n")
+    with Path("/dev/full").open("wb") as full:
+        assert subprocess.run(box.argv(), input=b"", stdout=full, stderr=subprocess.PIPE).returncode == 1
+
+
+def test_the_answer_goes_to_the_outbox(box: Box) -> None:
+    box.envelope(id="m-1", prompt="question")
+    box.put("plain\n")
+    assert box.tick(payload={"session_id": "s", "last_assistant_message": "of before"}) == "question"
+    assert box.lines("outbox.jsonl") == []
+    payload = {"session_id": "s", "last_assistant_message": "it is\n42", "hook_event_name": "Stop"}
+    assert box.tick(payload=payload) == "plain"
+    (said,) = box.lines("outbox.jsonl")
+    assert (said["id"], said["session_id"], said["text"]) == ("m-1", "s", "it is\n42")
+    assert said["at"]
+    assert box.receipts()[:2] == [("m-1", "written"), ("m-1", "acked")]
+
+
+def test_background_tasks_are_no_end(box: Box) -> None:
+    box.put("alpha\nbravo\n")
+    assert box.tick() == "alpha"
+    assert box.tick(payload={"session_id": "s", "background_tasks": [{"id": "b1"}]}) is None
+    assert (box.offset(), box.flags()) == (0, BOTH)
+    assert box.tick(payload={"session_id": "s", "background_tasks": []}) == "bravo"
+
+
+@pytest.mark.parametrize("payload", ["", "{", "[]", "null", "\0", "[" * 100_000])
+def test_any_payload_is_survived(box: Box, payload: str) -> None:
+    box.put("alpha\n")
+    ran = subprocess.run(box.argv(), input=payload, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert json.loads(ran.stdout)["reason"] == "alpha"
+
+
+@pytest.mark.parametrize("ahead", ["", "before\n"])
+def test_a_delayed_message_lets_later_ones_pass_and_comes_when_due(box: Box, ahead: str) -> None:
+    box.put(ahead)
+    box.envelope(id="later", prompt="later", not_before=time.time() + 3600)
+    box.put("alpha\nbravo\n")
+    assert box.drain() == [*ahead.split(), "alpha", "bravo"]
+    assert box.offset() == len(ahead)  # the first byte that is not acknowledged
+    assert box.drain() == []
+    make_due(box)
+    assert box.drain() == ["later"]
+    assert box.offset() == box.inbox.stat().st_size
+
+
+def test_a_delayed_message_survives_retry_and_drop_of_another(box: Box) -> None:
+    box.envelope(id="later", prompt="later", not_before=time.time() + 3600)
+    box.put("alpha\nbravo\n")
+    assert box.tick() == "alpha"
+    assert box.recover("retry") == "ReQueued"
+    assert box.tick() == "alpha"
+    assert box.recover("drop") == "Dropped"
+    assert box.drain() == ["bravo"]
+    make_due(box)
+    assert box.drain() == ["later"]
+
+
+def test_attempts_are_counted_also_when_another_goes_first(box: Box) -> None:
+    box.envelope(id="later", prompt="later", not_before=time.time() + 3600)
+    box.envelope(id="poison", prompt="poison", max_attempts=2)
+    assert box.tick() == "poison"
+    make_due(box)
+    assert box.recover("retry") == "ReQueued"
+    assert box.drain() == ["later", "poison"]
+    attempts = [one["attempt"] for one in box.lines("receipts.jsonl") if one["stage"] == "written"]
+    assert attempts == [1, 1, 2]
+
+
+def test_a_retried_line_without_end_that_grew_is_one_message(box: Box) -> None:
+    box.put("half")
+    os.utime(box.inbox, (time.time() - 3, time.time() - 3))
+    assert box.tick() == "half"
+    assert box.recover("retry") == "ReQueued"
+    box.put(" and half\nnext\n")
+    assert box.drain() == ["half and half", "next"]
+
+
+def test_an_answer_is_written_once_also_when_its_tick_is_repeated(box: Box) -> None:
+    box.put("alpha\n")
+    payload = {"session_id": "s", "last_assistant_message": "so"}
+    assert box.tick(payload=payload) == "alpha"
+    marks = {path: path.read_bytes() for path in box.folder.iterdir() if path.name.startswith(".")}
+    assert box.tick(payload=payload) is None
+    for path, data in marks.items():  # as if it was killed right behind its answer
+        path.write_bytes(data)
+    box.path(".inbox-queue.json").unlink()
+    box.path(".inbox-offset").unlink()
+    assert box.tick(payload=payload) is None
+    assert [one["text"] for one in box.lines("outbox.jsonl")] == ["so"]
+
+
+def test_a_message_past_its_time_is_bounced(box: Box) -> None:
+    box.envelope(id="old", prompt="old", expires=1.0, **{"from": "me"})
+    box.put("alpha\n")
+    assert box.drain() == ["alpha"]
+    assert ("old", "expired") in box.receipts()
+    bounced = box.lines("outbox.jsonl")[0]
+    assert (bounced["id"], bounced["to"], bounced["bounced"]) == ("old", "me", "expired")
+    assert box.lines(".dead-letter.jsonl") == []
+
+
+def test_after_its_last_attempt_a_message_is_a_dead_letter(box: Box) -> None:
+    box.envelope(id="poison", prompt="poison", max_attempts=2)
+    box.put("alpha\n")
+    for _ in range(2):
+        assert box.tick() == "poison"
+        assert box.recover("retry") == "ReQueued"
+    assert box.drain() == ["alpha"]
+    (letter,) = box.lines(".dead-letter.jsonl")
+    assert json.loads(letter["raw_line"])["id"] == "poison"
+    assert "attempts" in letter["reason"]
+    assert ("poison", "dead") in box.receipts()
+
+
+def test_an_envelope_cut_short_is_never_handed_out(box: Box) -> None:
+    box.put('{"remuda": 1, "id": "x", "prompt": "do half of\nalpha\n')
+    assert box.drain() == ["alpha"]
+    assert len(box.lines(".dead-letter.jsonl")) == 1
+
+
+def test_a_corrupt_offset_is_restored_from_our_own_file(box: Box) -> None:
+    box.put("alpha\nbravo\ncharlie\n")
+    assert [box.tick(), box.tick()] == ["alpha", "bravo"]
+    box.path(".inbox-offset").write_text("six")
+    ran = box.run()
+    assert (ran.code, ran.reason) == (0, "charlie")
+    assert "corrupt" in ran.err
+
+
+def test_a_corrupt_offset_alone_fails_open(box: Box) -> None:
+    box.put("alpha\n")
+    box.path(".inbox-offset").write_text("six")
+    ran = box.run()
+    assert (ran.code, ran.out) == (0, "")
+    assert "error: corrupt offset file" in ran.err
+    assert box.run("recover").code == 1
+    assert box.path(".inbox-offset").read_text() == "six"
+
+
+def test_an_inbox_that_cannot_be_read_fails_open(box: Box) -> None:
+    box.inbox.symlink_to(box.inbox)
+    ran = box.run()
+    assert (ran.code, ran.out) == (0, "")
+    assert "error: cannot read" in ran.err
+
+
+def test_a_folder_that_is_not_there_fails_open(box: Box) -> None:
+    box.inbox = box.path("missing") / "inbox.jsonl"
+    ran = box.run()
+    assert (ran.code, ran.out) == (0, "")
+    assert "Traceback" not in ran.err
+
+
+def test_a_relative_path_is_of_the_working_folder(box: Box) -> None:
+    box.put("alpha\n")
+    argv = [sys.executable, "-I", "-S", str(HOOK), "--inbox=inbox.jsonl"]
+    ran = subprocess.run(argv, input="", capture_output=True, text=True, cwd=box.folder)
+    assert (ran.returncode, json.loads(ran.stdout)["reason"]) == (0, "alpha")
+    assert box.flags() == BOTH
