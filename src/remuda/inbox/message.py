@@ -26,6 +26,10 @@ class Message:
     dedup: str | None = None
     sender: str | None = None
     max_attempts: int = 0
+    command: bool = False
+    """The sender means it as a command of the agent's (`/compact`), not as a prompt."""
+    literal: bool = False
+    """No `@file` in it is to be read by the agent."""
 
     def line(self) -> bytes:
         document: dict[str, Any] = {
@@ -40,6 +44,8 @@ class Message:
             "dedup": self.dedup,
             "from": self.sender,
             "max_attempts": self.max_attempts,
+            "command": self.command,
+            "literal": self.literal,
         }
         document |= {key: value for key, value in optional.items() if value}
         return json.dumps(document).encode() + b"\n"
@@ -53,6 +59,8 @@ def make_message(
     dedup: str | None = None,
     sender: str | None = None,
     max_attempts: int = 0,
+    command: bool = False,
+    literal: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
     now: float | None = None,
 ) -> Message:
@@ -70,6 +78,8 @@ def make_message(
         dedup=dedup,
         sender=sender,
         max_attempts=max_attempts,
+        command=command,
+        literal=literal,
     )
 
 
