@@ -7,6 +7,7 @@ from ._version import __version__
 TYPE_CHECKING = False  # as type checkers read it; importing `typing` would cost more than all the rest
 if TYPE_CHECKING:
     from .errors import RemudaError as RemudaError
+    from .inbox.journal import Inbox as Inbox
     from .keeper.client import KeeperClient as KeeperClient
     from .keeper.spec import SessionSpec as SessionSpec
     from .keeper.start import start_session as start_session
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
 # Loaded when first used: importing the package costs next to nothing.
 _LAZY = {
     "RemudaError": "remuda.errors",
+    "Inbox": "remuda.inbox.journal",
     "KeeperClient": "remuda.keeper.client",
     "SessionSpec": "remuda.keeper.spec",
     "start_session": "remuda.keeper.start",
 }
 
-__all__ = ["KeeperClient", "RemudaError", "SessionSpec", "__version__", "start_session"]
+__all__ = ["Inbox", "KeeperClient", "RemudaError", "SessionSpec", "__version__", "start_session"]
 
 
 def __getattr__(name: str) -> object:

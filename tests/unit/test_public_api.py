@@ -7,13 +7,16 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import assert_type
 
 import pytest
 
 import remuda
 from remuda import errors
+from remuda.inbox.journal import Accepted
 
-DOCUMENTED = {"KeeperClient", "RemudaError", "SessionSpec", "__version__", "start_session"}
+DOCUMENTED = {"Inbox", "KeeperClient", "RemudaError", "SessionSpec", "__version__", "start_session"}
 HEAVY = {"asyncio", "click", "ctypes", "logging", "socket", "subprocess", "typing", "dataclasses"}
 
 
@@ -25,6 +28,18 @@ def test_exported_names_are_exactly_the_documented_ones() -> None:
 @pytest.mark.parametrize("name", sorted(DOCUMENTED))
 def test_exported_name_can_be_had(name: str) -> None:
     assert getattr(remuda, name) is not None
+
+
+def test_exported_names_keep_their_types(tmp_path: Path) -> None:
+    # Checked by mypy: a lazy name that it does not know would be Any.
+    inbox = assert_type(remuda.Inbox(tmp_path / "inbox"), remuda.Inbox)
+    accepted = assert_type(inbox.put("hello"), Accepted)
+    assert [entry.id for entry in inbox.waiting()] == [accepted.id]
+    assert issubclass(assert_type(remuda.RemudaError, type[remuda.RemudaError]), Exception)
+
+
+def test_importing_the_inbox_loads_no_asyncio_click_or_keeper() -> None:
+    assert not loaded_by("import remuda; remuda.Inbox") & {"asyncio", "click", "remuda.keeper"}
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

@@ -27,6 +27,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "kill": "End a session and everything it started",
         "clean": "Remove logs and records of dead sessions",
     },
+    "Messages": {
+        "inbox": "Put messages for an agent, see what waits and what was given up",
+    },
     "Care": {
         "doctor": "Check this machine, and what is left of dead sessions",
         "demo": "A tour of one minute, without any account",

@@ -1,0 +1,232 @@
+"""remuda inbox ls, status and dead"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from calendar import timegm
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remuda.duration import show_duration
+from remuda.errors import InputError
+from remuda.inbox.journal import Inbox
+from remuda.inbox.stop_hook import Entry, Lock, Queue, number
+
+from .common import json_option, print_json, print_table, short_path
+from .inbox_target import (
+    Target,
+    clear_errors,
+    encodable,
+    find_target,
+    first_line,
+    inbox_argument,
+    inbox_options,
+    shown,
+    with_word,
+)
+
+_HEAD = ("ID", "AGE", "DUE", "ATTEMPT", "TEXT")
+_DEAD_HEAD = ("ID", "AGE", "REASON", "TEXT")
+
+
+@click.command("ls", short_help="List the messages that are not done, in order.")
+@inbox_argument
+@inbox_options
+@json_option
+@clear_errors()
+def ls(name: str | None, path: Path | None, folder: Path | None, as_json: bool) -> None:
+    """List the messages that are not done: the one in flight first, then those that wait, in order.
+
+    \b
+    Examples:
+      remuda inbox ls work
+      remuda inbox ls work --json | jq -r '.[] | select(.in_flight) | .prompt'
+      remuda inbox ls --inbox ~/agent/inbox.jsonl
+    """
+    target = find_target(name, path, folder)
+    messages = list_messages(target)
+    if as_json:
+        print_json(messages)
+    elif messages:
+        _table(_HEAD, [_row(message) for message in messages])
+    else:
+        click.echo(f"no messages; put one with: remuda inbox put {target.words} TEXT")
+
+
+def list_messages(target: Target) -> list[dict[str, Any]]:
+    inbox = target.existing()
+    flight = inbox.overview().in_flight
+    entries = inbox.waiting()
+    with Lock(target.files):
+        queue = Queue(target.files)
+        queue.load(None)
+    held = {int(one["start"]): one for one in queue.held}
+    messages = [_message(entry, held.get(entry.start, {})) for entry in entries]
+    if flight is None:
+        return messages
+    first = [one for one in messages if one["id"] == flight.get("id")]
+    for one in first:
+        one |= {"in_flight": True, "attempt": int(number(flight.get("attempt"))) or 1}
+    return first + [one for one in messages if not one["in_flight"]]
+
+
+def _message(entry: Entry, held: dict[str, Any]) -> dict[str, Any]:
+    fields = entry.fields
+    return {
+        "id": entry.id,
+        "in_flight": False,
+        "at": fields.get("at"),
+        "due": max(number(fields.get("not_before")), number(held.get("due"))) or None,
+        "expires": fields.get("expires"),
+        "attempt": int(number(held.get("attempt"))) or 1,
+        "from": fields.get("from"),
+        "dedup": fields.get("dedup"),
+        "prompt": encodable(entry.text),
+    }
+
+
+def _row(message: dict[str, Any]) -> tuple[str, ...]:
+    now = time.time()
+    wait = number(message["due"]) - now
+    due = click.style("in flight", fg="cyan") if message["in_flight"] else "now"
+    if wait > 0 and not message["in_flight"]:
+        due = f"in {show_duration(wait)}"
+    return (
+        message["id"],
+        show_duration(now - number(message["at"])) if message["at"] else "-",
+        due,
+        str(message["attempt"]),
+        first_line(message["prompt"]),
+    )
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    print_table(head, rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+
+
+@click.command("status", short_help="Say how many wait, and which one is in flight.")
+@inbox_argument
+@inbox_options
+@json_option
+@clear_errors()
+def status(name: str | None, path: Path | None, folder: Path | None, as_json: bool) -> None:
+    """Say how many messages wait, which one is in flight, and how old the oldest is.
+
+    \b
+    Examples:
+      remuda inbox status work
+      remuda inbox status work --json | jq .waiting
+    """
+    target = find_target(name, path, folder)
+    overview = asdict(target.existing().overview())
+    if overview["in_flight"]:
+        overview["in_flight"].pop("flight", None)  # the whole line: 'ls' shows it
+    if as_json:
+        print_json({"inbox": str(target.folder), **overview})
+        return
+    for label, value in _lines(target, overview):
+        click.echo(f"{label:<10} {value}")
+
+
+def _lines(target: Target, overview: dict[str, Any]) -> list[tuple[str, str]]:
+    where = short_path(str(target.folder))
+    lines = [("inbox", f"{where} ('{target.session}' is not running)" if target.alive is False else where)]
+    delayed = f", {overview['delayed']} of them later" if overview["delayed"] else ""
+    lines.append(("waiting", f"{overview['waiting']}{delayed}"))
+    if flight := overview["in_flight"]:
+        since = number(flight.get("at")) or _moment(flight.get("since"))
+        known = f" for {show_duration(time.time() - since)}" if since else ""
+        attempt = int(number(flight.get("attempt"))) or 1
+        lines.append(("in flight", f"{flight.get('id') or 'a line'}{known}, attempt {attempt}"))
+    if overview["oldest_age"] is not None:
+        lines.append(("oldest", show_duration(overview["oldest_age"])))
+    if overview["dead"]:
+        lines.append(("dead", f"{overview['dead']}; 'remuda inbox dead {target.words}' shows why"))
+    return lines
+
+
+def _moment(stamp: object) -> float:
+    try:
+        return float(timegm(time.strptime(str(stamp), "%Y-%m-%dT%H:%M:%SZ")))
+    except ValueError:
+        return 0.0
+
+
+# ── dead letters ──
+
+
+@click.command("dead", short_help="List the messages that were given up, or show one.")
+@inbox_argument
+@click.argument("letter_id", metavar="[ID]", required=False)
+@inbox_options
+@json_option
+@clear_errors()
+def dead(
+    name: str | None, letter_id: str | None, path: Path | None, folder: Path | None, as_json: bool
+) -> None:
+    """List the messages that were given up, and why; with an ID, show one whole.
+
+    \b
+    Examples:
+      remuda inbox dead work
+      remuda inbox dead work m19a8c27f3b1-0d4be1f6a2
+      remuda inbox dead work --json | jq -r '.[].reason'
+    """
+    name, letter_id = with_word(name, letter_id, path)
+    target = find_target(name, path, folder)
+    letters = list_dead(target.existing())
+    if letter_id is not None:
+        _show_letter(_find(letters, letter_id, target), as_json=as_json)
+    elif as_json:
+        print_json(letters)
+    elif letters:
+        _table(_DEAD_HEAD, [_dead_row(letter) for letter in letters])
+    else:
+        click.echo("no dead letters")
+
+
+def list_dead(inbox: Inbox) -> list[dict[str, Any]]:
+    return [_letter(document) for document in inbox.dead_letters()]
+
+
+def _letter(document: dict[str, Any]) -> dict[str, Any]:
+    entry = Entry(int(number(document.get("start_offset"))), 0, str(document.get("raw_line")))
+    return {
+        "id": entry.id,
+        "entry_id": document.get("entry_id"),
+        "reason": document.get("reason"),
+        "at": _moment(document.get("delivered_at")) or None,
+        "from": entry.fields.get("from"),
+        "prompt": encodable(entry.text),
+    }
+
+
+def _dead_row(letter: dict[str, Any]) -> tuple[str, ...]:
+    age = show_duration(time.time() - letter["at"]) if letter["at"] else "-"
+    return letter["id"], age, shown(str(letter["reason"] or "-")), first_line(letter["prompt"])
+
+
+def _find(letters: list[dict[str, Any]], wanted: str, target: Target) -> dict[str, Any]:
+    for letter in letters:
+        if wanted in (letter["id"], letter["entry_id"]):
+            return letter
+    raise InputError(
+        f"there is no dead letter '{wanted}'", hint=f"'remuda inbox dead {target.words}' lists them"
+    )
+
+
+def _show_letter(letter: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(letter)
+        return
+    for label in ("id", "reason", "from"):
+        if letter[label]:
+            click.echo(f"{label:<10} {shown(str(letter[label]))}")
+    if letter["at"]:
+        click.echo(f"{'handed out':<10} {show_duration(time.time() - letter['at'])} ago")
+    click.echo(f"\n{shown(letter['prompt'])}")

@@ -1,0 +1,156 @@
+"""What a feeder posts to `/inject`, read into a prompt and the options of its message. Pure.
+
+text/plain              the prompt as it stands, without the newline at its end
+{"prompt": …}           ours, with dedup, delay, ttl, from, max_attempts, literal beside it
+{"content": …}          claude-heartbeat's, with channel, author and ts beside it (and ours as well)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from remuda.duration import parse_duration
+from remuda.errors import InputError, InvalidOptions
+
+_CHAT = ("channel", "author", "ts")
+
+
+class Injected(NamedTuple):
+    """`options` are those of `Inbox.put`."""
+
+    prompt: str
+    options: dict[str, Any]
+
+
+def read_injected(body: bytes, content_type: str, now: datetime) -> Injected:
+    """Raises `InputError`. `now` is in the zone that the time of a chat line is shown in."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise InputError("the body is not valid UTF-8") from None
+    if content_type.lower().startswith("text/"):
+        return Injected(without_line_end(text), {})
+    # Whatever else it is called: many a feeder posts JSON without saying so.
+    return _from_document(_parse(text), now)
+
+
+def without_line_end(text: str) -> str:
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError("the body is not JSON") from None
+    if not isinstance(document, dict):
+        raise InputError("the body is not a JSON object")
+    return document
+
+
+def _from_document(document: dict[str, Any], now: datetime) -> Injected:
+    chat = "content" in document
+    if chat == ("prompt" in document):
+        raise InputError("the body needs either 'prompt' or 'content'")
+    known = {"content", *_CHAT} if chat else {"prompt"}
+    if unknown := sorted(set(document) - known - set(_OPTIONS)):
+        names = ", ".join(sorted(known | set(_OPTIONS)))
+        raise InputError(f"unknown field '{unknown[0]}'", hint=f"known: {names}")
+    options = {}
+    for field, (name, read) in _OPTIONS.items():
+        if document.get(field) is not None:
+            options[name] = read(field, document[field])
+    prompt = chat_line(document, now) if chat else _text("prompt", document["prompt"])
+    return Injected(prompt, options)
+
+
+def chat_line(document: dict[str, Any], now: datetime) -> str:
+    """`[9:05 AM] #channel author: content`, as claude-heartbeat shows it to its agent."""
+    content = _text("content", document["content"])
+    if not content.strip():
+        raise InputError("the content is empty")
+    at = _when(document.get("ts"), now)
+    line = f"[{at.hour % 12 or 12}:{at.minute:02} {'AM' if at.hour < 12 else 'PM'}] "
+    if channel := _label(document, "channel"):
+        line += f"#{channel.removeprefix('#')} "
+    if author := _label(document, "author"):
+        line += f"{author}: "
+    return line + content
+
+
+def _label(document: dict[str, Any], field: str) -> str:
+    """On one line: a name with a line end in it could pass for a message of somebody else."""
+    text = _text(field, document.get(field) or "")
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+
+
+def _when(given: object, now: datetime) -> datetime:
+    """When it was said: a date as JavaScript writes it, or its milliseconds; else now."""
+    if given is None:
+        return now
+    try:
+        if isinstance(given, str):
+            return datetime.fromisoformat(given).astimezone(now.tzinfo)
+        return datetime.fromtimestamp(_number("ts", given) / 1000, now.tzinfo)
+    except (ValueError, OverflowError, OSError):
+        raise InputError("'ts' is not a time") from None
+
+
+# ── fields ──
+
+
+def _text(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"'{field}' is not a text")
+    return value
+
+
+def _key(field: str, value: object) -> str:
+    if not _text(field, value):
+        raise InputError(f"'{field}' is empty")
+    return str(value)
+
+
+def _number(field: str, value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        raise InputError(f"'{field}' is not a number")
+    return float(value)
+
+
+def _time(field: str, value: object) -> float:
+    if isinstance(value, str):
+        try:
+            return parse_duration(value)
+        except InvalidOptions as error:
+            raise InputError(f"'{field}': {error}") from None
+    seconds = _number(field, value)
+    if seconds < 0:
+        raise InputError(f"'{field}' is negative")
+    return seconds
+
+
+def _count(field: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"'{field}' is not a number of attempts")
+    return value
+
+
+def _flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"'{field}' is not true or false")
+    return value
+
+
+# No 'command': what comes over a network never runs one.
+_OPTIONS: dict[str, tuple[str, Callable[[str, object], Any]]] = {
+    "dedup": ("dedup", _key),
+    "delay": ("delay", _time),
+    "ttl": ("ttl", _time),
+    "from": ("sender", _key),
+    "max_attempts": ("max_attempts", _count),
+    "literal": ("literal", _flag),
+}

@@ -1,0 +1,341 @@
+"""An inbox over HTTP, for feeders that can post and cannot run a command: loopback only, token always.
+
+    POST /inject    a message; answered with 200 when it is on the disk
+    GET  /status    how many wait, what is in flight
+
+Small on purpose: one request a connection, everything bounded. A web page that the user has open can reach
+loopback too: it does not know the token, and a request with an `Origin`, or for a host that is not this one
+(a name that was made to point here), is refused before anything else is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from remuda.durable import sync_folder
+from remuda.errors import FolderUnusable, InvalidOptions, RemudaError
+
+from .inject import read_injected
+from .journal import Inbox
+from .message import DEFAULT_MAX_BYTES
+from .stop_hook import InboxError
+
+TOKEN_NAME = ".inject-token"  # noqa: S105  # the name of a file
+MAX_HEAD_BYTES = 16 * 1024
+MAX_CONNECTIONS = 64
+HEAD_TIMEOUT = 10.0
+BODY_TIMEOUT = 60.0
+CLOSE_TIMEOUT = 5.0
+_LINGER_TIMEOUT = 2.0
+_JSON_GROWTH = 6  # a byte of a prompt as \u00XX
+
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    411: "Length Required",
+    413: "Content Too Large",
+    503: "Service Unavailable",
+}
+_METHODS = {"/inject": "POST", "/status": "GET"}
+_ONCE = ("authorization", "content-length", "host", "origin")
+
+T = TypeVar("T")
+
+
+class _Refused(Exception):  # never leaves this module
+    def __init__(self, status: int, why: str, **headers: str) -> None:
+        self.status = status
+        self.why = why
+        self.headers = headers
+
+
+class _Request(NamedTuple):
+    target: str
+    headers: dict[str, str]
+
+
+class InjectServer:
+    """Serves one inbox from `open` to `close`."""
+
+    def __init__(self, folder: Path, token: str, *, max_prompt_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self._inbox = Inbox(folder, max_bytes=max_prompt_bytes)
+        self._token = token.encode()
+        self._max_prompt_bytes = max_prompt_bytes
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        # One: what was answered first stands first in the inbox.
+        self._disk = ThreadPoolExecutor(1, "inbox")
+        self.url = ""
+
+    async def open(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Raises `InvalidOptions` for a host that is not loopback, or a port that cannot be had."""
+        address = loopback(host)
+        try:
+            self._server = await asyncio.start_server(self._serve, address, port, limit=MAX_HEAD_BYTES)
+        except (OSError, OverflowError) as error:
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            raise InvalidOptions(
+                f"cannot listen on port {port} of {address}: {reason}", hint="choose another with --port"
+            ) from error
+        port = self._server.sockets[0].getsockname()[1]
+        shown = f"[{address}]" if ":" in address else address
+        self.url = f"http://{shown}:{port}"
+
+    async def close(self) -> None:
+        """Takes no more, and ends within `CLOSE_TIMEOUT`: requests that are being answered are waited for."""
+        if self._server is not None:
+            self._server.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._disk.shutdown(wait=False, cancel_futures=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._tasks) >= MAX_CONNECTIONS:
+            writer.close()
+            return
+        self._tasks.add(task)
+        try:
+            await self._one(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = await self._head(reader)
+            if request.target == "/inject":
+                body = await self._body(reader, writer, request.headers)
+                answer = await self._inject(body, request.headers.get("content-type", ""))
+            else:
+                answer = await self._on_disk(self._status)
+        except _Refused as refused:
+            writer.write(_response(refused.status, {"ok": False, "error": refused.why}, refused.headers))
+            await writer.drain()
+            await _linger(reader, writer)
+        else:
+            writer.write(_response(200, {"ok": True, **answer}, {}))
+            await writer.drain()
+
+    # ── the request ──
+
+    async def _head(self, reader: asyncio.StreamReader) -> _Request:
+        try:
+            async with asyncio.timeout(HEAD_TIMEOUT):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            raise _Refused(413, "the head of the request is too large") from None
+        except TimeoutError:
+            raise _Refused(408, "the head of the request did not come") from None
+        line, *fields = head.decode("latin-1").split("\r\n")[:-2]
+        method, target = _parse_line(line)
+        headers = _parse_headers(fields)
+        _check_sender(headers)
+        if target not in _METHODS:
+            raise _Refused(404, "there is POST /inject and GET /status")
+        if method != _METHODS[target]:
+            raise _Refused(405, f"{target} takes {_METHODS[target]}", Allow=_METHODS[target])
+        self._check_token(headers)
+        return _Request(target, headers)
+
+    def _check_token(self, headers: dict[str, str]) -> None:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode("latin-1"), self._token)
+        if scheme.lower() != "bearer" or not right:
+            raise _Refused(
+                401, "send the token as 'Authorization: Bearer TOKEN'", **{"WWW-Authenticate": "Bearer"}
+            )
+
+    async def _body(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: dict[str, str]
+    ) -> bytes:
+        length = headers.get("content-length", "")
+        if "transfer-encoding" in headers or not length:
+            raise _Refused(411, "the request needs a Content-Length")
+        if not re.fullmatch(r"[0-9]{1,18}", length):
+            raise _Refused(400, "the Content-Length is not a number")
+        if int(length) > self._max_prompt_bytes * _JSON_GROWTH + MAX_HEAD_BYTES:
+            raise self._too_large()
+        if headers.get("expect", "").lower() == "100-continue":
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT):
+                return await reader.readexactly(int(length))
+        except TimeoutError:
+            raise _Refused(408, "the body of the request did not come") from None
+
+    def _too_large(self) -> _Refused:
+        return _Refused(413, f"a prompt has at most {self._max_prompt_bytes} bytes")
+
+    # ── the answer ──
+
+    async def _inject(self, body: bytes, content_type: str) -> dict[str, Any]:
+        try:
+            prompt, options = read_injected(body, content_type, datetime.now().astimezone())
+        except InvalidOptions as error:
+            raise _Refused(400, str(error)) from None
+        if len(prompt.encode("utf-8", "surrogatepass")) > self._max_prompt_bytes:
+            raise self._too_large()
+        accepted = await self._on_disk(lambda: self._inbox.put(prompt, **options))
+        return {"id": accepted.id, "duplicate": accepted.duplicate}
+
+    def _status(self) -> dict[str, Any]:
+        overview = asdict(self._inbox.overview())
+        if overview["in_flight"]:
+            overview["in_flight"].pop("flight", None)  # the prompt stays here
+        return overview
+
+    async def _on_disk(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._disk, work)
+        except InvalidOptions as error:
+            raise _Refused(400, str(error)) from error
+        except (RemudaError, InboxError, OSError) as error:
+            raise _Refused(503, str(error)) from error
+
+
+def _parse_line(line: str) -> tuple[str, str]:
+    found = re.fullmatch(r"([A-Z]+) (\S+) HTTP/1\.[01]", line)
+    if found is None:
+        raise _Refused(400, "this is not an HTTP request")
+    return found[1], found[2]
+
+
+def _parse_headers(fields: list[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for field in fields:
+        name, colon, value = field.partition(":")
+        if not colon or not re.fullmatch(r"[!-9;-~]+", name):
+            raise _Refused(400, "a header cannot be read")
+        if name.lower() in headers and name.lower() in _ONCE:
+            raise _Refused(400, f"there are two {name} headers")
+        headers[name.lower()] = value.strip()
+    return headers
+
+
+def _check_sender(headers: dict[str, str]) -> None:
+    if "host" not in headers:
+        raise _Refused(400, "the request names no Host")
+    name = re.sub(r":[0-9]*$", "", headers["host"].lower())
+    try:
+        loopback(name.removeprefix("[").removesuffix("]"))
+    except InvalidOptions:
+        raise _Refused(403, "the Host is not this machine") from None
+    if "origin" in headers:
+        raise _Refused(403, "not for web pages")
+
+
+def _response(status: int, document: dict[str, Any], headers: dict[str, str]) -> bytes:
+    body = json.dumps(document).encode() + b"\n"
+    lines = [
+        f"HTTP/1.1 {status} {_REASONS[status]}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Cache-Control: no-store",
+        "Connection: close",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read what a refused client still sends: closed at once, it would see a reset and not our answer."""
+    try:
+        writer.write_eof()
+        async with asyncio.timeout(_LINGER_TIMEOUT):
+            while await reader.read(1 << 16):
+                pass
+    except (OSError, TimeoutError):
+        pass
+
+
+def loopback(host: str) -> str:
+    """The address of a host that only this machine can reach. Raises `InvalidOptions` for any other."""
+    if host == "localhost":
+        return "127.0.0.1"
+    try:
+        if ipaddress.ip_address(host).is_loopback:
+            return host
+    except ValueError:
+        pass
+    raise InvalidOptions(
+        f"'{host}' is not a loopback address",
+        hint="use 127.0.0.1 or ::1, and an SSH tunnel or a proxy of yours for other machines",
+    )
+
+
+# ── the token ──
+
+
+def load_token(path: Path) -> str:
+    """The token in that file; when there is none it is made, for this user's eyes alone."""
+    try:
+        try:
+            return _read_token(path)
+        except FileNotFoundError:
+            _make_token(path)
+            return _read_token(path)
+    except OSError as error:
+        raise FolderUnusable(f"cannot use the token file {path}: {error.strerror}") from error
+
+
+def _read_token(path: Path) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidOptions(f"the token file {path} is not a file")
+        if found.st_uid not in (os.getuid(), 0) or stat.S_IMODE(found.st_mode) & 0o077:
+            raise InvalidOptions(f"others can read the token file {path}", hint=f"chmod 600 {path}")
+        token = os.read(fd, 4096).decode("latin-1").strip()
+    finally:
+        os.close(fd)
+    if not re.fullmatch(r"[!-~]{16,1024}", token):
+        raise InvalidOptions(
+            f"{path} holds no token: 16 or more letters, digits and signs on one line",
+            hint="remove it, and one is made",
+        )
+    return token
+
+
+def _make_token(path: Path) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            os.fchmod(fd, 0o600)  # whatever the umask
+            os.write(fd, secrets.token_urlsafe(32).encode() + b"\n")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        try:
+            os.link(temporary, path)  # whole, and never over one that somebody else has just made
+        except FileExistsError:
+            pass
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
