@@ -356,6 +356,26 @@ def test_dialog_on_the_screen_is_told_once_and_told_closed(at_work: Watched) -> 
     assert [vote.detail for vote in at_work.screen(COMPOSER)] == ["dialog closed"]
 
 
+def test_dialog_drawn_after_the_title_moved_once_more_is_still_for_permission(at_work: Watched) -> None:
+    """Hooks are slow on a busy machine: what registry and title tell may be older, and come later."""
+    at_work.hook("PreToolUse", tool_name="Bash", tool_use_id="t")
+    at_work.hook("PermissionRequest", tool_name="Bash")
+    at_work.title("◐ Claude Code")
+    at_work.title("✳ Claude Code")
+    at_work.registry("waiting", ago=6.0, waitingFor="permission prompt")
+    at_work.screen(DIALOG)
+    assert at_work.state() is State.WAITING_PERMISSION
+
+
+def test_dialog_after_the_turn_that_asked_for_permission_is_another(at_work: Watched) -> None:
+    at_work.hook("PreToolUse", tool_name="Bash", tool_use_id="t")
+    at_work.hook("PermissionRequest", tool_name="Bash")
+    at_work.hook("PostToolUse", tool_name="Bash", tool_use_id="t")
+    at_work.hook("Stop")
+    at_work.screen(DIALOG)
+    assert at_work.state() is State.WAITING_ANSWER
+
+
 def test_dialog_that_a_hook_told_of_stays_what_the_hook_said(at_work: Watched) -> None:
     at_work.hook("PermissionRequest", tool_name="Bash")
     at_work.screen(DIALOG)

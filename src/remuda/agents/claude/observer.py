@@ -53,6 +53,7 @@ class ClaudeObserver:
         self._pid = pid
         self._env = env
         self._registry_waiting = False
+        self._asked: State | None = None  # what hook or registry last said of a dialog
         self._stopped = True
         self._tools: set[object] = set()  # those that began and have not ended
         self._tokens: int | None = None
@@ -117,13 +118,14 @@ class ClaudeObserver:
 
     def _permission_request(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
         tool = payload.get("tool_name")
-        state = State.WAITING_ANSWER if tool == _QUESTION_TOOL else State.WAITING_PERMISSION
+        self._asked = state = State.WAITING_ANSWER if tool == _QUESTION_TOOL else State.WAITING_PERMISSION
         return [_hook(state, at, f"PermissionRequest {tool}")]
 
     def _tool_ends(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
         self._tools.discard(payload.get("tool_use_id"))
         if self._registry_waiting:
             return []
+        self._asked = None
         state = State.TOOL_USE if self._tools else State.THINKING
         return [_hook(state, at, f"{payload.get('hook_event_name')} {payload.get('tool_name')}")]
 
@@ -156,6 +158,7 @@ class ClaudeObserver:
 
     def _turn_over(self, at: float) -> None:
         self._stopped, self._stopped_at = True, at
+        self._asked = None
         self._tools.clear()
 
     def _at_work(self, source: Source, at: float, detail: str) -> Vote:
@@ -179,7 +182,7 @@ class ClaudeObserver:
         at = _dated(document.get("statusUpdatedAt"), at, wall)
         if status == "waiting":
             reason = str(document.get("waitingFor", ""))
-            state = _WAITING_FOR.get(reason, State.WAITING_ANSWER)
+            self._asked = state = _WAITING_FOR.get(reason, State.WAITING_ANSWER)
             return [Vote(Source.REGISTRY, state, at, f"waiting: {reason}", WAITING)]
         if status == "idle":
             return [Vote(Source.REGISTRY, State.IDLE, at, "idle", RESTING | _STARTING)]
@@ -228,7 +231,7 @@ class ClaudeObserver:
         """Dialogs that no hook tells of, and text that arrives before its paragraph is complete."""
         before, self._dialog = self._dialog, open_dialog(lines)
         if self._dialog is not None and self._dialog != before:
-            return [Vote(Source.SCREEN, State.WAITING_ANSWER, at, self._dialog, WAITING)]
+            return [Vote(Source.SCREEN, self._asked or State.WAITING_ANSWER, at, self._dialog, WAITING)]
         if (
             self._registry_waiting
         ):  # it knows better whether the dialog is still open: we may read a half-drawn one
