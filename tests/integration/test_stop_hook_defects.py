@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hooking import IDLE, SYS_FLOCK, Box, wait_until
+from hooking import IDLE, SYS_FLOCK, Box, make_due, wait_until
 
 
 def test_a_torn_line_waits_for_its_newline(box: Box) -> None:
@@ -47,14 +47,46 @@ def test_an_inbox_truncated_and_grown_beyond_the_cursor_is_noticed(box: Box) -> 
     assert box.drain() == ["two", "three", "four", "five"]
 
 
+def _replace(box: Box, text: str) -> None:
+    other = box.path("other")
+    other.write_text(text)
+    other.rename(box.inbox)
+
+
 def test_a_replaced_inbox_is_noticed(box: Box) -> None:
     box.put("alpha\nbravo\n")
     assert box.drain() == ["alpha", "bravo"]
-    other = box.path("other")
-    other.write_text("alpha\nbravo\ncharlie\n")
-    other.rename(box.inbox)
-    assert box.run().reason == "alpha"
+    _replace(box, "alphx\nbravo\ncharlie\n")
+    assert box.run().reason == "alphx"
     assert box.drain() == ["bravo", "charlie"]
+
+
+def test_a_replaced_inbox_with_the_same_prompts_is_noticed_by_their_ids(box: Box) -> None:
+    box.envelope(id="m-1", prompt="check " * 100)
+    assert len(box.drain()) == 1
+    _replace(box, box.inbox.read_text().replace("m-1", "m-2"))
+    assert box.run().reason == "check " * 100
+
+
+def test_an_editor_that_saves_the_inbox_anew_repeats_nothing(box: Box) -> None:
+    box.put("alpha\nbravo\ncharlie\n")
+    assert [box.tick(), box.tick()] == ["alpha", "bravo"]
+    subprocess.run(["sed", "-i", "s/charlie/delta/", str(box.inbox)], check=True)
+    assert box.drain() == ["delta"]
+
+
+def test_an_inbox_edited_behind_the_cursor_loses_none_of_the_delayed(box: Box) -> None:
+    box.put("before\n")
+    box.envelope(id="later", prompt="later", not_before=time.time() + 3600)
+    box.put("alpha\n")
+    assert box.drain() == ["before", "alpha"]
+    _replace(box, box.inbox.read_text().replace("later", "much later").replace("alpha", "bravo"))
+    ran = box.run()
+    assert ran.reason == "bravo"
+    assert "changed behind the cursor" in ran.err
+    assert box.drain() == []
+    make_due(box)
+    assert box.drain() == ["much later"]
 
 
 @pytest.mark.parametrize("acknowledged", [0, 1])

@@ -130,14 +130,13 @@ class Inbox:
                 flight, lease = inbox.in_flight(), inbox.lease()
                 start = None if flight is None else int(flight["start_offset"])
                 entries = [entry for entry in self._entries(inbox) if entry.start != start]
-                held = {int(one["start"]): stop_hook.number(one.get("due")) for one in inbox.queue.held}
+                delayed = sum(_wait(inbox, entry) > 0 for entry in entries)
             finally:
                 inbox.close()
-        due = {entry.start: max(entry.due(), held.get(entry.start, 0.0)) for entry in entries}
         ages = [now - stop_hook.number(entry.fields["at"]) for entry in entries if "at" in entry.fields]
         return Overview(
             waiting=len(entries),
-            delayed=sum(when > now for when in due.values()),
+            delayed=delayed,
             in_flight=None if flight is None else {**(lease or {}), "since": flight.get("delivered_at")},
             dead=sum(1 for _ in self.dead_letters()),
             oldest_age=max(ages, default=None),
@@ -189,6 +188,11 @@ class Inbox:
             data = b"".join(json.dumps(one).encode() + b"\n" for one in left)
             self._files.replace(self._files.dead_letters, data)
         return [message.id for message in messages]
+
+
+def _wait(inbox: stop_hook.Inbox, entry: Entry) -> float:
+    held = inbox.queue.find(entry.start)
+    return entry.wait(inbox.queue.clock) if held is None else inbox.queue.wait(held, inbox.queue.clock())
 
 
 def _names(letter: dict[str, Any]) -> set[str]:

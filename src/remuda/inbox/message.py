@@ -1,14 +1,15 @@
-"""A message as our own writers put it into an inbox: one line of JSON, made here and checked here. Pure."""
+"""A message as our own writers put it into an inbox: one line of JSON, made here and checked here."""
 
 from __future__ import annotations
 
 import json
 import secrets
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from remuda.errors import InputError
+
+from .stop_hook import Clock, read_clock
 
 ENVELOPE_VERSION = 1
 DEFAULT_MAX_BYTES = 10 << 20
@@ -30,6 +31,8 @@ class Message:
     """The sender means it as a command of the agent's (`/compact`), not as a prompt."""
     literal: bool = False
     """No `@file` in it is to be read by the agent."""
+    clock: tuple[float, str] | None = None
+    """When it was sent on the clock that nobody sets, for what has a delay or a time to live."""
 
     def line(self) -> bytes:
         document: dict[str, Any] = {
@@ -46,6 +49,7 @@ class Message:
             "max_attempts": self.max_attempts,
             "command": self.command,
             "literal": self.literal,
+            "clock": self.clock,
         }
         document |= {key: value for key, value in optional.items() if value}
         return json.dumps(document).encode() + b"\n"
@@ -68,7 +72,8 @@ def make_message(
     check_prompt(prompt, max_bytes)
     if delay < 0 or ttl < 0 or max_attempts < 0:
         raise InputError("a delay, a time to live and a number of attempts cannot be negative")
-    at = time.time() if now is None else now
+    read = read_clock() if now is None else Clock(now, 0.0, "")
+    at = read.wall
     return Message(
         prompt=prompt,
         id=new_id(at),
@@ -80,6 +85,7 @@ def make_message(
         max_attempts=max_attempts,
         command=command,
         literal=literal,
+        clock=(read.ticks, read.boot) if read.boot and (delay or ttl) else None,
     )
 
 

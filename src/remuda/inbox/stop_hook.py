@@ -32,10 +32,12 @@ from posix import O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Literal, NoReturn
 
     Json = dict[str, Any]
     Policy = Literal["retry", "deadletter", "drop"]
+    ReadClock = Callable[[], "Clock"]
 
 IDLE_TICK = "--- IDLE TICK ---"
 TORN_GRACE = 2.0
@@ -45,7 +47,10 @@ DEFAULT_WAIT = 540.0
 MAX_ATTEMPTS = 10
 _CHUNK = 65536
 _BLANK = b" \t\r\n\x0b\x0c\0"  # NUL: where an acknowledged part was given back to the disk
-_FINGERPRINT = 64
+FINGERPRINT = 4096
+"""So many bytes before the cursor tell whether the file is still the one that was read; never given back."""
+GROWTH = 8 << 20
+"""A file that grew by so much, or a cursor that moved so far, is a reason to give space back."""
 _STAMP = len('"2026-01-01T00:00:00Z"}\n')
 
 
@@ -176,9 +181,15 @@ class Files:
         self.consumer = self._beside(".inbox-consumer")
         self.receipts = self._beside("receipts.jsonl")
         self.outbox = self._beside("outbox.jsonl")
+        self.grown = False
+        """Whether it is time to give space back to the disk (see `compaction`)."""
 
     def _beside(self, name: str) -> str:
         return f"{self.folder}/{name}"
+
+    def crossed(self, before: int, after: int) -> None:
+        """A size, or the cursor, went from one to the other."""
+        self.grown = self.grown or before // GROWTH != after // GROWTH
 
     def replace(self, path: str, data: bytes) -> None:
         """Whole or not at all, and on the disk when this returns."""
@@ -210,6 +221,7 @@ class Files:
             posix.close(fd)
         if not size:
             sync_folder(self.folder)
+        self.crossed(size, size + len(line))
 
     def read_json(self, path: str) -> "Json | None":
         """None when there is none. Raises ValueError when it cannot be read."""
@@ -266,6 +278,55 @@ def _holder(data: bytes) -> str:
         return "another consumer"
 
 
+# ── clocks ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ticks() -> int:
+    """Nanoseconds on a clock that nobody sets. It begins anew with the machine."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+_boot: "list[str]" = []
+
+
+def this_boot() -> str:
+    """Names the run of the machine, "" where it has no name."""
+    if not _boot:
+        try:
+            _boot.append((read_file("/proc/sys/kernel/random/boot_id") or b"").decode("ascii", "replace")[:8])
+        except OSError:
+            _boot.append("")
+    return _boot[0]
+
+
+class Clock:
+    """An instant on both clocks: the wall's, which jumps, and the machine's, which begins anew with it."""
+
+    __slots__ = ("boot", "ticks", "wall")
+
+    def __init__(self, wall: float, ticks: float, boot: str) -> None:
+        self.wall = wall
+        self.ticks = ticks
+        self.boot = boot
+
+    def stamp(self) -> "list[Any]":
+        return [round(self.ticks, 3), self.boot]
+
+    def since(self, wall: float, stamp: object) -> float:
+        """Seconds since the instant with this wall time and `stamp`; never less than none.
+
+        Within one run of the machine the clock that nobody sets tells. Over a restart, or without a stamp,
+        it is the wall's: then a clock that was set back counts as no time.
+        """
+        if isinstance(stamp, list) and len(stamp) == 2 and self.boot and stamp[1] == self.boot:
+            return max(0.0, self.ticks - number(stamp[0]))
+        return max(0.0, self.wall - wall)
+
+
+def read_clock() -> Clock:
+    return Clock(time.time(), ticks() / 1e9, this_boot())
+
+
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -302,12 +363,22 @@ class Entry:
         given = self.fields.get("id")
         return given if isinstance(given, str) else f"line-{self.start}-{digest(self.raw)[:12]}"
 
-    def due(self) -> float:
-        return number(self.fields.get("not_before"))
+    def wait(self, clock: "ReadClock") -> float:
+        """Seconds until it may be handed out, as its sender asked. Never more than were asked for."""
+        return self._left("not_before", clock)
 
-    def expired(self, now: float) -> bool:
-        expires = number(self.fields.get("expires"))
-        return 0 < expires <= now
+    def expired(self, clock: "ReadClock") -> bool:
+        return "expires" in self.fields and self._left("expires", clock) <= 0
+
+    def _left(self, name: str, clock: "ReadClock") -> float:
+        until = number(self.fields.get(name))
+        if not until:
+            return 0.0 if name == "not_before" else 1.0
+        now = clock()
+        at = number(self.fields.get("at"))
+        if not at:
+            return until - now.wall
+        return until - at - now.since(at, self.fields.get("clock"))
 
     def max_attempts(self) -> int:
         return int(number(self.fields.get("max_attempts"))) or MAX_ATTEMPTS
@@ -317,7 +388,7 @@ def number(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
 
 
-def digest(text: str) -> str:
+def digest(text: "str | bytes") -> str:
     try:
         from _sha2 import sha256  # 3.12 and later
     except ImportError:
@@ -325,7 +396,8 @@ def digest(text: str) -> str:
             from _sha256 import sha256
         except ImportError:
             from hashlib import sha256
-    return str(sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    return str(sha256(data).hexdigest())
 
 
 class Reader:
@@ -335,7 +407,6 @@ class Reader:
         self._fd = fd
         found = posix.fstat(fd)
         self.size = found.st_size
-        self.identity = f"{found.st_dev}-{found.st_ino}"
         self._settled = time.time() - found.st_mtime >= grace or found.st_mtime > time.time() + grace
         self.torn = False
         """Whether a last line without its end is being held back."""
@@ -384,9 +455,9 @@ class Reader:
         return posix.pread(self._fd, max(0, end - start), start).decode("utf-8", "replace").strip()
 
     def fingerprint(self, position: int) -> str:
-        """The last bytes before `position`: what tells a file that was cut and grew again."""
-        start = max(0, position - _FINGERPRINT)
-        return posix.pread(self._fd, position - start, start).hex() if position <= self.size else ""
+        """Of the last bytes before `position`: what tells a file that was cut and grew again."""
+        start = max(0, position - FINGERPRINT)
+        return digest(posix.pread(self._fd, position - start, start)) if position <= self.size else ""
 
 
 # ── what was passed over, and where reading goes on ──────────────────────────────────────────────────────
@@ -399,21 +470,24 @@ class Queue:
     that others see is the first byte that is not acknowledged.
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, clock: "ReadClock" = read_clock) -> None:
         self._files = files
+        self.clock = clock
         self.frontier = 0
         self.held: list[Json] = []
-        self._identity = self._mark = ""
-        self._marked_at = 0
+        self._known: Json = {}
+        self._stored = 0
         self.notice = ""
         self.replaced = False
+        self.changed = False
+        """Whether `load` had to mend something that is to be saved."""
 
     @property
     def cursor(self) -> int:
         return min([int(one["start"]) for one in self.held] + [self.frontier])
 
     def load(self, reader: "Reader | None") -> None:
-        self.frontier = self._read_offset()
+        self.frontier = self._stored = self._read_offset()
         known = self._read_own()
         if known is not None and int(known.get("cursor", -1)) == self.frontier:
             self.frontier, self.held = int(known["frontier"]), list(known["held"])
@@ -424,21 +498,50 @@ class Queue:
             if offset > int(known.get("cursor", -1)):
                 self.frontier = max(offset, int(known["frontier"]))
                 self.held = [one for one in known["held"] if int(one["start"]) >= offset]
-        if known is not None:
-            self._identity, self._mark = str(known.get("identity", "")), str(known.get("mark", ""))
-            self._marked_at = int(known.get("marked_at", 0))
-        if reader is not None and self._is_another_file(reader):
+        self._known = known or {}
+        if reader is not None:
+            self._recognise(reader)
+        self._set_clocks()
+
+    def _recognise(self, reader: Reader) -> None:
+        """Begin anew with a file that is not the one we read so far, however it came there.
+
+        Its content decides: an editor that saves gives the same lines a new inode, and `>` gives other lines
+        the old one.
+        """
+        if self.frontier > reader.size or not self._same(reader, "mark", self.cursor):
             self.notice = "the inbox was truncated or replaced; reading it from its beginning"
             self.frontier, self.held, self.replaced = 0, [], True
+        elif self.held and not self._same(reader, "tail", self.frontier):
+            self.notice = "the inbox was changed behind the cursor; reading it from there"
+            self.frontier, self.held, self.changed = self.cursor, [], True
 
-    def _is_another_file(self, reader: Reader) -> bool:
-        if self.frontier > reader.size:
+    def _same(self, reader: Reader, name: str, before: int) -> bool:
+        """Whether the bytes before the place where this mark was made are those of then."""
+        mark, at = self._known.get(name), self._known.get(f"{name}_at")
+        if not isinstance(mark, str) or not isinstance(at, int) or at > before:
             return True
-        if not self._identity:
-            return False
-        return self._identity != reader.identity or (
-            self._marked_at <= self.cursor and self._mark != reader.fingerprint(self._marked_at)
-        )
+        return mark == reader.fingerprint(at)
+
+    def _set_clocks(self) -> None:
+        """What was held before the machine was started anew has its delay on the clock of now."""
+        if not self.held:
+            return
+        now = self.clock()
+        for one in self.held:
+            stamp = one.get("clock")
+            if isinstance(stamp, list) and (stamp[1:] != [now.boot] or now.wall < number(one.get("since"))):
+                left = self.wait(one, now)
+                one.update(since=now.wall, clock=now.stamp(), due=now.wall + left)
+                self.changed = True
+
+    @staticmethod
+    def wait(one: "Json", now: Clock) -> float:
+        """Seconds until a held entry is due, whatever was done to the clock meanwhile."""
+        due = number(one.get("due"))
+        if not due or "since" not in one:
+            return due - now.wall
+        return due - number(one["since"]) - now.since(number(one["since"]), one.get("clock"))
 
     def _read_offset(self) -> int:
         data = read_file(self._files.offset)
@@ -474,45 +577,54 @@ class Queue:
     def save(self, reader: "Reader | None") -> None:
         """The offset first: an older queue file tells `load` what is acknowledged, a newer one does not."""
         cursor = self.cursor
+        document = {"cursor": cursor, "frontier": self.frontier, "held": self.held}
         if reader is not None:
-            self._identity, self._mark = reader.identity, reader.fingerprint(cursor)
-            self._marked_at = cursor
-        document = {
-            "cursor": cursor,
-            "frontier": self.frontier,
-            "held": self.held,
-            "identity": self._identity,
-            "mark": self._mark,
-            "marked_at": self._marked_at,
-        }
+            document |= {"mark": reader.fingerprint(cursor), "mark_at": cursor}
+            if self.held:
+                document |= {"tail": reader.fingerprint(self.frontier), "tail_at": self.frontier}
         self._files.replace(self._files.offset, str(cursor).encode())
         self._files.replace(self._files.queue, encode_json(document).encode())
+        self._files.crossed(self._stored, cursor)
+        self._known, self._stored = document, cursor
+        self.changed = False
 
-    def take(self, reader: Reader, now: float) -> "tuple[Entry, int] | None":
+    def take(self, reader: Reader, wall: "float | None" = None) -> "tuple[Entry, int] | None":
         """The entry to hand out now and its attempt: the first held one that is due, else the next one."""
+        now = self.clock() if self.held else None
         for one in self.held:
-            if number(one.get("due")) <= now:
+            if now is not None and self.wait(one, now) <= 0:
                 entry, _ = reader.next(int(one["start"]))
                 if entry is not None:
                     return entry, int(one.get("attempt", 1))
-        return self._take_new(reader, now)
+        return self._take_new(reader)
 
-    def _take_new(self, reader: Reader, now: float) -> "tuple[Entry, int] | None":
+    def _take_new(self, reader: Reader) -> "tuple[Entry, int] | None":
         while True:
             entry, after = reader.next(self.frontier)
             if entry is None:
                 self.frontier = max(self.frontier, min(after, reader.size)) if not reader.torn else after
                 return None
-            if entry.due() <= now:
+            if (left := entry.wait(self.clock)) <= 0:
                 return entry, 1
-            self.hold(entry.start, entry.end, entry.due(), 1)
+            self.hold(entry.start, entry.end, self.clock().wall + left, 1)
 
-    def hold(self, start: int, end: int, due: float, attempt: int) -> None:
-        """Not now: those behind it may pass."""
+    def hold(self, start: int, end: int, due: float, attempt: int, **facts: "Any") -> None:
+        """Not now: those behind it may pass. `due` is a wall time, 0 for at once. What is known is kept."""
+        before = self.find(start) or {}
         self.drop(start)
-        self.held.append({"start": start, "end": end, "due": due, "attempt": attempt})
+        one: Json = {**before, "start": start, "end": end, "due": due, "attempt": attempt, **facts}
+        if due:
+            now = self.clock()
+            one.update(since=now.wall, clock=now.stamp())
+        self.held.append(one)
         self.held.sort(key=lambda one: int(one["start"]))
         self.frontier = max(self.frontier, end)
+
+    def find(self, start: int) -> "Json | None":
+        for one in self.held:
+            if int(one["start"]) == start:
+                return one
+        return None
 
     def drop(self, start: int) -> None:
         self.held = [one for one in self.held if int(one["start"]) != start]
@@ -523,7 +635,11 @@ class Queue:
         self.frontier = max(self.frontier, end)
 
     def next_due(self) -> "float | None":
-        return min((number(one.get("due")) for one in self.held), default=None)
+        """The wall time at which the first of the held ones is due."""
+        if not self.held:
+            return None
+        now = self.clock()
+        return now.wall + min(self.wait(one, now) for one in self.held)
 
 
 # ── one tick ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -552,10 +668,10 @@ class Decision:
 class Inbox:
     """One consumer's view of an inbox. Every method but the constructor wants the lock held."""
 
-    def __init__(self, files: Files, transport: str = "stop-hook") -> None:
+    def __init__(self, files: Files, transport: str = "stop-hook", clock: "ReadClock" = read_clock) -> None:
         self.files = files
         self.transport = transport
-        self.queue = Queue(files)
+        self.queue = Queue(files, clock)
         self.notices: list[str] = []
         self._fd = -1
         self.reader: Reader | None = None
@@ -611,18 +727,13 @@ class Inbox:
 
     def deliver(self, entry: Entry, attempt: int, **who: "Any") -> None:
         """Lease it: from here on it is in flight until it is acknowledged, or recovered."""
-        flight = {
-            "delivered_at": iso_time(),
-            "end_offset": entry.end,
-            "entry_id": digest(entry.raw),
-            "raw_line": entry.raw,
-            "start_offset": entry.start,
-        }
+        flight = _flight(entry, iso_time())
         lease = {
             "id": entry.id,
             "attempt": attempt,
             "at": time.time(),
             "ticked": ticks(),
+            "boot": this_boot(),
             "flight": flight,
             **who,
         }
@@ -640,6 +751,30 @@ class Inbox:
             self.queue.done(int(flight["start_offset"]), int(flight["end_offset"]))
         self.queue.save(self.reader)
         self.forget()
+
+    def nack(
+        self, flight: "Json", delay: float, reason: str, *, count_attempt: bool = True, **facts: "Any"
+    ) -> str:
+        """Not answered: due again in `delay` seconds, or a dead letter when its attempts are used up.
+
+        An attempt that is not counted, of a rate limit say, is no step towards that. The stage it is in now:
+        `nacked` or `dead`.
+        """
+        lease = self.lease() or {}
+        entry = Entry(int(flight["start_offset"]), int(flight["end_offset"]), str(flight.get("raw_line")))
+        attempt = int(number(lease.get("attempt"))) or 1
+        free = int(number((self.queue.find(entry.start) or {}).get("uncounted"))) + (not count_attempt)
+        if attempt - free >= entry.max_attempts() or not self.is_of_this_file(flight):
+            self.give_up(flight, reason, **facts)
+            return "dead"
+        due = self.queue.clock().wall + max(0.0, delay)
+        returned = {"uncounted": free, "returned": lease.get("ticked")}
+        self.queue.hold(entry.start, entry.end, due, attempt + 1, **returned)
+        self.queue.save(self.reader)
+        message = str(lease.get("id") or entry.id)
+        self.receipt(message, "nacked", attempt=attempt, reason=reason, due=due, **facts)
+        self.forget()
+        return "nacked"
 
     def is_of_this_file(self, flight: "Json") -> bool:
         """Whether it still stands where it was read: else its end is no place in the inbox of now."""
@@ -668,36 +803,57 @@ class Inbox:
             "id": message,
             "session_id": payload.get("session_id"),
             "text": payload.get("last_assistant_message"),
-            "at": iso_time(),
         }
+        if payload.get("usage"):
+            said["usage"] = payload["usage"]
+        said["at"] = iso_time()
         self.files.append(self.files.outbox, said, once=True)
 
     # ── giving up ──
 
-    def dead_letter(self, flight: "Json", reason: str) -> None:
-        """Heartbeat's five fields in the order of their names, and why."""
-        letter = {key: flight.get(key) for key in sorted(_LETTER)} | {"reason": reason}
-        self.files.append(self.files.dead_letters, letter)
+    def dead_letter(self, flight: "Json", reason: str, *, fresh: bool = False) -> None:
+        """Heartbeat's five fields in the order of their names, and why.
+
+        Not again when it is there already, left by a crash before the entry was done; `fresh` says that it
+        cannot be.
+        """
+        letter = {key: flight.get(key) for key in sorted(_LETTER)}
+        if not fresh:
+            start = encode_json(letter).encode().removesuffix(b"}") + b", "
+            if b"\n" + start in b"\n" + (read_file(self.files.dead_letters) or b""):
+                return
+        self.files.append(self.files.dead_letters, letter | {"reason": reason})
+
+    def give_up(self, flight: "Json", reason: str, **facts: "Any") -> None:
+        """The entry in flight becomes a dead letter."""
+        entry = Entry(int(flight["start_offset"]), int(flight["end_offset"]), str(flight.get("raw_line")))
+        self.dead_letter(flight, reason)
+        self._bounce(entry, reason, "dead")
+        self.acknowledge(flight, "dead", reason=reason, **facts)
 
     def bury(self, entry: Entry, reason: str, stage: str) -> None:
         """An entry that will not be handed out (again)."""
-        flight = {
-            "delivered_at": iso_time(),
-            "end_offset": entry.end,
-            "entry_id": digest(entry.raw),
-            "raw_line": entry.raw,
-            "start_offset": entry.start,
-        }
         if stage == "dead":
-            self.dead_letter(flight, reason)
+            self._bury_once(entry, reason)
         self.receipt(entry.id, stage, reason=reason)
-        if sender := entry.fields.get("from"):
-            self.files.append(
-                self.files.outbox,
-                {"id": entry.id, "to": sender, "bounced": stage, "reason": reason, "at": iso_time()},
-            )
+        self._bounce(entry, reason, stage)
         self.queue.done(entry.start, entry.end)
         self.queue.save(self.reader)
+
+    def _bury_once(self, entry: Entry, reason: str) -> None:
+        """The time of the letter is saved first: with it a crash before `done` finds its own letter again."""
+        held = self.queue.find(entry.start) or {}
+        if fresh := "buried" not in held:
+            attempt = int(held.get("attempt", 1))
+            self.queue.hold(entry.start, entry.end, 0.0, attempt, buried=iso_time())
+            self.queue.save(self.reader)
+            held = self.queue.find(entry.start) or {}
+        self.dead_letter(_flight(entry, str(held["buried"])), reason, fresh=fresh)
+
+    def _bounce(self, entry: Entry, reason: str, stage: str) -> None:
+        if sender := entry.fields.get("from"):
+            bounce = {"id": entry.id, "to": sender, "bounced": stage, "reason": reason, "at": iso_time()}
+            self.files.append(self.files.outbox, bounce, once=True)
 
     # ── handing out ──
 
@@ -706,21 +862,29 @@ class Inbox:
         if self.reader is None:
             return None
         before = (self.queue.frontier, len(self.queue.held))
-        while (taken := self.queue.take(self.reader, time.time())) is not None:
+        while (taken := self.queue.take(self.reader)) is not None:
             entry, attempt = taken
             attempt = max(attempt, self._attempts_so_far(entry) + 1)
-            if entry.broken:
-                self.bury(entry, "an envelope that was cut short", "dead")
-            elif entry.expired(time.time()):
-                self.bury(entry, "its time to live ran out", "expired")
-            elif attempt > entry.max_attempts():
-                self.bury(entry, f"{attempt - 1} attempts", "dead")
-            else:
-                if len(self.queue.held) != before[1]:
-                    self.queue.save(self.reader)  # the acknowledgement of this one moves past those
-                return entry, attempt
-        if before != (self.queue.frontier, len(self.queue.held)):
+            if (verdict := self._verdict(entry, attempt)) is not None:
+                self.bury(entry, *verdict)
+                continue
+            if self.queue.changed or len(self.queue.held) != before[1]:
+                self.queue.save(self.reader)  # the acknowledgement of this one moves past those
+            return entry, attempt
+        if self.queue.changed or before != (self.queue.frontier, len(self.queue.held)):
             self.queue.save(self.reader)
+        return None
+
+    def _verdict(self, entry: Entry, attempt: int) -> "tuple[str, str] | None":
+        """Why it is not handed out, and the stage it ends in; None for an entry in order."""
+        held = self.queue.find(entry.start) or {}
+        tried = attempt - 1 - int(number(held.get("uncounted")))
+        if entry.broken:
+            return "an envelope that was cut short", "dead"
+        if "buried" in held or tried >= entry.max_attempts():
+            return f"{tried} attempts", "dead"
+        if entry.expired(self.queue.clock):
+            return "its time to live ran out", "expired"
         return None
 
     def has_work(self) -> bool:
@@ -739,13 +903,19 @@ class Inbox:
 _LETTER = ("delivered_at", "end_offset", "entry_id", "raw_line", "start_offset")
 
 
+def _flight(entry: Entry, at: str) -> "Json":
+    """An entry as heartbeat-rs writes it down."""
+    return {
+        "delivered_at": at,
+        "end_offset": entry.end,
+        "entry_id": digest(entry.raw),
+        "raw_line": entry.raw,
+        "start_offset": entry.start,
+    }
+
+
 def iso_time() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def ticks() -> int:
-    """Nanoseconds on a clock that nobody sets."""
-    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def tick(files: Files, payload: "Json", began: int, notices: "list[str]") -> Decision:
@@ -797,9 +967,11 @@ def _settle(inbox: Inbox, payload: "Json", began: int) -> "Decision | None":
 
 
 def _handed_out_since(lease: "Json", began: int) -> bool:
-    ticked, at = lease.get("ticked"), number(lease.get("at"))
-    # The second look is for a clock that began anew with the machine.
-    return isinstance(ticked, int) and ticked > began and abs(time.time() - at) < 60.0
+    ticked, boot = lease.get("ticked"), lease.get("boot")
+    if not isinstance(ticked, int) or ticked <= began or boot != this_boot():
+        return False
+    # Without a name of the boot: the clock may have begun anew with the machine.
+    return bool(boot) or abs(time.time() - number(lease.get("at"))) < 60.0
 
 
 def exists(path: str) -> bool:
@@ -835,23 +1007,32 @@ def recover(files: Files, policy: "Policy", notices: "list[str]") -> str:
                 sync_folder(files.folder)
                 return "NothingToRecover"
             start, end = int(flight["start_offset"]), int(flight["end_offset"])
-            held = any(int(one["start"]) == start for one in inbox.queue.held)
-            if inbox.queue.frontier >= end and not held:
+            held = inbox.queue.find(start)
+            if inbox.queue.frontier >= end and held is None:
                 inbox.forget()
                 return "StaleOrphanDeleted"
+            if held is not None and _given_back(held, inbox.lease() or {}):
+                inbox.forget()  # with its delay; only this was left to do
+                return "ReQueued"
             return _apply(inbox, flight, policy)
         finally:
             notices += inbox.notices
             inbox.close()
 
 
+def _given_back(held: "Json", lease: "Json") -> bool:
+    return held.get("returned") is not None and held["returned"] == lease.get("ticked")
+
+
 def _apply(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
     lease = inbox.lease() or {}
     message, attempt = str(lease.get("id") or ""), int(number(lease.get("attempt"))) or 1
+    if policy == "retry" and not inbox.is_of_this_file(flight):
+        inbox.give_up(flight, "the inbox was replaced while it was in flight")
+        return "DeadLettered"
     if policy == "retry":
-        if inbox.reader is not None and inbox.is_of_this_file(flight):
-            # Due at once, with its attempts: the lease is lost when another one goes first.
-            inbox.queue.hold(int(flight["start_offset"]), int(flight["end_offset"]), 0.0, attempt + 1)
+        # Due at once, with its attempts: the lease is lost when another one goes first.
+        inbox.queue.hold(int(flight["start_offset"]), int(flight["end_offset"]), 0.0, attempt + 1)
         inbox.queue.save(inbox.reader)
         if message:
             inbox.receipt(message, "requeued", attempt=attempt)
@@ -861,8 +1042,7 @@ def _apply(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
         sync_folder(inbox.files.folder)
         return "ReQueued"
     if policy == "deadletter":
-        inbox.dead_letter(flight, "its session ended before it was acknowledged")
-        inbox.acknowledge(flight, "dead", reason="its session ended before it was acknowledged")
+        inbox.give_up(flight, "its session ended before it was acknowledged")
         return "DeadLettered"
     inbox.acknowledge(flight, "dropped", reason="its session ended before it was acknowledged")
     return "Dropped"
