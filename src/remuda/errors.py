@@ -16,6 +16,8 @@
     ├── PathTooLong             no socket can have that path
     ├── NotATerminal            a terminal was needed
     ├── InboxBusy               another consumer hands out the messages of that inbox
+    ├── MessageNotFound         no inbox here has a message of that id
+    ├── MessageDead             a message will not be answered: a dead letter, expired, or dropped
     ├── WaitTimeout             what was waited for did not come
     ├── PermissionRefused       the peer is another user
     └── ProtocolError
@@ -40,6 +42,7 @@ EXIT_CODES: Final[dict[str, int]] = {
     "UNREACHABLE": 7,
     "REFUSED": 8,
     "PROTOCOL": 9,
+    "NOT_ANSWERED": 10,
     "TIMEOUT": 124,
     "IDLE_EXHAUSTED": 125,
     "NOT_EXECUTABLE": 126,
@@ -140,6 +143,16 @@ class NotATerminal(RemudaError):
 class InboxBusy(RemudaError):
     code = "INBOX_BUSY"
     exit_name = "REFUSED"
+
+
+class MessageNotFound(RemudaError):
+    code = "MESSAGE_NOT_FOUND"
+    exit_name = "NO_SESSION"
+
+
+class MessageDead(RemudaError):
+    code = "MESSAGE_DEAD"
+    exit_name = "NOT_ANSWERED"
 
 
 class WaitTimeout(RemudaError):

@@ -38,6 +38,11 @@ def sessions_folder() -> Path:
     return home() / "sessions"
 
 
+def accounts_folder() -> Path:
+    """What keepers know of the limits of the accounts that they share."""
+    return home() / "accounts"
+
+
 @dataclass(frozen=True)
 class SessionPaths:
     """The files of one session."""

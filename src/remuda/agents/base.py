@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from .speech import Speech
 from .state import Vote
 
 
@@ -70,6 +71,9 @@ class Agent(Protocol):
     """The byte-timing classifier that is used while nothing better has spoken."""
     default_argv: tuple[str, ...]
     """What runs when the user named no command; empty when one is needed."""
+
+    speech: Speech | None
+    """How it is handed prompts; None for a program that never says what it took."""
 
     def launch(self, context: LaunchContext) -> Launch: ...
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .base import Launch, LaunchContext
+from .speech import Speech
 
 
 class PlainAgent:
     """Any command, as it is. Its state comes from byte timing alone."""
 
     default_argv: tuple[str, ...] = ()
+    speech: Speech | None = None
 
     def __init__(self, name: str, classifier: str) -> None:
         self.name = name

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remuda import durable
 from remuda._version import __version__
@@ -46,6 +46,9 @@ from .record import SessionRecord
 from .server import Server
 from .session import Session
 from .spec import SessionSpec
+
+if TYPE_CHECKING:
+    from .delivery import Delivery
 
 log = logging.getLogger("remuda.keeper")
 
@@ -77,6 +80,7 @@ class Keeper:
         self._agent: Agent = find_agent(spec.agent)
         self._hooks = HookServer(self._on_hook)
         self._observation: Observation | None = None
+        self._delivery: Delivery | None = None
         self._degraded: list[str] = []
         self._record = SessionRecord(
             name=spec.name,
@@ -117,11 +121,23 @@ class Keeper:
         observer = self._agent.observer(session.child.pid, launch.env, has_screen=has_screen)
         if observer is not None:
             self._observation = Observation(session, observer, self._conversation_changed)
+            self._deliver(session, self._observation)
         self._claim.write_pids(os.getpid(), session.child.pid)
         self._record = replace(self._record, child_pid=session.child.pid)
         self._save_record()
-        operations = make_operations(self._degraded, lambda: self._record.conversation, self._on_emitted)
+        operations = make_operations(self._degraded, self._told, self._on_emitted)
         return Server(session, self._claim.listen(), operations)
+
+    def _deliver(self, session: Session, observation: Observation) -> None:
+        if self._agent.speech is None:
+            return
+        from .delivery import Delivery
+
+        try:
+            self._delivery = Delivery(session, self._agent.speech, observation, self._paths.inbox)
+        except RemudaError as error:  # the session is worth more than its inbox
+            self._degraded.append(f"no delivery of messages: {error}")
+            log.error("degraded: %s", self._degraded[-1])
 
     async def _prepare(self) -> Launch:
         spec = self._spec
@@ -176,13 +192,20 @@ class Keeper:
     async def _on_hook(self, payload: dict[str, Any]) -> dict[str, Any] | None:
         if self._observation is not None:
             self._observation.hook(payload)
-        return None
+        return self._delivery.hook(payload) if self._delivery is not None else None
 
     def _on_emitted(self, args: dict[str, Any]) -> None:
         """A hook that came by command: the payload, and the agent's own pid."""
         payload = args.get("payload")
         if self._observation is not None and isinstance(payload, dict):
             self._observation.hook({**payload, "claude_pid": args.get("claude_pid")})
+            if self._delivery is not None:
+                self._delivery.hook(payload)
+
+    def _told(self) -> dict[str, Any]:
+        """What `status` shows beside what the session itself knows."""
+        delivery = self._delivery.document() if self._delivery is not None else None
+        return {"conversation": self._record.conversation, "delivery": delivery}
 
     def _conversation_changed(self, conversation: dict[str, Any]) -> None:
         self._record = replace(self._record, conversation=conversation)
@@ -206,6 +229,8 @@ class Keeper:
         log.info("%s, exit code %d", session.end_reason, code)
         self._record = self._record.ended(time.time(), code, session.end_reason)
         self._save_record()
+        if self._delivery is not None:
+            await self._delivery.close(f"its session {session.end_reason}")
         if self._observation is not None:
             self._observation.close()
         # The name is free before anyone hears of the end: who waits for it may take it at once.

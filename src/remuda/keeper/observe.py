@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents.base import Observer
+from remuda.agents.state import Vote
 
 from .session import Session
 from .watch import FileWatch, PolledWatch, watch
@@ -39,6 +40,10 @@ class Observation:
         self._tail: Tail | None = None
         self._settle: asyncio.TimerHandle | None = None
         self._conversation: dict[str, Any] = {}
+        self.listeners: list[Callable[[], None]] = []
+        """Called when there may be something new to see."""
+        self.record_listeners: list[Callable[[dict[str, Any]], None]] = []
+        """Called with every record of the transcript."""
         session.title_listeners.append(self._on_title)
         if session.screen is not None:
             session.output_listeners.append(self._on_output)
@@ -46,8 +51,17 @@ class Observation:
 
     def hook(self, payload: dict[str, Any]) -> None:
         log.debug("hook %s", payload.get("hook_event_name"))
-        self._session.vote(self._observer.hook(payload, self._session.now()))
+        self._vote(self._observer.hook(payload, self._session.now()))
         self._follow()
+
+    def _vote(self, votes: list[Vote]) -> None:
+        self._session.vote(votes)
+        for listener in self.listeners:
+            listener()
+
+    @property
+    def conversation(self) -> dict[str, Any]:
+        return self._conversation
 
     def _follow(self) -> None:
         """Watch the files that belong to the conversation as it is now."""
@@ -74,14 +88,16 @@ class Observation:
         except (OSError, ValueError):  # not there yet, gone, or half written: its next change tells
             return
         if isinstance(document, dict):
-            self._session.vote(self._observer.registry(document, self._session.now(), time.time()))
+            self._vote(self._observer.registry(document, self._session.now(), time.time()))
             self._follow()
 
     def _on_record(self, record: dict[str, Any]) -> None:
-        self._session.vote(self._observer.transcript(record, self._session.now(), time.time()))
+        for listener in self.record_listeners:
+            listener(record)
+        self._vote(self._observer.transcript(record, self._session.now(), time.time()))
 
     def _on_title(self, title: str) -> None:
-        self._session.vote(self._observer.title(title, self._session.now()))
+        self._vote(self._observer.title(title, self._session.now()))
 
     def _on_output(self) -> None:
         if self._settle is None:
@@ -90,7 +106,7 @@ class Observation:
     def _read_screen(self) -> None:
         self._settle = None
         if self._session.screen is not None:
-            self._session.vote(self._observer.screen(self._session.screen.lines(), self._session.now()))
+            self._vote(self._observer.screen(self._session.screen.lines(), self._session.now()))
 
     def close(self) -> None:
         for closing in (self._registry, self._tail):

@@ -74,11 +74,10 @@ def _styled(screen: Screen) -> list[str]:
 
 
 def make_operations(
-    degraded: list[str], conversation: Callable[[], dict[str, Any]], hook: Callable[[dict[str, Any]], None]
+    degraded: list[str], told: Callable[[], dict[str, Any]], hook: Callable[[dict[str, Any]], None]
 ) -> dict[str, Operation]:
     def status(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
-        document = describe(peer.session, peer.server.watcher_count, degraded)
-        document["conversation"] = conversation()
+        document = {**describe(peer.session, peer.server.watcher_count, degraded), **told()}
         if args.get("explain"):
             document["votes"] = peer.session.evidence.explain(peer.session.now())
         return document

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from remuda.errors import InvalidOptions
 from remuda.names import check_name
+from remuda.turns.policy import OnOrphan
 
 from .size import check_policy, check_size
 
@@ -45,6 +46,12 @@ class SessionSpec:
     resume: bool = False
     expect_attach: bool = False
     """Whoever starts it will attach at once, and is waited for if it ends before that."""
+    on_orphan: OnOrphan = "deadletter"
+    """What is done with a message that was submitted when its session died."""
+    trust: bool = False
+    """The agent's question whether it may trust the folder is answered with yes."""
+    turn_timeout: float = 0.0
+    """A turn without any sign of life for so long has failed; 0 is never."""
     variables: list[str] = field(default_factory=list)
     """Names in `env` that the user set for this session."""
 
@@ -68,6 +75,9 @@ class SessionSpec:
             "log_file": self.log_file,
             "log_level": self.log_level,
             "log_filter": self.log_filter,
+            "on_orphan": self.on_orphan,
+            "trust": self.trust,
+            "turn_timeout": self.turn_timeout,
         }
 
     def check(self) -> None:
@@ -76,6 +86,11 @@ class SessionSpec:
         check_policy(self.size_policy)
         check_size(self.cols, self.rows)
         check_seconds("kill_grace", self.kill_grace)
+        check_seconds("turn_timeout", self.turn_timeout)
+        if self.on_orphan not in get_args(OnOrphan):
+            raise InvalidOptions(
+                f"on_orphan is one of {', '.join(get_args(OnOrphan))}, not {self.on_orphan!r}"
+            )
         if not self.argv or not self.argv[0]:
             raise InvalidOptions("there is nothing to run")
         if self.scrollback_bytes < 0 or self.log_max_bytes < 0:

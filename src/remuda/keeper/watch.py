@@ -7,55 +7,44 @@ of a user, and each of their changes would wake every keeper. Elsewhere by looki
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from remuda.inotify import ATTRIB, CREATE, DELETE_SELF, MODIFY, MOVE_SELF, MOVED_TO, Inotify
+
 log = logging.getLogger("remuda.keeper.watch")
 
-_LINUX = sys.platform.startswith("linux")
 _POLL_INTERVAL = 0.5
-_MODIFY, _ATTRIB, _MOVED_TO, _CREATE, _DELETE_SELF, _MOVE_SELF = 0x2, 0x4, 0x80, 0x100, 0x400, 0x800
-_FILE_MASK = _MODIFY | _ATTRIB | _DELETE_SELF | _MOVE_SELF
-_FOLDER_MASK = _CREATE | _MOVED_TO
-_INIT_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+_FILE_MASK = MODIFY | ATTRIB | DELETE_SELF | MOVE_SELF
+_FOLDER_MASK = CREATE | MOVED_TO
 
 
 def watch(path: Path, changed: Callable[[], None]) -> FileWatch | PolledWatch:
     """Call `changed` now and whenever the file at `path` is not what it was, until the watch is closed."""
-    if _LINUX:
-        try:
-            return FileWatch(path, changed)
-        except OSError as error:  # the user's limit of inotify instances is reached
-            log.warning("watching %s by polling: %s", path, error)
-    return PolledWatch(path, changed)
+    try:
+        return FileWatch(path, changed)
+    except OSError as error:  # not on Linux, or the user's limit of inotify instances is reached
+        log.warning("watching %s by polling: %s", path, error)
+        return PolledWatch(path, changed)
 
 
 class FileWatch:
     def __init__(self, path: Path, changed: Callable[[], None]) -> None:
         self._path = path
         self._changed = changed
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._fd = self._libc.inotify_init1(_INIT_FLAGS)
-        if self._fd < 0:
-            raise OSError(ctypes.get_errno(), "inotify_init1")
+        self._inotify = Inotify()
         self._watch = -1
-        self._on_file = False
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._fd, self._readable)
+        self._loop.add_reader(self._inotify.fd, self._readable)
         self._arm()
         self._changed()
 
     def _readable(self) -> None:
-        try:
-            os.read(self._fd, 65536)
-        except BlockingIOError:
-            return
-        self._arm()
-        self._changed()
+        if self._inotify.drain():
+            self._arm()
+            self._changed()
 
     def _arm(self) -> None:
         """Watch the file, or the nearest folder above it that exists. A replaced file is a new one."""
@@ -69,19 +58,18 @@ class FileWatch:
                 return
 
     def _add(self, path: Path, mask: int) -> bool:
-        number = self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask)
-        if number < 0:
+        number = self._inotify.add(path, mask)
+        if number is None:
             return False
         if number != self._watch and self._watch >= 0:
-            self._libc.inotify_rm_watch(self._fd, self._watch)
+            self._inotify.remove(self._watch)
         self._watch = number
         return True
 
     def close(self) -> None:
-        if self._fd >= 0:
-            self._loop.remove_reader(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+        if self._inotify.fd >= 0:
+            self._loop.remove_reader(self._inotify.fd)
+            self._inotify.close()
 
 
 class PolledWatch:

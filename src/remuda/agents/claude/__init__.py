@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from remuda.agents.base import Launch, LaunchContext
+from remuda.agents.speech import Speech
 
 from .launch import prepare
 from .observer import ClaudeObserver
+from .speech import ClaudeSpeech
 
 
 class ClaudeAgent:
     name = "claude"
     classifier = "claude"
     default_argv: tuple[str, ...] = ("claude",)
+    speech: Speech | None = ClaudeSpeech()
 
     def launch(self, context: LaunchContext) -> Launch:
         return prepare(context, len(self.default_argv))

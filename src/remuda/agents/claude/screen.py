@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+
+from remuda.agents.speech import Choice, Composer, ComposerKind
 
 _CHOICE = re.compile(r"^\s*❯\s+(?:\d+\.\s+\S|Yes\b|No\b)")
 _FOOTERS = ("Esc to cancel", "Enter to confirm", "Enter to select", "Enter to stay", "Esc to exit")
@@ -40,3 +42,77 @@ _RULE = "────────"
 def has_composer(lines: Sequence[str]) -> bool:
     """Is the box for prompts drawn? Its first line stands below a rule and begins with the mark."""
     return any(above.startswith(_RULE) and line.startswith("❯") for above, line in pairwise(lines))
+
+
+# ── the composer ──
+
+_MARK = "❯"
+_SGR = re.compile(rb"\x1b\[([\d;:]*)m")
+_ESCAPE = re.compile(rb"\x1b(?:\[[\d;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+
+
+def read_composer(lines: Sequence[str], styled: Callable[[int], bytes]) -> Composer:
+    """The lowest box between two rules whose first line begins with the mark.
+
+    What an empty box suggests is drawn faint (its first character as the cursor); what somebody typed never
+    is. In shell mode the mark is another one, and there is no composer for us.
+    """
+    rules = [y for y, line in enumerate(lines) if line.startswith(_RULE)]
+    for top, bottom in reversed(list(pairwise(rules))):
+        if bottom - top >= 2 and lines[top + 1].startswith(_MARK):
+            text = "\n".join(lines[top + 1 : bottom])[len(_MARK) :].replace("\xa0", " ").strip()
+            typed = bool(text) and not _suggested([styled(y) for y in range(top + 1, bottom)])
+            stashed = any("› stashed" in line for line in lines[max(0, top - 2) : top])
+            return Composer(
+                ComposerKind.DRAFT if typed else ComposerKind.EMPTY, text if typed else "", stashed
+            )
+    return Composer(ComposerKind.ABSENT)
+
+
+def _suggested(rows: list[bytes]) -> bool:
+    """Whether all behind the mark and the cursor is faint."""
+    plain = "".join(_unfaint(row) for row in rows).replace("\xa0", " ")
+    return len(plain.strip().removeprefix(_MARK).strip()) <= 1
+
+
+def _unfaint(row: bytes) -> str:
+    """The text of a row that is not faint."""
+    shown, faint, position = b"", False, 0
+    for found in _ESCAPE.finditer(row):
+        shown += b"" if faint else row[position : found.start()]
+        position = found.end()
+        if sgr := _SGR.fullmatch(found[0]):
+            faint = _faint_after(sgr[1].split(b";"), faint)
+    shown += b"" if faint else row[position:]
+    return shown.decode("utf-8", "replace")
+
+
+def _faint_after(parameters: list[bytes], faint: bool) -> bool:
+    skip = 0
+    for position, word in enumerate(parameters):
+        if skip:
+            skip -= 1
+        elif word in (b"38", b"48", b"58"):  # a colour: its numbers are no attributes
+            skip = 4 if parameters[position + 1 : position + 2] == [b"2"] else 2
+        elif word == b"2":
+            faint = True
+        elif word in (b"", b"0", b"22"):
+            faint = False
+    return faint
+
+
+# ── the trust dialog ──
+
+_ROW = re.compile(r"^\s*(❯)?\s*(?:\d+\.\s+)?(Yes\b.*|No\b.*)$")
+
+
+def read_trust_choice(lines: Sequence[str]) -> Choice | None:
+    """Which of its rows is highlighted and which says yes. Rows are told by their words, never by place."""
+    if open_dialog(lines) != "trust dialog":
+        return None
+    rows = [found for line in lines if (found := _ROW.match(line))]
+    marked = [number for number, row in enumerate(rows) if row[1]]
+    yes = [
+        number for number, row in enumerate(rows) if row[2].startswith("Yes") and "trust" in row[2].lower()
+    ]
+    return Choice(marked[0], yes[0]) if len(marked) == 1 and len(yes) == 1 else None

@@ -1,0 +1,175 @@
+"""What it takes to hand an agent a prompt, and what it says about a turn. Pure: data, and one protocol.
+
+`turns/` drives this; what is true of one CLI stands behind `Speech`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A prompt as one way of handing it over carries it."""
+
+    data: bytes
+    """What is typed, or the argument."""
+    reported: str
+    """What the agent is expected to say that it got."""
+    normalised: bool = False
+    """Whether that is not what the sender wrote."""
+
+
+class ComposerKind(StrEnum):
+    ABSENT = "absent"
+    EMPTY = "empty"
+    DRAFT = "draft"
+
+
+@dataclass(frozen=True, slots=True)
+class Composer:
+    """The box for prompts as the screen shows it."""
+
+    kind: ComposerKind
+    text: str = ""
+    stash_taken: bool = False
+    """Whether a draft was laid aside already: there is room for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Rows of an open dialog: which is highlighted, and which one is wanted."""
+
+    highlighted: int
+    wanted: int
+
+
+class Failure(StrEnum):
+    """Why the agent's own service did not answer."""
+
+    RATE_LIMITED = "rate_limited"
+    OVERLOADED = "overloaded"
+    AUTHENTICATION = "authentication"
+    INVALID = "invalid_request"
+    OTHER = "api_error"
+
+
+# ── what is told of a turn ──
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The agent took this prompt."""
+
+    prompt: str
+    prompt_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """It is in the transcript."""
+
+    prompt: str
+    prompt_id: str | None = None
+    conversation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRun:
+    """A command of the agent's own ran."""
+
+    name: str
+    finished: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """It stopped and has said `text`. What it started in the background may go on and wake it again."""
+
+    text: str
+    prompt_id: str | None = None
+    background: tuple[str, ...] = ()
+    conversation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    kind: Failure
+    text: str
+    prompt_id: str | None = None
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """Somebody stopped it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What an answer cost, as the transcript has it; told once per message of the agent's."""
+
+    message_id: str
+    usage: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenDown:
+    """All of the turn that just ended is in the transcript."""
+
+
+Signal = Submitted | Recorded | CommandRun | Stopped | Failed | Interrupted | Used | WrittenDown
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a transcript proves of a turn that nobody watched to its end."""
+
+    submitted: bool = False
+    answered: bool = False
+    text: str = ""
+    prompt_id: str | None = None
+    interrupted: bool = False
+
+
+class Speech(Protocol):
+    stash: bytes
+    """The key that lays a draft aside until the next prompt was taken."""
+    enter: bytes
+    interrupt: bytes
+    max_argument_bytes: int
+
+    def check(self, prompt: str, *, command: bool, literal: bool) -> None:
+        """Raises `InputError` for a prompt that no way of ours can carry as what it is."""
+
+    def paste(self, prompt: str, *, command: bool) -> Carried: ...
+
+    def argument(self, prompt: str, *, command: bool) -> Carried | None:
+        """None when it has to be pasted."""
+
+    def same(self, reported: str, prompt: str) -> bool:
+        """Whether what the agent says it got is this prompt, as far as its transport changes prompts."""
+
+    def holds(self, reported: str, prompt: str) -> bool:
+        """Whether it is this prompt and something else beside it."""
+
+    def composer(self, lines: Sequence[str], styled: Callable[[int], bytes]) -> Composer: ...
+
+    def dialog(self, lines: Sequence[str]) -> str | None:
+        """A name for the dialog on the screen, if one is open."""
+
+    def trust_choice(self, lines: Sequence[str]) -> Choice | None:
+        """The rows of the dialog that asks whether a folder is trusted; None when it is not open."""
+
+    def hook_signal(self, payload: Mapping[str, Any]) -> Signal | None: ...
+
+    def record_signal(self, record: Mapping[str, Any]) -> Signal | None: ...
+
+    def past(self, records: Iterable[Mapping[str, Any]], prompt: str, since: float) -> Past:
+        """What became of `prompt`, handed over at `since` (seconds since the epoch) or later."""
+
+    def account(self, env: Mapping[str, str]) -> str:
+        """What the limits of the agent's service belong to; the same text for the same account."""

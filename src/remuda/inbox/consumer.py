@@ -1,0 +1,181 @@
+"""One live consumer of an inbox: leases the next message, writes down how far it got, ends it.
+
+Every call takes the inbox's lock for as long as it lasts and leaves the files in a lawful state. They write
+to the disk and may block: a keeper calls them from a thread of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import stop_hook
+from .consumer_lock import ConsumerLock
+from .stop_hook import Entry, Files, Lock
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A message that is ours to deliver, and is in flight until it is ended."""
+
+    id: str
+    text: str
+    attempt: int
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    leased_at: float = 0.0
+    submitted: bool = False
+    """Whether a receipt says that the agent took it in this attempt."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What was written down with the lease."""
+
+    @property
+    def command(self) -> bool:
+        return bool(self.fields.get("command"))
+
+    @property
+    def literal(self) -> bool:
+        return bool(self.fields.get("literal"))
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Whether a message could be leased now; if not, when the next one is due (wall clock)."""
+
+    ready: bool
+    next_due: float | None = None
+
+
+class Consumer:
+    def __init__(self, folder: Path, who: str) -> None:
+        self.folder = folder
+        self._who = who
+        self._files = Files(str(folder / "inbox.jsonl"))
+        self._lock: ConsumerLock | None = None
+        self.notices: list[str] = []
+
+    def open(self) -> None:
+        """Raises `InboxBusy` while another consumer lives."""
+        if self._lock is None:
+            self._lock = ConsumerLock.take(self.folder, self._who)
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    @contextmanager
+    def _inbox(self, transport: str = "") -> Iterator[stop_hook.Inbox]:
+        with Lock(self._files):
+            inbox = stop_hook.Inbox(self._files, transport)
+            try:
+                inbox.open()
+                yield inbox
+            finally:
+                self.notices += inbox.notices
+                inbox.close()
+
+    # ── handing out ──
+
+    def ahead(self) -> Ahead:
+        """A look that changes nothing a sender could see."""
+        with self._inbox() as inbox:
+            if inbox.reader is None:
+                return Ahead(False)
+            if inbox.queue.take(inbox.reader, time.time()) is not None:
+                return Ahead(True)
+            dues = [due for due in (inbox.queue.next_due(), self._torn_until(inbox)) if due is not None]
+            return Ahead(False, min(dues, default=None))
+
+    @staticmethod
+    def _torn_until(inbox: stop_hook.Inbox) -> float | None:
+        """A last line without its end counts after a while of quiet."""
+        torn = inbox.reader is not None and inbox.reader.torn
+        return time.time() + stop_hook.TORN_GRACE if torn else None
+
+    def lease(self, transport: str, **facts: Any) -> Leased | None:
+        """The next message, in flight from now on. None when there is none that is due."""
+        with self._inbox(transport) as inbox:
+            taken = inbox.next_entry()
+            if taken is None:
+                return None
+            entry, attempt = taken
+            inbox.deliver(entry, attempt, transport=transport, **facts)
+            return Leased(entry.id, entry.text, attempt, entry.fields, time.time(), facts=facts)
+
+    def orphan(self) -> Leased | None:
+        """What was in flight when the last consumer died."""
+        with self._inbox() as inbox:
+            flight = inbox.in_flight()
+            if flight is None:
+                inbox.forget()
+                return None
+            lease = inbox.lease() or {}
+            entry = Entry(int(flight["start_offset"]), int(flight["end_offset"]), str(flight.get("raw_line")))
+            message = str(lease.get("id") or entry.id)
+            attempt = int(stop_hook.number(lease.get("attempt"))) or 1
+            return Leased(
+                id=message,
+                text=entry.text,
+                attempt=attempt,
+                fields=entry.fields,
+                leased_at=stop_hook.number(lease.get("at")),
+                submitted=self._was_submitted(message, attempt),
+                facts=lease,
+            )
+
+    def _was_submitted(self, message: str, attempt: int) -> bool:
+        from .receipts import read_receipts
+
+        return any(
+            one.get("stage") == "submitted" and int(stop_hook.number(one.get("attempt"))) == attempt
+            for one in read_receipts(self.folder, message)
+        )
+
+    # ── on its way ──
+
+    def note(self, leased: Leased, stage: str, **facts: Any) -> None:
+        with self._inbox() as inbox:
+            inbox.receipt(leased.id, stage, attempt=leased.attempt, **facts)
+
+    # ── the end ──
+
+    def acknowledge(self, leased: Leased, text: str, **facts: Any) -> None:
+        """Answered. The answer is in the outbox before the message is gone from the inbox."""
+        with self._inbox() as inbox:
+            flight = inbox.in_flight()
+            if flight is not None:
+                inbox.answer(leased.id, {"last_assistant_message": text, **facts})
+                inbox.acknowledge(flight)
+
+    def give_back(self, leased: Leased, delay: float, reason: str, *, counts: bool, **facts: Any) -> str:
+        """Due again after `delay`; the stage it is in now, `nacked` or `dead`."""
+        with self._inbox() as inbox:
+            flight = inbox.in_flight()
+            if flight is None:
+                return "gone"
+            return inbox.nack(flight, delay, reason, count_attempt=counts, **facts)
+
+    def put_back(self, leased: Leased) -> None:
+        """It was never handed over: as if it had not been leased."""
+        with self._inbox() as inbox:
+            flight = inbox.in_flight()
+            if flight is not None:
+                inbox.nack(flight, 0.0, "the session was no longer ready", count_attempt=False)
+
+    def bury(self, leased: Leased, reason: str, **facts: Any) -> None:
+        """A dead letter: kept, listed, and redriven only on purpose."""
+        with self._inbox() as inbox:
+            flight = inbox.in_flight()
+            if flight is not None:
+                inbox.dead_letter(flight, reason)
+                inbox.acknowledge(flight, "dead", reason=reason, **facts)
+
+    def drop(self, leased: Leased, reason: str, **facts: Any) -> None:
+        with self._inbox() as inbox:
+            flight = inbox.in_flight()
+            if flight is not None:
+                inbox.acknowledge(flight, "dropped", reason=reason, **facts)

@@ -1,0 +1,172 @@
+"""How far a message got: reading the receipts of an inbox, and waiting for their end.
+
+`receipts.jsonl` has one line per step. What has not been handed out yet is in the inbox alone; `trace` puts
+the two together, so that a chain always begins with `accepted`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remuda.errors import MessageNotFound, WaitTimeout
+from remuda.inotify import CREATE, MODIFY, MOVED_TO, Inotify
+
+from .journal import Inbox
+from .stop_hook import number
+
+FINAL = frozenset({"acked", "dead", "expired", "dropped"})
+_LOOK_INTERVAL = 0.5
+_LONGEST_WAIT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A message's whole chain as it is now."""
+
+    id: str
+    folder: Path
+    steps: tuple[dict[str, Any], ...]
+    answer: dict[str, Any] | None = None
+
+    @property
+    def stage(self) -> str:
+        return str(self.steps[-1]["stage"])
+
+    @property
+    def ended(self) -> bool:
+        return self.stage in FINAL
+
+    @property
+    def reason(self) -> str:
+        return str(self.steps[-1].get("reason") or "")
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "inbox": str(self.folder),
+            "stage": self.stage,
+            "ended": self.ended,
+            "steps": list(self.steps),
+            "answer": self.answer,
+        }
+
+
+def read_receipts(folder: Path, message: str) -> list[dict[str, Any]]:
+    return [one for one in _lines_with(folder / "receipts.jsonl", message) if one.get("id") == message]
+
+
+def trace(folder: Path, message: str, accepted: dict[str, Any] | None = None) -> Trace | None:
+    """None when this inbox has never heard of it. `accepted`: its first step, where that is known."""
+    steps = read_receipts(folder, message)
+    first = accepted or _accepted(folder, message)
+    if first is not None:
+        steps.insert(0, first)
+    if not steps:
+        return None
+    answers = [one for one in _lines_with(folder / "outbox.jsonl", message) if one.get("id") == message]
+    return Trace(message, folder, tuple(steps), answers[-1] if answers else None)
+
+
+def find(message: str, folders: list[Path]) -> Trace:
+    """Raises `MessageNotFound`."""
+    for folder in folders:
+        found = trace(folder, message)
+        if found is not None:
+            return found
+    raise MessageNotFound(
+        f"no message '{message}' is known here", hint="'remuda inbox ls NAME' lists those that wait"
+    )
+
+
+def follow(folder: Path, message: str, timeout: float | None = None) -> Iterator[Trace]:
+    """The chain now, and again whenever it grew, up to its end. Raises `WaitTimeout`.
+
+    It looks after it has begun to watch: an end that came before anyone asked is found at once.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    seen: Trace | None = None
+    with _Watch(folder) as watch:
+        while True:
+            # The search for its first step reads the inbox, which may be long: once is enough.
+            found = trace(folder, message, seen.steps[0] if seen is not None else None)
+            if found is None:
+                raise MessageNotFound(f"no message '{message}' is known in {folder}")
+            if seen is None or len(found.steps) > len(seen.steps):
+                yield found
+            seen = found
+            if found.ended:
+                return
+            left = _LONGEST_WAIT if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise WaitTimeout(f"message {message} has not ended; it is {found.stage}")
+            watch.wait(min(left, _LONGEST_WAIT))
+
+
+class _Watch:
+    """Wakes when a file of a folder is written; where nothing tells, it looks twice a second."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._inotify: Inotify | None = Inotify()
+            self._inotify.add(folder, MODIFY | CREATE | MOVED_TO)
+        except OSError:
+            self._inotify = None
+
+    def __enter__(self) -> _Watch:
+        return self
+
+    def wait(self, seconds: float) -> None:
+        if self._inotify is None:
+            time.sleep(min(seconds, _LOOK_INTERVAL))
+        elif select.select([self._inotify.fd], [], [], seconds)[0]:
+            self._inotify.drain()
+
+    def __exit__(self, *exc: object) -> None:
+        if self._inotify is not None:
+            self._inotify.close()
+
+
+def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
+    """From the inbox itself: what is written there is accepted."""
+    if message.startswith("line-"):
+        waiting = (entry for entry in Inbox(folder).waiting() if entry.id == message)
+        entry = next(waiting, None)
+        return {"id": message, "stage": "accepted"} if entry is not None else None
+    for one in _lines_with(folder / "inbox.jsonl", message):
+        if one.get("id") == message and "remuda" in one:
+            return {"id": message, "stage": "accepted", "at": number(one.get("at"))}
+    return None
+
+
+def _lines_with(path: Path, needle: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file whose line holds these letters. A torn line is none."""
+    wanted = needle.encode()
+    try:
+        file = open(path, "rb")
+    except OSError:
+        return
+    with file:
+        for line in _data_lines(file):
+            if wanted in line:
+                try:
+                    document = json.loads(line.strip(b"\0"))
+                except ValueError:
+                    continue
+                if isinstance(document, dict):
+                    yield document
+
+
+def _data_lines(file: Any) -> Iterator[bytes]:
+    """Lines, leaving out what was given back to the disk."""
+    try:
+        file.seek(os.lseek(file.fileno(), 0, os.SEEK_DATA))
+    except (OSError, AttributeError):
+        file.seek(0)
+    return iter(file)

@@ -1,0 +1,44 @@
+"""The kernel's notice of changed files, without waiting for it: Linux alone. Callers poll elsewhere."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+MODIFY, ATTRIB, MOVED_TO, CREATE, DELETE_SELF, MOVE_SELF = 0x2, 0x4, 0x80, 0x100, 0x400, 0x800
+
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Inotify:
+    """Raises `OSError` where there is none, or when the user's limit of them is reached."""
+
+    def __init__(self) -> None:
+        if not sys.platform.startswith("linux"):
+            raise OSError("inotify is Linux's")
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self.fd: int = self._libc.inotify_init1(_FLAGS)
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1")
+
+    def add(self, path: Path, mask: int) -> int | None:
+        """The number of the watch; None when there is nothing at that path."""
+        number = self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask)
+        return number if number >= 0 else None
+
+    def remove(self, number: int) -> None:
+        self._libc.inotify_rm_watch(self.fd, number)
+
+    def drain(self) -> bool:
+        """Forget what has come; whether anything had."""
+        try:
+            return bool(os.read(self.fd, 65536))
+        except BlockingIOError:
+            return False
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1

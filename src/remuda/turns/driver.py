@@ -1,0 +1,495 @@
+"""Drives one session's inbox: the only code that hands a prompt to an agent.
+
+One message at a time: wait until the session is proven ready, lease, look once more, type, and then follow
+the agent's own signals to the end. Whoever attaches may type all the while; what they type is held back only
+for the moment in which a prompt is being handed over, so that the two never mix.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+from remuda.agents.speech import Choice, Composer, ComposerKind, Past, Signal, Speech
+from remuda.agents.state import RESTING, WAITING, State
+from remuda.errors import InboxBusy, InputError, RemudaError
+from remuda.inbox.consumer import Consumer, Leased
+from remuda.inbox.stop_hook import InboxError
+
+from .account import Account
+from .policy import Action, Decision, OnOrphan, decide
+from .readiness import Look, Readiness, Step, readiness
+from .turn import End, Outcome, Turn
+
+log = logging.getLogger("remuda.turns")
+
+T = TypeVar("T")
+
+_SUBMIT_TIMEOUT = 10.0
+_SUBMIT_BYTES_PER_SECOND = 100_000
+# Rest without a word about the end: the prompt went back into the composer, or a hook refused it.
+_SILENT_REST = 2.0
+# The transcript is a moment behind the hooks: what it has to tell belongs into the receipt.
+_TRANSCRIPT_PATIENCE = 1.0
+_STASH_TIMEOUT = 3.0
+_TRUST_PAUSE = 0.3
+_BUSY_INTERVAL = 2.0
+_BACKGROUND_PATIENCE = 600.0
+
+
+class Terminal(Protocol):
+    """What the driver needs of a session."""
+
+    def now(self) -> float: ...
+
+    def type(self, data: bytes) -> None: ...
+
+    def hold_typing(self) -> None:
+        """Others' keys wait from here on."""
+
+    def release_typing(self) -> None: ...
+
+    def lines(self) -> list[str] | None:
+        """The screen; None when there is no model of it."""
+
+    def styled(self, y: int) -> bytes: ...
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def agreed(self) -> bool: ...
+
+    @property
+    def typed_at(self) -> float:
+        """When somebody last typed."""
+
+    @property
+    def conversation(self) -> Mapping[str, Any]: ...
+
+    def past(self, prompt: str, since: float, facts: Mapping[str, Any]) -> Past:
+        """What the transcript of the conversation proves; reads files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the user chose for this session."""
+
+    on_orphan: OnOrphan = "deadletter"
+    trust: bool = False
+    turn_timeout: float = 0.0
+    """Without any sign of life for so long a turn counts as lost; 0 is never."""
+
+
+@dataclass(slots=True)
+class InFlight:
+    leased: Leased
+    turn: Turn
+    since: float
+    alive_at: float
+    rested_at: float | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class Driver:
+    def __init__(
+        self, terminal: Terminal, speech: Speech, consumer: Consumer, account: Account, rules: Rules
+    ) -> None:
+        self._terminal = terminal
+        self._speech = speech
+        self._consumer = consumer
+        self._account = account
+        self._rules = rules
+        self._changed = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "inbox")
+        self._signals: deque[Signal] = deque()
+        self._in_flight: InFlight | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._opened = self._closing = False
+        self.held = ""
+        """Why nothing is being delivered; empty when nothing waits or something is under way."""
+
+    # ── being told ──
+
+    def start(self, first: tuple[Leased, Turn] | None = None) -> None:
+        if first is not None:
+            self._follow(*first)
+        self._task = asyncio.create_task(self._run())
+
+    def nudge(self) -> None:
+        """Something may have changed: a message, a state, the screen, the account."""
+        self._changed.set()
+
+    def hear(self, signal: Signal) -> None:
+        self._signals.append(signal)
+        self._changed.set()
+
+    def refuses(self, signal: Signal) -> bool:
+        """Whether the agent is about to take our prompt together with something that is not ours."""
+        flight = self._in_flight
+        if flight is None or flight.turn.submitted or flight.turn.outcome is not None:
+            return False
+        prompt = getattr(signal, "prompt", None)
+        ours = flight.turn.expected
+        return (
+            isinstance(prompt, str)
+            and not self._speech.same(prompt, ours)
+            and self._speech.holds(prompt, ours)
+        )
+
+    def document(self) -> dict[str, Any]:
+        flight = self._in_flight
+        current = None
+        if flight is not None:
+            current = {
+                "id": flight.leased.id,
+                "attempt": flight.leased.attempt,
+                "stage": str(flight.turn.stage),
+                "since": round(flight.since, 3),
+            }
+        return {"held": self.held or None, "in_flight": current}
+
+    # ── the loop ──
+
+    async def _run(self) -> None:
+        try:
+            await self._open()
+            await self._recover()
+            while True:
+                if self._in_flight is None:
+                    await self._next()
+                else:
+                    await self._to_its_end(self._in_flight)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("delivery has stopped")
+            self.held = "delivery has stopped; the keeper's log says why"
+
+    async def _open(self) -> None:
+        while True:
+            try:
+                await self._do(self._consumer.open)
+                self._opened, self.held = True, ""
+                return
+            except InboxBusy as error:
+                self.held = error.message
+                await asyncio.sleep(_BUSY_INTERVAL)  # a lock of another process: nothing tells of its end
+
+    async def _do(self, call: Callable[..., T], *args: Any, **facts: Any) -> T:
+        """In the thread that may wait for the disk. What the disk refuses is tried again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                return await loop.run_in_executor(self._thread, lambda: call(*args, **facts))
+            except (InboxBusy, InputError):
+                raise
+            except (OSError, RemudaError, InboxError) as error:
+                self.held = f"the inbox cannot be used: {error}"
+                log.error("%s", self.held)
+                if self._closing:
+                    raise
+                await asyncio.sleep(_BUSY_INTERVAL)
+
+    async def _wait(self, seconds: float | None) -> None:
+        if not self._changed.is_set():
+            try:
+                await asyncio.wait_for(self._changed.wait(), seconds)
+            except TimeoutError:
+                return
+        self._changed.clear()
+
+    # ── a message ──
+
+    async def _next(self) -> None:
+        self._drop_signals()
+        ahead = await self._do(self._consumer.ahead)
+        if not ahead.ready:
+            self.held = ""
+            due = None if ahead.next_due is None else max(0.05, ahead.next_due - time.time())
+            await self._wait(due)
+            return
+        ready = self._readiness()
+        if ready.step is not Step.TYPE:
+            await self._make_ready(ready)
+            return
+        leased = await self._do(self._consumer.lease, "paste", **self._conversation())
+        if leased is not None:
+            await self._hand_over(leased)
+
+    def _drop_signals(self) -> None:
+        self._signals.clear()
+
+    def _conversation(self) -> dict[str, Any]:
+        known = self._terminal.conversation
+        return {key: known.get(key) for key in ("session_id", "transcript_path") if known.get(key)}
+
+    def _readiness(self) -> Readiness:
+        terminal, lines = self._terminal, self._terminal.lines()
+        composer: Composer | None = None
+        dialog = None
+        if lines is not None:
+            composer = self._speech.composer(lines, terminal.styled)
+            dialog = self._speech.dialog(lines)
+        return readiness(
+            Look(
+                state=terminal.state,
+                agreed=terminal.agreed,
+                composer=composer,
+                dialog=dialog,
+                since_typed=terminal.now() - terminal.typed_at,
+                limited_for=self._account.limited_for(time.time()),
+            )
+        )
+
+    async def _make_ready(self, ready: Readiness) -> None:
+        self.held = ready.reason
+        lines = self._terminal.lines()
+        choice = self._speech.trust_choice(lines) if lines is not None else None
+        if choice is not None:
+            if self._rules.trust:
+                await self._trust(choice)
+                return
+            self.held = (
+                "the agent asks whether this folder is trusted: attach and answer, or start with --trust"
+            )
+        if ready.step is Step.STASH:
+            await self._stash()
+            return
+        await self._wait(ready.look_again)
+
+    async def _stash(self) -> None:
+        """Lay a draft aside; the agent brings it back when the next prompt was taken."""
+        self._terminal.hold_typing()
+        try:
+            self._terminal.type(self._speech.stash)
+            deadline = self._terminal.now() + _STASH_TIMEOUT
+            while self._terminal.now() < deadline:
+                await self._wait(0.1)
+                lines = self._terminal.lines()
+                if lines and self._speech.composer(lines, self._terminal.styled).kind is ComposerKind.EMPTY:
+                    log.info("laid a draft aside")
+                    return
+        finally:
+            self._terminal.release_typing()
+        self.held = "a draft in the composer could not be laid aside"
+        await self._wait(_BUSY_INTERVAL)
+
+    async def _trust(self, choice: Choice) -> None:
+        """Move to the row that says yes, see that it is highlighted, and only then confirm."""
+        if choice.highlighted != choice.wanted:
+            step = b"\x1b[B" if choice.wanted > choice.highlighted else b"\x1b[A"
+            self._terminal.type(step * abs(choice.wanted - choice.highlighted))
+            await asyncio.sleep(_TRUST_PAUSE)  # it undoes early keys, and shows nothing when that is over
+            return
+        log.info("the folder is trusted, as was allowed at the start")
+        self._terminal.type(self._speech.enter)
+        await asyncio.sleep(_TRUST_PAUSE)
+
+    async def _hand_over(self, leased: Leased) -> None:
+        try:
+            self._speech.check(leased.text, command=leased.command, literal=leased.literal)
+        except InputError as error:
+            await self._settle(leased, Outcome(End.REFUSED, f"refused: {error.message}", submitted=False))
+            return
+        carried = self._speech.paste(leased.text, command=leased.command)
+        self._terminal.hold_typing()
+        if self._readiness().step is not Step.TYPE:
+            self._terminal.release_typing()
+            await self._do(self._consumer.put_back, leased)
+            return
+        # Nothing can come between the look and the keys: there is no wait between the two.
+        self._drop_signals()
+        self._terminal.type(carried.data)
+        self._follow(leased, Turn(leased.text, carried, self._speech, command=leased.command))
+
+    def _follow(self, leased: Leased, turn: Turn) -> None:
+        self.held = ""
+        self._in_flight = InFlight(leased, turn, time.time(), self._terminal.now())
+        log.info("message %s was handed over, attempt %d", leased.id, leased.attempt)
+
+    # ── to its end ──
+
+    async def _to_its_end(self, flight: InFlight) -> None:
+        turn = flight.turn
+        try:
+            await self._until_submitted(flight)
+            self._terminal.release_typing()
+            while turn.outcome is None:
+                await self._wait(self._patience(flight))
+                await self._take_signals(flight)
+                self._judge(flight)
+        finally:
+            self._terminal.release_typing()
+        self._in_flight = None
+        await self._settle(flight.leased, turn.outcome)
+
+    async def _until_submitted(self, flight: InFlight) -> None:
+        turn, terminal = flight.turn, self._terminal
+        size = len(flight.leased.text)
+        deadline = terminal.now() + _SUBMIT_TIMEOUT + size / _SUBMIT_BYTES_PER_SECOND
+        if "argument" in flight.notes:
+            deadline = float("inf")  # it may have to wait for a dialog that comes before the composer
+        pressed = False
+        while turn.outcome is None:
+            await self._take_signals(flight)
+            if turn.submitted:
+                return
+            if turn.mixed:
+                turn.finish(End.UNSUBMITTED, "it met a draft in the composer; the agent was not given either")
+            elif terminal.now() >= deadline and terminal.state not in WAITING:
+                if pressed or not self._still_typed(turn):
+                    turn.finish(End.UNSUBMITTED, "the agent did not say that it took it")
+                    return
+                # The text is there and the agent is idle: its Enter was lost.
+                terminal.type(self._speech.enter)
+                pressed, deadline = True, terminal.now() + _SUBMIT_TIMEOUT
+            else:
+                await self._wait(min(1.0, max(0.01, deadline - terminal.now())))
+
+    def _still_typed(self, turn: Turn) -> bool:
+        lines = self._terminal.lines()
+        if lines is None or self._terminal.state not in RESTING or self._speech.dialog(lines):
+            return False
+        return self._speech.composer(lines, self._terminal.styled).kind is ComposerKind.DRAFT
+
+    async def _take_signals(self, flight: InFlight) -> None:
+        while self._signals:
+            signal = self._signals.popleft()
+            flight.alive_at = self._terminal.now()
+            for fact in flight.turn.take(signal):
+                log.info("message %s: %s", flight.leased.id, fact.stage)
+                await self._do(self._consumer.note, flight.leased, fact.stage, **fact.facts)
+
+    def _patience(self, flight: InFlight) -> float | None:
+        waits = []
+        if flight.rested_at is not None:
+            waits.append(max(0.01, flight.rested_at + self._rest_needed(flight) - self._terminal.now()))
+        if self._rules.turn_timeout:
+            waits.append(max(0.01, flight.alive_at + self._rules.turn_timeout - self._terminal.now()))
+        return min(waits, default=None)
+
+    def _rest_needed(self, flight: InFlight) -> float:
+        if flight.turn.background:
+            return _BACKGROUND_PATIENCE
+        if not flight.turn.ending:
+            return _SILENT_REST
+        return 0.0 if flight.turn.written_down else _TRANSCRIPT_PATIENCE
+
+    def _judge(self, flight: InFlight) -> None:
+        """Whether it has ended."""
+        terminal, turn, now = self._terminal, flight.turn, self._terminal.now()
+        if terminal.state not in RESTING or not terminal.agreed:
+            flight.rested_at = None
+            if terminal.state in WAITING:  # for a human, as long as that takes
+                flight.alive_at = now
+            elif self._rules.turn_timeout and now - flight.alive_at >= self._rules.turn_timeout:
+                terminal.type(self._speech.interrupt)
+                turn.finish(End.TIMEOUT, f"no sign of life for {self._rules.turn_timeout:g} s")
+            return
+        if flight.rested_at is None:
+            flight.rested_at = now
+        if now - flight.rested_at < self._rest_needed(flight):
+            return
+        if turn.ending:
+            turn.rest()
+        elif terminal.state is State.INTERRUPTED:
+            turn.finish(End.INTERRUPTED, "interrupted by a human")
+        else:
+            self._silent_end(turn)
+
+    def _silent_end(self, turn: Turn) -> None:
+        """It was taken, and the agent rests without having said a word about it."""
+        lines = self._terminal.lines()
+        composer = self._speech.composer(lines, self._terminal.styled) if lines is not None else None
+        if composer is not None and composer.kind is ComposerKind.DRAFT:
+            turn.finish(End.INTERRUPTED, "interrupted by a human: it is back in the composer")
+        elif turn.recorded:
+            turn.finish(End.INTERRUPTED, "interrupted before the agent had answered")
+        else:
+            turn.finish(End.REFUSED, "refused by a hook of the agent's settings")
+
+    # ── afterwards ──
+
+    async def _settle(self, leased: Leased, outcome: Outcome | None) -> None:
+        assert outcome is not None
+        decision = decide(outcome, leased.attempt, self._rules.on_orphan, random.random())  # noqa: S311
+        log.info("message %s ended: %s, %s", leased.id, outcome.end, decision.action)
+        if decision.account_waits:
+            self._account.limit(time.time() + decision.delay, decision.reason)
+        await self._do(self._carry_out, leased, outcome, decision)
+
+    def _carry_out(self, leased: Leased, outcome: Outcome, decision: Decision) -> None:
+        facts = {"end": str(outcome.end), **outcome.facts}
+        consumer = self._consumer
+        if outcome.failure is not None:
+            facts["failure"] = str(outcome.failure)
+        consumer.note(leased, "ended", **facts)
+        if decision.action is Action.ACK:
+            consumer.acknowledge(leased, outcome.text, **outcome.facts)
+        elif decision.action is Action.NACK:
+            consumer.give_back(leased, decision.delay, decision.reason, counts=decision.counts)
+        elif decision.action is Action.DROP:
+            consumer.drop(leased, decision.reason)
+        else:
+            consumer.bury(leased, decision.reason)
+
+    async def _recover(self) -> None:
+        """What was in flight when this session's last keeper died. The transcript decides."""
+        if self._in_flight is not None:
+            return
+        orphan = await self._do(self._consumer.orphan)
+        if orphan is not None:
+            await self._recover_one(orphan, "its session died")
+
+    async def _recover_one(self, leased: Leased, how: str) -> None:
+        past = await self._do(self._terminal.past, leased.text, leased.leased_at, leased.facts)
+        await self._settle(leased, past_outcome(past, leased, how))
+
+    async def close(self, how: str) -> None:
+        """The session has ended. What was in flight is decided on now, as far as its transcript tells."""
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        flight, self._in_flight = self._in_flight, None
+        try:
+            if self._opened:
+                await self._decide_now(flight, how)
+        except (OSError, RemudaError, InboxError) as error:
+            log.error("what was in flight is left to recovery: %s", error)
+        self._consumer.close()
+        self._thread.shutdown(wait=False)
+
+    async def _decide_now(self, flight: InFlight | None, how: str) -> None:
+        submitted = False
+        if flight is not None:
+            turn = flight.turn
+            while self._signals:
+                turn.take(self._signals.popleft())
+            submitted = turn.submitted
+            turn.rest()
+            if turn.outcome is not None:
+                await self._settle(flight.leased, turn.outcome)
+                return
+        orphan = await self._do(self._consumer.orphan)
+        if orphan is not None:
+            await self._recover_one(replace(orphan, submitted=orphan.submitted or submitted), how)
+
+
+def past_outcome(past: Past, leased: Leased, how: str) -> Outcome:
+    """What is known of a turn that nobody saw the end of."""
+    if past.answered:
+        return Outcome(End.ANSWERED, past.text, facts={"recovered": True, "prompt_id": past.prompt_id})
+    if past.interrupted:
+        return Outcome(End.INTERRUPTED, "interrupted by a human")
+    submitted = past.submitted or leased.submitted
+    text = f"{how} before it was answered" if submitted else f"{how} before it was submitted"
+    return Outcome(End.DIED, text, submitted=submitted)

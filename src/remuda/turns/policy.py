@@ -1,0 +1,81 @@
+"""What is done with a message when its turn has ended. Pure.
+
+| end | done |
+| --- | --- |
+| answered | acknowledged; the answer is in the outbox |
+| refused, invalid request, not signed in | dead letter: trying again would end the same |
+| rate limited, overloaded | given back with a delay, and all of the account wait; no attempt is counted |
+| another API error | given back with a growing delay |
+| interrupted by a human | dead letter: held for whoever interrupted it, and never tried again by itself |
+| never submitted | handed over again |
+| died or timed out after it was submitted | what `on_orphan` says |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from remuda.agents.speech import Failure
+
+from .turn import End, Outcome
+
+OnOrphan = Literal["retry", "deadletter", "drop"]
+
+FIRST_DELAY = 15.0
+LONGEST_DELAY = 900.0
+
+
+class Action(StrEnum):
+    ACK = "ack"
+    NACK = "nack"
+    DEAD = "dead"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    action: Action
+    reason: str = ""
+    delay: float = 0.0
+    counts: bool = True
+    """Whether it was an attempt of the message's."""
+    account_waits: bool = False
+
+
+def decide(outcome: Outcome, attempt: int, on_orphan: OnOrphan, jitter: float) -> Decision:
+    """`jitter` is a random number from 0 to 1: those who failed together do not come back together."""
+    if outcome.end is End.ANSWERED:
+        return Decision(Action.ACK)
+    if outcome.end is End.FAILED:
+        return _failed(outcome, attempt, jitter)
+    if not outcome.submitted and outcome.end is not End.REFUSED:
+        if outcome.end is End.INTERRUPTED:
+            return Decision(Action.DEAD, outcome.text)
+        return Decision(Action.NACK, outcome.text)
+    if outcome.end in (End.DIED, End.TIMEOUT):
+        return _orphaned(outcome, on_orphan)
+    return Decision(Action.DEAD, outcome.text)
+
+
+def _failed(outcome: Outcome, attempt: int, jitter: float) -> Decision:
+    if outcome.failure in (Failure.INVALID, Failure.AUTHENTICATION):
+        return Decision(Action.DEAD, outcome.text)
+    delay = (
+        backoff(attempt, jitter) if outcome.retry_after is None else outcome.retry_after * (1 + jitter / 10)
+    )
+    limited = outcome.failure in (Failure.RATE_LIMITED, Failure.OVERLOADED)
+    return Decision(Action.NACK, outcome.text, delay, counts=not limited, account_waits=limited)
+
+
+def _orphaned(outcome: Outcome, on_orphan: OnOrphan) -> Decision:
+    if on_orphan == "retry":
+        return Decision(Action.NACK, outcome.text)
+    return Decision(Action.DROP if on_orphan == "drop" else Action.DEAD, outcome.text)
+
+
+def backoff(attempt: int, jitter: float) -> float:
+    """Doubles with each attempt, between half and all of it."""
+    whole = min(LONGEST_DELAY, FIRST_DELAY * float(2 ** min(attempt - 1, 16)))
+    return whole * (0.5 + jitter / 2)

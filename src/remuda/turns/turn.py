@@ -1,0 +1,233 @@
+"""One prompt on its way: what the agent's own signals prove of it. Pure.
+
+    WRITTEN ──Submitted──▶ SUBMITTED ──Recorded──▶ RECORDED
+       │                       │                       │
+       └───────────────────────┴── Stopped, Failed, Interrupted, then rest ──▶ ENDED
+
+A stop is an end only when the agent then rests: a hook of the user's may send it on, and what it started in
+the background may wake it. So the last of these signals is kept, and `rest` turns it into the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from remuda.agents.speech import (
+    Carried,
+    CommandRun,
+    Failed,
+    Failure,
+    Interrupted,
+    Recorded,
+    Signal,
+    Speech,
+    Stopped,
+    Submitted,
+    Used,
+    WrittenDown,
+)
+
+_SHOWN_CHARACTERS = 65_536
+
+
+class Stage(StrEnum):
+    WRITTEN = "written"
+    SUBMITTED = "submitted"
+    RECORDED = "recorded"
+    ENDED = "ended"
+
+
+class End(StrEnum):
+    """How a turn ended; each has its own policy."""
+
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    UNSUBMITTED = "unsubmitted"
+    DIED = "died"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    end: End
+    text: str = ""
+    """The answer, or what went wrong."""
+    failure: Failure | None = None
+    retry_after: float | None = None
+    submitted: bool = True
+    """Whether the agent is known to have taken the prompt."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the message's receipt."""
+
+    stage: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Turn:
+    """Takes signals in, gives the facts that are worth a receipt."""
+
+    def __init__(self, prompt: str, carried: Carried, speech: Speech, *, command: bool = False) -> None:
+        self.prompt = prompt
+        self.stage = Stage.WRITTEN
+        self.prompt_id: str | None = None
+        self.mixed = False
+        """Whether the agent was given this prompt together with something else."""
+        self.written_down = False
+        """Whether the transcript has all of it; the hooks are quicker."""
+        self.outcome: Outcome | None = None
+        self._carried = carried
+        self._speech = speech
+        self._command = command
+        self._last: Stopped | Failed | Interrupted | CommandRun | None = None
+        self._usage: dict[str, Mapping[str, Any]] = {}
+
+    @property
+    def submitted(self) -> bool:
+        return self.stage in (Stage.SUBMITTED, Stage.RECORDED)
+
+    @property
+    def recorded(self) -> bool:
+        return self.stage is Stage.RECORDED
+
+    @property
+    def expected(self) -> str:
+        """What the agent is expected to say that it got."""
+        return self._carried.reported
+
+    @property
+    def ending(self) -> bool:
+        """Whether something was said that may be its end."""
+        return self._last is not None
+
+    @property
+    def background(self) -> tuple[str, ...]:
+        """What the agent left running when it last stopped."""
+        return self._last.background if isinstance(self._last, Stopped) else ()
+
+    def take(self, signal: Signal) -> list[Fact]:
+        if self.stage is Stage.ENDED:
+            return []
+        match signal:
+            case Submitted():
+                return self._on_submitted(signal)
+            case Recorded():
+                return self._on_recorded(signal)
+            case CommandRun():
+                return self._on_command(signal)
+            case Used():
+                self._usage[signal.message_id] = signal.usage
+            case WrittenDown():
+                self.written_down = self.submitted
+            case Stopped() | Failed() if self.submitted:
+                self._last = signal
+            case Interrupted():
+                self._last = signal
+        return []
+
+    def goes_on(self) -> None:
+        """The agent works again: what looked like an end was none."""
+        if self.submitted:
+            self._last = None
+
+    # ── signals ──
+
+    def _on_submitted(self, signal: Submitted) -> list[Fact]:
+        if self.stage is not Stage.WRITTEN:
+            return []  # somebody else's, queued behind ours, or a notice to itself
+        if not self._is_ours(signal.prompt):
+            self.mixed = self.mixed or self._speech.holds(signal.prompt, self._carried.reported)
+            return []
+        self.stage, self.prompt_id = Stage.SUBMITTED, signal.prompt_id
+        return [Fact("submitted", {"prompt_id": signal.prompt_id, **self._difference(signal.prompt)})]
+
+    def _on_recorded(self, signal: Recorded) -> list[Fact]:
+        known = self.prompt_id is not None and signal.prompt_id == self.prompt_id
+        if not known and not self._is_ours(signal.prompt):
+            return []
+        facts = []
+        if self.stage is Stage.WRITTEN:  # no hook told: they are off, or late
+            facts = [
+                Fact(
+                    "submitted",
+                    {"prompt_id": signal.prompt_id, "by": "transcript", **self._difference(signal.prompt)},
+                )
+            ]
+            self.prompt_id = signal.prompt_id
+        if self.stage is not Stage.RECORDED:
+            self.stage = Stage.RECORDED
+            facts.append(Fact("recorded", {"session_id": signal.conversation}))
+        return facts
+
+    def _on_command(self, signal: CommandRun) -> list[Fact]:
+        if not self._command:
+            return []
+        word = self.prompt.split()[0].lstrip("/")
+        if self.stage is Stage.WRITTEN and signal.name in (word, ""):
+            self.stage, self._last = Stage.SUBMITTED, signal
+            return [Fact("submitted", {"by": "transcript"})]
+        if self.submitted and signal.finished:
+            self._last = signal
+        return []
+
+    def _is_ours(self, reported: str) -> bool:
+        return self._speech.same(reported, self._carried.reported)
+
+    def _difference(self, reported: str) -> dict[str, Any]:
+        if reported == self.prompt:
+            return {}
+        return {
+            "normalised": True,
+            "reported": reported[:_SHOWN_CHARACTERS],
+            "reported_characters": len(reported),
+        }
+
+    # ── the end ──
+
+    def rest(self) -> None:
+        """The agent rests, and all that can tell agrees: what was said last is how it ended."""
+        if self.outcome is not None:
+            return
+        match self._last:
+            case Stopped():
+                self._end(Outcome(End.ANSWERED, self._last.text, facts=self._answer_facts(self._last)))
+            case Failed():
+                last = self._last
+                self._end(Outcome(End.FAILED, last.text, last.kind, last.retry_after))
+            case Interrupted():
+                self._end(Outcome(End.INTERRUPTED, "interrupted by a human", submitted=self.submitted))
+            case CommandRun():
+                self._end(Outcome(End.ANSWERED, "", facts={"command": True}))
+
+    def finish(self, end: End, text: str) -> None:
+        """It ended in a way that the agent did not tell."""
+        if self.outcome is None:
+            self._end(Outcome(end, text, submitted=self.submitted))
+
+    def _end(self, outcome: Outcome) -> None:
+        self.outcome, self.stage = outcome, Stage.ENDED
+
+    def _answer_facts(self, stopped: Stopped) -> dict[str, Any]:
+        facts: dict[str, Any] = {"session_id": stopped.conversation, "prompt_id": self.prompt_id}
+        if self._usage:
+            facts["usage"] = _sum(self._usage.values())
+        if stopped.background:
+            facts["background"] = list(stopped.background)
+        return facts
+
+
+def _sum(usages: Any) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for usage in usages:
+        for key, value in usage.items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                total[key] = total.get(key, 0) + value
+    return total
