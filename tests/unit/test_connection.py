@@ -12,7 +12,7 @@ from remuda.errors import LocalProtocolError, RemoteProtocolError
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection, KeeperConnection
 from remuda.wire.frames import frame
-from remuda.wire.messages import PROTOCOL_VERSION, Status, Type, json_frame
+from remuda.wire.messages import MODE_BINARY, PROTOCOL_VERSION, Status, Type, json_frame
 
 CLIENT_SAYS: list[tuple[bytes, wire.KeeperEvent]] = [
     (ClientConnection.input(b"ls\r"), wire.InputReceived(b"ls\r")),
@@ -180,3 +180,25 @@ def test_keeper_known_word_with_a_wrong_payload_is_refused(kind: Type) -> None:
 def test_client_known_word_with_a_wrong_payload_is_refused(kind: Type) -> None:
     with pytest.raises(RemoteProtocolError):
         list(ClientConnection(_greeted=True).receive(frame(kind, b"[]x")))
+
+
+@given(
+    st.sampled_from([Type.INPUT, Type.OUTPUT, Type.REPAINT]), st.binary(max_size=300), st.binary(max_size=3)
+)
+def test_lone_payload_is_what_receive_says_or_none(kind: Type, payload: bytes, more: bytes) -> None:
+    data = frame(kind, payload) + more
+    keeper, client = greeted_keeper(), ClientConnection()
+    list(client.receive(MODE_BINARY))
+    short = len(payload) < 256 and not more
+    assert keeper.lone_input(data) == (payload if short and kind is Type.INPUT else None)
+    assert client.lone_output(data) == (payload if short and kind is Type.OUTPUT else None)
+
+
+def test_lone_payload_within_a_frame_or_before_the_greeting_is_none() -> None:
+    output, typed = frame(Type.OUTPUT, b"x"), frame(Type.INPUT, b"x")
+    client, keeper = ClientConnection(), greeted_keeper()
+    assert client.lone_output(output) is None
+    list(client.receive(MODE_BINARY + frame(Type.OUTPUT, output + b"y")[:5]))
+    assert client.lone_output(output) is None
+    list(keeper.receive(frame(Type.INPUT, typed + b"y")[:5]))
+    assert keeper.lone_input(typed) is None

@@ -159,6 +159,134 @@ def test_view_drawn_in_steps_equals_view_drawn_at_once(before: bytes, after: byt
     at_once.close()
 
 
+# --- the short way for an echo
+
+
+class Echoing(Attached):
+    """Attached as a client that passes on what it may, and enters it into its screen in time."""
+
+    def __init__(self, cols: int = COLS, rows: int = ROWS + 1) -> None:
+        self.owed = b""
+        self.room = 0
+        super().__init__(cols, rows)
+
+    def draw(self) -> bytes:
+        drawn = super().draw()
+        self.room = self.view.room()
+        return drawn
+
+    def run(self, data: bytes) -> bytes:
+        if len(data) <= self.room and not data.translate(None, PRINTABLE):
+            self.room -= len(data)
+            self.owed += data
+            self.outer.feed(data)
+            return data
+        self.enter()
+        return super().run(data)
+
+    def enter(self) -> bool:
+        owed, self.owed = self.owed, b""
+        self.session.feed(owed)
+        return not owed or self.view.wrote(owed)
+
+
+PRINTABLE = bytes(range(0x20, 0x7F))
+KEYS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=4).map(str.encode)
+
+
+def assert_same_picture(one: Attached, other: Attached) -> None:
+    for y in range(one.outer.rows):
+        assert one.outer.styled_row(y, one.outer.cols) == other.outer.styled_row(y, one.outer.cols)
+    assert one.outer.cursor == other.outer.cursor
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.lists(st.one_of(KEYS, KEYS, st.just(b""), PIECES), max_size=25),
+    st.integers(1, 30),
+    st.integers(2, 12),
+)
+@example([b"ab", b"c", b"", b"d", b"\r", b"e"], COLS, ROWS + 1)
+@example([b"\x1b[4h\x1b[1;1H", b"x", b"y"], COLS, ROWS + 1)
+@example(["中文".encode(), b"\r", b"x"], COLS, ROWS + 1)
+@example(["中文".encode(), b"\x1b[2G", b"x"], COLS, ROWS + 1)
+@example([b"\x1b[1$}", b"swallowed"], COLS, ROWS + 1)
+@example([b"\x1bN", b"x"], COLS, ROWS + 1)
+def test_picture_with_echoes_passed_through_equals_the_drawn_one(
+    feeds: list[bytes], cols: int, rows: int
+) -> None:
+    echoing, drawing = Echoing(cols, rows), Attached(cols, rows)
+    for data in feeds:  # nothing is what a quiet moment brings
+        if data:
+            echoing.run(data)
+            drawing.run(data)
+        else:
+            echoing.enter()
+            echoing.draw()
+    echoing.enter()
+    echoing.draw()
+    assert_same_picture(echoing, drawing)
+    check(echoing)
+    echoing.close()
+    drawing.close()
+
+
+def test_echo_at_the_end_of_a_line_is_passed_through_and_draws_nothing_more() -> None:
+    attached = Echoing()
+    attached.run("❯ ".encode())
+    for key in (b"l", b"s", b" ", b"-l"):
+        assert attached.run(key) == key
+    assert attached.enter()
+    assert attached.draw() == b""
+    check(attached)
+    attached.close()
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"\x1b[1m",
+        b"\x1b[4h",
+        b"\x1b(0",
+        b"\x1b]8;;http://x\x07",
+        b"\x1b[?69h\x1b[1;5s",
+        b"\x1b[?2026h",
+        b"\x1b[?25l",
+        b"\x1b[1;20H",
+        b"\x1b[1;20Hx",
+        b"\x1b[",
+        b"\xe4\xb8",
+        "中\x1b[2G".encode(),
+        "中\r".encode(),
+    ],
+)
+def test_no_room_for_an_echo_where_it_could_look_otherwise(attached: Attached, before: bytes) -> None:
+    assert attached.view.room() == COLS - 1
+    attached.run(before)
+    assert attached.view.room() == 0
+
+
+def test_room_for_an_echo_ends_before_the_last_column_shown() -> None:
+    clipped = Attached(9, 4)
+    clipped.run(b"abc")
+    assert clipped.view.room() == 5
+    clipped.run(b"\x1b(B\x1b[m")  # how many programs leave a style
+    assert clipped.view.room() == 5
+    clipped.close()
+
+
+def test_echo_that_the_screen_took_otherwise_is_drawn_over() -> None:
+    attached = Echoing()
+    attached.run(b"\x1b[1$}")  # text goes to a status line that is not shown
+    attached.run(b"x")
+    assert attached.outer.lines()[0] == "x"
+    assert not attached.enter()
+    attached.draw()
+    assert attached.outer.lines()[0] == ""
+    check(attached)
+    attached.close()
+
+
 # --- what is written
 
 

@@ -22,11 +22,14 @@ from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection, ClientEvent
 
 from .common import config_option, configuration, find_folder, folder_option, session_argument
-from .console import Console
+from .console import HEARD, NOTHING, TYPED, Console, News
 
 # A flood is drawn this often at most; a single keystroke's echo is drawn at once.
 _FRAME_INTERVAL = 1 / 60
 _BAR_INTERVAL = 1.0
+# When so long nothing has come, what was shown in a hurry is entered into the picture.
+_QUIET = 0.002
+_PRINTABLE = bytes(range(0x20, 0x7F))
 # What was typed and not taken by the session. Beyond it the terminal is no longer read from.
 _OUTGOING_BYTES = 16 << 20
 
@@ -107,6 +110,7 @@ class _Attachment:
         self._picture = picture
         self._read_only = read_only
         self._detach = detach_pattern(detach_key)
+        self._detach_starts = (detach_key, 0x1B)
         self.ended = False
         """Whether it was the session that ended."""
         self._outgoing = bytearray()
@@ -130,6 +134,17 @@ class _Attachment:
             sending=bool(self._outgoing),
             timeout=self._picture.patience(),
         )
+        # A key and its echo are alone mostly, and go the short way.
+        if news is HEARD:
+            self._hear(console)
+        elif news is TYPED and not self._picture.dirty:
+            self._on_typing(console.read())
+        else:
+            self._attend(news, console)
+
+    def _attend(self, news: News, console: Console) -> None:
+        if news is NOTHING:
+            self._picture.rest()
         for one in news.signals:
             self._on_signal(one)
         if news.typed:
@@ -137,9 +152,27 @@ class _Attachment:
         if news.sendable:
             self._send_some()
         if news.heard:
-            self._on_events()
+            self._hear(console)
+        self._show(console, self._picture.draw())
+
+    def _hear(self, console: Console) -> None:
         try:
-            console.write(self._picture.draw())
+            data = self._client.read()
+        except EOFError:
+            if self._done is None:
+                self._done = (EXIT_CODES["UNREACHABLE"], f"[the keeper of {self._client.name} is gone]")
+            return
+        output = self._client.lone_output(data)
+        if output is not None and self._picture.echo(output):
+            self._show(console, output)
+            return
+        for event in self._client.take(data):
+            self._on_event(event)
+        self._show(console, self._picture.draw())
+
+    def _show(self, console: Console, data: bytes) -> None:
+        try:
+            console.write(data)
         except OSError:
             self._done = (EXIT_CODES["OK"], "[terminal closed]")
 
@@ -170,22 +203,17 @@ class _Attachment:
     def _on_typing(self, data: bytes) -> None:
         if not data:
             self._done = (EXIT_CODES["OK"], "[terminal closed]")
-        elif self._detach.fullmatch(data):
+        elif data[0] in self._detach_starts and self._detach.fullmatch(data):
             self._done = (EXIT_CODES["OK"], f"[detached from session {self._client.name}]")
         elif not self._read_only and (data := self._picture.typed(data)):
             self._send(ClientConnection.input(data))
 
-    def _on_events(self) -> None:
-        try:
-            for event in self._client.take():
-                if isinstance(event, wire.ExitReceived):
-                    self.ended = True
-                    self._done = (event.code, f"[session {self._client.name} exited with code {event.code}]")
-                else:
-                    self._picture.take(event)
-        except EOFError:
-            if self._done is None:
-                self._done = (EXIT_CODES["UNREACHABLE"], f"[the keeper of {self._client.name} is gone]")
+    def _on_event(self, event: ClientEvent) -> None:
+        if isinstance(event, wire.ExitReceived):
+            self.ended = True
+            self._done = (event.code, f"[session {self._client.name} exited with code {event.code}]")
+        else:
+            self._picture.take(event)
 
 
 def detach_pattern(key: int) -> re.Pattern[bytes]:
@@ -238,6 +266,16 @@ class RawPicture:
     def remains(self) -> bytes:
         return b""  # it was passed through
 
+    @property
+    def dirty(self) -> bool:
+        return bool(self._pending)
+
+    def echo(self, _data: bytes) -> bool:
+        return not self._pending
+
+    def rest(self) -> None:
+        pass
+
     def take(self, event: ClientEvent) -> None:
         if isinstance(event, (wire.OutputReceived, wire.RepaintReceived)):
             self._pending.append(event.data)
@@ -262,7 +300,10 @@ class Picture:
         self._state: dict[str, Any] = document
         self._heard_at = time.monotonic()
         self._drawn_at = 0.0
-        self._dirty = True
+        self.dirty = True
+        """Whether something is to be drawn."""
+        self._room: int | None = None  # see `View.room`; None when it must be asked for
+        self._echoed: list[bytes] = []
         self._bar_due = 0.0
         self._screen = _blank(document.get("cols", 80), document.get("rows", 24))
         self._view: View | None = None
@@ -287,9 +328,10 @@ class Picture:
         self.inner_size = (cols, rows - 1 if self._bar and rows > 1 else rows)
 
     def resize(self, cols: int, rows: int) -> None:
+        self._enter_echoes()
         self.view.resize(cols, rows)
         self.inner_size = (cols, rows - 1 if self._bar and rows > 1 else rows)
-        self._dirty = True
+        self.dirty = True
 
     def enter(self) -> bytes:
         return self.view.enter()
@@ -297,8 +339,34 @@ class Picture:
     def leave(self) -> bytes:
         return self.view.leave()
 
+    # The short way: where it cannot matter, an echo is shown as it came, and drawn (as nothing new) later.
+    # It takes a third of the time of drawing (0.85 against 0.35 ms).
+
+    def echo(self, data: bytes) -> bool:
+        """Whether the terminal may be sent this output as it is. Then it must be, before anything else."""
+        if self.dirty or self._room is None or len(data) > self._room or data.translate(None, _PRINTABLE):
+            return False
+        self._room -= len(data)
+        self._echoed.append(data)
+        return True
+
+    def _enter_echoes(self) -> None:
+        if self._echoed:
+            data = b"".join(self._echoed)
+            self._echoed.clear()
+            self._screen.feed(data)
+            if not self.view.wrote(data):
+                self.dirty = True
+
+    def rest(self) -> None:
+        """Nothing is going on: time for what would hold up an echo."""
+        self._enter_echoes()
+        if self._room is None and not self.dirty:
+            self._room = self.view.room()
+
     def take(self, event: ClientEvent) -> None:
-        self._dirty = True
+        self._enter_echoes()
+        self.dirty = True
         if isinstance(event, (wire.OutputReceived, wire.RepaintReceived)):
             self._screen.feed(event.data)
             self._screen.take_replies()  # the keeper's screen has answered already
@@ -316,15 +384,18 @@ class Picture:
 
     def patience(self) -> float | None:
         """How long nothing needs to be drawn if nothing comes."""
-        if self._dirty:
+        if self.dirty:
             return max(0.0, self._drawn_at + _FRAME_INTERVAL - time.monotonic())
+        if self._echoed or self._room is None:
+            return _QUIET
         return _BAR_INTERVAL if self._bar else None
 
     def draw(self) -> bytes:
         now = time.monotonic()
-        if now < (self._drawn_at + _FRAME_INTERVAL if self._dirty else self._bar_due):
+        if now < (self._drawn_at + _FRAME_INTERVAL if self.dirty else self._bar_due):
             return b""
-        self._dirty, self._bar_due = False, now + _BAR_INTERVAL
+        self._enter_echoes()
+        self.dirty, self._bar_due, self._room = False, now + _BAR_INTERVAL, None
         drawn = self.view.render(*self._bar_texts(now))
         if drawn:
             self._drawn_at = now
@@ -335,6 +406,7 @@ class Picture:
 
         As a terminal would: nothing of a program that drew on the alternate screen.
         """
+        self._enter_echoes()
         screen = self._screen
         if screen.alternate:
             return b""

@@ -32,6 +32,11 @@ class News(NamedTuple):
     sendable: bool
 
 
+TYPED = News(typed=True, signals=[], heard=False, sendable=False)
+HEARD = News(typed=False, signals=[], heard=True, sendable=False)
+NOTHING = News(typed=False, signals=[], heard=False, sendable=False)
+
+
 class Console:
     """Use as a context manager. Signals arrive as readable bytes, so one `select` waits for everything."""
 
@@ -48,6 +53,7 @@ class Console:
         self._signal_read = self._signal_write = -1
         self._pending: list[signal.Signals] = []
         self._poll = select.poll()
+        self._watched: tuple[int, int, int] | None = None
         self._farewell: Callable[[], bytes] = bytes
 
     def __enter__(self) -> Console:
@@ -94,13 +100,25 @@ class Console:
 
     def wait(self, peer: Any, *, typing: bool, sending: bool, timeout: float | None) -> News:
         """Until the terminal (if `typing`) or `peer` has something, or `peer` takes some (if `sending`)."""
-        self._poll.register(self._in, select.POLLIN if typing else 0)
-        self._poll.register(peer, select.POLLIN | select.POLLOUT if sending else select.POLLIN)
-        came = dict(self._poll.poll(_milliseconds(0.0 if self._pending else timeout)))
+        number = peer.fileno()
+        watched = (number, typing, sending)
+        if watched != self._watched:
+            self._watched = watched
+            self._poll.register(self._in, select.POLLIN if typing else 0)
+            self._poll.register(number, select.POLLIN | select.POLLOUT if sending else select.POLLIN)
+        events = self._poll.poll(_milliseconds(0.0 if self._pending else timeout))
+        if not self._pending:  # mostly it is one thing, and somebody waits for it
+            if not events:
+                return NOTHING
+            if events == [(self._in, select.POLLIN)]:
+                return TYPED
+            if events == [(number, select.POLLIN)]:
+                return HEARD
+        came = dict(events)
         if self._signal_read in came:
             self._take_signals()
         signals, self._pending = self._pending, []
-        heard = came.get(peer.fileno(), 0)
+        heard = came.get(number, 0)
         return News(self._in in came, signals, bool(heard & ~select.POLLOUT), bool(heard & select.POLLOUT))
 
     def _take_signals(self) -> None:

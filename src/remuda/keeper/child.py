@@ -30,7 +30,7 @@ _KILL_LIMIT = 5.0
 class Child:
     """A running program. `on_output(data)` gets every byte it prints; `exited` and `hung_up` are its end."""
 
-    def __init__(self, pty: Pty, on_output: Callable[[bytes], None], *, kill_group: bool) -> None:
+    def __init__(self, pty: Pty, on_output: Callable[[bytes], bool | None], *, kill_group: bool) -> None:
         self._pty = pty
         self._on_output = on_output
         self._kill_group = kill_group
@@ -52,9 +52,10 @@ class Child:
 
     # ── output ──
 
-    def _readable(self) -> None:
+    def _readable(self) -> bool:
+        """See `loop`: whether somebody waits for what comes next."""
         if self._pty.fd < 0:
-            return
+            return False
         data = self._pty.drain()
         if data is None:
             self._loop.remove_reader(self._pty.fd)
@@ -63,8 +64,10 @@ class Child:
             else:  # nobody has it open; the program may open it again
                 self._loop.call_later(_REOPEN_INTERVAL, self._look_again)
         elif data:
-            self._on_output(data)
+            hurried = self._on_output(data)
             self.last_read = self._loop.time()
+            return bool(hurried)
+        return False
 
     def _look_again(self) -> None:
         if self._pty.fd >= 0 and not self.hung_up.is_set():

@@ -200,24 +200,30 @@ class KeeperClient:
             ready, _, _ = select.select([self._sock], [], [], left)
             if not ready:
                 break
-            self._waiting.extend(self._read())
+            self._waiting.extend(self._connection.receive(self.read()))
         while self._waiting:
             yield self._waiting.popleft()
 
-    def take(self) -> Iterator[ClientEvent]:
+    def read(self) -> bytes:
         """What has come, when `select` has said that something did. Raises `EOFError` at the end."""
-        self._waiting.extend(self._read())
-        while self._waiting:
-            yield self._waiting.popleft()
-
-    def _read(self) -> Iterator[ClientEvent]:
         try:
-            data = self._sock.recv(_READ_BYTES)
+            # `recv` would ask the kernel once more whether there is anything.
+            data = os.read(self._sock.fileno(), _READ_BYTES)
         except ConnectionResetError:
             data = b""
         if not data:
             raise EOFError  # also within a frame: a keeper that was killed has no last word
-        return self._connection.receive(data)
+        return data
+
+    def lone_output(self, data: bytes) -> bytes | None:
+        """Of what `read` gave: the output, when it is nothing but a short one. Else it is for `take`."""
+        return None if self._waiting else self._connection.lone_output(data)
+
+    def take(self, data: bytes) -> Iterator[ClientEvent]:
+        """The meaning of what `read` gave."""
+        self._waiting.extend(self._connection.receive(data))
+        while self._waiting:
+            yield self._waiting.popleft()
 
     def wait_exit(self, timeout: float | None) -> int | None:
         """After `subscribe`: the exit code when the session ends; None when its keeper vanished."""

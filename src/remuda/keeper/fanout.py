@@ -19,7 +19,8 @@ from remuda.wire.frames import MAX_PAYLOAD_BYTES, frame, header, split
 from remuda.wire.messages import Type
 
 QUEUE_BYTES = 4 << 20
-_SMALL_BYTES = 1024
+# The most that can be the echo of a key.
+ECHO_BYTES = 1024
 # Answers that a client has asked for and does not read. Beyond it, it is not listened to.
 ANSWER_BYTES = 64 << 10
 # Answers and events that it does not read at all. Beyond it, it is let go.
@@ -115,7 +116,7 @@ class Outlet:
         if self._paint is None or self._broken:
             return
         size = len(output.data)
-        if size < _SMALL_BYTES and not self._queue and self._lost is None and not self._window.limit_bytes:
+        if size < ECHO_BYTES and not self._queue and self._lost is None and not self._window.limit_bytes:
             self.send(output.whole)  # the short way, for an echo
             return
         if self._lost is not None or self._output_bytes + size > QUEUE_BYTES:

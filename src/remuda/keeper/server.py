@@ -134,20 +134,22 @@ class Peer:
 
     # ── hearing ──
 
-    def _readable(self) -> None:
+    def _readable(self) -> bool:
+        """See `loop`: whether somebody waits for what comes next."""
         try:
             data = self._sock.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
             data = b""
         if not data:
             self.close()
-            return
+            return False
         # A keystroke, whose echo somebody waits for, goes the short way: half of an echo's time was ours.
         if (typed := self.connection.lone_input(data)) is not None:
             self._typed(typed)
-            return
+            return True
+        self.session.settle()
         try:
             for event in self.connection.receive(data):
                 self._hear(event)
@@ -157,6 +159,7 @@ class Peer:
         if self.outlet.backlogged and not self._closed:
             self._pause()
             self._loop.create_task(self._resume_when_read())
+        return False
 
     def _pause(self) -> None:
         self._loop.remove_reader(self._sock)

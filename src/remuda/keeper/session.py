@@ -24,8 +24,9 @@ from remuda.terminal.screen import Screen
 from remuda.wire.messages import Status
 
 from .child import Child
-from .fanout import Outlet, OutputFrame
+from .fanout import ECHO_BYTES, Outlet, OutputFrame
 from .feeder import Feeder
+from .loop import afterwards
 from .size import SizeKeeper, check_policy, check_size
 from .spec import SessionSpec
 
@@ -55,6 +56,7 @@ class Session:
         self._sizes = SizeKeeper(check_policy(spec.size_policy), (spec.cols, spec.rows))
         self._outlets: set[Outlet] = set()
         self._listeners: set[Listener] = set()
+        self._unnoted: list[bytes] = []
         self._title = ""
         self.cursor_queries = 0
         self.last_typist = 0
@@ -76,11 +78,29 @@ class Session:
 
     # ── output ──
 
-    def _took(self, data: bytes) -> None:
+    def _took(self, data: bytes) -> bool:
+        """Hands it out. Whether it was an echo, of which the session itself takes note `afterwards`."""
         if self._outlets:
             frame = OutputFrame(data)
             for outlet in self._outlets:
                 outlet.offer(frame)
+            if len(data) < ECHO_BYTES and b"\x1b" not in data:  # who sends a sequence may wait for an answer
+                if not self._unnoted:
+                    afterwards(self._loop, self.settle)
+                self._unnoted.append(data)
+                return True
+        self.settle()
+        self._note(data)
+        return False
+
+    def settle(self) -> None:
+        """Take note of what was handed out in a hurry."""
+        if self._unnoted:
+            data = b"".join(self._unnoted)
+            self._unnoted.clear()
+            self._note(data)
+
+    def _note(self, data: bytes) -> None:
         self._ring.append(data)
         if self.recorder is not None:
             self.recorder.output(data)
@@ -97,6 +117,7 @@ class Session:
     @property
     def screen(self) -> Screen | None:
         """The screen, when it has seen all that was handed out."""
+        self.settle()
         if self._feeder is not None:
             self._feeder.settle()
         return self._screen
@@ -197,6 +218,7 @@ class Session:
 
     def history(self) -> bytes:
         """The raw ring, for a client that knows nothing else."""
+        self.settle()
         return self._ring.snapshot()
 
     def paint(self) -> bytes:
@@ -234,6 +256,7 @@ class Session:
     def _apply_size(self, before: tuple[int, int], after: tuple[int, int]) -> None:
         if before == after:
             return
+        self.settle()
         self.child.resize(*after)
         if self.screen is not None:
             self.screen.resize(*after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import re
 from collections import deque
 from typing import Any
 
@@ -19,6 +20,9 @@ NOTICES_KEPT = 16
 _XTVERSION = b"\x1bP>|libghostty\x1b\\"
 # The library asks for its name with a callback that returns a structure, which ctypes cannot write.
 _OUR_XTVERSION = f"\x1bP>|remuda({__version__})\x1b\\".encode()
+# Insert mode, margins left and right, synchronized update, grapheme clusters.
+_TEXT_MODES = re.compile(rb"\x1b\[(4|\?69|\?2026|\?2027)h")
+_ASCII_SETS = re.compile(rb"(\x1b[()*+]B)*[\x0e\x0f]?")
 _TARGETS = {g.ClipboardLocation.SELECTION: "s", g.ClipboardLocation.PRIMARY: "p"}
 
 
@@ -60,6 +64,18 @@ class GhosttyScreen:
             dec=frozenset(mode.mode for mode in vitals.modes if mode.value),
             kitty_keyboard=vitals.keyboard.value,
             cursor_style=self._terminal.render.cursor_style(),
+        )
+
+    @property
+    def plain(self) -> bool:
+        terminal = self._terminal
+        return bool(
+            not terminal.flag(g.Data.CURSOR_PENDING_WRAP)
+            and terminal.restoring("style") == b"\x1b[0m"
+            and not terminal.restoring("hyperlink")
+            and _ASCII_SETS.fullmatch(terminal.restoring("charsets"))
+            and not _TEXT_MODES.search(terminal.restoring("modes"))
+            and not terminal.continuation()
         )
 
     @property

@@ -36,6 +36,11 @@ class MouseTranslator:
     def __init__(self) -> None:
         self._held = b""
 
+    @property
+    def holds(self) -> bool:
+        """Whether a report has begun and waits for its end."""
+        return bool(self._held)
+
     def translate(self, data: bytes, area: Area, modes: frozenset[int]) -> bytes:
         """`data` as the session is to get it. A report that is cut at the end waits for the next call.
 

@@ -96,6 +96,14 @@ class Screen(Protocol):
     def modes(self) -> Modes: ...
 
     @property
+    def plain(self) -> bool:
+        """Whether printable ASCII, if it came now, would be shown as it is and in default attributes.
+
+        False is the answer when in doubt. In the last column it may still wrap.
+        """
+        ...
+
+    @property
     def last_line(self) -> str:
         """The lowest row that is not blank; empty when all are."""
         ...

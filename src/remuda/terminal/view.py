@@ -109,12 +109,46 @@ class View:
         self._shown = self._wants_cursor(cursor)
         return drawn + around + placed + (_END if len(rows) > 1 else b"")
 
+    # --- the short way for an echo
+
+    def room(self) -> int:
+        """How many characters of printable ASCII the terminal may be sent as the program sends them.
+
+        They mean the same on both: the terminal's cursor stands where the program's does, both write in
+        default attributes, and neither wraps or splits a wide character. Only right after a `render`, with
+        nothing fed since. Who makes use of it says so with `wrote`.
+        """
+        screen, cursor, area = self._screen, self._screen.cursor, self.area
+        before = max(0, cursor.x - 1)
+        if not self._shown or not screen.plain:
+            return 0
+        if not screen.styled_row(cursor.y, screen.cols - before, before).isascii():
+            return 0
+        return max(0, area.left + area.cols - 1 - cursor.x)
+
+    def wrote(self, data: bytes) -> bool:
+        """The terminal was sent `data` within its `room`, and the screen has been fed with it now.
+
+        Whether the screen took it as foreseen. If not, the next `render` draws everything.
+        """
+        cursor = self._screen.cursor
+        rows = self._changed_rows(cursor)
+        before, self._place = self._place, self._place_of(cursor)
+        x = cursor.x - len(data)
+        expected = x >= 0 and len(rows) <= 1 and before == self._place_of(Cursor(x, cursor.y, visible=True))
+        if expected and self._screen.styled_row(cursor.y, len(data), x) == data.rstrip(b" "):
+            return True
+        self._drawn, self._place = [None] * self._height, b""
+        return False
+
     def translate_input(self, data: bytes) -> bytes:
         """The user's input as the session is to get it: mouse reports in its coordinates and encoding.
 
         A report outside of what is shown of the session (on the bar, on a margin) is dropped. A report that
         is cut at the end of `data` is kept for the next call.
         """
+        if b"\x1b" not in data and not self._mouse.holds:
+            return data
         return self._mouse.translate(data, self.area, self._screen.modes.dec)
 
     # --- rows
@@ -160,9 +194,12 @@ class View:
         inside = area.left <= cursor.x < area.left + area.cols and area.top <= cursor.y < area.top + area.rows
         return cursor.visible and inside
 
+    def _place_of(self, cursor: Cursor) -> bytes:
+        return b"\x1b[%d;%dH" % (cursor.y - self._top + 1, cursor.x - self._left + 1)
+
     def _placed(self, cursor: Cursor, *, moved: bool) -> bytes:
         wanted = self._wants_cursor(cursor)
-        place = b"\x1b[%d;%dH" % (cursor.y - self._top + 1, cursor.x - self._left + 1) if wanted else b""
+        place = self._place_of(cursor) if wanted else b""
         stays = place == self._place and not moved
         self._place = place
         if not wanted:

@@ -199,6 +199,12 @@ _CLIENT_HEARS: dict[int, Callable[[bytes], ClientEvent]] = {
 }
 
 
+def _is_whole(data: bytes) -> bool:
+    """Whether it is one frame of less than 256 bytes and nothing else."""
+    size = len(data)
+    return size >= HEADER_BYTES and size == HEADER_BYTES + data[4] and data[1:4] == b"\0\0\0"
+
+
 @dataclass(slots=True)
 class KeeperConnection:
     """The keeper's end."""
@@ -214,13 +220,7 @@ class KeeperConnection:
 
         For those who cannot wait: `receive` says the same in more steps.
         """
-        if (
-            data[0] != 0x01
-            or self._reader.buffer
-            or len(data) < HEADER_BYTES
-            or len(data) != HEADER_BYTES + data[4]
-            or data[1:4] != b"\0\0\0"
-        ):
+        if data[0] != 0x01 or not _is_whole(data) or self._reader.buffer:
             return None
         return data[HEADER_BYTES:]
 
@@ -264,6 +264,15 @@ class ClientConnection:
 
     _greeted: bool = False
     _reader: FrameReader = field(default_factory=FrameReader)
+
+    def lone_output(self, data: bytes) -> bytes | None:
+        """The payload, when `data` is one whole short OUTPUT frame and nothing else: an echo.
+
+        For those who cannot wait: `receive` says the same in more steps.
+        """
+        if data[0] != 0x81 or not _is_whole(data) or self._reader.buffer or not self._greeted:
+            return None
+        return data[HEADER_BYTES:]
 
     def receive(self, data: bytes) -> Iterator[ClientEvent]:
         """What `data` said, in order; what stands before a broken word is heard. To be read to its end."""
