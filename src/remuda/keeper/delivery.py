@@ -34,7 +34,12 @@ class Delivery:
         spec = session.spec
         consumer = Consumer(inbox, f"the keeper of session '{spec.name}'")
         self._account = Account(accounts_folder(), speech.account(spec.env))
-        rules = Rules(on_orphan=spec.on_orphan, trust=spec.trust, turn_timeout=spec.turn_timeout)
+        rules = Rules(
+            on_orphan=spec.on_orphan,
+            trust=spec.trust,
+            turn_timeout=spec.turn_timeout,
+            draft_patience=spec.draft_patience,
+        )
         self._driver = Driver(
             SessionTerminal(session, speech, observation), speech, consumer, self._account, rules
         )
@@ -107,6 +112,9 @@ class SessionTerminal:
     @property
     def typed_at(self) -> float:
         return self._session.keyboard.typed_at
+
+    def tell(self, document: dict[str, Any]) -> None:
+        self._session.tell({"event": "delivery", **document})
 
     @property
     def conversation(self) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from remuda.errors import InvalidOptions
 from remuda.names import check_name
 from remuda.turns.policy import OnOrphan
+from remuda.turns.readiness import DRAFT_PATIENCE
 
 from .size import check_policy, check_size
 
@@ -52,6 +53,8 @@ class SessionSpec:
     """The agent's question whether it may trust the folder is answered with yes."""
     turn_timeout: float = 0.0
     """A turn without any sign of life for so long has failed; 0 is never."""
+    draft_patience: float = DRAFT_PATIENCE
+    """A draft that nobody touched for so long is laid aside for a message, and comes back behind it."""
     variables: list[str] = field(default_factory=list)
     """Names in `env` that the user set for this session."""
 
@@ -87,6 +90,7 @@ class SessionSpec:
         check_size(self.cols, self.rows)
         check_seconds("kill_grace", self.kill_grace)
         check_seconds("turn_timeout", self.turn_timeout)
+        check_seconds("draft_patience", self.draft_patience)
         if self.on_orphan not in get_args(OnOrphan):
             raise InvalidOptions(
                 f"on_orphan is one of {', '.join(get_args(OnOrphan))}, not {self.on_orphan!r}"

@@ -25,7 +25,7 @@ from remuda.inbox.stop_hook import InboxError
 
 from .account import Account
 from .policy import Action, Decision, OnOrphan, decide
-from .readiness import Look, Readiness, Step, readiness
+from .readiness import DRAFT_PATIENCE, Look, Readiness, Step, readiness
 from .turn import End, Outcome, Turn
 
 log = logging.getLogger("remuda.turns")
@@ -71,6 +71,9 @@ class Terminal(Protocol):
     def typed_at(self) -> float:
         """When somebody last typed."""
 
+    def tell(self, document: dict[str, Any]) -> None:
+        """To those who watch the session."""
+
     @property
     def conversation(self) -> Mapping[str, Any]: ...
 
@@ -86,6 +89,7 @@ class Rules:
     trust: bool = False
     turn_timeout: float = 0.0
     """Without any sign of life for so long a turn counts as lost; 0 is never."""
+    draft_patience: float = DRAFT_PATIENCE
 
 
 @dataclass(slots=True)
@@ -113,6 +117,7 @@ class Driver:
         self._in_flight: InFlight | None = None
         self._task: asyncio.Task[None] | None = None
         self._opened = self._closing = False
+        self._told: dict[str, Any] = {}
         self.held = ""
         """Why nothing is being delivered; empty when nothing waits or something is under way."""
 
@@ -198,7 +203,15 @@ class Driver:
                     raise
                 await asyncio.sleep(_BUSY_INTERVAL)
 
+    def _tell(self) -> None:
+        """Whoever watches the session hears what is held, what is in flight, and how far it is."""
+        document = self.document()
+        if document != self._told:
+            self._told = document
+            self._terminal.tell(document)
+
     async def _wait(self, seconds: float | None) -> None:
+        self._tell()
         if not self._changed.is_set():
             try:
                 await asyncio.wait_for(self._changed.wait(), seconds)
@@ -245,6 +258,7 @@ class Driver:
                 composer=composer,
                 dialog=dialog,
                 since_typed=terminal.now() - terminal.typed_at,
+                draft_patience=self._rules.draft_patience,
                 limited_for=self._account.limited_for(time.time()),
             )
         )

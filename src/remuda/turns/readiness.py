@@ -34,6 +34,7 @@ class Look:
     """None without a screen model."""
     dialog: str | None = None
     since_typed: float = float("inf")
+    draft_patience: float = DRAFT_PATIENCE
     limited_for: float = 0.0
     """The account's limit lasts so much longer."""
 
@@ -70,6 +71,6 @@ def _with_draft(look: Look) -> Readiness:
     assert look.composer is not None
     if look.composer.stash_taken:
         return Readiness(Step.WAIT, "a draft is in the composer, and another one is laid aside already")
-    if look.since_typed < DRAFT_PATIENCE:
-        return Readiness(Step.WAIT, "a draft is in the composer", DRAFT_PATIENCE - look.since_typed)
+    if look.since_typed < look.draft_patience:
+        return Readiness(Step.WAIT, "a draft is in the composer", look.draft_patience - look.since_typed)
     return Readiness(Step.STASH, "a draft is in the composer")
