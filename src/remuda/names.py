@@ -10,6 +10,10 @@ MAX_NAME_BYTES = 64
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@+-]*", re.ASCII)
 
 
+def is_name(text: str) -> bool:
+    return len(text.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES and _NAME.fullmatch(text) is not None
+
+
 def check_name(name: str) -> str:
     """Return `name` if it can name a session, else raise `BadName` saying what is wrong with it."""
     if not name:

@@ -28,7 +28,15 @@ SECTIONS: dict[str, dict[str, str]] = {
         "clean": "Remove logs and records of dead sessions",
     },
     "Messages": {
+        "send": "Send a prompt to the agent in a session",
+        "wait": "Wait for the end of a message, or for a session to be idle",
+        "receipt": "Say what became of a message",
         "inbox": "Put messages for an agent, see what waits and what was given up",
+    },
+    "Hooks": {
+        "launch": "Run a command on a terminal of its own, to its end",
+        "stop-hook": "Hand out the next message of an inbox: what a Stop hook runs",
+        "hooks": "Install, remove or show the Stop hook in Claude Code's settings",
     },
     "Care": {
         "doctor": "Check this machine, and what is left of dead sessions",
@@ -49,7 +57,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command = importlib.import_module(f"remuda.cli.{cmd_name}").command
+        command = importlib.import_module(f"remuda.cli.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 
@@ -113,6 +121,7 @@ def cli(ctx: click.Context) -> None:
       remuda start build -- make -j2       or any other command
       remuda ls                            what is running, and what it is doing
       remuda attach work                   open it here; Ctrl-\\ leaves it running
+      remuda send work "fix the tests"     typed when it is idle, with a receipt
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -97,7 +97,7 @@ def command(
     if lines:
         _check_lines(text, options)
         return _put_lines(target, max_bytes, options, as_json=as_json)
-    prompt = text if text not in (None, "-") else _read_prompt(max_bytes, asked=text == "-")
+    prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
     accepted = target.inbox(max_bytes).put(prompt, **options)
     if as_json:
         print_json(_document(accepted, target))
@@ -126,7 +126,7 @@ def _stdin() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def _read_prompt(max_bytes: int, *, asked: bool) -> str:
+def read_prompt(max_bytes: int, *, asked: bool) -> str:
     source = _stdin()
     if not asked and sys.stdin.isatty():
         raise InputError("there is no prompt", hint="give it as TEXT, or pipe it in; '-' reads the terminal")

@@ -65,6 +65,20 @@ _HELP = """Start CMD, or an agent, as the session NAME on a terminal of its own.
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Record as asciicast v2.")
 @click.option("--kill-group/--no-kill-group", "--kill-process-group/--no-kill-process-group", default=None,
               help="Whether 'kill' ends all descendants, or the program alone.")  # fmt: skip
+@click.option(
+    "--trust", is_flag=True, default=None, help="Answer yes when the agent asks to trust the folder."
+)
+@click.option(
+    "--on-orphan",
+    type=click.Choice(["retry", "deadletter", "drop"]),
+    help="What becomes of a message whose answer was under way when the session died.  [default: deadletter]",
+)
+@click.option(
+    "--turn-timeout",
+    type=seconds,
+    metavar="SECONDS",
+    help="A turn without a sign of life for so long has failed.",
+)
 @click.option("--grace", type=seconds, metavar="SECONDS", help="Time between TERM and KILL.  [default: 5]")
 @click.option("--scrollback-bytes", type=click.IntRange(min=0), help="Raw history for plain clients.")
 @click.option("--classifier", type=click.Choice(CLASSIFIERS), help="How byte timing is read.")
@@ -141,6 +155,9 @@ def make_spec(
         record_file=_absolute(options.get("record")),
         resume=bool(options.get("resume")),
         expect_attach=attached,
+        on_orphan=options.get("on_orphan") or "deadletter",
+        trust=bool(options.get("trust")),
+        turn_timeout=_first(options.get("turn_timeout"), 0.0),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,22 @@ def _own_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("title", document["title"]))
     if session_id := document.get("conversation", {}).get("session_id"):
         lines.append(("talk", session_id))
+    lines += _delivery_lines(document.get("delivery") or {})
     if document.get("recording"):
         lines.append(("recording", document["recording"]))
     lines += [("degraded", reason) for reason in document.get("degraded", [])]
+    return lines
+
+
+def _delivery_lines(delivery: dict[str, Any]) -> list[tuple[str, str]]:
+    lines = []
+    if flight := delivery.get("in_flight"):
+        since = show_duration(time.time() - flight["since"])
+        lines.append(
+            ("message", f"{flight['id']}: {flight['stage']} for {since}, attempt {flight['attempt']}")
+        )
+    if delivery.get("held"):
+        lines.append(("held", f"messages wait: {delivery['held']}"))
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What people type into a session: passed on at once, but for the moment in which a message is handed over."""
+"""What people type into a session: passed on at once, but while a message is being handed over."""
 
 from __future__ import annotations
 
