@@ -80,6 +80,7 @@ def _message(entry: Entry, held: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": entry.id,
         "in_flight": False,
+        "broken": entry.broken,
         "at": fields.get("at"),
         "due": max(number(fields.get("not_before")), number(held.get("due"))) or None,
         "expires": fields.get("expires"),
@@ -92,17 +93,22 @@ def _message(entry: Entry, held: dict[str, Any]) -> dict[str, Any]:
 
 def _row(message: dict[str, Any]) -> tuple[str, ...]:
     now = time.time()
-    wait = number(message["due"]) - now
-    due = click.style("in flight", fg="cyan") if message["in_flight"] else "now"
-    if wait > 0 and not message["in_flight"]:
-        due = f"in {show_duration(wait)}"
     return (
         message["id"],
         show_duration(now - number(message["at"])) if message["at"] else "-",
-        due,
+        _due(message, now),
         str(message["attempt"]),
         first_line(message["prompt"]),
     )
+
+
+def _due(message: dict[str, Any], now: float) -> str:
+    if message["in_flight"]:
+        return click.style("in flight", fg="cyan")
+    if message["broken"]:
+        return click.style("never", fg="red")  # cut short by a full disk: its sender was told so
+    wait = number(message["due"]) - now
+    return f"in {show_duration(wait)}" if wait > 0 else "now"
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
