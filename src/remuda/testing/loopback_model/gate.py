@@ -46,7 +46,7 @@ class Gate:
                 return
         then()
 
-    def wait_reached(self, timeout: float = 10.0) -> None:
+    def wait_reached(self, timeout: float = 30.0) -> None:
         """Return as soon as a reply has come this far; all that stands before the gate has then been sent."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._arrivals > 0, timeout):

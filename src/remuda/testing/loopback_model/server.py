@@ -89,7 +89,7 @@ class LoopbackModel:
         self.next(held)
         return gate
 
-    def wait_for(self, wanted: Predicate | str, timeout: float = 10.0, *, count: int = 1) -> Request:
+    def wait_for(self, wanted: Predicate | str, timeout: float = 30.0, *, count: int = 1) -> Request:
         """The ``count``-th request that matches, as soon as it is there; TimeoutError lists what came.
 
         A predicate is asked again when a request is answered, so it may look at ``outcome``.

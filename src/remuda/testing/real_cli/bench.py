@@ -118,7 +118,7 @@ class RealCli:
                 continue
         return found
 
-    def settle(self, timeout: float = 5.0) -> dict[int, str]:
+    def settle(self, timeout: float = 30.0) -> dict[int, str]:
         """Wait until nothing runs any more; gives what still does after ``timeout``."""
         deadline = time.monotonic() + timeout
         while running := self.running():

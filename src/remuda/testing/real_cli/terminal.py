@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import select
 import signal
 import struct
 import subprocess
@@ -35,6 +36,8 @@ class PlainTerminal:
         self._output = bytearray()
         self._changed = threading.Condition()
         self._ended = False
+        # Closed, it tells the reader to stop: the terminal may be held open by others than the program.
+        self._stop_read, self._stop_write = os.pipe()
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         try:
@@ -90,8 +93,11 @@ class PlainTerminal:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         if self._master >= 0:
+            os.close(self._stop_write)
             self._reader.join(timeout)
-            os.close(self._master)
+            if not self._reader.is_alive():  # else it would read from whatever gets their numbers next
+                os.close(self._stop_read)
+                os.close(self._master)
             self._master = -1
         return self.process.returncode
 
@@ -105,6 +111,10 @@ class PlainTerminal:
             self._changed.notify_all()
 
     def _read(self) -> bytes:
+        """What the program printed next; nothing at its end, and when all is read at a close."""
+        ready, _, _ = select.select([self._master, self._stop_read], [], [])
+        if self._master not in ready:
+            return b""
         try:
             return os.read(self._master, 65536)
         except OSError:  # EIO: nobody holds the other end any more

@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +26,28 @@ EVENTS = (
     *("PostToolUseFailure", "PostToolBatch", "MessageDisplay", "Notification", "Stop", "StopFailure"),
     *("PreCompact", "PostCompact", "InstructionsLoaded"),
 )
+PATIENCE = 30.0
+"""How long to wait for what another process does; only ever reached by a test that fails."""
+_ANSWER_PATIENCE = 4.0
 _TITLE = re.compile(rb"\x1b\]0;(.*?)\x07")
+
+
+def note_command(log: Path) -> str:
+    """A hook's command that appends its payload as one line.
+
+    ``dd`` collects all of it before it writes, once: lines of hooks that run at the same time do not mix. A
+    shell's own printf would write a long one in pieces.
+    """
+    return f"{{ cat; echo; }} | dd ibs=65536 obs=16777216 2> /dev/null >> '{log}'"
+
+
+def whole_records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file that somebody may be writing: without its last line while that has no end."""
+    try:
+        written = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in written[: written.rfind(b"\n") + 1].split(b"\n") if line]
 
 
 class Probe:
@@ -50,8 +71,10 @@ class Probe:
     ) -> None:
         self._config = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude")
         self._log = home / "hooks.jsonl"
-        # One printf, one write: hooks of the same moment do not mix their lines.
-        note = {"type": "command", "command": f"""printf '%s\\n' "$(cat)" >> '{self._log}'"""}
+        self._log_read = 0
+        self._payloads: list[dict[str, Any]] = []
+        # With a time of its own: a SessionEnd hook without one is cut short after a second and a half.
+        note = {"type": "command", "command": note_command(self._log), "timeout": int(PATIENCE)}
         groups: dict[str, list[dict[str, Any]]] = {event: [{"hooks": [note]}] for event in observed}
         for event, added in (hooks or {}).items():
             groups.setdefault(event, []).extend(
@@ -71,7 +94,7 @@ class Probe:
     ) -> None:
         self.terminal.close()
 
-    def until(self, condition: Callable[[], object], what: str, timeout: float = 15.0) -> None:
+    def until(self, condition: Callable[[], object], what: str, timeout: float = PATIENCE) -> None:
         """Wait for a condition; TimeoutError names it and shows the end of the output."""
         deadline = time.monotonic() + timeout
         while not condition():
@@ -102,7 +125,7 @@ class Probe:
             self.type(keys)
             with suppress(TimeoutError):
                 # Long enough for a loaded machine: what is pressed too late is text in the box.
-                self.until(worked, f"an answer to {keys!r}", timeout=3.0)
+                self.until(worked, f"an answer to {keys!r}", timeout=_ANSWER_PATIENCE)
                 return
         raise TimeoutError(f"nothing answered {keys!r}; the end is {self.terminal.output[-500:]!r}")
 
@@ -118,16 +141,23 @@ class Probe:
         """Wait until it is idle."""
         self.wait_for_status("idle")
 
-    def wait_for_status(self, status: str) -> None:
-        """Wait for a status of the registry."""
-        self.until(lambda: self.status == status, f"status {status}")
+    def wait_for_status(self, status: str) -> dict[str, Any]:
+        """Wait for a status of the registry; its entry then."""
+        seen: list[dict[str, Any]] = []
+
+        def look() -> bool:
+            seen[:] = [self.entry]
+            return seen[0].get("status") == status
+
+        self.until(look, f"status {status}")
+        return seen[0]
 
     def wait_for_hook(self, event: str, count: int = 1) -> dict[str, Any]:
         """Wait until an event has fired that often; its payload then."""
         self.until(lambda: self.count(event) >= count, f"{event} number {count}")
         return [payload for payload in self.hooks if payload["hook_event_name"] == event][count - 1]
 
-    def wait_for_exit(self, timeout: float = 15.0) -> int:
+    def wait_for_exit(self, timeout: float = PATIENCE) -> int:
         """Wait for the end of the process; its exit code, negative for a signal."""
         return self.terminal.process.wait(timeout)
 
@@ -135,11 +165,15 @@ class Probe:
     def hooks(self) -> list[dict[str, Any]]:
         """The payloads so far."""
         try:
-            lines = self._log.read_text().splitlines()
+            with open(self._log, "rb") as log:
+                log.seek(self._log_read)
+                new = log.read()
         except FileNotFoundError:
             return []
-        # A hook that was started as the agent died has an empty line.
-        return [json.loads(line) for line in lines if line]
+        whole = new[: new.rfind(b"\n") + 1]
+        self._log_read += len(whole)
+        self._payloads += _objects(whole)
+        return list(self._payloads)
 
     @property
     def events(self) -> list[str]:
@@ -154,11 +188,17 @@ class Probe:
     def entry(self) -> dict[str, Any]:
         """The registry's entry; empty when there is none."""
         path = self._config / "sessions" / f"{self.terminal.process.pid}.json"
-        try:
-            entry: dict[str, Any] = json.loads(path.read_text())
-        except (FileNotFoundError, ValueError):
-            return {}
-        return entry
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                entry: dict[str, Any] = json.loads(path.read_bytes())
+            except FileNotFoundError:
+                return {}
+            except ValueError:  # it is being written
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return entry
 
     @property
     def status(self) -> str | None:
@@ -169,7 +209,7 @@ class Probe:
         """The lines of a conversation; without an id, of the one whose file is newest."""
         files = sorted(self._config.glob("projects/*/*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
         wanted = [path for path in files if session_id in (None, path.stem)]
-        return [json.loads(line) for line in wanted[-1].read_text().splitlines()] if wanted else []
+        return whole_records(wanted[-1]) if wanted else []
 
     @property
     def titles(self) -> list[str]:
@@ -187,3 +227,12 @@ class Probe:
             return "\n".join(screen.lines())
         finally:
             screen.close()
+
+
+def _objects(lines: bytes) -> Iterator[dict[str, Any]]:
+    """What hooks wrote down. One that was ended as it ran has left an empty line, or a piece of one."""
+    for line in lines.split(b"\n"):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
