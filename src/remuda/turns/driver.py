@@ -357,10 +357,10 @@ class Driver:
             if turn.submitted:
                 return
             if turn.mixed:
-                turn.finish(End.UNSUBMITTED, "it met a draft in the composer; the agent was not given either")
+                turn.finish(End.MIXED, "it met a draft in the composer; the agent was given neither")
             elif terminal.now() >= deadline and terminal.state not in WAITING:
                 if pressed or not self._still_typed(turn):
-                    turn.finish(End.UNSUBMITTED, "the agent did not say that it took it")
+                    turn.finish(End.UNSUBMITTED, "typed, and the agent never said that it took it")
                     return
                 # The text is there and the agent is idle: its Enter was lost.
                 terminal.type(self._speech.enter)

@@ -7,7 +7,8 @@
 | rate limited, overloaded | given back with a delay, and all of the account wait; no attempt is counted |
 | another API error | given back with a growing delay |
 | interrupted by a human | dead letter: held for whoever interrupted it, and never tried again by itself |
-| never submitted | handed over again |
+| met a draft, or died before it was submitted | handed over again |
+| typed, and nothing was heard of it | dead letter: it may have run, and is not typed twice by itself |
 | died or timed out after it was submitted | what `on_orphan` says |
 """
 
@@ -50,9 +51,9 @@ def decide(outcome: Outcome, attempt: int, on_orphan: OnOrphan, jitter: float) -
         return Decision(Action.ACK)
     if outcome.end is End.FAILED:
         return _failed(outcome, attempt, jitter)
-    if not outcome.submitted and outcome.end is not End.REFUSED:
-        if outcome.end is End.INTERRUPTED:
-            return Decision(Action.DEAD, outcome.text)
+    if outcome.end is End.MIXED:
+        return Decision(Action.NACK, outcome.text, FIRST_DELAY)
+    if outcome.end is End.DIED and not outcome.submitted:
         return Decision(Action.NACK, outcome.text)
     if outcome.end in (End.DIED, End.TIMEOUT):
         return _orphaned(outcome, on_orphan)

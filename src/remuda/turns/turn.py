@@ -48,6 +48,9 @@ class End(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     UNSUBMITTED = "unsubmitted"
+    """It was typed, and the agent never said that it took it. Nobody knows what became of it."""
+    MIXED = "mixed"
+    """It met a draft in the composer, and the agent was given neither."""
     DIED = "died"
     TIMEOUT = "timeout"
 
