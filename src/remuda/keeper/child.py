@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from remuda.proctree import descendants
 from remuda.terminal.pty import Pty
@@ -28,12 +28,24 @@ _KILL_LIMIT = 5.0
 
 
 class Child:
-    """A running program. `on_output(data)` gets every byte it prints; `exited` and `hung_up` are its end."""
+    """A running program. `on_output(data)` gets every byte it prints; `exited` and `hung_up` are its end.
 
-    def __init__(self, pty: Pty, on_output: Callable[[bytes], bool | None], *, kill_group: bool) -> None:
+    `strangers` are children that this process had before: they and theirs are not the program's.
+    """
+
+    def __init__(
+        self,
+        pty: Pty,
+        on_output: Callable[[bytes], bool | None],
+        *,
+        kill_group: bool,
+        strangers: Collection[int] = (),
+    ) -> None:
         self._pty = pty
         self._on_output = on_output
         self._kill_group = kill_group
+        self._strangers = strangers
+        self._paused = False
         self._loop = asyncio.get_running_loop()
         self._input: deque[memoryview] = deque()
         self._input_bytes = 0
@@ -70,8 +82,18 @@ class Child:
         return False
 
     def _look_again(self) -> None:
-        if self._pty.fd >= 0 and not self.hung_up.is_set():
+        if self._pty.fd >= 0 and not self.hung_up.is_set() and not self._paused:
             self._loop.add_reader(self._pty.fd, self._readable)
+
+    def pause_output(self) -> None:
+        """Let the program wait with what it prints, until `resume_output`."""
+        self._paused = True
+        if self._pty.fd >= 0:
+            self._loop.remove_reader(self._pty.fd)
+
+    def resume_output(self) -> None:
+        self._paused = False
+        self._look_again()
 
     async def drained(self) -> None:
         """Returns when all that the exited program printed has been handed out."""
@@ -165,7 +187,8 @@ class Child:
 
     def _concerned(self) -> list[int]:
         if self._kill_group:
-            return descendants(os.getpid())
+            spared = {kin for one in self._strangers for kin in (one, *descendants(one))}
+            return [pid for pid in descendants(os.getpid()) if pid not in spared]
         return [] if self.exited.done() else [self.pid]
 
     async def end(self, grace: float) -> None:

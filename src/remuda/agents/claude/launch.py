@@ -37,6 +37,9 @@ IDENTITY_VARIABLES = (
     "AI_AGENT",
 )
 
+BLOCK_CAP_VARIABLE = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"
+"""How many stops in a row a hook may block: 8 unless set, 0 for any number. The next one is passed over."""
+
 HTTP_EVENTS = (
     "UserPromptSubmit",
     "PreToolUse",
@@ -177,9 +180,15 @@ def _without_hooks(
 # ── environment ──
 
 
+def own_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """All of it but what tells an agent that it is somebody else, and with the block cap lifted."""
+    kept = {name: value for name, value in env.items() if name not in IDENTITY_VARIABLES}
+    kept.setdefault(BLOCK_CAP_VARIABLE, "0")
+    return kept
+
+
 def clean_environment(env: Mapping[str, str]) -> dict[str, str]:
-    cleaned = {name: value for name, value in env.items() if name not in IDENTITY_VARIABLES}
-    cleaned.setdefault("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", "0")
+    cleaned = own_environment(env)
     for name in ("NO_PROXY", "no_proxy"):
         cleaned[name] = _exclude_loopback(cleaned.get(name, ""))
     return cleaned
