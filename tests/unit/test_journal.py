@@ -161,3 +161,60 @@ def test_redrive_unknown_letter_is_refused(inbox: Inbox) -> None:
     inbox.put("x")
     with pytest.raises(InputError):
         inbox.redrive("nobody")
+
+
+def _dead(inbox: Inbox) -> None:
+    assert take(inbox) is not None
+    assert stop_hook.recover(Files(str(inbox.folder / "inbox.jsonl")), "deadletter", []) == "DeadLettered"
+
+
+def test_redrive_keeps_what_its_sender_asked_for_and_says_what_it_was(inbox: Inbox) -> None:
+    first = inbox.put("/compact", sender="me", max_attempts=3, command=True, literal=True, ttl=60.0)
+    _dead(inbox)
+    (again,) = inbox.redrive(first.id)
+    (entry,) = inbox.waiting()
+    assert entry.id == again != first.id
+    asked = {name: entry.fields[name] for name in ("prompt", "from", "max_attempts", "command", "literal")}
+    assert list(asked.values()) == ["/compact", "me", 3, True, True]
+    assert "expires" not in entry.fields
+    last = json.loads((inbox.folder / "receipts.jsonl").read_text().splitlines()[-1])
+    assert (last["id"], last["stage"], last["redriven"]) == (again, "accepted", first.id)
+
+
+@pytest.mark.parametrize("drained", [False, True])
+def test_redrive_after_a_crash_before_the_letter_was_taken_away_puts_nothing_twice(
+    inbox: Inbox, drained: bool
+) -> None:
+    inbox.put("doomed")
+    _dead(inbox)
+    letters = (inbox.folder / ".dead-letter.jsonl").read_bytes()
+    first = inbox.redrive()
+    (inbox.folder / ".dead-letter.jsonl").write_bytes(letters)
+    if drained:
+        assert [take(inbox), take(inbox)] == ["doomed", None]
+    assert inbox.redrive() == first
+    assert list(inbox.dead_letters()) == []
+    assert texts(inbox) == ([] if drained else ["doomed"])
+
+
+def test_redrive_of_an_envelope_that_was_cut_short_is_refused(inbox: Inbox) -> None:
+    inbox.put("good")
+    with open(inbox.folder / "inbox.jsonl", "a") as file:
+        file.write('{"remuda": 1, "prompt": "ha\n')
+    assert [take(inbox), take(inbox)] == ["good", None]
+    (letter,) = inbox.dead_letters()
+    assert inbox.redrive() == []
+    with pytest.raises(InputError):
+        inbox.redrive(letter["entry_id"])
+    assert list(inbox.dead_letters()) == [letter]
+
+
+def test_put_dedup_beside_redrive_never_waits_for_ever(inbox: Inbox) -> None:
+    """Both want two locks, and take them in one order."""
+    inbox.put("seed", dedup="seed")
+    with ThreadPoolExecutor(4) as pool:
+        puts = [pool.submit(Inbox(inbox.folder).put, "x", dedup=f"k{number % 10}") for number in range(40)]
+        redrives = [pool.submit(Inbox(inbox.folder).redrive) for _ in range(40)]
+        ids = {one.result(30).id for one in puts}
+        assert all(one.result(30) == [] for one in redrives)
+    assert len(ids) == 10

@@ -7,12 +7,11 @@ Foreign writers append to the same file without asking; ours never write into th
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +19,11 @@ from remuda.errors import FolderUnusable, InputError
 from remuda.paths import private_folder
 
 from . import stop_hook
+from .compaction import WRITER_LOCK, FileLock, Given, compact, json_lines
+from .dedup import Keys
 from .message import DEFAULT_MAX_BYTES, Message, make_message
 from .stop_hook import Entry, Files, Lock
 
-_WRITER_LOCK = ".inbox-writer"
-_DEDUP = ".inbox-dedup.jsonl"
-_DEDUP_WINDOW = 24 * 3600.0
 _TORN_LOOK = 0.05
 
 
@@ -55,26 +53,51 @@ class Inbox:
         self.folder = Path(folder)
         self._max_bytes = max_bytes
         self._files = Files(str(self.folder / "inbox.jsonl"))
+        self._synced: tuple[int, int] | None = None
 
     # ── putting ──
 
     def put(self, prompt: str, **options: Any) -> Accepted:
         """Append a message; it is on the disk when this returns. For the options see `make_message`."""
         message = make_message(prompt, max_bytes=self._max_bytes, **options)
-        private_folder(self.folder)
+        self._make_folder()
         try:
-            with self._writing():
-                if message.dedup is not None and (known := self._seen(message.dedup)) is not None:
-                    return Accepted(known, duplicate=True)
-                self._append(message)
+            accepted = self._put(message) if message.dedup is None else self._put_once(message)
         except OSError as error:
             raise FolderUnusable(f"cannot write to the inbox {self.folder}: {error.strerror}") from error
+        self._give_back()
+        return accepted
+
+    def _put(self, message: Message) -> Accepted:
+        with self._writing():
+            self._append(message)
         return Accepted(message.id)
 
-    def _append(self, message: Message) -> None:
-        path = self._files.inbox
-        fresh = not os.path.exists(path)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    def _put_once(self, message: Message) -> Accepted:
+        assert message.dedup is not None
+        keys = Keys(self._files)
+        with Lock(self._files), self._writing():
+            if (known := keys.find(message.dedup)) is not None:
+                return Accepted(known, duplicate=True)
+            end = self._append(message)
+            try:
+                keys.add(message, end)
+            except OSError:  # it is accepted; without the record the inbox itself is looked through
+                pass
+        return Accepted(message.id)
+
+    def _make_folder(self) -> None:
+        """A folder that is new must be found after a loss of power, as must what is in it."""
+        missing = (
+            [] if self._synced else [one for one in (self.folder, *self.folder.parents) if not one.exists()]
+        )
+        private_folder(self.folder)
+        for one in missing:
+            stop_hook.sync_folder(str(one.parent))
+
+    def _append(self, message: Message) -> int:
+        """On the disk, with its name; where its line ends."""
+        fd = os.open(self._files.inbox, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             line = (b"\n" if self._torn(fd) else b"") + message.line()
             # In one write, so that no other writer's line can get into it. On a full disk part of it stays
@@ -82,14 +105,15 @@ class Inbox:
             if os.write(fd, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(fd)
+            found, end = os.fstat(fd), os.lseek(fd, 0, os.SEEK_CUR)
         finally:
             os.close(fd)
-        if fresh:
+        if self._synced != (found.st_dev, found.st_ino):
+            # Whoever made the file, a foreign writer or one that was killed, may not have done this.
             stop_hook.sync_folder(self._files.folder)
-        if message.dedup is not None:
-            self._files.append(
-                self._beside(_DEDUP), {"key": message.dedup, "id": message.id, "at": message.sent_at}
-            )
+            self._synced = (found.st_dev, found.st_ino)
+        self._files.crossed(end - len(line), end)
+        return end
 
     def _torn(self, fd: int) -> bool:
         """Whether the last line has no end. A writer who is at it is given the time to end it."""
@@ -102,22 +126,28 @@ class Inbox:
                 return True
             time.sleep(_TORN_LOOK)
 
-    def _beside(self, name: str) -> str:
-        return str(self.folder / name)
+    def _writing(self) -> FileLock:
+        return FileLock(f"{self._files.folder}/{WRITER_LOCK}")
 
-    def _writing(self) -> _FileLock:
-        return _FileLock(self._beside(_WRITER_LOCK))
+    # ── giving back ──
 
-    def _seen(self, key: str) -> str | None:
-        """The message that has this key: one that still waits, or one of the last day."""
-        waiting = (entry for entry in self.waiting() if entry.fields.get("dedup") == key)
-        if (entry := next(waiting, None)) is not None:
-            return entry.id
-        since = time.time() - _DEDUP_WINDOW
-        for one in _json_lines(self._beside(_DEDUP)):
-            if one.get("key") == key and stop_hook.number(one.get("at")) >= since:
-                return str(one.get("id"))
-        return None
+    def compact(self) -> Given:
+        """Give disk space back: all that is acknowledged, and what is old in our own files.
+
+        Done by itself whenever a file grew by some megabytes; here also when they are few.
+        """
+        try:
+            return compact(str(self.folder), small=0)
+        except OSError as error:
+            raise FolderUnusable(f"cannot write to the inbox {self.folder}: {error.strerror}") from error
+
+    def _give_back(self) -> None:
+        if self._files.grown:
+            self._files.grown = False
+            try:
+                compact(str(self.folder))
+            except (OSError, stop_hook.InboxError):  # the message is accepted; another time, then
+                pass
 
     # ── looking ──
 
@@ -172,22 +202,68 @@ class Inbox:
     # ── dead letters ──
 
     def dead_letters(self) -> Iterator[dict[str, Any]]:
-        return _json_lines(self._files.dead_letters)
+        return json_lines(self._files.dead_letters)
 
     def redrive(self, choose: str | None = None) -> list[str]:
-        """Put dead letters back, all or the one whose entry or message id this is; the ids they have now."""
-        with Lock(self._files), self._writing():
-            letters = list(self.dead_letters())
-            chosen = [one for one in letters if choose is None or choose in _names(one)]
-            if choose is not None and not chosen:
-                raise InputError(f"there is no dead letter '{choose}'", hint="'remuda inbox dead' lists them")
-            messages = [make_message(Entry(0, 0, str(one.get("raw_line"))).text) for one in chosen]
-            for message in messages:
-                self._append(message)  # in the inbox first: a crash here repeats it, and never loses it
-            left = [one for one in letters if one not in chosen]
-            data = b"".join(json.dumps(one).encode() + b"\n" for one in left)
-            self._files.replace(self._files.dead_letters, data)
+        """Put dead letters back, all or the one whose entry or message id this is; the ids they have now.
+
+        An envelope that was cut short was never accepted and is no message: it stays a dead letter.
+        """
+        try:
+            with Lock(self._files), self._writing():
+                return self._redrive(choose)
+        except OSError as error:
+            raise FolderUnusable(f"cannot write to the inbox {self.folder}: {error.strerror}") from error
+
+    def _redrive(self, choose: str | None) -> list[str]:
+        letters = list(self.dead_letters())
+        chosen = [one for one in letters if choose is None or choose in _names(one)]
+        if choose is not None and not chosen:
+            raise InputError(f"there is no dead letter '{choose}'", hint="'remuda inbox dead' lists them")
+        whole = [one for one in chosen if not _entry(one).broken]
+        if choose is not None and not whole:
+            raise InputError(f"the dead letter '{choose}' was cut short", hint="send its prompt again")
+        messages = [_again(one) for one in whole]
+        known = self._known({message.id for message in messages})
+        for message, letter in zip(messages, whole, strict=True):
+            if message.id not in known:  # else a crash ended this before its letters were taken away
+                self._append(message)
+                self._note_redriven(message, letter)
+        left = [one for one in letters if one not in whole]
+        data = b"".join(json.dumps(one).encode() + b"\n" for one in left)
+        self._files.replace(self._files.dead_letters, data)
         return [message.id for message in messages]
+
+    def _known(self, ids: set[str]) -> set[str]:
+        """Those that were put back before: they wait, or have a receipt."""
+        inbox = stop_hook.Inbox(self._files)
+        try:
+            inbox.open()
+            waiting = {entry.id for entry in self._entries(inbox)} & ids
+        finally:
+            inbox.close()
+        return waiting | {str(one.get("id")) for one in json_lines(self._files.receipts)} & ids
+
+    def _note_redriven(self, message: Message, letter: dict[str, Any]) -> None:
+        stop_hook.Inbox(self._files).receipt(message.id, "accepted", redriven=_entry(letter).id)
+
+
+def _entry(letter: dict[str, Any]) -> Entry:
+    return Entry(int(stop_hook.number(letter.get("start_offset"))), 0, str(letter.get("raw_line")))
+
+
+def _again(letter: dict[str, Any]) -> Message:
+    """The message of a dead letter, with an id that is the same whenever it is asked for."""
+    entry = _entry(letter)
+    message = make_message(
+        entry.text,
+        sender=entry.fields.get("from"),
+        max_attempts=int(stop_hook.number(entry.fields.get("max_attempts"))),
+        command=bool(entry.fields.get("command")),
+        literal=bool(entry.fields.get("literal")),
+        max_bytes=max(DEFAULT_MAX_BYTES, 4 * len(entry.text)),
+    )
+    return replace(message, id=f"r{stop_hook.digest(json.dumps(letter, sort_keys=True))[:20]}")
 
 
 def _wait(inbox: stop_hook.Inbox, entry: Entry) -> float:
@@ -196,30 +272,4 @@ def _wait(inbox: stop_hook.Inbox, entry: Entry) -> float:
 
 
 def _names(letter: dict[str, Any]) -> set[str]:
-    raw = str(letter.get("raw_line"))
-    entry = Entry(int(stop_hook.number(letter.get("start_offset"))), 0, raw)
-    return {str(letter.get("entry_id")), entry.id}
-
-
-def _json_lines(path: str) -> Iterator[dict[str, Any]]:
-    data = stop_hook.read_file(path)
-    for line in (data or b"").splitlines():
-        try:
-            document = json.loads(line)
-        except ValueError:  # torn by a crash; the writer ends such a line before the next
-            continue
-        if isinstance(document, dict):
-            yield document
-
-
-class _FileLock:
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1
-
-    def __enter__(self) -> None:
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-
-    def __exit__(self, *exc: object) -> None:
-        os.close(self._fd)
+    return {str(letter.get("entry_id")), _entry(letter).id}

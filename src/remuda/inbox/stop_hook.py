@@ -1256,7 +1256,22 @@ def main() -> None:
     except (InboxError, OSError, ValueError) as error:
         sys.stderr.write(f"{program()}: error: {error}\n")
         decision = Decision(None)  # fail open: an agent never hangs for the sake of its inbox
-    raise SystemExit(say(decision, options))
+    code = say(decision, options)
+    if files.grown:
+        give_back(files)
+    raise SystemExit(code)
+
+
+def give_back(files: Files) -> None:
+    """Once in many megabytes, behind the answer: here alone something of ours is imported."""
+    try:
+        sys.path.append(__file__.rpartition("/remuda/inbox/")[0])
+        from remuda.inbox.compaction import compact
+
+        if note := compact(files.folder).note:
+            sys.stderr.write(f"{program()}: {note}\n")
+    except Exception as error:  # noqa: BLE001  # whatever is wrong, the session has its answer
+        sys.stderr.write(f"{program()}: no space was given back: {error}\n")
 
 
 if __name__ == "__main__":

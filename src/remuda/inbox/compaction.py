@@ -1,0 +1,246 @@
+"""Gives disk space back: what is acknowledged in the inbox, and what is old in our own files.
+
+Foreign writers hold `inbox.jsonl` open for append, so it is never renamed and never truncated. Its
+acknowledged part becomes a hole in place: the bytes read as NUL, which is blank to every reader, and no
+offset changes. Our own files are written by us alone, under the lock, and are replaced whole.
+
+The Stop hook runs this once in many megabytes, so nothing here imports more than it needs.
+"""
+
+from __future__ import annotations
+
+import calendar
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from . import stop_hook
+from .stop_hook import FINGERPRINT, Files, Lock, Reader, number
+
+KEEP_SECONDS = 7 * 24 * 3600.0
+"""Receipts and answers of messages that ended are kept for so long …"""
+KEEP_BYTES = 16 << 20
+"""… and if a file is larger than this, the oldest go down to half of it …"""
+KEEP_ALWAYS = 3600.0
+"""… but none this young: somebody may still wait for it."""
+DEDUP_WINDOW = 24 * 3600.0
+SMALL = 1 << 20
+"""A file of ours below this is left as it is."""
+SMALLEST_HOLE = 64 << 10
+FINAL = frozenset({"acked", "dead", "dropped", "expired"})
+WRITER_LOCK = ".inbox-writer"
+DEDUP_FILE = ".inbox-dedup.jsonl"
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+_CHUNK = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Bytes that were given back. `note` says why the inbox itself could not be, where it could not."""
+
+    inbox: int = 0
+    receipts: int = 0
+    outbox: int = 0
+    dedup: int = 0
+    note: str = ""
+
+
+class FileLock:
+    """One writer of ours at a time. Whoever wants the inbox's lock too takes that one first."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+
+    def __enter__(self) -> None:
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._fd)
+
+
+def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Given:
+    """Give back what can be. Any number of processes may use the inbox meanwhile. Raises OSError."""
+    now = time.time() if now is None else now
+    files = Files(os.path.join(folder, "inbox.jsonl"))
+    with Lock(files):
+        inbox = stop_hook.Inbox(files)
+        try:
+            inbox.open()
+            # The outbox first: what is open is read from the receipts.
+            kept = _Receipts(files.receipts)
+            outbox = _rewrite(files, files.outbox, small, lambda lines: _kept_answers(lines, kept.open, now))
+            receipts = _rewrite(files, files.receipts, small, lambda lines: kept.kept(lines, now))
+            cursor = inbox.queue.cursor
+            with FileLock(f"{files.folder}/{WRITER_LOCK}"):
+                path = f"{files.folder}/{DEDUP_FILE}"
+                dedup = _rewrite(files, path, small, lambda lines: _kept_keys(lines, cursor, now))
+            given, note = _punch(inbox) if inbox.reader is not None else (0, "")
+        finally:
+            inbox.close()
+    return Given(given, receipts, outbox, dedup, note)
+
+
+# ── our own files ──
+
+
+def json_lines(path: str) -> Iterator[dict[str, Any]]:
+    for _, document in _parsed(stop_hook.read_file(path) or b""):
+        yield document
+
+
+def _parsed(data: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    for line in data.split(b"\n"):
+        try:
+            document = json.loads(line) if line else None
+        except ValueError:  # torn by a crash; the writer ends such a line before the next
+            continue
+        if isinstance(document, dict):
+            yield line, document
+
+
+Lines = list[tuple[bytes, dict[str, Any]]]
+
+
+def _rewrite(files: Files, path: str, small: int, choose: Callable[[Lines], Lines]) -> int:
+    try:
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+    if size < small:
+        return 0
+    data = b"".join(line + b"\n" for line, _ in choose(list(_parsed(stop_hook.read_file(path) or b""))))
+    if len(data) >= size:
+        return 0
+    files.replace(path, data)
+    return size - len(data)
+
+
+class _Receipts:
+    """Which messages have not ended, and when the others did."""
+
+    def __init__(self, path: str) -> None:
+        self.ended: dict[str, float] = {}
+        self.open: set[str] = set()
+        for one in json_lines(path):
+            message = str(one.get("id"))
+            if one.get("stage") in FINAL:
+                self.ended[message] = number(one.get("at"))
+                self.open.discard(message)
+            elif message not in self.ended:
+                self.open.add(message)
+
+    def kept(self, lines: Lines, now: float) -> Lines:
+        return _youngest(lines, lambda one: self.ended.get(str(one.get("id"))), now)
+
+
+def _kept_answers(lines: Lines, still_open: set[str], now: float) -> Lines:
+    def ended(one: dict[str, Any]) -> float | None:
+        return None if str(one.get("id")) in still_open else _seconds(one.get("at"))
+
+    return _youngest(lines, ended, now)
+
+
+def _youngest(lines: Lines, ended: Callable[[dict[str, Any]], float | None], now: float) -> Lines:
+    """By age, then by size. What has not ended (None) is kept whatever that costs."""
+    when = [ended(one) for _, one in lines]
+    kept = [at is None or now - at <= KEEP_SECONDS for at in when]
+    size = sum(len(line) + 1 for (line, _), keep in zip(lines, kept, strict=True) if keep)
+    if size > KEEP_BYTES:
+        oldest = sorted((at, index) for index, at in enumerate(when) if at is not None and kept[index])
+        for at, index in oldest:
+            if size <= KEEP_BYTES // 2 or now - at <= KEEP_ALWAYS:
+                break
+            kept[index] = False
+            size -= len(lines[index][0]) + 1
+    return [line for line, keep in zip(lines, kept, strict=True) if keep]
+
+
+def _seconds(stamp: object) -> float:
+    try:
+        return float(calendar.timegm(time.strptime(str(stamp), "%Y-%m-%dT%H:%M:%SZ")))
+    except ValueError:
+        return number(stamp)
+
+
+def _kept_keys(lines: Lines, cursor: int, now: float) -> Lines:
+    """Those of the last day, and those of messages that may still wait."""
+    return [
+        (line, one)
+        for line, one in lines
+        if now - number(one.get("at")) <= DEDUP_WINDOW or number(one.get("end")) > cursor
+    ]
+
+
+# ── the inbox itself ──
+
+
+def _punch(inbox: stop_hook.Inbox) -> tuple[int, str]:
+    """The cursor is on the disk: what lies before it is nobody's any more, but for what tells the file."""
+    fd = os.open(inbox.files.inbox, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        before = os.fstat(fd).st_blocks
+        for start, end in _acknowledged(fd, inbox):
+            if end - start >= SMALLEST_HOLE and _first_data(fd, start) <= end - SMALLEST_HOLE:
+                _make_hole(fd, start, end - start)
+        return max(0, before - os.fstat(fd).st_blocks) * 512, ""
+    except OSError as error:
+        return 0, f"the acknowledged part of the inbox cannot be given back here: {error.strerror}"
+    finally:
+        os.close(fd)
+
+
+def _acknowledged(fd: int, inbox: stop_hook.Inbox) -> Iterator[tuple[int, int]]:
+    """Pieces of whole lines: all before the cursor, and between the delayed ones up to the frontier."""
+    reader, queue = inbox.reader, inbox.queue
+    assert reader is not None
+    yield 0, _line_start(fd, queue.cursor - FINGERPRINT)
+    starts = [int(one["start"]) for one in queue.held]
+    if starts:
+        until = [*starts[1:], _line_start(fd, queue.frontier - FINGERPRINT)]
+        for start, end in zip(starts, until, strict=True):
+            yield _end_of(reader, start), end
+
+
+def _end_of(reader: Reader, start: int) -> int:
+    """As the line is now: one without its end may have grown since it was held."""
+    entry, after = reader.next(start)
+    return after if entry is not None else reader.size
+
+
+def _line_start(fd: int, position: int) -> int:
+    """The last beginning of a line at or before `position`; 0 when there is none."""
+    while position > 0:
+        chunk_start = max(0, position - _CHUNK)
+        newline = os.pread(fd, position - chunk_start, chunk_start).rfind(b"\n")
+        if newline >= 0:
+            return chunk_start + newline + 1
+        position = chunk_start
+    return 0
+
+
+def _first_data(fd: int, position: int) -> int:
+    """Where the first byte after `position` lies that takes space."""
+    try:
+        return os.lseek(fd, position, os.SEEK_DATA)
+    except (OSError, AttributeError):
+        return position
+
+
+def _make_hole(fd: int, start: int, length: int) -> None:
+    """The kernel makes whole blocks a hole, and fills the rest of the piece with NUL."""
+    import ctypes
+
+    try:
+        fallocate = ctypes.CDLL(None, use_errno=True).fallocate64
+    except AttributeError:
+        raise OSError(0, "this system makes no holes in files") from None
+    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    if fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, start, length) != 0:
+        number_of = ctypes.get_errno()
+        raise OSError(number_of, os.strerror(number_of))

@@ -1,0 +1,100 @@
+"""Which dedup keys were accepted, and for which message.
+
+A record is written behind the message itself, so a crash may lose the last one. Each says how far the inbox
+reached then; what lies behind the last record is looked through for the key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from . import stop_hook
+from .compaction import DEDUP_FILE, DEDUP_WINDOW
+from .message import Message
+from .stop_hook import Entry, Files, number
+
+_CHUNK = 1 << 20
+
+
+class Keys:
+    """Of one inbox. Whoever asks or adds holds the writers' lock, and the inbox's."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._path = f"{files.folder}/{DEDUP_FILE}"
+
+    def find(self, key: str) -> str | None:
+        """The message that has this key: one that still waits, or one of the last day."""
+        data = stop_hook.read_file(self._path) or b""
+        for one in reversed(_records(data, _field("key", key))):
+            if one.get("key") == key and self._counts(one):
+                return str(one.get("id"))
+        last = _records(data[-_CHUNK:], b"")[-1:]
+        return self._unrecorded(key, int(number(last[0].get("end"))) if last else 0)
+
+    def _counts(self, one: dict[str, Any]) -> bool:
+        if time.time() - number(one.get("at")) <= DEDUP_WINDOW:
+            return True
+        end = int(number(one.get("end")))
+        inbox = stop_hook.Inbox(self._files)
+        try:
+            inbox.open()
+            return end > inbox.queue.frontier or any(int(held["end"]) == end for held in inbox.queue.held)
+        finally:
+            inbox.close()
+
+    def _unrecorded(self, key: str, position: int) -> str | None:
+        """In the part of the inbox that no record speaks of, which is short but for the first key of all."""
+        try:
+            fd = os.open(self._files.inbox, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            if position > os.fstat(fd).st_size:  # another file is there now
+                position = 0
+            return _search(fd, position, key)
+        finally:
+            os.close(fd)
+
+    def add(self, message: Message, end: int) -> None:
+        record = {"key": message.dedup, "id": message.id, "end": end, "at": message.sent_at}
+        self._files.append(self._path, record)
+
+
+def _field(name: str, value: str) -> bytes:
+    return f"{json.dumps(name)}: {json.dumps(value)}".encode()
+
+
+def _records(data: bytes, needle: bytes) -> list[dict[str, Any]]:
+    found = []
+    for line in data.split(b"\n"):
+        if line and needle in line:
+            try:
+                document = json.loads(line)
+            except ValueError:  # torn by a crash
+                continue
+            if isinstance(document, dict):
+                found.append(document)
+    return found
+
+
+def _search(fd: int, position: int, key: str) -> str | None:
+    """The first envelope with this key, line by line, without what was given back to the disk."""
+    wanted = _field("dedup", key)
+    try:
+        position = os.lseek(fd, position, os.SEEK_DATA)
+    except (OSError, AttributeError):  # none behind it, or a system that cannot tell
+        pass
+    rest = b""
+    while chunk := os.pread(fd, _CHUNK, position):
+        position += len(chunk)
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if wanted in line:
+                entry = Entry(0, 0, line.strip(b"\0 \r").decode("utf-8", "replace"))
+                if entry.fields.get("dedup") == key:
+                    return entry.id
+    return None
