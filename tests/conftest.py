@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,7 +26,8 @@ os.environ[_VARIABLE] = _VALUE
 _FOLDER_PREFIX = f"rmd-{_VALUE}-"
 # The default is often too long for a socket's path.
 _TEMPORARY = Path("/tmp")
-_GOING = 2.0
+# How long a process may take to end by itself. All of it is waited for only when one does not.
+_GOING = 10.0
 
 settings.register_profile(
     "remuda", max_examples=counts.EXAMPLES, deadline=None, database=None, derandomize=not counts.SOAK
@@ -86,7 +88,20 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=_TEMPORARY))
     monkeypatch.setenv("REMUDA_HOME", str(folder))
     yield folder
-    shutil.rmtree(folder)
+    _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """A keeper that has told of its end may still be busy there for a moment."""
+    deadline = time.monotonic() + _GOING
+    while True:
+        try:
+            shutil.rmtree(folder)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from heimdall_client import PATIENCE, HeimdallClient
 from remuda.errors import RemudaError
@@ -18,6 +19,21 @@ from remuda.paths import SessionPaths
 from remuda.proctree import descendants
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientEvent
+
+T = TypeVar("T")
+_LOOK_INTERVAL = 0.02
+
+
+def until(look: Callable[[], T], what: str) -> T:
+    """Look again until what is seen counts as true, and return that.
+
+    For what no event tells: a file that another process writes, a process that appears.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"{what} never came; last seen: {seen!r}"
+        time.sleep(_LOOK_INTERVAL)
+    return seen
 
 
 class Process:
@@ -56,7 +72,7 @@ def end_processes(pids: Iterable[int]) -> list[int]:
             pass
     for process in held:
         process.signal(signal.SIGKILL)
-    left = [process.pid for process in held if not process.ended(10)]
+    left = [process.pid for process in held if not process.ended()]
     for process in held:
         process.close()
     return left
@@ -179,3 +195,9 @@ def event_named(client: KeeperClient, name: str, **fields: object) -> dict[str, 
     *_, last = events_until(client, is_it)
     assert isinstance(last, wire.EventReceived)
     return last.document
+
+
+def become(client: KeeperClient, state: str) -> dict[str, Any]:
+    """Watch, and wait until the session is in that state: perhaps it has been for long."""
+    found = client.request("watch")
+    return found if found["state"] == state else event_named(client, "state", state=state)

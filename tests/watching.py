@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from keeping import until
 from remuda.agents.claude.screen import open_dialog
+from remuda.errors import RemudaError
 from remuda.keeper.client import KeeperClient
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
 PATIENCE = 30.0
-_DIALOG_PATIENCE = 1.0
+_DIALOG_PATIENCE = 3.0
+_LOOK_INTERVAL = 0.25
 
 
 class Watcher:
@@ -20,6 +23,7 @@ class Watcher:
     def __init__(self, client: KeeperClient) -> None:
         self._client = client
         self.seen: list[dict[str, Any]] = [client.request("watch")]
+        self._at = 0  # what was last waited for
 
     def paste(self, text: str) -> None:
         """As a terminal sends what its user pastes, with Enter behind it."""
@@ -35,36 +39,57 @@ class Watcher:
         typed in a dialog's first moments, so that nobody answers it by accident.
         """
         asked = self._client.describe()["state"]
+        deadline = time.monotonic() + PATIENCE
         while self._client.describe()["state"] == asked:
+            assert time.monotonic() < deadline, f"{keys!r} did not answer: {self._client.request('screen')}"
             if open_dialog(self._client.request("screen")["lines"]):
                 self.press(keys)
                 self._take(_DIALOG_PATIENCE)
             else:
                 self._take(0.05)
 
-    def _take(self, timeout: float) -> None:
+    def until_shows(self, text: str) -> None:
+        """Wait until the screen has it."""
+        until(
+            lambda: any(text in line for line in self._client.request("screen")["lines"]),
+            f"{text!r} on the screen",
+        )
+
+    def _take(self, timeout: float) -> bool:
+        """Hear what comes; whether a state was among it."""
+        before = len(self.seen)
         for event in self._client.receive(timeout):
             if isinstance(event, wire.EventReceived) and event.document.get("event") == "state":
                 self.seen.append(event.document)
+        return len(self.seen) > before
 
     def until(self, state: str, *, source: str | None = None) -> dict[str, Any]:
-        """Wait for the state, as it is or as it comes. Told by `source`, if one is named."""
+        """Wait for the state, from the one last waited for on. Told by `source`, if one is named."""
 
         def fits(document: dict[str, Any]) -> bool:
             return document.get("state") == state and source in (None, document.get("source"))
 
-        if fits(self.seen[-1]):
-            return self.seen[-1]
         deadline = time.monotonic() + PATIENCE
-        while (left := deadline - time.monotonic()) > 0:
-            for event in self._client.receive(left):
-                if isinstance(event, wire.EventReceived) and event.document.get("event") == "state":
-                    self.seen.append(event.document)
-                    if fits(event.document):
-                        return event.document
+        while time.monotonic() < deadline:
+            for at in range(self._at, len(self.seen)):
+                self._at = at
+                if fits(self.seen[at]):
+                    return self.seen[at]
+            if not self._take(_LOOK_INTERVAL) and source is not None:
+                self._look()
         raise AssertionError(
             f"never {state} (by {source}): {self.states()}, {self._client.describe(explain=True)}"
         )
+
+    def _look(self) -> None:
+        """See the state as it is: no event tells when a better source says the same as another before."""
+        try:
+            document = self._client.describe()
+        except (EOFError, OSError, RemudaError):  # its end; what it said before can still be heard
+            return
+        self._take(0)
+        if document["state"] == self.seen[-1].get("state"):
+            self.seen.append(document)
 
     def settled(self, state: str) -> dict[str, Any]:
         """Wait until the state holds and no lasting source shows another."""
@@ -72,18 +97,21 @@ class Watcher:
         while time.monotonic() < deadline:
             document = self._client.describe()
             if document["state"] == state and not document["dissent"]:
+                self._take(0)
                 self.seen.append(document)
+                self._at = len(self.seen) - 1
                 return document
             self._take(0.05)
         raise AssertionError(f"never settled as {state}: {self._client.describe(explain=True)}")
 
     def states(self) -> list[str]:
-        """What was passed through, each once in a row."""
+        """What was passed through up to the state last waited for, each once in a row."""
         passed: list[str] = []
-        for document in self.seen:
+        for document in self.seen[: self._at + 1]:
             if not passed or passed[-1] != document["state"]:
                 passed.append(str(document["state"]))
         return passed
 
     def forget(self) -> None:
         del self.seen[:-1]
+        self._at = 0

@@ -7,19 +7,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
+from benches import MakeCli
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.offline import is_offline, proxies_closed
 from remuda.testing.real_cli import NOT_TESTED, OPT_OUT, VERSION, RealCli, binary_path, opted_out
-
-
-class MakeCli(Protocol):
-    """Makes further benches, each with a home of its own."""
-
-    def __call__(self, *, trust: bool = True) -> RealCli: ...
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

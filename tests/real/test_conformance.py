@@ -10,20 +10,19 @@ import json
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
-from remuda.testing.real_cli import RealCli
+from benches import MakeCli
 from remuda.testing.scripted_agent.probe import SCRIPTED, Probe
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
 # Lines of the real transcript that are about the program's own business. The scripted agent writes none.
 HELPER_LINES = frozenset({"api-request", "api-request-shape", "api-request-blob", "atis-latch", "cost-state"})
@@ -47,6 +46,8 @@ LOOSE_LINES = frozenset(
         "queue-operation",
     )
 )
+# Events that come by the clock: when a dialog, or an idle program, has waited for some seconds.
+CLOCK_EVENTS = frozenset({"Notification"})
 # The scripted agent talks to no other session, and says so by leaving these out of its registry entry.
 NOT_IN_REGISTRY = frozenset(
     {"peerProtocol", "peerFeatures", "pidDomain", "asksForConvertedSkills", "messagingSocketPath"}
@@ -54,10 +55,6 @@ NOT_IN_REGISTRY = frozenset(
 
 Step: TypeAlias = Callable[["Play"], None]
 Hooks: TypeAlias = dict[str, list[dict[str, Any]]]
-
-
-class MakeCli(Protocol):
-    def __call__(self, *, trust: bool = True) -> RealCli: ...
 
 
 @dataclass(slots=True)
@@ -103,10 +100,11 @@ class Play:
 
     def turn(self, prompt: str, ends_with: str = "Stop") -> None:
         self.probe.turn(prompt, ends_with)
-        self.note_status()
+        self.note_status("idle")
 
-    def note_status(self) -> None:
-        entry = self.probe.entry
+    def note_status(self, status: str) -> None:
+        """Wait for a status of the registry, and note what it says then."""
+        entry = self.probe.wait_for_status(status)
         self.seen.statuses.append((entry.get("status"), entry.get("waitingFor")))
 
     def landmark(self, pattern: str) -> None:
@@ -122,6 +120,8 @@ class Play:
     def _take_hooks(self, seen: Observed) -> None:
         for payload in self.probe.hooks[self._hooks :]:
             event = payload["hook_event_name"]
+            if event in CLOCK_EVENTS:
+                continue
             seen.payload_keys[event] = sorted(payload)
             if event == "MessageDisplay":
                 seen.displayed.append((payload["delta"], payload["final"]))
@@ -166,7 +166,7 @@ def _block_types(line: Mapping[str, Any]) -> tuple[str, ...]:
 
 def start(play: Play) -> None:
     play.probe.ready()
-    play.note_status()
+    play.note_status("idle")
     play.landmark(r"^❯")
     play.landmark(r"⏸ manual mode on")
 
@@ -182,8 +182,7 @@ def ask(play: Play, prompt: str) -> None:
     asked = play.probe.count("PermissionRequest")
     play.probe.paste(prompt)
     play.probe.wait_for_hook("PermissionRequest", asked + 1)
-    play.probe.wait_for_status("waiting")
-    play.note_status()
+    play.note_status("waiting")
 
 
 def open_permission(play: Play, name: str) -> None:
@@ -248,8 +247,7 @@ def interrupt(play: Play) -> None:
     play.landmark(r"esc to interrupt")
     play.landmark(r"↓ [1-9]\d* tokens")
     play.probe.type("\x1b")
-    play.probe.settle()
-    play.note_status()
+    play.note_status("idle")
     play.landmark(r"Interrupted · What should Claude do instead\?")
 
 
@@ -278,7 +276,7 @@ def unknown_command(play: Play) -> None:
 
 def merged_prompts(play: Play) -> None:
     prompts, stops = play.probe.count("UserPromptSubmit"), play.probe.count("Stop")
-    play.probe.paste("THINK 3 first")
+    play.probe.paste("THINK 8 first")  # long enough for the hooks of two more prompts
     play.probe.wait_for_hook("UserPromptSubmit", prompts + 1)
     for number, prompt in enumerate(("second", "third"), 2):
         play.probe.paste(prompt)
@@ -317,12 +315,12 @@ class Both:
     scripted: Play
 
     def compare(self, *steps: Step) -> None:
-        """Play the steps on both; what is observed of each must become equal within some seconds."""
+        """Play the steps on both; what is observed of each must become equal in a while."""
         for step in steps:
             self.real.act(step)
             self.scripted.act(step)
             with suppress(TimeoutError):
-                self.real.probe.until(lambda: not self._differences(), "equality", timeout=5)
+                self.real.probe.until(lambda: not self._differences(), "equality")
             if different := self._differences():
                 pytest.fail(f"in step {step.__name__}:\n" + "\n".join(different), pytrace=False)
             self.real.mark()
@@ -481,9 +479,7 @@ def test_trust_dialog_is_accepted_alike(make_both: MakeBoth) -> None:
     both = make_both(trust=False)
     for play in (both.real, both.scripted):
         play.landmark(r"^ ❯ No, exit")
-        # The real dialog undoes what was pressed in its first moment, and nothing shows when that is over.
-        time.sleep(0.5)
-        play.probe.insist("\x1b[B", partial(_shows, play.probe, "❯ Yes, I trust this folder"))
+        _choose(play.probe, "Yes, I trust this folder")
         play.probe.type("\r")
     both.compare(start, plain_turn)
 
@@ -535,6 +531,17 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 def _shows(probe: Probe, text: str) -> bool:
     return text in probe.screen()
+
+
+def _choose(probe: Probe, row: str) -> None:
+    """Move down to a row until it stays: the real dialog undoes what is pressed in its first moment."""
+    is_chosen = partial(_shows, probe, f"❯ {row}")
+    while True:
+        probe.insist("\x1b[B", is_chosen)
+        try:
+            probe.until(lambda: not is_chosen(), "a change of mind", timeout=1.0)
+        except TimeoutError:
+            return
 
 
 def _title_phases(titles: list[str]) -> list[str]:

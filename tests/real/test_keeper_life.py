@@ -7,26 +7,21 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from keeping import Kept, Process, Start
+from benches import keep
+from heimdall_client import PATIENCE
+from keeping import Kept, Process, Start, until
 from remuda.agents.claude.launch import IDENTITY_VARIABLES
-from remuda.keeper.environment import session_environment
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.real_cli.terminal import PlainTerminal
+from remuda.testing.scripted_agent.probe import whole_records
 from watching import Watcher
 
 pytestmark = pytest.mark.real
-
-
-def keep(start: Start, cli: RealCli, *flags: str, **more: Any) -> Kept:
-    env = session_environment({**cli.env, **more.pop("env", {})}, "c", "HEIMDALL_SESSION_ID", {})
-    given: dict[str, Any] = {"agent": "claude", "classifier": "claude", "cols": 100, "rows": 29, **more}
-    return start("c", cli.argv(*flags), cwd=str(cli.project), env=env, **given)
 
 
 def attach(kept: Kept, home: Path) -> PlainTerminal:
@@ -37,7 +32,7 @@ def attach(kept: Kept, home: Path) -> PlainTerminal:
 def test_conversation_goes_on_after_the_attached_terminal_is_killed(
     cli: RealCli, start: Start, model: LoopbackModel, home: Path
 ) -> None:
-    kept = keep(start, cli)
+    kept = keep(start, cli, cols=100, rows=29)
     watcher = Watcher(kept.hello())
     watcher.settled("idle")
 
@@ -47,7 +42,7 @@ def test_conversation_goes_on_after_the_attached_terminal_is_killed(
         assert model.wait_for("first words").prompt == "first words"
         terminal.wait_for(b"REPLY#1")
         terminal.write(b"\x1c")  # the detach key
-        terminal.process.wait(10)
+        terminal.process.wait(PATIENCE)
         assert terminal.process.returncode == 0
     watcher.settled("idle")
 
@@ -56,7 +51,7 @@ def test_conversation_goes_on_after_the_attached_terminal_is_killed(
         terminal.write(b"half a dra")
         terminal.wait_for(b"dra")
         os.kill(terminal.process.pid, signal.SIGKILL)
-        terminal.process.wait(10)
+        terminal.process.wait(PATIENCE)
 
     with attach(kept, home) as terminal:
         terminal.wait_for(b"dra")
@@ -87,8 +82,9 @@ def test_kill_ends_the_tool_that_runs_in_a_process_session_of_its_own(
 
 
 def _wait_for_processes(keeper_pid: int, *words: str) -> list[int]:
-    """The descendants whose command lines hold these words, when there is one for each."""
-    while True:
+    """The descendants that sleep for these numbers of seconds, when there is one for each."""
+
+    def look() -> list[int]:
         found = {}
         for pid in descendants(keeper_pid):
             try:
@@ -97,8 +93,9 @@ def _wait_for_processes(keeper_pid: int, *words: str) -> list[int]:
                 continue
             program = command[2].decode() if len(command) > 2 else ""
             found.update({word: pid for word in words if program == f"import time; time.sleep({word})"})
-        if set(found) == set(words):
-            return list(found.values())
+        return list(found.values()) if set(found) == set(words) else []
+
+    return until(look, f"processes that sleep for {words}")
 
 
 def test_resume_brings_the_conversation_back_and_asks_nothing_twice(
@@ -113,17 +110,7 @@ def test_resume_brings_the_conversation_back_and_asks_nothing_twice(
     assert kept.keeper.ended()
     before = len(model.main_requests)
 
-    again = start(
-        "c",
-        cli.argv("the word is swordfish"),
-        cwd=str(cli.project),
-        env=kept.spec.env,
-        agent="claude",
-        classifier="claude",
-        cols=100,
-        rows=29,
-        resume=True,
-    )
+    again = keep(start, cli, "the word is swordfish", resume=True)
     watcher = Watcher(again.hello())
     watcher.settled("idle")
     assert len(model.main_requests) == before
@@ -144,24 +131,22 @@ def test_agent_is_started_without_an_inherited_identity_and_in_manual_mode(
     command = Path(f"/proc/{kept.child_pid}/cmdline").read_bytes().decode().split("\0")
     assert command[command.index("--permission-mode") + 1] == "manual"
     watcher.paste("who are you")
+    watcher.until("thinking")
     watcher.until("idle", source="hook")
     transcript = Path(kept.hello().describe()["conversation"]["transcript_path"])
-    assert set(_entrypoints(transcript)) == {"cli"}
+    assert until(lambda: _entrypoints(transcript), "a record that names its entrypoint") == {"cli"}
 
 
-def _entrypoints(transcript: Path) -> list[str]:
-    """What the CLI says of itself in its records; they are written a moment after the turn."""
-    while True:
-        records = [json.loads(line) for line in transcript.read_text().splitlines() if line.endswith("}")]
-        if said := [record["entrypoint"] for record in records if "entrypoint" in record]:
-            return said
+def _entrypoints(transcript: Path) -> set[str]:
+    """What the CLI says of itself in its records. They, and the file too, come a moment after the turn."""
+    return {record["entrypoint"] for record in whole_records(transcript) if "entrypoint" in record}
 
 
 def test_users_permission_mode_is_kept(cli: RealCli, start: Start) -> None:
     kept = keep(start, cli, "--permission-mode", "plan")
     watcher = Watcher(kept.hello())
     watcher.settled("idle")
-    assert any("plan mode on" in line for line in kept.hello().request("screen")["lines"])
+    watcher.until_shows("plan mode on")
 
 
 def test_agent_killed_outright_is_reported_and_its_tool_does_not_live_on(cli: RealCli, start: Start) -> None:

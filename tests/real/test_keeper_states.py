@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from keeping import Kept, Start
-from remuda.keeper.environment import session_environment
+from benches import MakeCli, keep
+from keeping import Kept, Start, until
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from watching import Watcher
@@ -29,12 +28,6 @@ QUESTION = {
         ]
     },
 }
-
-
-def keep(start: Start, cli: RealCli, *flags: str, **more: Any) -> Kept:
-    env = session_environment({**cli.env, **more.pop("env", {})}, "c", "HEIMDALL_SESSION_ID", {})
-    given: dict[str, Any] = {"agent": "claude", "classifier": "claude", "cols": 120, "rows": 40, **more}
-    return start("c", cli.argv(*flags), cwd=str(cli.project), env=env, **given)
 
 
 @pytest.fixture
@@ -61,7 +54,7 @@ def test_states_plain_turn_thinking_then_idle_by_hook(watcher: Watcher, model: L
 
 
 def test_states_slow_answer_streaming_before_its_end(watcher: Watcher) -> None:
-    watcher.paste("SLOW 3 one paragraph")
+    watcher.paste("SLOW 6 one paragraph")
     watcher.until("streaming", source="screen")
     watcher.until("idle", source="hook")
     assert watcher.states() == ["idle", "thinking", "streaming", "idle"]
@@ -70,7 +63,7 @@ def test_states_slow_answer_streaming_before_its_end(watcher: Watcher) -> None:
 def test_states_long_thought_no_streaming_while_it_thinks(watcher: Watcher, model: LoopbackModel) -> None:
     with model.hold() as gate:
         watcher.paste("ponder")
-        gate.wait_reached(10)
+        gate.wait_reached()
         watcher.until("thinking")
         assert watcher.states() == ["idle", "thinking"]
         gate.open()
@@ -126,6 +119,7 @@ def test_states_interrupted_tool_told_by_transcript_and_its_process_is_gone(
 ) -> None:
     watcher.paste('RUNBASH python3 -c "import time; time.sleep(300)"')
     watcher.until("waiting_permission")
+    watcher.settled("waiting_permission")
     watcher.answer(b"1")
     watcher.until("tool_use")
     watcher.press(b"\x1b")
@@ -161,7 +155,9 @@ def test_states_explained_with_every_source_and_its_age(watcher: Watcher, kept: 
     watcher.settled("waiting_permission")
     votes = {vote["source"]: vote for vote in kept.hello().describe(explain=True)["votes"]}
     assert {"process", "hook", "registry", "title", "screen"} <= set(votes)
-    assert votes["hook"]["decides"]
+    # Mostly the hook; on a busy machine a title may have moved behind it.
+    (deciding,) = [vote for vote in votes.values() if vote["decides"]]
+    assert deciding["state"] == "waiting_permission"
     assert votes["registry"]["state"] == "waiting_permission"
     assert all(vote["age"] >= 0 for vote in votes.values())
 
@@ -173,12 +169,20 @@ def test_states_clear_begins_another_conversation_in_the_record(watcher: Watcher
     client = kept.hello()
     before = client.describe()["conversation"]["session_id"]
     watcher.paste("/clear")
-    while (now := client.describe()["conversation"]["session_id"]) == before:
-        pass
-    assert json.loads(kept.paths.record.read_text())["conversation"]["session_id"] == now
+
+    def other_session() -> str | None:
+        now: str = client.describe()["conversation"]["session_id"]
+        return None if now == before else now
+
+    now = until(other_session, "another conversation")
+    until(lambda: recorded_session(kept) == now, "the new conversation in the record")
 
 
-def test_states_untrusted_folder_waits_at_the_trust_dialog(make_cli: Any, start: Start) -> None:
+def recorded_session(kept: Kept) -> object:
+    return json.loads(kept.paths.record.read_text())["conversation"].get("session_id")
+
+
+def test_states_untrusted_folder_waits_at_the_trust_dialog(make_cli: MakeCli, start: Start) -> None:
     untrusted = make_cli(trust=False)
     kept = keep(start, untrusted)
     watcher = Watcher(kept.hello())
@@ -207,7 +211,8 @@ def test_states_proxy_set_hooks_still_arrive(cli: RealCli, start: Start) -> None
     watcher = Watcher(keep(start, cli, env=closed).hello())
     watcher.settled("idle")
     watcher.paste("through no proxy")
-    watcher.until("idle", source="hook")
+    watcher.until("thinking")
+    assert watcher.until("idle", source="hook")["detail"] == "Stop"
 
 
 def test_users_own_hooks_fire_beside_ours(cli: RealCli, start: Start, tmp_path: Path) -> None:
@@ -221,6 +226,6 @@ def test_users_own_hooks_fire_beside_ours(cli: RealCli, start: Start, tmp_path: 
     watcher = Watcher(keep(start, cli, "--settings", json.dumps(hooks["flag"])).hello())
     watcher.settled("idle")
     watcher.paste("ring all bells")
+    watcher.until("thinking")
     watcher.until("idle", source="hook")
-    watcher.settled("idle")
-    assert all(mark.exists() for mark in marks.values())
+    until(lambda: all(mark.exists() for mark in marks.values()), "the marks of both hooks")

@@ -1,0 +1,22 @@
+"""The real Claude Code under test: benches to run it on, and keepers around it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from keeping import Kept, Start
+from remuda.keeper.environment import session_environment
+from remuda.testing.real_cli import RealCli
+
+
+class MakeCli(Protocol):
+    """Makes further benches, each with a home of its own."""
+
+    def __call__(self, *, trust: bool = True) -> RealCli: ...
+
+
+def keep(start: Start, cli: RealCli, *flags: str, **more: Any) -> Kept:
+    """The CLI in a session named `c`; `env` is laid over the bench's own, the rest is the spec's."""
+    env = session_environment({**cli.env, **more.pop("env", {})}, "c", "HEIMDALL_SESSION_ID", {})
+    given: dict[str, Any] = {"agent": "claude", "classifier": "claude", "cols": 120, "rows": 40, **more}
+    return start("c", cli.argv(*flags), cwd=str(cli.project), env=env, **given)
