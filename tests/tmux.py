@@ -182,8 +182,10 @@ class Pane:
     def until_shows(self, text: str) -> list[str]:
         return self.until(lambda lines: any(text in line for line in lines))
 
-    def until_asked(self, name: str, wanted: str) -> None:
-        self._tmux.until(lambda: self.ask(name) == [wanted], lambda: (name, self.ask(name)))
+    def until_asked(self, **wanted: str) -> None:
+        """Wait until formats of tmux have these values."""
+        names = tuple(wanted)
+        self._tmux.until(lambda: self.ask(*names) == list(wanted.values()), lambda: (names, self.ask(*names)))
 
     def resize(self, cols: int, rows: int) -> None:
         self._tmux.resize(self._number, cols, rows)

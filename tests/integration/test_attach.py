@@ -16,7 +16,7 @@ import pytest
 
 from commands import COMMAND, SIZER, Commands
 from heimdall_client import PATIENCE
-from keeping import Process, output_until
+from keeping import Process, output_until, until
 from remuda.keeper.client import KeeperClient
 from remuda.wire.connection import ClientConnection
 from tmux import Pane, Tmux
@@ -67,6 +67,11 @@ def tell(remuda: Commands, name: str, data: bytes) -> None:
         client.request("status")  # it has been taken
 
 
+def size_of(remuda: Commands, name: str) -> tuple[int, int]:
+    found = remuda.json("status", name)
+    return found["cols"], found["rows"]
+
+
 def find_attach(pane: Pane) -> Process:
     """The attach process: the only child of the pane's shell."""
     (shell,) = pane.ask("pane_pid")
@@ -90,10 +95,11 @@ def test_attach_shows_the_screen_and_a_bar(remuda: Commands, pane: Pane) -> None
 
 
 def test_attach_types_into_the_program_and_shows_its_answer(remuda: Commands, pane: Pane) -> None:
-    remuda.start("work", "--", "sh", "-c", "stty -echo; while read x; do echo [$x]; done")
+    remuda.start("work", "--", "sh", "-c", "stty -echo; echo ready; while read x; do echo [$x]; done")
     attach(pane)
+    pane.until_shows("ready")
     pane.enter("hello")
-    assert pane.until_shows("[hello]")[0] == "[hello]"
+    assert pane.until_shows("[hello]")[:2] == ["ready", "[hello]"]
     pane.type("no enter")
     pane.enter(" yet")
     pane.until_shows("[no enter yet]")
@@ -162,21 +168,21 @@ def test_attach_without_a_bar_uses_every_row(remuda: Commands, pane: Pane) -> No
 def test_bar_stays_intact_whatever_the_program_sends(remuda: Commands, pane: Pane, attack: str) -> None:
     remuda.start("work", "--", "bash", "-c", PRINTER)
     attach(pane)
+    pane.until_shows("ready")
     tell(remuda, "work", f"{attack}\n".encode())
     tell(remuda, "work", rb"\033[2;3HEND" + b"\n")
-    lines = pane.until_shows("END")
-    assert has_bar(lines)
-    shown = remuda.json("screen", "work")["lines"]
-    assert lines[:-1] == [line.rstrip() for line in shown]
+    pane.until_shows("END")
+    shown = [line.rstrip() for line in remuda.json("screen", "work")["lines"]]
+    pane.until(lambda lines: has_bar(lines) and lines[:-1] == shown)
 
 
 def test_flood_while_attached_ends_with_the_session_s_own_screen(remuda: Commands, pane: Pane) -> None:
     remuda.start("work", "--", "sh", "-c", "read go; seq 200000; exec cat")
     attach(pane)
     pane.enter("")
-    lines = pane.until(lambda lines: "200000" in lines)
-    assert lines[:-1] == [line.rstrip() for line in remuda.json("screen", "work")["lines"]]
-    assert has_bar(lines)
+    pane.until(lambda lines: "200000" in lines)
+    shown = [line.rstrip() for line in remuda.json("screen", "work")["lines"]]
+    pane.until(lambda lines: has_bar(lines) and lines[:-1] == shown)
 
 
 def test_bar_tells_the_state_as_it_changes(remuda: Commands, pane: Pane) -> None:
@@ -198,12 +204,12 @@ def test_two_attached_see_the_same_and_the_last_to_type_has_the_size(
     other = tmux.another(40, 9)
     other.until_shows("$")
     attach(other)
-    assert remuda.json("status", "work")["clients"] == 2
-    assert (remuda.json("status", "work")["cols"], remuda.json("status", "work")["rows"]) == (40, 8)
+    until(lambda: remuda.json("status", "work")["clients"] == 2, "two clients")
+    until(lambda: size_of(remuda, "work") == (40, 8), "the size of the second")
     pane.enter("from the first")
     for one in (pane, other):
         one.until(lambda lines: lines[:2] == ["from the first"] * 2)
-    assert (remuda.json("status", "work")["cols"], remuda.json("status", "work")["rows"]) == (COLS, ROWS - 1)
+    until(lambda: size_of(remuda, "work") == (COLS, ROWS - 1), "the size of the first")
 
 
 def test_read_only_sees_all_types_nothing_and_never_resizes(remuda: Commands, tmux: Tmux, pane: Pane) -> None:
@@ -222,7 +228,7 @@ def test_read_only_sees_all_types_nothing_and_never_resizes(remuda: Commands, tm
     for one in (pane, watcher):
         one.until(lambda lines: lines[:2] == ["typed"] * 2)
     assert remuda("screen", "work").out == "typed\ntyped\n"
-    assert (remuda.json("status", "work")["cols"], remuda.json("status", "work")["rows"]) == (COLS, ROWS - 1)
+    assert size_of(remuda, "work") == (COLS, ROWS - 1)
     watcher.send(DETACH)
     watcher.until_shows("rc=0")
 
@@ -271,7 +277,7 @@ def test_attach_killed_for_sure_leaves_the_session_and_a_new_one_paints_the_same
     other.until_shows("$")
     attach(other)
     other.until(lambda lines: lines[:-1] == before[:-1])
-    other.until_asked("cursor_y", "8")
+    other.until_asked(cursor_y="8")
     other.enter("more")
     other.until(lambda lines: lines.count("more") == 2)
 
@@ -289,7 +295,7 @@ def test_attach_that_is_told_to_end_restores_the_terminal(
     pane.until(lambda lines: "done" in lines)
     title = pane.ask("pane_title")
     attach(pane)
-    pane.until_asked("pane_title", "mine")
+    pane.until_asked(pane_title="mine")
     process = find_attach(pane)
     process.signal(number)
     process.close()
@@ -340,7 +346,8 @@ def test_attach_whose_terminal_vanishes_ends_without_a_word(remuda: Commands) ->
 
 
 def test_typing_ahead_of_attach_is_not_lost_and_not_doubled(remuda: Commands, pane: Pane) -> None:
-    remuda.start("work", "--", "sh", "-c", "stty -echo; while read x; do echo [$x]; done")
+    remuda.start("work", "--", "sh", "-c", "stty -echo; echo ready; while read x; do echo [$x]; done")
+    until(lambda: "ready" in remuda("screen", "work").out, "the program")
     pane.send(f"{REMUDA} attach work; echo rc=$?\rahead\r".encode())
     lines = pane.until_shows("[ahead]")
     assert [line for line in lines if "ahead" in line] == ["[ahead]"]
@@ -350,8 +357,7 @@ def test_typing_ahead_of_attach_is_not_lost_and_not_doubled(remuda: Commands, pa
 
 def test_start_from_a_terminal_attaches_with_its_size(remuda: Commands, pane: Pane) -> None:
     pane.enter(f"{REMUDA} start work -- bash -c 'stty size; exec cat'; echo rc=$?")
-    lines = pane.until(lambda lines: has_bar(lines) and lines[0] != "")
-    assert lines[0] == f"{ROWS - 1} {COLS}"
+    pane.until(lambda lines: has_bar(lines) and lines[0] == f"{ROWS - 1} {COLS}")
     pane.send(DETACH)
     pane.until_shows("rc=0")
 
@@ -374,7 +380,7 @@ def test_attach_raw_passes_everything_through_and_cleans_up(remuda: Commands, pa
     pane.enter(f"{REMUDA} attach --raw work; echo rc=$?")
     lines = pane.until_shows(f"{ROWS} {COLS}")
     assert not any("Ctrl-" in line for line in lines)
-    assert pane.ask("alternate_on", "cursor_flag", "mouse_any_flag") == ["1", "0", "1"]
+    pane.until_asked(alternate_on="1", cursor_flag="0", mouse_any_flag="1")
     pane.send(DETACH)
     pane.until_shows("rc=0")
     assert is_restored(pane)
@@ -386,10 +392,8 @@ def test_attach_to_its_own_session_is_refused(remuda: Commands, command: str) ->
     with KeeperClient.connect("work", remuda.sessions) as client:
         client.send(ClientConnection.subscribe())
         output_until(client, b"rc=2")
-    assert (
-        "remuda: this terminal is session 'work' itself; attach from another one"
-        in remuda("screen", "work").out
-    )
+    said = "remuda: this terminal is session 'work' itself; attach from another one"
+    assert said in remuda("screen", "work").out
 
 
 @pytest.mark.parametrize(

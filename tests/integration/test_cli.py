@@ -18,10 +18,11 @@ import pytest
 
 from commands import COMMAND, SIZER, Commands
 from heimdall_client import PATIENCE
-from keeping import Process, end_processes, event_named, output_until
+from keeping import Process, become, end_processes, event_named, output_until, until
 from remuda._version import __version__
 from remuda.cli.app import SECTIONS
 from remuda.keeper.client import KeeperClient
+from remuda.proctree import descendants
 from remuda.wire.connection import ClientConnection
 
 ALL_COMMANDS = [name for section in SECTIONS.values() for name in section]
@@ -47,15 +48,19 @@ def watch(remuda: Commands, name: str) -> KeeperClient:
 
 
 def run_to_end(remuda: Commands, name: str, *words: str) -> int | None:
-    """Start a session and wait for its end; returns its exit code."""
+    """Start a session and wait for its end and its keeper's; returns its exit code."""
     # It waits to be told to go on: else it may have ended before it is watched.
     gate = remuda.home / f"{name}.gate"
     os.mkfifo(gate)
     head, command = words[: words.index("--")], words[words.index("--") + 1 :]
     remuda.start(name, *head, "--", "sh", "-c", 'read go < "$0"; exec "$@"', str(gate), *command)
+    keeper = remuda.keeper(name)
     with watch(remuda, name) as client:
         gate.write_text("go\n")
-        return client.wait_exit(PATIENCE)
+        code = client.wait_exit(PATIENCE)
+    assert keeper.ended()
+    keeper.close()
+    return code
 
 
 # ── start ──
@@ -153,12 +158,7 @@ def test_start_of_the_demo_agent_and_resume_goes_on_with_its_conversation(remuda
         become(client, "idle")
     status = remuda.json("status", "work")
     assert (status["agent"], status["conversation"]["session_id"]) == ("demo", talk)
-    assert "tell me of horses" in remuda("screen", "work").out
-
-
-def become(client: KeeperClient, state: str) -> None:
-    if client.request("status")["state"] != state:
-        event_named(client, "state", state=state)
+    until(lambda: "tell me of horses" in remuda("screen", "work").out, "the conversation on the screen")
 
 
 # ── start: the configuration file ──
@@ -333,6 +333,7 @@ def test_ls_shows_a_row_for_each_session_by_name(remuda: Commands) -> None:
     remuda.start("a", "--", "cat")
     with watch(remuda, "b") as client:
         output_until(client, b"the last line")
+    until(lambda: remuda.json("status", "b")["clients"] == 0, "the leave of the one who watched")
     head, first, second = remuda("ls").out.splitlines()
     assert head.split() == ["NAME", "STATE", "SINCE", "AGENT", "CWD", "CLIENTS", "LAST", "LINE"]
     assert first.split()[:2] == ["a", "idle"]
@@ -524,7 +525,11 @@ def dead_and_alive(remuda: Commands) -> Commands:
     """A session that ended two days ago, one that ended now, one that lives and is older than both."""
     for name in ("old", "young", "alive"):
         remuda.start(name, "--", "cat")
+    keepers = [remuda.keeper(name) for name in ("old", "young")]
     remuda("kill", "old", "young")
+    for keeper in keepers:
+        assert keeper.ended()  # it writes to its log no more
+        keeper.close()
     for path in [*remuda.sessions.glob("old.*"), *remuda.sessions.glob("alive.*")]:
         age(path, 2 * 86400)
     return remuda
@@ -624,13 +629,11 @@ def test_ls_and_doctor_tell_of_a_keeper_that_does_not_answer(remuda: Commands) -
 
 
 def test_doctor_finds_what_a_killed_keeper_left_running(remuda: Commands) -> None:
-    pid = remuda.start("work", "--", "sh", "-c", "trap '' HUP; while :; do sleep 1000; done")
-    with KeeperClient.connect("work", remuda.sessions) as client:
-        client.request("status")
+    pid = remuda.start("work", "--", "sh", "-c", "trap '' HUP; sleep 1000; true")
+    (sleeping,) = until(lambda: descendants(pid), "the program's child")
     remuda.kill_keeper("work")
     left = [line for line in findings(remuda, "note") if "left of" in line]
-    (sleeping,) = [int(line.split()[1]) for line in left if f"process {pid} " not in line] or [0]
-    end_processes([pid, *([sleeping] if sleeping else [])])
+    end_processes([pid, sleeping])
     assert f"process {pid} is left of the dead session 'work': kill {pid}" in left
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from heimdall_client import KILL, RESIZE, STATUS, STATUS_RESP, frame
+from heimdall_client import KILL, PATIENCE, RESIZE, STATUS, STATUS_RESP, frame
 from keeping import (
     Kept,
     Process,
@@ -51,7 +51,6 @@ def subscribed(kept: Kept, *, window_bytes: int = 0) -> KeeperClient:
 # ── flow control and lag ──
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("window_bytes", [1, 1000, 65536, 1 << 20])
 def test_window_client_that_acknowledges_everything_gets_everything(start: Start, window_bytes: int) -> None:
     program = "stty -echo; printf READY; read line; seq 1 100000; printf FLOODED; exec cat"
@@ -62,14 +61,13 @@ def test_window_client_that_acknowledges_everything_gets_everything(start: Start
     other.read_until(b"FLOODED")
     seen = b""
     while b"FLOODED" not in seen:
-        for event in client.receive(10):
+        for event in client.receive(PATIENCE):
             if isinstance(event, wire.OutputReceived | wire.RepaintReceived):
                 seen += event.data
                 client.send(ClientConnection.ack(len(event.data)))
     assert b"\r\n99999\r\n100000\r\nFLOODED" in seen
 
 
-@pytest.mark.timeout(20)
 def test_window_client_that_never_acknowledges_gets_little_and_still_its_answers(start: Start) -> None:
     kept = start(
         "s", ["sh", "-c", "stty -echo; printf READY; read line; seq 1 100000; printf FLOODED; exec cat"]
@@ -83,7 +81,6 @@ def test_window_client_that_never_acknowledges_gets_little_and_still_its_answers
     assert seen <= 10_000 + DRAIN_BYTES + 4096
 
 
-@pytest.mark.timeout(20)
 def test_lag_status_asked_before_it_is_still_answered(start: Start) -> None:
     program = "stty -echo; printf READY; read line; seq 1 200000; printf HALF; read line; "
     program += "seq 1 1000000; printf FLOODED; exec cat"
@@ -135,7 +132,7 @@ def to_the_end(client: KeeperClient) -> list[wire.ClientEvent]:
     heard: list[wire.ClientEvent] = []
     try:
         while True:
-            heard += client.receive(20)
+            heard += client.receive(PATIENCE)
     except EOFError:
         return heard
 

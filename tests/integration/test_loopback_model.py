@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from heimdall_client import PATIENCE
 from remuda.testing.loopback_model import Gate, LoopbackModel, Request
 from remuda.testing.script import Cut, Fail, Hold, Reply, Text, Thinking, ToolUse, failure
 
@@ -61,7 +62,7 @@ def ask(
     path: str = "/v1/messages",
     **headers: str,
 ) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", model.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", model.port, timeout=PATIENCE)
     try:
         connection.request(method, path, None if content is None else json.dumps(content), headers)
         response = connection.getresponse()
@@ -170,7 +171,7 @@ def test_gate_before_the_first_word_holds_back_the_head(model: LoopbackModel) ->
     gate.wait_reached()
     assert model.wait_for("wait").answered is None
     gate.open()
-    asking.join(10)
+    asking.join(PATIENCE)
     assert b"REPLY#1 to: wait" in answers[0].body
     request = model.wait_for(lambda request: request.outcome == "answered")
     assert request.answered is not None
@@ -180,7 +181,7 @@ def test_gate_before_the_first_word_holds_back_the_head(model: LoopbackModel) ->
 def test_gate_between_words_lets_the_first_ones_through(model: LoopbackModel) -> None:
     gate = Gate()
     model.next(Reply.of("before ", Hold(gate), "after"))
-    with socket.create_connection(("127.0.0.1", model.port), 10) as client:
+    with socket.create_connection(("127.0.0.1", model.port), PATIENCE) as client:
         send(client, body("go", stream=True))
         gate.wait_reached()
         assert b"before" in read_until(client, b"before")
@@ -204,7 +205,7 @@ def test_gate_that_nothing_reaches_times_out() -> None:
 
 def test_client_that_leaves_is_noticed_while_held(model: LoopbackModel) -> None:
     gate = model.hold()
-    with socket.create_connection(("127.0.0.1", model.port), 10) as client:
+    with socket.create_connection(("127.0.0.1", model.port), PATIENCE) as client:
         send(client, body("interrupted", stream=True))
         gate.wait_reached()
     assert model.wait_for(lambda request: request.outcome == "abandoned").prompt == "interrupted"
@@ -215,7 +216,7 @@ def test_client_that_leaves_is_noticed_while_held(model: LoopbackModel) -> None:
 def test_close_ends_a_held_reply() -> None:
     with LoopbackModel() as model:
         gate = model.hold()
-        client = socket.create_connection(("127.0.0.1", model.port), 10)
+        client = socket.create_connection(("127.0.0.1", model.port), PATIENCE)
         send(client, body("stuck", stream=True))
         gate.wait_reached()
     with client:
@@ -310,7 +311,7 @@ def test_other_paths_are_answered_and_logged(
 
 
 def test_connection_is_kept_for_the_next_request(model: LoopbackModel) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", model.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", model.port, timeout=PATIENCE)
     for n in range(1, 51):
         connection.request("POST", "/v1/messages", json.dumps(body("again", stream=True)))
         assert f"REPLY#{n} to".encode() in connection.getresponse().read()
@@ -328,7 +329,7 @@ def test_connection_is_kept_for_the_next_request(model: LoopbackModel) -> None:
     ],
 )
 def test_garbage_is_refused_and_harms_no_other(model: LoopbackModel, garbage: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", model.port), 10) as client:
+    with socket.create_connection(("127.0.0.1", model.port), PATIENCE) as client:
         client.sendall(garbage)
         assert read_until(client, b"request_id").startswith(b"HTTP/1.1 400")
     assert say(model, "fine") == "REPLY#1 to: fine"
@@ -345,8 +346,8 @@ def test_wait_for_gives_past_and_future_requests(model: LoopbackModel) -> None:
         return request.prompt == "second" and request.outcome == "open"
 
     with model.hold():
-        assert model.wait_for(wanted, 30).number == 2
-    later.join(10)
+        assert model.wait_for(wanted).number == 2
+    later.join(PATIENCE)
 
 
 def test_wait_for_what_never_comes_lists_what_came(model: LoopbackModel) -> None:
@@ -386,13 +387,13 @@ def test_command_line_tells_each_request_and_ends_on_interrupt() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         port = int(server.stdout.readline().rpartition(":")[2])
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         connection.request("POST", "/v1/messages", json.dumps(body("by hand")))
         assert b"REPLY#1 to: by hand" in connection.getresponse().read()
         connection.close()
         assert server.stdout.readline() == "#1 POST /v1/messages answered by hand\n"
         server.send_signal(signal.SIGINT)
-        assert server.wait(10) == 0
+        assert server.wait(PATIENCE) == 0
 
 
 def send(client: socket.socket, content: dict[str, Any]) -> None:

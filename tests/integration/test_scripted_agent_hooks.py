@@ -142,16 +142,24 @@ def write_settings(folder: Path, hooks: dict[str, list[dict[str, object]]], **mo
 # --- which hooks run
 
 
-def test_hooks_of_all_sources_run_at_the_same_time(start: Start, home: Path, project: Path) -> None:
-    slow = "cat > /dev/null; sleep 1; echo"
-    write_settings(home, {"Stop": [command(f"{slow} user")]})
-    write_settings(project, {"Stop": [command(f"{slow} project")]})
-    agent = start(hooks={"Stop": [command(f"{slow} given")]})
+def test_hooks_of_all_sources_run_at_the_same_time(
+    start: Start, home: Path, project: Path, tmp_path: Path
+) -> None:
+    sources = ("user", "project", "given")
+    here = " && ".join(f"[ -e '{tmp_path}/{source}-came' ]" for source in sources)
+
+    def meeting(source: str) -> dict[str, object]:
+        """A hook that ends well only once all have begun."""
+        line = f"cat > /dev/null; touch '{tmp_path}/{source}-came'; until {here}; do sleep 0.02; done"
+        return command(f"{line}; touch '{tmp_path}/{source}-met'", timeout=25)
+
+    write_settings(home, {"Stop": [meeting("user")]})
+    write_settings(project, {"Stop": [meeting("project")]})
+    agent = start(hooks={"Stop": [meeting("given")]})
     agent.turn("hello")
     (summary,) = [line for line in agent.transcript() if line.get("subtype") == "stop_hook_summary"]
     assert summary["hookCount"] == 4
-    (turn,) = [line for line in agent.transcript() if line.get("subtype") == "turn_duration"]
-    assert 1000 <= turn["durationMs"] < 2500
+    assert [source for source in sources if (tmp_path / f"{source}-met").exists()] == list(sources)
 
 
 def test_identical_commands_of_two_sources_run_once(start: Start, home: Path, tmp_path: Path) -> None:
@@ -377,12 +385,12 @@ def test_blocked_prompt_is_not_sent(start: Start) -> None:
     assert agent.transcript() == []
 
 
-@pytest.mark.parametrize(("timeout", "finishes"), [(None, False), (10, True)])
+@pytest.mark.parametrize(("seconds", "granted", "finishes"), [(60, None, False), (2.5, 30, True)])
 def test_session_end_hook_is_cut_short_unless_granted_time(
-    start: Start, tmp_path: Path, timeout: int | None, finishes: bool
+    start: Start, tmp_path: Path, seconds: float, granted: int | None, finishes: bool
 ) -> None:
-    more = {} if timeout is None else {"timeout": timeout}
-    agent = start(hooks={"SessionEnd": [command(f"sleep 2.5; touch '{tmp_path / 'done'}'", **more)]})
+    more = {} if granted is None else {"timeout": granted}
+    agent = start(hooks={"SessionEnd": [command(f"sleep {seconds}; touch '{tmp_path / 'done'}'", **more)]})
     agent.paste("/exit")
     assert agent.wait_for_exit() == 0
     assert (tmp_path / "done").exists() is finishes
@@ -395,7 +403,7 @@ def ask_for_touch(agent: Probe, name: str = "made") -> None:
     agent.paste(f"RUNBASH touch {name}")
     agent.wait_for_status("waiting")
     agent.wait_for_hook("PermissionRequest")
-    agent.terminal.wait_for(b"Do you want to proceed?")
+    agent.until(lambda: "Tab to amend" in agent.screen(), "the dialog, to its last line")
 
 
 def test_permission_dialog_is_told_by_hook_registry_title_and_screen(start: Start) -> None:
@@ -421,7 +429,8 @@ def test_key_that_accepts_runs_the_tool(start: Start, project: Path, keys: str) 
     assert stop["last_assistant_message"] == "REPLY#2 to: tool_result (Bash completed with no output)"
     assert (project / "made").exists()
     assert stop["permission_mode"] == ("auto" if keys == "3" else "default")
-    order = [event for event in agent.events if event not in ("MessageDisplay", "SessionStart")]
+    loose = ("MessageDisplay", "SessionStart", "Notification")
+    order = [event for event in agent.events if event not in loose]
     assert order == [
         "UserPromptSubmit",
         "PreToolUse",

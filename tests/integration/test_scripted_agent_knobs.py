@@ -189,7 +189,7 @@ def test_exit_before_stop_leaves_no_stop(start: Start) -> None:
 
 
 def test_stop_is_delayed(start: Start) -> None:
-    agent = start(DELAY_STOP="700")
+    agent = start(DELAY_STOP="4000")
     agent.ready()
     agent.paste("hello")
     agent.until(lambda: answers(agent), "the answer")
@@ -226,7 +226,7 @@ def test_key_is_left_out_of_the_stop_payload_only(start: Start, knob: str, key: 
 
 
 def test_last_answer_can_land_after_stop(start: Start) -> None:
-    agent = start(DELAY_JSONL="600")
+    agent = start(DELAY_JSONL="5000")
     agent.ready()
     agent.turn("hello")
     assert answers(agent) == []

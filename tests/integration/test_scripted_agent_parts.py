@@ -285,10 +285,11 @@ def test_loop_runs_timers_in_order_and_threads_beside_them() -> None:
     async def work() -> None:
         seen.append(await loop.in_thread(lambda: "thread"))
         await loop.sleep(0)
-        loop.later(0.02, loop.stop)
-        loop.later(0.01, lambda: seen.append("second"))
+        # Far enough apart for a thread that is not always given the processor.
+        loop.later(0.5, lambda: seen.append("second"))
         loop.later(0, lambda: seen.append("first"))
         loop.later(0, lambda: seen.append("never")).cancel()
+        loop.later(0.5, loop.stop)
 
     loop.spawn(work())
     loop.run()

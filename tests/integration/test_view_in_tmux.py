@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from heimdall_client import PATIENCE
 from remuda.terminal.ghostty import GhosttyScreen
 from remuda.terminal.view import View, bar_text
 
 SESSION_COLS, SESSION_ROWS = 40, 10
 BAR = ("work", "idle")
-DEADLINE = 10.0
+_numbers = itertools.count()
 
 FEEDS = [
     b"one\r\ntwo\r\n\x1b[31mthree\x1b[0m",
@@ -64,7 +66,7 @@ class Tmux:
     """A tmux server of its own, with one pane that runs one program."""
 
     def __init__(self, folder: Path, cols: int, rows: int) -> None:
-        self._socket = f"remuda-test-{os.getpid()}"
+        self._socket = f"remuda-view-{os.getpid()}-{next(_numbers)}"
         self._env = {name: value for name, value in os.environ.items() if name not in ("TMUX", "TMUX_PANE")}
         self._env["LC_ALL"] = "C.UTF-8"
         config, program = folder / "tmux.conf", folder / "program.py"
@@ -76,7 +78,7 @@ class Tmux:
 
     def run(self, *arguments: str) -> str:
         command = ["tmux", "-u", "-L", self._socket, *arguments]
-        done = subprocess.run(command, env=self._env, capture_output=True, timeout=DEADLINE, check=True)
+        done = subprocess.run(command, env=self._env, capture_output=True, timeout=PATIENCE, check=True)
         return done.stdout.decode()
 
     def lines(self) -> list[str]:
@@ -100,7 +102,7 @@ def tmux(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Tmux]:
 
 def until(seen: Callable[[], object], wanted: object) -> None:
     """Waits until `seen()` is `wanted`; the comparison at the deadline says what was missing."""
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + PATIENCE
     while seen() != wanted and time.monotonic() < deadline:
         time.sleep(0.01)
     assert seen() == wanted
@@ -128,12 +130,12 @@ def test_view_in_tmux_shows_session_and_bar_and_gives_the_pane_back(tmux: Tmux, 
             until(partial(tmux.asks, "cursor_x", "cursor_y"), place)
         flags = [str(int(flag)) for flag in (True, screen.cursor.visible, 1000 in screen.modes.dec)]
         until(partial(tmux.asks, "alternate_on", "cursor_flag", "mouse_any_flag"), flags)
-    assert tmux.asks("pane_title") == ["the", "title"]
+    until(partial(tmux.asks, "pane_title"), ["the", "title"])
     go(tmp_path, "leave")
     until(tmux.lines, ["shell prompt"] + [""] * (rows - 1))
     restored = ["alternate_on", "cursor_flag", "mouse_any_flag", "wrap_flag", "cursor_x"]
-    assert tmux.asks(*restored) == ["0", "1", "0", "1", "12"]
-    assert tmux.asks("pane_title") != ["the", "title"]
+    until(partial(tmux.asks, *restored), ["0", "1", "0", "1", "12"])
+    until(lambda: tmux.asks("pane_title") != ["the", "title"], True)
     screen.close()
 
 
