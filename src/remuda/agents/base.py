@@ -29,6 +29,8 @@ class LaunchContext:
     """A shell command that hands its standard input to the keeper, for hooks that cannot be http."""
     conversation: Mapping[str, Any] = field(default_factory=dict)
     """What to resume; empty for a new conversation."""
+    prompt: str | None = None
+    """The first prompt, to be given as an argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,9 @@ class Agent(Protocol):
     """How it is handed prompts; None for a program that never says what it took."""
 
     def launch(self, context: LaunchContext) -> Launch: ...
+
+    def takes_argument(self, argv: Sequence[str]) -> bool:
+        """Whether a first prompt may be added to this command: it has none of its own."""
 
     def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> Observer | None:
         """None for a program of which nothing is known but its bytes."""

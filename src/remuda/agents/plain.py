@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from .base import Launch, LaunchContext
 from .speech import Speech
@@ -20,6 +20,9 @@ class PlainAgent:
 
     def launch(self, context: LaunchContext) -> Launch:
         return Launch(argv=list(context.argv), env=dict(context.env))
+
+    def takes_argument(self, argv: Sequence[str]) -> bool:
+        return False
 
     def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> None:
         return None

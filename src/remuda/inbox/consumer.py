@@ -85,7 +85,7 @@ class Consumer:
         with self._inbox() as inbox:
             if inbox.reader is None:
                 return Ahead(False)
-            if inbox.queue.take(inbox.reader, time.time()) is not None:
+            if inbox.queue.take(inbox.reader) is not None:
                 return Ahead(True)
             dues = [due for due in (inbox.queue.next_due(), self._torn_until(inbox)) if due is not None]
             return Ahead(False, min(dues, default=None))
@@ -95,6 +95,15 @@ class Consumer:
         """A last line without its end counts after a while of quiet."""
         torn = inbox.reader is not None and inbox.reader.torn
         return time.time() + stop_hook.TORN_GRACE if torn else None
+
+    def peek(self) -> Leased | None:
+        """What `lease` would give now. Nothing is written down."""
+        with self._inbox() as inbox:
+            taken = None if inbox.reader is None else inbox.queue.take(inbox.reader)
+            if taken is None or taken[0].broken or taken[0].expired(inbox.queue.clock):
+                return None
+            entry, attempt = taken
+            return Leased(entry.id, entry.text, attempt, entry.fields)
 
     def lease(self, transport: str, **facts: Any) -> Leased | None:
         """The next message, in flight from now on. None when there is none that is due."""

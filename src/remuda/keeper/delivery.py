@@ -5,19 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from remuda.agents.speech import Past, Speech, Submitted
 from remuda.agents.state import State
-from remuda.inbox.consumer import Consumer
+from remuda.errors import InputError, RemudaError
+from remuda.inbox.consumer import Consumer, Leased
+from remuda.inbox.stop_hook import InboxError
 from remuda.paths import accounts_folder, private_folder
 from remuda.turns.account import Account
 from remuda.turns.driver import Driver, Rules
+from remuda.turns.turn import Turn
 
 from .observe import MAX_LINE_BYTES, Observation
 from .session import Session
+from .spec import SessionSpec
 from .watch import watch
 
 log = logging.getLogger("remuda.keeper.delivery")
@@ -25,15 +30,56 @@ log = logging.getLogger("remuda.keeper.delivery")
 _BLOCK = {"decision": "block", "reason": "A draft and a message met in the composer. Neither was sent."}
 
 
+class Mailbox:
+    """A session's inbox before and after its agent is started."""
+
+    def __init__(self, spec: SessionSpec, speech: Speech, folder: Path) -> None:
+        private_folder(folder)
+        self.folder = folder
+        self.speech = speech
+        self.consumer = Consumer(folder, f"the keeper of session '{spec.name}'")
+        self.account = Account(accounts_folder(), speech.account(spec.env))
+        self.first: tuple[Leased, Turn] | None = None
+
+    def take_first(self) -> str | None:
+        """The first message as an argument, where it can be one: exact, and no key is typed."""
+        try:
+            self.consumer.open()
+            if self.account.limited_for(time.time()) or self.consumer.orphan() is not None:
+                return None
+            return self._lease_argument()
+        except (RemudaError, InboxError, OSError) as error:
+            log.warning("no first message: %s", error)
+            return None
+
+    def _lease_argument(self) -> str | None:
+        entry = self.consumer.peek()
+        if entry is None or not self._fits(entry):
+            return None
+        leased = self.consumer.lease("argument")
+        if leased is None:
+            return None
+        carried = self.speech.argument(leased.text, command=leased.command)
+        assert carried is not None
+        self.first = leased, Turn(leased.text, carried, self.speech, command=leased.command)
+        return carried.data.decode()
+
+    def _fits(self, entry: Leased) -> bool:
+        try:
+            self.speech.check(entry.text, command=entry.command, literal=entry.literal)
+        except InputError:  # said when its turn comes
+            return False
+        return self.speech.argument(entry.text, command=entry.command) is not None
+
+
 class Delivery:
-    def __init__(self, session: Session, speech: Speech, observation: Observation, inbox: Path) -> None:
-        private_folder(inbox)
+    def __init__(self, session: Session, mailbox: Mailbox, observation: Observation) -> None:
+        speech, inbox = mailbox.speech, mailbox.folder
         self._session = session
         self._speech = speech
         self._observation = observation
         spec = session.spec
-        consumer = Consumer(inbox, f"the keeper of session '{spec.name}'")
-        self._account = Account(accounts_folder(), speech.account(spec.env))
+        self._account = mailbox.account
         rules = Rules(
             on_orphan=spec.on_orphan,
             trust=spec.trust,
@@ -41,11 +87,11 @@ class Delivery:
             draft_patience=spec.draft_patience,
         )
         self._driver = Driver(
-            SessionTerminal(session, speech, observation), speech, consumer, self._account, rules
+            SessionTerminal(session, speech, observation), speech, mailbox.consumer, self._account, rules
         )
         observation.listeners.append(self._driver.nudge)
         observation.record_listeners.append(self._record)
-        self._driver.start()
+        self._driver.start(mailbox.first)
         self._watches = [
             watch(inbox / "inbox.jsonl", self._driver.nudge),
             watch(self._account.path, self._driver.nudge),

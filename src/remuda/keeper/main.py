@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remuda import durable
 from remuda._version import __version__
@@ -37,6 +37,7 @@ from remuda.terminal.screen import open_screen, unavailable_reason
 
 from . import emit
 from .claim import Claim
+from .delivery import Delivery, Mailbox
 from .hooks import HookServer
 from .logfile import open_log
 from .loop import make_loop
@@ -46,9 +47,6 @@ from .record import SessionRecord
 from .server import Server
 from .session import Session
 from .spec import SessionSpec
-
-if TYPE_CHECKING:
-    from .delivery import Delivery
 
 log = logging.getLogger("remuda.keeper")
 
@@ -80,6 +78,7 @@ class Keeper:
         self._agent: Agent = find_agent(spec.agent)
         self._hooks = HookServer(self._on_hook)
         self._observation: Observation | None = None
+        self._mailbox: Mailbox | None = None
         self._delivery: Delivery | None = None
         self._degraded: list[str] = []
         self._record = SessionRecord(
@@ -121,23 +120,22 @@ class Keeper:
         observer = self._agent.observer(session.child.pid, launch.env, has_screen=has_screen)
         if observer is not None:
             self._observation = Observation(session, observer, self._conversation_changed)
-            self._deliver(session, self._observation)
+            if self._mailbox is not None:
+                self._delivery = Delivery(session, self._mailbox, self._observation)
         self._claim.write_pids(os.getpid(), session.child.pid)
         self._record = replace(self._record, child_pid=session.child.pid)
         self._save_record()
         operations = make_operations(self._degraded, self._told, self._on_emitted)
         return Server(session, self._claim.listen(), operations)
 
-    def _deliver(self, session: Session, observation: Observation) -> None:
+    def _open_mailbox(self) -> Mailbox | None:
         if self._agent.speech is None:
-            return
-        from .delivery import Delivery
-
+            return None
         try:
-            self._delivery = Delivery(session, self._agent.speech, observation, self._paths.inbox)
+            return Mailbox(self._spec, self._agent.speech, self._paths.inbox)
         except RemudaError as error:  # the session is worth more than its inbox
             self._degraded.append(f"no delivery of messages: {error}")
-            log.error("degraded: %s", self._degraded[-1])
+            return None
 
     async def _prepare(self) -> Launch:
         spec = self._spec
@@ -145,6 +143,8 @@ class Keeper:
             private_folder(self._paths.scratch)
             await self._hooks.open()
         script = shlex.join([sys.executable, "-I", "-S", emit.__file__, str(self._paths.socket)])
+        self._mailbox = self._open_mailbox()
+        may_ask = self._mailbox is not None and self._agent.takes_argument(spec.argv)
         context = LaunchContext(
             argv=spec.argv,
             env=spec.env,
@@ -154,6 +154,7 @@ class Keeper:
             hook_token=self._hooks.token,
             emit_command=script,
             conversation=self._record.conversation,
+            prompt=self._mailbox.take_first() if self._mailbox is not None and may_ask else None,
         )
         launch = self._agent.launch(context)
         for path, content in launch.files.items():

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from remuda.agents.speech import Choice, Composer, ComposerKind, Past, Signal, Speech
@@ -99,7 +99,7 @@ class InFlight:
     since: float
     alive_at: float
     rested_at: float | None = None
-    notes: list[str] = field(default_factory=list)
+    as_argument: bool = False
 
 
 class Driver:
@@ -125,7 +125,7 @@ class Driver:
 
     def start(self, first: tuple[Leased, Turn] | None = None) -> None:
         if first is not None:
-            self._follow(*first)
+            self._follow(*first, as_argument=True)
         self._task = asyncio.create_task(self._run())
 
     def nudge(self) -> None:
@@ -223,6 +223,8 @@ class Driver:
 
     async def _next(self) -> None:
         self._drop_signals()
+        if await self._trusted():
+            return
         ahead = await self._do(self._consumer.ahead)
         if not ahead.ready:
             self.held = ""
@@ -265,12 +267,7 @@ class Driver:
 
     async def _make_ready(self, ready: Readiness) -> None:
         self.held = ready.reason
-        lines = self._terminal.lines()
-        choice = self._speech.trust_choice(lines) if lines is not None else None
-        if choice is not None:
-            if self._rules.trust:
-                await self._trust(choice)
-                return
+        if self._trust_choice() is not None:
             self.held = (
                 "the agent asks whether this folder is trusted: attach and answer, or start with --trust"
             )
@@ -295,6 +292,17 @@ class Driver:
             self._terminal.release_typing()
         self.held = "a draft in the composer could not be laid aside"
         await self._wait(_BUSY_INTERVAL)
+
+    def _trust_choice(self) -> Choice | None:
+        lines = self._terminal.lines()
+        return self._speech.trust_choice(lines) if lines is not None else None
+
+    async def _trusted(self) -> bool:
+        """Whether the dialog that asks for trust was open, and was answered a step further."""
+        choice = self._trust_choice() if self._rules.trust else None
+        if choice is not None:
+            await self._trust(choice)
+        return choice is not None
 
     async def _trust(self, choice: Choice) -> None:
         """Move to the row that says yes, see that it is highlighted, and only then confirm."""
@@ -324,9 +332,9 @@ class Driver:
         self._terminal.type(carried.data)
         self._follow(leased, Turn(leased.text, carried, self._speech, command=leased.command))
 
-    def _follow(self, leased: Leased, turn: Turn) -> None:
+    def _follow(self, leased: Leased, turn: Turn, *, as_argument: bool = False) -> None:
         self.held = ""
-        self._in_flight = InFlight(leased, turn, time.time(), self._terminal.now())
+        self._in_flight = InFlight(leased, turn, time.time(), self._terminal.now(), as_argument=as_argument)
         log.info("message %s was handed over, attempt %d", leased.id, leased.attempt)
 
     # ── to its end ──
@@ -349,13 +357,16 @@ class Driver:
         turn, terminal = flight.turn, self._terminal
         size = len(flight.leased.text)
         deadline = terminal.now() + _SUBMIT_TIMEOUT + size / _SUBMIT_BYTES_PER_SECOND
-        if "argument" in flight.notes:
-            deadline = float("inf")  # it may have to wait for a dialog that comes before the composer
         pressed = False
         while turn.outcome is None:
             await self._take_signals(flight)
             if turn.submitted:
                 return
+            if flight.as_argument and await self._trusted():
+                continue
+            if flight.as_argument and self._readiness().step is not Step.TYPE:
+                # It is taken when the agent is ready for it: after its start, after a dialog before that.
+                deadline = terminal.now() + _SUBMIT_TIMEOUT
             if turn.mixed:
                 turn.finish(End.MIXED, "it met a draft in the composer; the agent was given neither")
             elif terminal.now() >= deadline and terminal.state not in WAITING:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from remuda.agents.base import Launch, LaunchContext
 from remuda.agents.speech import Speech
 
-from .launch import prepare
+from .launch import prepare, takes_prompt
 from .observer import ClaudeObserver
 from .speech import ClaudeSpeech
 
@@ -23,6 +23,9 @@ class ClaudeAgent:
 
     def launch(self, context: LaunchContext) -> Launch:
         return prepare(context, len(self.default_argv))
+
+    def takes_argument(self, argv: Sequence[str]) -> bool:
+        return takes_prompt(argv, len(self.default_argv))
 
     def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> ClaudeObserver:
         return ClaudeObserver(pid, env, has_screen=has_screen)

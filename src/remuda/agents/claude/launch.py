@@ -19,7 +19,7 @@ from remuda.agents.base import Launch, LaunchContext
 from remuda.errors import InvalidOptions
 
 from .files import find_transcript, read_settings, user_settings
-from .flags import without_flags, without_prompt
+from .flags import split_arguments, without_flags, without_prompt
 
 IDENTITY_VARIABLES = (
     "CLAUDECODE",
@@ -70,9 +70,7 @@ _RESUMING = (
 
 def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
     """`program_words` says how many words of the command name the program; the arguments follow them."""
-    named = next((i for i, word in enumerate(context.argv) if PurePath(word).name == "claude"), 0)
-    program_words = max(program_words, named + 1)  # `env X=1 claude`, `npx claude`
-    program, arguments = list(context.argv[:program_words]), list(context.argv[program_words:])
+    program, arguments = _split(context.argv, program_words)
     settings, arguments = _take_settings(arguments, context.cwd)
     overlay = context.scratch / "settings.json"
     added = ["--settings", str(overlay)]
@@ -83,7 +81,7 @@ def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
         arguments = without_flags(without_prompt(arguments), _RESUMING)
         added += ["--resume", str(context.conversation["session_id"])]
     return Launch(
-        argv=[*program, *added, *arguments],
+        argv=[*program, *added, *arguments, *([] if context.prompt is None else ["--", context.prompt])],
         env=clean_environment(context.env),
         files={overlay: json.dumps(_with_hooks(settings, context), indent=1).encode()},
         degraded=_without_hooks(arguments, settings, context),
@@ -91,6 +89,24 @@ def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
 
 
 # ── arguments ──
+
+
+def _split(argv: Sequence[str], program_words: int) -> tuple[list[str], list[str]]:
+    named = next((i for i, word in enumerate(argv) if PurePath(word).name == "claude"), 0)
+    program_words = max(program_words, named + 1)  # `env X=1 claude`, `npx claude`
+    return list(argv[:program_words]), list(argv[program_words:])
+
+
+def takes_prompt(argv: Sequence[str], program_words: int = 1) -> bool:
+    """Whether a prompt can be added: the user gave none, and nothing that would not be a conversation."""
+    _, arguments = _split(argv, program_words)
+    return (
+        "--" not in arguments
+        and all(flag is not None for flag, _ in split_arguments(arguments))
+        and not _has_flag(
+            arguments, ("-p", "--print", "--bg", "--prefill", "-h", "--help", "-v", "--version")
+        )
+    )
 
 
 def _has_flag(arguments: Sequence[str], flags: Sequence[str]) -> bool:
