@@ -12,7 +12,7 @@ import click
 
 from remuda.duration import parse_duration
 from remuda.errors import InputError, InvalidOptions
-from remuda.inbox.inject import without_line_end
+from remuda.inbox.inject import MAX_ATTEMPTS, without_line_end
 from remuda.inbox.journal import Accepted, Inbox
 from remuda.inbox.message import DEFAULT_MAX_BYTES
 
@@ -57,7 +57,12 @@ max_bytes_option = click.option(
 @click.option("--ttl", type=time_span, metavar="TIME", help="Not after so long; the sender is told.")
 @click.option("--dedup", type=_key, metavar="KEY", help="At most one message of this key in a day.")
 @click.option("--from", "sender", type=_key, metavar="WHO", help="Who sends it; told when it bounces.")
-@click.option("--max-attempts", type=click.IntRange(min=1), help="Then it is a dead letter.  [default: 10]")
+@click.option(
+    "--max-attempts",
+    type=click.IntRange(1, MAX_ATTEMPTS),
+    metavar="N",
+    help="Then it is a dead letter.  [default: 10]",
+)
 @click.option(
     "--command", "command_", is_flag=True, help="TEXT is a command of the agent's, such as /compact."
 )

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from remuda.duration import parse_duration
 from remuda.errors import InputError, InvalidOptions
 
+MAX_ATTEMPTS = 1_000_000
+"""More are meant as 'for ever', and no reader of the file should trip over the number."""
 _CHAT = ("channel", "author", "ts")
 
 
@@ -116,9 +118,12 @@ def _key(field: str, value: object) -> str:
 
 
 def _number(field: str, value: object) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
-        raise InputError(f"'{field}' is not a number")
-    return float(value)
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        pass
+    raise InputError(f"'{field}' is not a number")
 
 
 def _time(field: str, value: object) -> float:
@@ -134,7 +139,7 @@ def _time(field: str, value: object) -> float:
 
 
 def _count(field: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_ATTEMPTS:
         raise InputError(f"'{field}' is not a number of attempts")
     return value
 

@@ -70,6 +70,7 @@ class _Refused(Exception):  # never leaves this module
 class _Request(NamedTuple):
     target: str
     headers: dict[str, str]
+    body: bytes = b""
 
 
 class InjectServer:
@@ -81,6 +82,8 @@ class InjectServer:
         self._max_prompt_bytes = max_prompt_bytes
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
+        """Those whose request is complete."""
         # One: what was answered first stands first in the inbox.
         self._disk = ThreadPoolExecutor(1, "inbox")
         self.url = ""
@@ -100,12 +103,14 @@ class InjectServer:
         self.url = f"http://{shown}:{port}"
 
     async def close(self) -> None:
-        """Takes no more, and ends within `CLOSE_TIMEOUT`: requests that are being answered are waited for."""
+        """Takes no more. What is complete is still answered, if that takes no longer than `CLOSE_TIMEOUT`."""
         if self._server is not None:
             self._server.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT)
-        for task in list(self._tasks):
+        for task in self._tasks - self._answering:
+            task.cancel()
+        if self._answering:
+            await asyncio.wait(self._answering, timeout=CLOSE_TIMEOUT)
+        for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._disk.shutdown(wait=False, cancel_futures=True)
@@ -118,21 +123,21 @@ class InjectServer:
             return
         self._tasks.add(task)
         try:
-            await self._one(reader, writer)
+            await self._one(task, reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)
+            self._answering.discard(task)
             writer.close()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _one(
+        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
-            request = await self._head(reader)
-            if request.target == "/inject":
-                body = await self._body(reader, writer, request.headers)
-                answer = await self._inject(body, request.headers.get("content-type", ""))
-            else:
-                answer = await self._on_disk(self._status)
+            request = await self._read(reader, writer)
+            self._answering.add(task)
+            answer = await self._answer(request)
         except _Refused as refused:
             writer.write(_response(refused.status, {"ok": False, "error": refused.why}, refused.headers))
             await writer.drain()
@@ -142,6 +147,12 @@ class InjectServer:
             await writer.drain()
 
     # ── the request ──
+
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Request:
+        request = await self._head(reader)
+        if request.target != "/inject":
+            return request
+        return request._replace(body=await self._body(reader, writer, request.headers))
 
     async def _head(self, reader: asyncio.StreamReader) -> _Request:
         try:
@@ -193,9 +204,12 @@ class InjectServer:
 
     # ── the answer ──
 
-    async def _inject(self, body: bytes, content_type: str) -> dict[str, Any]:
+    async def _answer(self, request: _Request) -> dict[str, Any]:
+        if request.target == "/status":
+            return await self._on_disk(self._status)
+        content_type = request.headers.get("content-type", "")
         try:
-            prompt, options = read_injected(body, content_type, datetime.now().astimezone())
+            prompt, options = read_injected(request.body, content_type, datetime.now().astimezone())
         except InvalidOptions as error:
             raise _Refused(400, str(error)) from None
         if len(prompt.encode("utf-8", "surrogatepass")) > self._max_prompt_bytes:
