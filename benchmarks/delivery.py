@@ -1,0 +1,104 @@
+"""How long a message takes from its sender to the agent's word that it took it, on the real CLI at rest.
+
+Beside it, turn about, what the CLI itself needs: a paste into a bare terminal until its request arrives at
+the model. The message's time begins before it is written to the disk and ends when the keeper heard the
+agent's UserPromptSubmit, by the date of that receipt.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.report import Report, Target, percentile
+from benchmarks.scene import Scene, bounded
+
+from remuda.inbox.journal import Inbox
+from remuda.inbox.receipts import Trace, follow
+from remuda.keeper.environment import session_environment
+from remuda.keeper.spec import SessionSpec
+from remuda.keeper.start import start_session
+from remuda.paths import SessionPaths
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+from remuda.testing.real_cli.terminal import PlainTerminal
+
+_MESSAGES = 12
+_PAUSE = 0.4
+"""The CLI is drawn and at rest again."""
+_LIMIT = Target("<=", 1.5)
+
+
+def measure(scene: Scene, report: Report, rounds: int) -> None:
+    report.title("Message to submitted, on the real CLI at rest")
+    pasted: list[float] = []
+    sent: list[float] = []
+    with (
+        bounded(240.0, "delivery"),
+        LoopbackModel() as model,
+        RealCli(scene.folder / "bare", model.url) as bare,
+        RealCli(scene.folder / "kept", model.url) as kept,
+        _at_rest(bare, model) as terminal,
+    ):
+        inbox = _keep(scene, kept)
+        for number in range(rounds * _MESSAGES):
+            pasted.append(_paste(terminal, model, f"paste {number}"))
+            time.sleep(_PAUSE)
+            sent.append(_send(inbox, f"message {number}"))
+            time.sleep(_PAUSE)
+        scene.end_all()
+    floor = percentile(pasted, 0.5)
+    report.add("paste to the model's request, p50", floor, "ms", note=f"p90 {percentile(pasted, 0.9):.3g}")
+    whole = percentile(sent, 0.5)
+    report.add("message to submitted, p50", whole, "ms", note=f"p90 {percentile(sent, 0.9):.3g}")
+    report.add("message to submitted / paste to request", whole / floor, "x", _LIMIT)
+
+
+@contextmanager
+def _at_rest(cli: RealCli, model: LoopbackModel) -> Iterator[PlainTerminal]:
+    with cli.open_terminal("--permission-mode", "manual") as terminal:
+        terminal.wait_for(b"manual mode")
+        time.sleep(_PAUSE)
+        _paste(terminal, model, "the first one is slower")
+        time.sleep(_PAUSE)
+        yield terminal
+
+
+def _paste(terminal: PlainTerminal, model: LoopbackModel, text: str) -> float:
+    began = time.monotonic()
+    terminal.write(f"\x1b[200~{text}\x1b[201~\r".encode())
+    return (model.wait_for(text).received - began) * 1000
+
+
+def _keep(scene: Scene, cli: RealCli) -> Inbox:
+    name = scene.name("d")
+    spec = SessionSpec(
+        name=name,
+        folder=str(scene.sessions),
+        argv=cli.argv(),
+        cwd=str(cli.project),
+        env=session_environment({**cli.env, "REMUDA_HOME": str(scene.folder)}, name, "REMUDA_ID", {}),
+        agent="claude",
+        classifier="claude",
+        cols=100,
+        rows=30,
+        kill_grace=1.0,
+    )
+    start_session(spec)
+    inbox = Inbox(SessionPaths(Path(spec.folder), name).inbox)
+    _send(inbox, "the first one is slower")
+    time.sleep(_PAUSE)
+    return inbox
+
+
+def _send(inbox: Inbox, text: str) -> float:
+    began = time.time()
+    message = inbox.put(text).id
+    *_, last = follow(inbox.folder, message, 30.0)
+    return (_submitted_at(last) - began) * 1000
+
+
+def _submitted_at(trace: Trace) -> float:
+    return next(float(step["at"]) for step in trace.steps if step["stage"] == "submitted")
