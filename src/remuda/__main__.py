@@ -6,6 +6,12 @@ import sys
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["stop-hook"] and not {"-h", "--help"} & {*sys.argv}:
+        # An agent waits for it after every answer: without what the other commands need.
+        from remuda.inbox import stop_hook
+
+        sys.argv[:2] = ["remuda stop-hook"]
+        stop_hook.main()
     from remuda.cli.app import run
 
     sys.exit(run())

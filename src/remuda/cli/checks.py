@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
@@ -15,12 +14,17 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from remuda._version import __version__
-from remuda.agents.claude.files import config_folder
+from remuda.agents.claude.files import read_settings
+from remuda.agents.claude.launch import BLOCK_CAP_VARIABLE
+from remuda.agents.claude.settings import settings_files
+from remuda.agents.claude.stop_hooks import command_hooks, read_command, runs_heartbeat_stop
 from remuda.errors import RemudaError
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.listing import list_sessions
 from remuda.paths import SessionPaths, private_folder
 from remuda.terminal.screen import unavailable_reason
+
+from .hook_state import cap_in_force, cap_text, fix, found_hooks
 
 _FEW_DESCRIPTORS = 1024
 _FEW_WATCHES = 128
@@ -181,27 +185,33 @@ def _is_kept(pid: int) -> bool:
 
 
 def _hooks() -> Iterator[Finding]:
-    """Hooks in the user's settings whose program is gone: the CLI passes over them without a word."""
-    path = config_folder(os.environ) / "settings.json"
+    """Stop hooks of ours that do not work as they stand, and others' whose program is gone.
+
+    The CLI passes over a hook that fails without a word.
+    """
+    for found in found_hooks():
+        where = f"Stop hook for {found.hook.inbox or 'no inbox'} in {found.path}"
+        for problem in found.problems:
+            yield Finding("note", f"{where}: {problem}", fix(found))
+        if not found.problems:
+            yield Finding("ok", where)
+    for path in settings_files(os.environ, Path.cwd()):
+        for event, hook in command_hooks(read_settings(path)):
+            yield from _foreign_hook(event, hook["command"], path, cap_in_force(path))
+
+
+def _foreign_hook(event: str, command: str, path: Path, cap: int) -> Iterator[Finding]:
     try:
-        hooks = json.loads(path.read_bytes()).get("hooks", {})
-    except (OSError, ValueError, AttributeError):
+        program = shlex.split(command)[0]
+    except (ValueError, IndexError):
         return
-    for event, command in _commands(hooks):
-        try:
-            program = shlex.split(command)[0]
-        except (ValueError, IndexError):
-            continue
-        if program.startswith("/") and not Path(program).exists():
-            yield Finding("note", f"hook for {event} runs {program}, which does not exist", f"edit {path}")
-
-
-def _commands(hooks: object) -> Iterator[tuple[str, str]]:
-    if not isinstance(hooks, dict):
+    if event == "Stop" and read_command(command) is not None:
         return
-    for event, groups in hooks.items():
-        for group in groups if isinstance(groups, list) else []:
-            listed = group.get("hooks") if isinstance(group, dict) else None
-            for hook in listed if isinstance(listed, list) else []:
-                if isinstance(hook, dict) and isinstance(hook.get("command"), str):
-                    yield event, hook["command"]
+    if program.startswith("/") and not Path(program).exists():
+        yield Finding("note", f"hook for {event} runs {program}, which does not exist", f"edit {path}")
+    elif event == "Stop" and cap and runs_heartbeat_stop(command):
+        yield Finding(
+            "note",
+            f"Stop hook heartbeat-stop in {path}: {cap_text(cap)}",
+            f'set "env": {{"{BLOCK_CAP_VARIABLE}": "0"}} in {path}, or start them with remuda launch',
+        )
