@@ -12,13 +12,16 @@ from pathlib import Path
 import click
 
 from remuda.duration import parse_duration
+from remuda.errors import RemudaError
+from remuda.inbox.journal import Inbox
+from remuda.inbox.stop_hook import InboxError
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.record import SessionRecord
 from remuda.paths import SessionPaths
 
 from .common import find_folder, folder_option
 
-_SUFFIXES = (".log.1", ".log", ".json", ".d")
+_SUFFIXES = (".log.1", ".log", ".json", ".d", ".inbox")
 
 
 @click.command("clean")
@@ -28,9 +31,10 @@ _SUFFIXES = (".log.1", ".log", ".json", ".d")
 @click.option("--force", is_flag=True, help="Remove them; without it they are only shown.")
 @folder_option
 def command(older_than: str, force: bool, folder: Path | None) -> None:
-    """Remove logs and records of sessions that ended a while ago. Shows first what it would remove.
+    """Remove logs, records and inboxes of sessions that ended a while ago. Shows first what it would remove.
 
-    A record is what '--resume' needs: without it a session cannot be brought back.
+    A record is what '--resume' needs: without it a session cannot be brought back. Nothing is removed of a
+    session for which messages wait.
 
     \b
     Examples:
@@ -41,7 +45,10 @@ def command(older_than: str, force: bool, folder: Path | None) -> None:
     where = find_folder(folder)
     live = set(live_names(where))
     old, young = [], 0
-    for path in _leftovers(where, live):
+    busy = set(_with_messages(where))
+    for name in sorted(busy - live):
+        click.echo(f"kept: {name}, for which messages wait; 'remuda inbox ls {name}' lists them")
+    for path in _leftovers(where, live | busy):
         if time.time() - path.lstat().st_mtime >= window:
             old.append(path)
         else:
@@ -51,6 +58,18 @@ def command(older_than: str, force: bool, folder: Path | None) -> None:
         if force:
             _remove(path)
     _summary(len(old), len(live), young, force=force)
+
+
+def _with_messages(folder: Path) -> Iterator[str]:
+    """Names of sessions whose inbox is not empty. Dead letters count: somebody may want to redrive them."""
+    for path in folder.glob("*.inbox"):
+        try:
+            overview = Inbox(path).overview()
+        except (OSError, RemudaError, InboxError):
+            yield path.name.removesuffix(".inbox")  # what cannot be read is not removed
+            continue
+        if overview.waiting or overview.in_flight or overview.dead:
+            yield path.name.removesuffix(".inbox")
 
 
 def _leftovers(folder: Path, live: set[str]) -> Iterator[Path]:
@@ -76,7 +95,7 @@ def _is_of_a_session(path: Path, name: str, suffix: str) -> bool:
         found = path.lstat()
     except FileNotFoundError:
         return False
-    if suffix == ".d":
+    if suffix in (".d", ".inbox"):
         return stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700
     if suffix == ".json":
         record = SessionRecord.load(path)

@@ -20,6 +20,7 @@ from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS, SessionSpec
 from remuda.keeper.start import start_session
 from remuda.names import check_name
 from remuda.paths import SessionPaths
+from remuda.turns.readiness import DRAFT_PATIENCE
 
 from .common import (
     config_option,
@@ -78,6 +79,12 @@ _HELP = """Start CMD, or an agent, as the session NAME on a terminal of its own.
     type=seconds,
     metavar="SECONDS",
     help="A turn without a sign of life for so long has failed.",
+)
+@click.option(
+    "--draft-patience",
+    type=seconds,
+    metavar="SECONDS",
+    help="A draft that nobody touched for so long is laid aside for a message.  [default: 15]",
 )
 @click.option("--grace", type=seconds, metavar="SECONDS", help="Time between TERM and KILL.  [default: 5]")
 @click.option("--scrollback-bytes", type=click.IntRange(min=0), help="Raw history for plain clients.")
@@ -157,6 +164,7 @@ def make_spec(
         expect_attach=attached,
         on_orphan=options.get("on_orphan") or "deadletter",
         trust=bool(options.get("trust")),
+        draft_patience=_first(options.get("draft_patience"), DRAFT_PATIENCE),
         turn_timeout=_first(options.get("turn_timeout"), 0.0),
     )
 

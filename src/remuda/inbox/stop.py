@@ -1,8 +1,8 @@
 """What an installed Stop hook runs: the program beside it, `stop_hook.py`, without compiling it again.
 
-Python compiles a script on every run, which costs more than the tick itself: 18 ms in all, 9 this way, no more
-than to run the compiled file. The loader takes the compiled form while it fits this Python and the source,
-and makes it anew when it does not: an upgrade of either leaves nothing stale behind.
+Python compiles a script on every run, which costs more than the tick itself: 18 ms in all, 9 this way, no
+more than to run the compiled file. The loader takes the compiled form while it fits this Python and the
+source, and makes it anew when it does not: an upgrade of either leaves nothing stale behind.
 """
 
 import sys

@@ -81,6 +81,7 @@ class SessionSpec:
             "on_orphan": self.on_orphan,
             "trust": self.trust,
             "turn_timeout": self.turn_timeout,
+            "draft_patience": self.draft_patience,
         }
 
     def check(self) -> None:
