@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import click
 
+from remuda.agents import find_agent
 from remuda.errors import WaitTimeout
 from remuda.keeper.client import KeeperClient
 from remuda.wire import connection as wire
@@ -66,6 +68,7 @@ class Tour:
             self._command("ls")
             self._a_turn(client)
             self._a_permission(client)
+        self._a_message()
         self._a_crash()
         self._say("Every state comes with its evidence.")
         self._command("status", _NAME, "--explain")
@@ -92,6 +95,15 @@ class Tour:
         self._until(client, "idle")
         self._say(f"In the project now: {', '.join(sorted(os.listdir(self._cwd))) or 'nothing'}")
 
+    def _a_message(self) -> None:
+        self._say("Send it a prompt from anywhere. It is typed when the agent is idle, and has a receipt:")
+        said = self._command("send", _NAME, "SLOW 2 are you there?", captured=True)
+        message = said.split()[-1]
+        self._command("wait", message)
+        self._command("receipt", message)
+        self._say("A prompt is data: what would run a command is refused, unless you say that you mean it.")
+        self._command("send", _NAME, "/clear", fails=True)
+
     def _a_crash(self) -> None:
         self._say("Whoever watches may die at any moment. Here a watcher is killed with SIGKILL…")
         watcher = subprocess.Popen(
@@ -110,10 +122,21 @@ class Tour:
         click.echo("\n" + click.style(text, fg="cyan"))
         time.sleep(self._pause)
 
-    def _command(self, *words: str) -> None:
-        click.echo(click.style(f"$ remuda {' '.join(words)}", bold=True))
+    def _command(self, *words: str, captured: bool = False, fails: bool = False) -> str:
+        """Run it before the user's eyes; what it said, if that is wanted."""
+        click.echo(click.style(f"$ remuda {shlex.join(words)}", bold=True))
         sys.stdout.flush()
-        subprocess.run([sys.executable, "-m", "remuda", *words], env=self._env, cwd=self._cwd, check=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "remuda", *words],
+            env=self._env,
+            cwd=self._cwd,
+            check=not fails,
+            stdout=subprocess.PIPE if captured else None,
+            text=True,
+        )
+        if captured:
+            click.echo(done.stdout, nl=False)
+        return done.stdout or ""
 
     def _type(self, client: KeeperClient, prompt: str) -> None:
         click.echo(click.style(f"> {prompt}", fg="magenta"))
@@ -122,10 +145,13 @@ class Tour:
     def _press(self, client: KeeperClient, key: bytes, state: str) -> None:
         """Press a key that ends this state, again if need be: a dialog drops keys at first."""
         deadline = time.monotonic() + _PATIENCE
+        speech = find_agent("demo").speech
+        assert speech is not None
         while client.request("status")["state"] == state:
             if time.monotonic() > deadline:
                 raise WaitTimeout(f"the scripted agent stayed {state}")
-            client.send(ClientConnection.input(key))
+            if speech.dialog(client.request("screen")["lines"]):  # else it would be typed as a draft
+                client.send(ClientConnection.input(key))
             for event in client.receive(_PRESS_INTERVAL):
                 if isinstance(event, wire.EventReceived):
                     self._show(event.document, state)

@@ -61,7 +61,7 @@ def read_composer(lines: Sequence[str], styled: Callable[[int], bytes]) -> Compo
     for top, bottom in reversed(list(pairwise(rules))):
         if bottom - top >= 2 and lines[top + 1].startswith(_MARK):
             text = "\n".join(lines[top + 1 : bottom])[len(_MARK) :].replace("\xa0", " ").strip()
-            typed = bool(text) and not _suggested([styled(y) for y in range(top + 1, bottom)])
+            typed = bool(text) and not _suggested(text, [styled(y) for y in range(top + 1, bottom)])
             stashed = any("› stashed" in line for line in lines[max(0, top - 2) : top])
             return Composer(
                 ComposerKind.DRAFT if typed else ComposerKind.EMPTY, text if typed else "", stashed
@@ -69,10 +69,10 @@ def read_composer(lines: Sequence[str], styled: Callable[[int], bytes]) -> Compo
     return Composer(ComposerKind.ABSENT)
 
 
-def _suggested(rows: list[bytes]) -> bool:
-    """Whether all behind the mark and the cursor is faint."""
+def _suggested(text: str, rows: list[bytes]) -> bool:
+    """Whether all behind the mark and the cursor is faint. A single character is no suggestion."""
     plain = "".join(_unfaint(row) for row in rows).replace("\xa0", " ")
-    return len(plain.strip().removeprefix(_MARK).strip()) <= 1
+    return len(text) > 1 and len(plain.strip().removeprefix(_MARK).strip()) <= 1
 
 
 def _unfaint(row: bytes) -> str:
