@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 from heimdall_client import PATIENCE
 from keeping import Process, end_processes
 from remuda.keeper.claim import read_holder
+from remuda.keeper.client import KeeperClient
 from remuda.paths import SessionPaths
 from remuda.proctree import descendants
+from remuda.wire.connection import ClientConnection
 
 COMMAND = (sys.executable, "-m", "remuda")
 SIZER = (
@@ -26,6 +28,8 @@ SIZER = (
     "    signal.sigwait([signal.SIGWINCH])\n"
 )
 """A Python program that prints its terminal's rows and columns, at once and whenever they change."""
+# Root may write everywhere, unless it gives up the right to.
+ORDINARY = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.getuid() == 0 else []
 
 
 class Done(NamedTuple):
@@ -127,3 +131,34 @@ class Commands:
             for line in path.read_text().splitlines():
                 if " ERROR " in line or line.startswith("Traceback"):
                     yield line
+
+
+def watch(remuda: Commands, name: str) -> KeeperClient:
+    client = KeeperClient.connect(name, remuda.sessions)
+    client.send(ClientConnection.subscribe())
+    client.request("watch")
+    return client
+
+
+def run_to_end(remuda: Commands, name: str, *words: str) -> int | None:
+    """Start a session and wait for its end and its keeper's; returns its exit code."""
+    # It waits to be told to go on: else it may have ended before it is watched.
+    gate = remuda.home / f"{name}.gate"
+    os.mkfifo(gate)
+    head, command = words[: words.index("--")], words[words.index("--") + 1 :]
+    remuda.start(name, *head, "--", "sh", "-c", 'read go < "$0"; exec "$@"', str(gate), *command)
+    keeper = remuda.keeper(name)
+    with watch(remuda, name) as client:
+        gate.write_text("go\n")
+        code = client.wait_exit(PATIENCE)
+    assert keeper.ended()
+    keeper.close()
+    return code
+
+
+def until_line(process: subprocess.Popen[bytes], wanted: bytes) -> bytes:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if wanted in line:
+            return bytes(line)
+    raise AssertionError(f"ended without {wanted!r}")

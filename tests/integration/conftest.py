@@ -1,4 +1,4 @@
-"""What several of these tests start from."""
+"""The command line in a home of its own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hooking import Box
+from commands import Commands
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    one = Box(tmp_path)
-    yield one
-    one.end()
+def remuda(home: Path) -> Iterator[Commands]:
+    commands = Commands(home)
+    yield commands
+    commands.close()

@@ -29,13 +29,6 @@ PRINTER = 'stty -echo; echo ready; while read -r line; do printf "$line"; done'
 
 
 @pytest.fixture
-def remuda(home: Path) -> Iterator[Commands]:
-    commands = Commands(home)
-    yield commands
-    commands.close()
-
-
-@pytest.fixture
 def tmux(remuda: Commands) -> Iterator[Tmux]:
     with Tmux(remuda.env, remuda.cwd, COLS, ROWS) as server:
         yield server

@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agents import Start
 from remuda.testing.scripted_agent.probe import SCRIPTED, Probe
 
-Start = Callable[..., Probe]
+StartWith = Callable[..., Probe]
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "project").mkdir()
-    return tmp_path / "project"
-
-
-@pytest.fixture
-def start(home: Path, project: Path) -> Iterator[Start]:
+def start_with(start: Start) -> StartWith:
     """Starts the agent with ``MOCK_*`` variables, given by the ends of their names."""
-    with ExitStack() as stack:
 
-        def run(*flags: str, **knobs: str) -> Probe:
-            mock = {f"MOCK_{name}": value for name, value in knobs.items()}
-            env = {"HOME": str(home), "PATH": os.environ["PATH"], "MOCK_DIALOG_GUARD": "0", **mock}
-            probe = Probe(SCRIPTED, *flags, home=home, project=project, env=env)
-            return stack.enter_context(probe)
+    def run(*flags: str, **knobs: str) -> Probe:
+        mock = {f"MOCK_{name}": value for name, value in knobs.items()}
+        return start(*flags, env={"MOCK_DIALOG_GUARD": "0", **mock})
 
-        yield run
+    return run
 
 
 def trust_store(home: Path, *folders: Path) -> None:
@@ -55,40 +39,40 @@ def answers(agent: Probe) -> list[dict[str, Any]]:
 # --- trust
 
 
-def test_folder_that_is_not_trusted_is_asked_about(start: Start, home: Path) -> None:
+def test_folder_that_is_not_trusted_is_asked_about(start_with: StartWith, home: Path) -> None:
     trust_store(home)
-    agent = start()
+    agent = start_with()
     agent.terminal.wait_for("❯ No, exit".encode())
     agent.until(lambda: "Yes, I trust this folder" in agent.screen(), "the dialog")
     assert b"\x1b[?1049h" not in agent.terminal.output
     assert agent.entry == {}
 
 
-def test_enter_at_the_trust_dialog_exits_with_1(start: Start) -> None:
-    agent = start(TRUST_DIALOG="1")
+def test_enter_at_the_trust_dialog_exits_with_1(start_with: StartWith) -> None:
+    agent = start_with(TRUST_DIALOG="1")
     agent.terminal.wait_for("❯ No, exit".encode())
     agent.type("\r")
     assert agent.wait_for_exit() == 1
     assert agent.hooks == []
 
 
-def test_pasted_prompt_at_the_trust_dialog_exits_with_1(start: Start) -> None:
-    agent = start(TRUST_DIALOG="1")
+def test_pasted_prompt_at_the_trust_dialog_exits_with_1(start_with: StartWith) -> None:
+    agent = start_with(TRUST_DIALOG="1")
     agent.terminal.wait_for("❯ No, exit".encode())
     agent.paste("a prompt")
     assert agent.wait_for_exit() == 1
 
 
-def test_escape_at_the_trust_dialog_exits_with_0(start: Start) -> None:
-    agent = start(TRUST_DIALOG="1")
+def test_escape_at_the_trust_dialog_exits_with_0(start_with: StartWith) -> None:
+    agent = start_with(TRUST_DIALOG="1")
     agent.terminal.wait_for("❯ No, exit".encode())
     agent.type("\x1b")
     assert agent.wait_for_exit() == 0
 
 
-def test_trusting_runs_the_prompt_and_is_remembered(start: Start, home: Path, project: Path) -> None:
+def test_trusting_runs_the_prompt_and_is_remembered(start_with: StartWith, home: Path, project: Path) -> None:
     trust_store(home)
-    agent = start("hello")
+    agent = start_with("hello")
     agent.terminal.wait_for("❯ No, exit".encode())
     agent.type("\x1b[B")
     agent.terminal.wait_for("❯ Yes, I trust this folder".encode())
@@ -100,36 +84,38 @@ def test_trusting_runs_the_prompt_and_is_remembered(start: Start, home: Path, pr
 
 
 @pytest.mark.parametrize("above", [False, True])
-def test_trusted_folder_is_not_asked_about(start: Start, home: Path, project: Path, above: bool) -> None:
+def test_trusted_folder_is_not_asked_about(
+    start_with: StartWith, home: Path, project: Path, above: bool
+) -> None:
     trust_store(home, project.parent if above else project)
-    agent = start()
+    agent = start_with()
     agent.ready()
     assert b"No, exit" not in agent.terminal.output
 
 
-def test_without_a_trust_store_nobody_is_asked_unless_wanted(start: Start) -> None:
-    start().ready()
-    asking = start(TRUST_FROM_CLAUDE_JSON="1")
+def test_without_a_trust_store_nobody_is_asked_unless_wanted(start_with: StartWith) -> None:
+    start_with().ready()
+    asking = start_with(TRUST_FROM_CLAUDE_JSON="1")
     asking.terminal.wait_for("❯ No, exit".encode())
 
 
-def test_trust_dialog_can_be_forced_off(start: Start, home: Path) -> None:
+def test_trust_dialog_can_be_forced_off(start_with: StartWith, home: Path) -> None:
     trust_store(home)
-    start(TRUST_DIALOG="0").ready()
+    start_with(TRUST_DIALOG="0").ready()
 
 
 @pytest.mark.parametrize(
     ("wording", "row"), [("old", "❯ 1. Yes, I trust this folder"), ("alternate", "❯ 1. Yes, continue")]
 )
-def test_other_wordings_are_accepted_by_enter(start: Start, wording: str, row: str) -> None:
-    agent = start(TRUST_DIALOG="1", TRUST_WORDING=wording)
+def test_other_wordings_are_accepted_by_enter(start_with: StartWith, wording: str, row: str) -> None:
+    agent = start_with(TRUST_DIALOG="1", TRUST_WORDING=wording)
     agent.terminal.wait_for(row.encode())
     agent.type("\r")
     agent.ready()
 
 
-def test_unresolvable_wording_has_neither_yes_nor_no(start: Start) -> None:
-    agent = start(TRUST_DIALOG="1", TRUST_WORDING="unresolvable")
+def test_unresolvable_wording_has_neither_yes_nor_no(start_with: StartWith) -> None:
+    agent = start_with(TRUST_DIALOG="1", TRUST_WORDING="unresolvable")
     agent.terminal.wait_for(b"permission?")
     assert not any(word in agent.screen() for word in ("Yes", "No,", "Enter to confirm"))
 
@@ -137,29 +123,29 @@ def test_unresolvable_wording_has_neither_yes_nor_no(start: Start) -> None:
 # --- start
 
 
-def test_silent_agent_prints_nothing_but_works(start: Start) -> None:
-    agent = start("hello", SILENT="1")
+def test_silent_agent_prints_nothing_but_works(start_with: StartWith) -> None:
+    agent = start_with("hello", SILENT="1")
     agent.wait_for_hook("Stop")
     assert agent.terminal.output == b""
 
 
-def test_unknown_probe_comes_before_the_device_query(start: Start) -> None:
-    output = start(UNKNOWN_PROBE="1").terminal.wait_for(b"\x1b[c")
+def test_unknown_probe_comes_before_the_device_query(start_with: StartWith) -> None:
+    output = start_with(UNKNOWN_PROBE="1").terminal.wait_for(b"\x1b[c")
     assert 0 < output.index(b"\x1b[>7777z") < output.index(b"\x1b[c")
 
 
-def test_arguments_are_recorded_but_for_version(home: Path, tmp_path: Path, start: Start) -> None:
+def test_arguments_are_recorded_but_for_version(home: Path, tmp_path: Path, start_with: StartWith) -> None:
     record = tmp_path / "args"
     env = {"HOME": str(home), "MOCK_RECORD_ARGS": str(record)}
     subprocess.run([*SCRIPTED, "--version"], env=env, capture_output=True, check=True)
     assert not record.exists()
-    agent = start("--model", "sonnet", "a prompt", RECORD_ARGS=str(record))
+    agent = start_with("--model", "sonnet", "a prompt", RECORD_ARGS=str(record))
     agent.wait_for_hook("Stop")
     assert record.read_bytes().split(b"\0")[-4:] == [b"--model", b"sonnet", b"a prompt", b""]
 
 
-def test_stop_can_come_before_any_prompt(start: Start) -> None:
-    agent = start(STOP_BEFORE_INJECT="1")
+def test_stop_can_come_before_any_prompt(start_with: StartWith) -> None:
+    agent = start_with(STOP_BEFORE_INJECT="1")
     assert agent.wait_for_hook("Stop")["last_assistant_message"] == ""
     assert agent.count("UserPromptSubmit") == 0
 
@@ -167,29 +153,29 @@ def test_stop_can_come_before_any_prompt(start: Start) -> None:
 # --- turns
 
 
-def test_response_replaces_every_answer(start: Start) -> None:
-    agent = start(RESPONSE="made up")
+def test_response_replaces_every_answer(start_with: StartWith) -> None:
+    agent = start_with(RESPONSE="made up")
     agent.ready()
     assert agent.turn("hello")["last_assistant_message"] == "made up"
 
 
-def test_turns_make_several_answers_to_one_prompt(start: Start) -> None:
-    agent = start(TURNS="3")
+def test_turns_make_several_answers_to_one_prompt(start_with: StartWith) -> None:
+    agent = start_with(TURNS="3")
     agent.ready()
     agent.turn("hello")
     assert len({line["message"]["id"] for line in answers(agent)}) == 3
     assert agent.count("Stop") == 1
 
 
-def test_exit_before_stop_leaves_no_stop(start: Start) -> None:
-    agent = start("hello", EXIT_BEFORE_STOP="1")
+def test_exit_before_stop_leaves_no_stop(start_with: StartWith) -> None:
+    agent = start_with("hello", EXIT_BEFORE_STOP="1")
     assert agent.wait_for_exit() == 1
     assert "Stop" not in agent.events
     assert "SessionEnd" not in agent.events
 
 
-def test_stop_is_delayed(start: Start) -> None:
-    agent = start(DELAY_STOP="4000")
+def test_stop_is_delayed(start_with: StartWith) -> None:
+    agent = start_with(DELAY_STOP="4000")
     agent.ready()
     agent.paste("hello")
     agent.until(lambda: answers(agent), "the answer")
@@ -197,8 +183,8 @@ def test_stop_is_delayed(start: Start) -> None:
     agent.wait_for_hook("Stop")
 
 
-def test_extra_stops_follow(start: Start) -> None:
-    agent = start(EXTRA_STOPS="2")
+def test_extra_stops_follow(start_with: StartWith) -> None:
+    agent = start_with(EXTRA_STOPS="2")
     agent.ready()
     agent.turn("hello")
     assert agent.count("Stop") == 3
@@ -213,8 +199,8 @@ def test_extra_stops_follow(start: Start) -> None:
         ("OMIT_CWD", "cwd"),
     ],
 )
-def test_key_is_left_out_of_the_stop_payload_only(start: Start, knob: str, key: str) -> None:
-    agent = start(**{knob: "1"})
+def test_key_is_left_out_of_the_stop_payload_only(start_with: StartWith, knob: str, key: str) -> None:
+    agent = start_with(**{knob: "1"})
     agent.ready()
     stop = agent.turn("hello")
     assert key not in stop
@@ -225,23 +211,23 @@ def test_key_is_left_out_of_the_stop_payload_only(start: Start, knob: str, key: 
 # --- the transcript
 
 
-def test_last_answer_can_land_after_stop(start: Start) -> None:
-    agent = start(DELAY_JSONL="5000")
+def test_last_answer_can_land_after_stop(start_with: StartWith) -> None:
+    agent = start_with(DELAY_JSONL="5000")
     agent.ready()
     agent.turn("hello")
     assert answers(agent) == []
     agent.until(lambda: answers(agent), "the answer")
 
 
-def test_transcript_can_stay_away(start: Start) -> None:
-    agent = start(WRITE_DERIVED_JSONL="0")
+def test_transcript_can_stay_away(start_with: StartWith) -> None:
+    agent = start_with(WRITE_DERIVED_JSONL="0")
     agent.ready()
     agent.turn("hello")
     assert agent.transcript() == []
 
 
-def test_transcript_can_hold_what_nobody_knows(start: Start) -> None:
-    agent = start(UNKNOWN_EVENT_TYPE="1", UNKNOWN_USAGE_FIELDS="1", IS_ERROR="1")
+def test_transcript_can_hold_what_nobody_knows(start_with: StartWith) -> None:
+    agent = start_with(UNKNOWN_EVENT_TYPE="1", UNKNOWN_USAGE_FIELDS="1", IS_ERROR="1")
     agent.ready()
     agent.turn("hello")
     lines = agent.transcript()
