@@ -23,7 +23,7 @@ from remuda.wire.connection import ClientConnection
 
 _NAME = "tour"
 _PATIENCE = 30.0
-_PRESS_INTERVAL = 0.5
+_PRESS_INTERVAL = 1.0
 
 
 @click.command("demo")
@@ -152,9 +152,19 @@ class Tour:
                 raise WaitTimeout(f"the scripted agent stayed {state}")
             if speech.dialog(client.request("screen")["lines"]):  # else it would be typed as a draft
                 client.send(ClientConnection.input(key))
-            for event in client.receive(_PRESS_INTERVAL):
-                if isinstance(event, wire.EventReceived):
-                    self._show(event.document, state)
+                self._until_not(client, state)
+            else:
+                time.sleep(_PRESS_INTERVAL / 10)
+
+    def _until_not(self, client: KeeperClient, state: str) -> None:
+        """Wait a moment for the state to end; a key that was taken ends it at once."""
+        deadline = time.monotonic() + _PRESS_INTERVAL
+        while (left := deadline - time.monotonic()) > 0:
+            for event in client.receive(left):
+                if not isinstance(event, wire.EventReceived) or "state" not in event.document:
+                    continue
+                if not self._show(event.document, state):
+                    return
 
     def _until(self, client: KeeperClient, state: str) -> None:
         """Follow the states until this one comes, from now or as it is."""
