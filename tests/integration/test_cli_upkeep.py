@@ -237,7 +237,7 @@ def complete(remuda: Commands, *words: str) -> list[str]:
 def test_completion_in_bash_completes_commands_and_sessions(remuda: Commands) -> None:
     for name in ("work", "worse", "other"):
         remuda.start(name, "--", "cat")
-    assert complete(remuda, "remuda", "st") == ["start", "status"]
+    assert complete(remuda, "remuda", "sta") == ["start", "status"]
     assert complete(remuda, "remuda", "attach", "wo") == ["work", "worse"]
     assert complete(remuda, "remuda", "kill", "work", "o") == ["other"]
 
