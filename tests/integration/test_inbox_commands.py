@@ -18,8 +18,8 @@ from commands import COMMAND, Commands, Done
 from heimdall_client import PATIENCE
 from hooking import Box
 
-ACCEPTED = re.compile(r"accepted (m[0-9a-f]+-[0-9a-f]+)\n")
-SUBCOMMANDS = ("put", "ls", "status", "dead", "recover", "redrive", "serve")
+ACCEPTED = re.compile(r"accepted ([\w-]+)\n")
+SUBCOMMANDS = ("put", "ls", "status", "dead", "recover", "redrive", "compact", "serve")
 # Root may write everywhere, unless it gives up the right to.
 ORDINARY = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.getuid() == 0 else []
 
@@ -256,7 +256,7 @@ def test_command_without_an_inbox_is_refused(remuda: Commands, command: str) -> 
     assert remuda.refused("inbox", command, code=2).startswith("no inbox was named; name a session")
 
 
-@pytest.mark.parametrize("command", ["ls", "status", "dead", "recover", "redrive"])
+@pytest.mark.parametrize("command", ["ls", "status", "dead", "recover", "redrive", "compact"])
 def test_command_on_a_folder_that_is_not_there_is_refused_and_makes_nothing(
     remuda: Commands, command: str
 ) -> None:
@@ -429,6 +429,23 @@ def test_care_with_bad_input_is_refused(
 ) -> None:
     where = [] if words == ["foo"] else ["--inbox", str(box.folder)]
     assert said in remuda.refused("inbox", *words, *where, code=code)
+
+
+def test_compact_gives_back_what_was_answered_and_keeps_what_waits(remuda: Commands, box: Box) -> None:
+    where = ("--inbox", str(box.folder))
+    feed(remuda, b"x" * 1_000_000, *where)
+    put(remuda, box, "in flight")
+    put(remuda, box, "waits")
+    assert box.tick() == "x" * 1_000_000
+    assert box.tick() == "in flight"
+    size, blocks = box.inbox.stat().st_size, box.inbox.stat().st_blocks
+    given = json.loads(remuda("inbox", "compact", "--json", *where).out)
+    assert box.inbox.stat().st_size == size
+    if not given["note"]:  # not every file system makes holes
+        assert given["inbox"] > 900_000
+        assert box.inbox.stat().st_blocks < blocks
+    assert remuda("inbox", "compact", *where).out == "gave back 0 bytes\n"
+    assert prompts(remuda, box) == ["in flight", "waits"]
 
 
 # ── help ──

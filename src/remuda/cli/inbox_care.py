@@ -1,7 +1,8 @@
-"""remuda inbox recover and redrive"""
+"""remuda inbox recover, redrive and compact"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -102,3 +103,28 @@ def redrive(
         click.echo(f"accepted {one}")
     if not ids:
         click.echo("no dead letters")
+
+
+@click.command("compact", short_help="Give the disk back what is done.")
+@inbox_argument
+@inbox_options
+@json_option
+@clear_errors()
+def compact(name: str | None, path: Path | None, folder: Path | None, as_json: bool) -> None:
+    """Give the disk back what is done: acknowledged messages, and receipts and answers that are old.
+
+    It is done by itself as an inbox grows. The file keeps its length and its place, so that whoever appends
+    to it can go on: what was given back is a hole in it ('du' shows it, 'ls -l' does not).
+
+    \b
+    Example:
+      remuda inbox compact work
+    """
+    target = find_target(name, path, folder)
+    given = target.existing().compact()
+    if as_json:
+        print_json(asdict(given))
+        return
+    if given.note:
+        complain(given.note)
+    click.echo(f"gave back {given.inbox + given.receipts + given.outbox + given.dedup} bytes")

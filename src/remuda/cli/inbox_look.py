@@ -65,8 +65,7 @@ def list_messages(target: Target) -> list[dict[str, Any]]:
     with Lock(target.files):
         queue = Queue(target.files)
         queue.load(None)
-    held = {int(one["start"]): one for one in queue.held}
-    messages = [_message(entry, held.get(entry.start, {})) for entry in entries]
+    messages = [_message(entry, queue) for entry in entries]
     if flight is None:
         return messages
     first = [one for one in messages if one["id"] == flight.get("id")]
@@ -75,16 +74,17 @@ def list_messages(target: Target) -> list[dict[str, Any]]:
     return first + [one for one in messages if not one["in_flight"]]
 
 
-def _message(entry: Entry, held: dict[str, Any]) -> dict[str, Any]:
-    fields = entry.fields
+def _message(entry: Entry, queue: Queue) -> dict[str, Any]:
+    fields, held = entry.fields, queue.find(entry.start)
+    wait = entry.wait(queue.clock) if held is None else queue.wait(held, queue.clock())
     return {
         "id": entry.id,
         "in_flight": False,
         "broken": entry.broken,
         "at": fields.get("at"),
-        "due": max(number(fields.get("not_before")), number(held.get("due"))) or None,
+        "due_in": round(max(0.0, wait), 3),
         "expires": fields.get("expires"),
-        "attempt": int(number(held.get("attempt"))) or 1,
+        "attempt": int(number((held or {}).get("attempt"))) or 1,
         "from": fields.get("from"),
         "dedup": fields.get("dedup"),
         "prompt": encodable(entry.text),
@@ -96,19 +96,18 @@ def _row(message: dict[str, Any]) -> tuple[str, ...]:
     return (
         message["id"],
         show_duration(now - number(message["at"])) if message["at"] else "-",
-        _due(message, now),
+        _due(message),
         str(message["attempt"]),
         first_line(message["prompt"]),
     )
 
 
-def _due(message: dict[str, Any], now: float) -> str:
+def _due(message: dict[str, Any]) -> str:
     if message["in_flight"]:
         return click.style("in flight", fg="cyan")
     if message["broken"]:
         return click.style("never", fg="red")  # cut short by a full disk: its sender was told so
-    wait = number(message["due"]) - now
-    return f"in {show_duration(wait)}" if wait > 0 else "now"
+    return f"in {show_duration(message['due_in'])}" if message["due_in"] else "now"
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
