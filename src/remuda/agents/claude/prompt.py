@@ -3,7 +3,11 @@
 A pasted prompt is live at its first characters: `!` runs a shell command at once, `/word` one of the CLI's
 commands, also behind white space. A newline before `!` makes it text; nothing invisible makes `/word` text.
 Control characters are dropped from a paste, and `ESC[201~` in it would end it: none ever reaches the
-terminal. Tabs become four blanks, blanks at the end go, CR becomes a newline, U+200B is dropped.
+terminal. Tabs become four blanks, blanks at the end go, CR, U+2028 and U+2029 become a newline.
+
+What nobody can see is dropped too, but for the joiners and selectors that belong to a visible character. For
+some of it, the marks of direction say, the CLI then holds Enter back ("Removed 1 invisible character · review
+and press Enter to send"): it is left out before it is pasted. Enter behind a backslash is a line end.
 """
 
 from __future__ import annotations
@@ -18,14 +22,29 @@ PASTE_BEGIN, PASTE_END, ENTER = b"\x1b[200~", b"\x1b[201~", b"\r"
 MAX_ARGUMENT_BYTES = 131_071
 MAX_PASTE_BYTES = 4 << 20
 
-_BLANKS = " \t\n\r\x0b\x0c"
 _COMMAND = re.compile(r"/[^\s/.]*(?:\s|$)")
-_MENTION = re.compile(r"(?:^|\s)@[^\s@]")
-_ZERO_WIDTH_SPACE = "\u200b"
+_LINE_END = re.compile("\r\n|[\r\u2028\u2029]")
+_MENTION = re.compile(r"(?:^|\s)@\S")
+# What the CLI drops, found by pasting every character of Unicode that could be meant.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001107f\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# Joiners, selectors and tags stay behind a character that takes them: emoji, letters that join, keycaps.
+_JOINED = "\u200c\u200d\ufe0e\ufe0f\U000e0020-\U000e007f"
+_UNJOINED = re.compile(f"(?![{_JOINED}]){_INVISIBLE.pattern}")
+_ASTRAY = re.compile(f"(?<![^\\x00-\\x7f]|[#*0-9])[{_JOINED}]+")
 
 
 def check(prompt: str, *, command: bool, literal: bool) -> None:
     """Raises `InputError` for what neither a paste nor an argument can carry as what it is."""
+    try:
+        size = len(prompt.encode())
+    except UnicodeEncodeError:
+        raise InputError("the prompt is not valid Unicode: it holds half of a surrogate pair") from None
+    if not _bare(prompt):
+        raise InputError("nothing of the prompt is visible: there is nothing to be said")
     if (found := _control(prompt)) is not None:
         position, character = found
         raise InputError(
@@ -44,11 +63,11 @@ def check(prompt: str, *, command: bool, literal: bool) -> None:
         raise InputError("--command is for a prompt that begins with /word")
     if command and len(prompt.strip().splitlines()) > 1:
         raise InputError("a command has one line")
-    if literal and _MENTION.search(prompt):
+    if literal and _MENTION.search(visible(prompt)):
         raise InputError(
             "the prompt holds @ before a word, which would attach a file, and --literal was said"
         )
-    if len(prompt.encode()) > MAX_PASTE_BYTES:
+    if size > MAX_PASTE_BYTES:
         raise InputError(
             f"a prompt of more than {MAX_PASTE_BYTES} bytes cannot be pasted",
             hint="put it into a file and name that",
@@ -56,12 +75,17 @@ def check(prompt: str, *, command: bool, literal: bool) -> None:
 
 
 def looks_like_command(prompt: str) -> bool:
-    return _COMMAND.match(visible(prompt).lstrip(_BLANKS)) is not None
+    return _COMMAND.match(visible(prompt).lstrip()) is not None
 
 
 def visible(prompt: str) -> str:
     """Less the characters that the CLI drops or that may as well not be there: they hide nothing from it."""
-    return "".join(character for character in prompt if unicodedata.category(character) != "Cf")
+    return _INVISIBLE.sub("", prompt)
+
+
+def _as_kept(prompt: str) -> str:
+    """Less what the CLI would drop."""
+    return _ASTRAY.sub("", _UNJOINED.sub("", prompt))
 
 
 def _control(prompt: str) -> tuple[int, str] | None:
@@ -74,10 +98,12 @@ def _control(prompt: str) -> tuple[int, str] | None:
 def paste(prompt: str, *, command: bool) -> Carried:
     """For an idle, empty composer; `check` comes first."""
     text = prompt.strip() if command else prompt
+    text = _as_kept(_LINE_END.sub("\n", text))
     guarded = f"\n{text}" if visible(text).startswith("!") else text
     reported = _as_pasted(guarded)
-    data = PASTE_BEGIN + guarded.replace("\r\n", "\n").replace("\r", "\n").encode() + PASTE_END + ENTER
-    return Carried(data, reported, reported != prompt)
+    # Behind a backslash Enter is a line end; a blank at the end is dropped.
+    typed = f"{guarded} " if guarded.endswith("\\") else guarded
+    return Carried(PASTE_BEGIN + typed.encode() + PASTE_END + ENTER, reported, reported != prompt)
 
 
 def argument(prompt: str, *, command: bool) -> Carried | None:
@@ -85,13 +111,12 @@ def argument(prompt: str, *, command: bool) -> Carried | None:
     data = prompt.encode()
     if command or len(data) > MAX_ARGUMENT_BYTES:
         return None
-    reported = prompt.replace(_ZERO_WIDTH_SPACE, "")
+    reported = _as_kept(prompt)
     return Carried(data, reported, reported != prompt)
 
 
 def _as_pasted(text: str) -> str:
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", "    ")
-    return text.replace(_ZERO_WIDTH_SPACE, "").rstrip()
+    return text.replace("\t", "    ").rstrip()
 
 
 def same(reported: str, prompt: str) -> bool:
@@ -105,4 +130,4 @@ def holds(reported: str, prompt: str) -> bool:
 
 def _bare(text: str) -> str:
     """What no transport of ours changes."""
-    return "".join(visible(_as_pasted(text)).split())
+    return "".join(visible(text).split())
