@@ -66,6 +66,8 @@ class Submitted:
 
     prompt: str
     prompt_id: str | None = None
+    notice: bool = False
+    """The agent tells itself that something in the background is done: no prompt of anybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +111,14 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """What an answer cost, as the transcript has it; told once per message of the agent's."""
+class Said:
+    """A message of the agent's, as the transcript has it, and what it cost."""
 
     message_id: str
     usage: Mapping[str, Any]
+    text: str = ""
+    final: bool = False
+    """Whether it ends a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ class WrittenDown:
     """All of the turn that just ended is in the transcript."""
 
 
-Signal = Submitted | Recorded | CommandRun | Stopped | Failed | Interrupted | Used | WrittenDown
+Signal = Submitted | Recorded | CommandRun | Stopped | Failed | Interrupted | Said | WrittenDown
 
 
 @dataclass(frozen=True, slots=True)

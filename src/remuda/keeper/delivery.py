@@ -99,6 +99,7 @@ class Delivery:
 
     def hook(self, payload: Mapping[str, Any]) -> dict[str, Any] | None:
         """A hook's payload; the answer when the agent must not go on with it."""
+        self._driver.alive()
         signal = self._speech.hook_signal(payload)
         if signal is None:
             return None
@@ -107,6 +108,7 @@ class Delivery:
         return _BLOCK if refused else None
 
     def _record(self, record: Mapping[str, Any]) -> None:
+        self._driver.alive()
         if (signal := self._speech.record_signal(record)) is not None:
             self._driver.hear(signal)
 

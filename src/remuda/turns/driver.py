@@ -132,6 +132,11 @@ class Driver:
         """Something may have changed: a message, a state, the screen, the account."""
         self._changed.set()
 
+    def alive(self) -> None:
+        """The agent has told something, whatever it was: the lease of its message begins anew."""
+        if self._in_flight is not None:
+            self._in_flight.alive_at = self._terminal.now()
+
     def hear(self, signal: Signal) -> None:
         self._signals.append(signal)
         self._changed.set()
@@ -388,7 +393,6 @@ class Driver:
     async def _take_signals(self, flight: InFlight) -> None:
         while self._signals:
             signal = self._signals.popleft()
-            flight.alive_at = self._terminal.now()
             for fact in flight.turn.take(signal):
                 log.info("message %s: %s", flight.leased.id, fact.stage)
                 await self._do(self._consumer.note, flight.leased, fact.stage, **fact.facts)
@@ -413,7 +417,7 @@ class Driver:
         terminal, turn, now = self._terminal, flight.turn, self._terminal.now()
         if terminal.state not in RESTING or not terminal.agreed:
             flight.rested_at = None
-            if terminal.state in WAITING:  # for a human, as long as that takes
+            if terminal.state in WAITING or terminal.state is State.TOOL_USE:  # as long as that takes
                 flight.alive_at = now
             elif self._rules.turn_timeout and now - flight.alive_at >= self._rules.turn_timeout:
                 terminal.type(self._speech.interrupt)
@@ -425,6 +429,8 @@ class Driver:
             return
         if turn.ending:
             turn.rest()
+        elif turn.said is not None:
+            turn.answered_by_transcript()
         elif terminal.state is State.INTERRUPTED:
             turn.finish(End.INTERRUPTED, "interrupted by a human")
         else:

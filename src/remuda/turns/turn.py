@@ -2,7 +2,7 @@
 
     WRITTEN ──Submitted──▶ SUBMITTED ──Recorded──▶ RECORDED
        │                       │                       │
-       └───────────────────────┴── Stopped, Failed, Interrupted, then rest ──▶ ENDED
+       └───────────────────────┴── Interrupted, or Stopped, Failed and then rest ──▶ ENDED
 
 A stop is an end only when the agent then rests: a hook of the user's may send it on, and what it started in
 the background may wake it. So the last of these signals is kept, and `rest` turns it into the outcome.
@@ -22,11 +22,11 @@ from remuda.agents.speech import (
     Failure,
     Interrupted,
     Recorded,
+    Said,
     Signal,
     Speech,
     Stopped,
     Submitted,
-    Used,
     WrittenDown,
 )
 
@@ -90,8 +90,11 @@ class Turn:
         self._carried = carried
         self._speech = speech
         self._command = command
-        self._last: Stopped | Failed | Interrupted | CommandRun | None = None
+        self._last: Stopped | Failed | CommandRun | None = None
+        self._ids: set[str | None] = set()
         self._usage: dict[str, Mapping[str, Any]] = {}
+        self.said: str | None = None
+        """What the transcript has as the answer, for when no hook tells of it."""
 
     @property
     def submitted(self) -> bool:
@@ -126,31 +129,50 @@ class Turn:
                 return self._on_recorded(signal)
             case CommandRun():
                 return self._on_command(signal)
-            case Used():
-                self._usage[signal.message_id] = signal.usage
+            case _ if not self.submitted:
+                pass  # late word of the turn before
+            case Said():
+                self._on_said(signal)
             case WrittenDown():
-                self.written_down = self.submitted
-            case Stopped() | Failed() if self.submitted:
-                self._last = signal
+                self.written_down = True
+            case Stopped() | Failed():
+                self._on_stopped(signal)
             case Interrupted():
-                self._last = signal
+                self.finish(End.INTERRUPTED, "interrupted by a human")
         return []
-
-    def goes_on(self) -> None:
-        """The agent works again: what looked like an end was none."""
-        if self.submitted:
-            self._last = None
 
     # ── signals ──
 
     def _on_submitted(self, signal: Submitted) -> list[Fact]:
-        if self.stage is not Stage.WRITTEN:
-            return []  # somebody else's, queued behind ours, or a notice to itself
+        if self.submitted:
+            self._on_another(signal)
+            return []
         if not self._is_ours(signal.prompt):
             self.mixed = self.mixed or self._speech.holds(signal.prompt, self._carried.reported)
             return []
         self.stage, self.prompt_id = Stage.SUBMITTED, signal.prompt_id
+        self._ids.add(signal.prompt_id)
         return [Fact("submitted", {"prompt_id": signal.prompt_id, **self._difference(signal.prompt)})]
+
+    def _on_another(self, signal: Submitted) -> None:
+        """The agent was given something else while ours had not ended, as far as we know."""
+        if signal.notice:
+            self._ids.add(signal.prompt_id)  # what is said next still belongs to ours
+        elif signal.prompt_id not in self._ids and not self.background:
+            self.rest()  # the next turn has begun; if nothing was said about ours yet, this may be queued
+
+    def _on_stopped(self, signal: Stopped | Failed) -> None:
+        if signal.prompt_id is None or signal.prompt_id in self._ids:
+            self._last = signal
+        elif self._last is not None:
+            self.rest()
+        else:  # ours went back into the composer before the agent had begun
+            self.finish(End.INTERRUPTED, "interrupted by a human, who went on with another prompt")
+
+    def _on_said(self, signal: Said) -> None:
+        self._usage[signal.message_id] = signal.usage
+        if signal.final:
+            self.said = signal.text
 
     def _on_recorded(self, signal: Recorded) -> list[Fact]:
         known = self.prompt_id is not None and signal.prompt_id == self.prompt_id
@@ -165,6 +187,7 @@ class Turn:
                 )
             ]
             self.prompt_id = signal.prompt_id
+            self._ids.add(signal.prompt_id)
         if self.stage is not Stage.RECORDED:
             self.stage = Stage.RECORDED
             facts.append(Fact("recorded", {"session_id": signal.conversation}))
@@ -205,8 +228,6 @@ class Turn:
             case Failed():
                 last = self._last
                 self._end(Outcome(End.FAILED, last.text, last.kind, last.retry_after))
-            case Interrupted():
-                self._end(Outcome(End.INTERRUPTED, "interrupted by a human", submitted=self.submitted))
             case CommandRun():
                 self._end(Outcome(End.ANSWERED, "", facts={"command": True}))
 
@@ -214,6 +235,13 @@ class Turn:
         """It ended in a way that the agent did not tell."""
         if self.outcome is None:
             self._end(Outcome(end, text, submitted=self.submitted))
+
+    def answered_by_transcript(self) -> None:
+        """No hook told of its end, the transcript has the answer, and the agent rests."""
+        if self.outcome is None and self.said is not None:
+            self._end(
+                Outcome(End.ANSWERED, self.said, facts={"by": "transcript", "prompt_id": self.prompt_id})
+            )
 
     def _end(self, outcome: Outcome) -> None:
         self.outcome, self.stage = outcome, Stage.ENDED

@@ -18,10 +18,10 @@ from remuda.agents.speech import (
     Interrupted,
     Past,
     Recorded,
+    Said,
     Signal,
     Stopped,
     Submitted,
-    Used,
     WrittenDown,
 )
 
@@ -29,6 +29,8 @@ from . import prompt as prompts
 from .files import config_folder
 from .screen import open_dialog, read_composer, read_trust_choice
 
+_NOTICE = "<task-notification>"
+_FINAL = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 _INTERRUPTED = "[Request interrupted by user"
 _COMMAND_NAME = re.compile(r"<command-name>/?([^<]+)</command-name>")
 _WAIT = re.compile(r"(?:try again|retry|resets?|wait)\D{0,20}(\d+)\s*(s|sec|min|m|h)\w*\b", re.IGNORECASE)
@@ -84,7 +86,8 @@ class ClaudeSpeech:
         event = payload.get("hook_event_name")
         prompt_id = _text(payload, "prompt_id")
         if event == "UserPromptSubmit":
-            return Submitted(str(payload.get("prompt", "")), prompt_id)
+            prompt = str(payload.get("prompt", ""))
+            return Submitted(prompt, prompt_id, prompt.startswith(_NOTICE))
         if event == "Stop":
             return Stopped(
                 str(payload.get("last_assistant_message") or ""),
@@ -134,7 +137,7 @@ class ClaudeSpeech:
     def _is_next_prompt(self, record: Mapping[str, Any]) -> bool:
         """Somebody's next prompt: what is said from here on answers that. A notice to itself is none."""
         signal = self.record_signal(record)
-        return isinstance(signal, Recorded) and not signal.prompt.startswith("<task-notification>")
+        return isinstance(signal, Recorded) and not signal.prompt.startswith(_NOTICE)
 
     def _begun(self, record: Mapping[str, Any], prompt: str, since: float) -> Past:
         signal = self.record_signal(record)
@@ -164,7 +167,7 @@ def _went_on(past: Past, record: Mapping[str, Any]) -> Past:
     if kind == "assistant" and not record.get("isApiErrorMessage"):
         message = record.get("message")
         reason = message.get("stop_reason") if isinstance(message, dict) else None
-        if reason in ("end_turn", "stop_sequence", "max_tokens", "refusal"):
+        if reason in _FINAL:
             return Past(True, True, _content(record), past.prompt_id, past.interrupted)
         return past
     if kind == "user" and not past.answered and _content(record).startswith(_INTERRUPTED):
@@ -181,7 +184,10 @@ def _assistant(record: Mapping[str, Any]) -> Signal | None:
         kind = _failure(record.get("error"), text)
         return Failed(kind, text, None, _delay(text))
     usage, number = message.get("usage"), message.get("id")
-    return Used(str(number), usage) if isinstance(usage, dict) and number else None
+    if not number:
+        return None
+    final = message.get("stop_reason") in _FINAL
+    return Said(str(number), usage if isinstance(usage, dict) else {}, _content(record), final)
 
 
 def _failure(name: object, text: str) -> Failure:
