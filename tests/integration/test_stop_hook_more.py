@@ -209,3 +209,26 @@ def test_a_relative_path_is_of_the_working_folder(box: Box) -> None:
     ran = subprocess.run(argv, input="", capture_output=True, text=True, cwd=box.folder)
     assert (ran.returncode, json.loads(ran.stdout)["reason"]) == (0, "alpha")
     assert box.flags() == BOTH
+
+
+def test_an_offset_that_is_set_back_is_read_from_again_also_while_an_entry_is_in_flight(box: Box) -> None:
+    box.put("alpha\nbravo\ncharlie\n")
+    assert [box.tick(), box.tick()] == ["alpha", "bravo"]
+    box.path(".inbox-offset").write_text("0")
+    assert box.drain() == ["alpha", "charlie"]
+    assert box.offset() == 20
+
+
+def test_recover_does_not_repeat_what_a_receipt_calls_answered(box: Box) -> None:
+    box.put("alpha\nbravo\n")
+    assert box.tick() == "alpha"
+    marks = {path: path.read_bytes() for path in box.folder.iterdir() if path.name.startswith(".")}
+    assert box.tick("--mode", "drain") == "bravo"
+    lines = box.path("receipts.jsonl").read_text().splitlines(keepends=True)
+    box.path("receipts.jsonl").write_text("".join(lines[:2]))
+    for path in (box.path(".inbox-queue.json"), box.path(".inbox-offset")):
+        path.unlink()
+    for path, data in marks.items():  # as if it was killed between the receipt and the cursor
+        path.write_bytes(data)
+    assert box.recover("retry") == "StaleOrphanDeleted"
+    assert box.drain() == ["bravo"]

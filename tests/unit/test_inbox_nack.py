@@ -175,7 +175,8 @@ def test_dead_letter_of_recover_is_written_once_also_when_it_is_repeated(one: Co
         path.write_bytes(data)
     Path(one.files.offset).unlink()
     Path(one.files.queue).unlink()
-    assert stop_hook.recover(one.files, "deadletter", []) == "DeadLettered"
+    assert stop_hook.recover(one.files, "retry", []) == "StaleOrphanDeleted"
+    assert one.take() is None
     assert len(list(one.journal.dead_letters())) == 1
 
 

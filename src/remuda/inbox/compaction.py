@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import stop_hook
-from .stop_hook import FINGERPRINT, Files, Lock, Reader, number
+from .stop_hook import FINAL, FINGERPRINT, Files, Lock, Reader, number
 
 KEEP_SECONDS = 7 * 24 * 3600.0
 """Receipts and answers of messages that ended are kept for so long …"""
@@ -31,7 +31,6 @@ DEDUP_WINDOW = 24 * 3600.0
 SMALL = 1 << 20
 """A file of ours below this is left as it is."""
 SMALLEST_HOLE = 64 << 10
-FINAL = frozenset({"acked", "dead", "dropped", "expired"})
 WRITER_LOCK = ".inbox-writer"
 DEDUP_FILE = ".inbox-dedup.jsonl"
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
@@ -202,9 +201,9 @@ def _acknowledged(fd: int, inbox: stop_hook.Inbox) -> Iterator[tuple[int, int]]:
     yield 0, _line_start(fd, queue.cursor - FINGERPRINT)
     starts = [int(one["start"]) for one in queue.held]
     if starts:
-        until = [*starts[1:], _line_start(fd, queue.frontier - FINGERPRINT)]
-        for start, end in zip(starts, until, strict=True):
-            yield _end_of(reader, start), end
+        last = _line_start(fd, queue.frontier - FINGERPRINT)
+        for start, end in zip(starts, [*starts[1:], last], strict=True):
+            yield _end_of(reader, start), min(end, last)
 
 
 def _end_of(reader: Reader, start: int) -> int:

@@ -45,6 +45,8 @@ TORN_GRACE = 2.0
 DEFAULT_WAIT = 540.0
 """Below the CLI's own limit of 600 s for a hook."""
 MAX_ATTEMPTS = 10
+FINAL = ("acked", "dead", "dropped", "expired")
+"""The stages in which a message ends."""
 _CHUNK = 65536
 _BLANK = b" \t\r\n\x0b\x0c\0"  # NUL: where an acknowledged part was given back to the disk
 FINGERPRINT = 4096
@@ -222,6 +224,22 @@ class Files:
         if not size:
             sync_folder(self.folder)
         self.crossed(size, size + len(line))
+
+    def last_line(self, path: str) -> "Json | None":
+        """The last whole line, as JSON; None when there is none, or it is longer than any of ours."""
+        try:
+            fd = posix.open(path, O_RDONLY | O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            size = posix.fstat(fd).st_size
+            lines = posix.pread(fd, _CHUNK, max(0, size - _CHUNK)).rstrip(b"\n").split(b"\n")
+            document = decode_json(lines[-1].decode("utf-8", "replace"))
+        except ValueError:
+            return None
+        finally:
+            posix.close(fd)
+        return document if isinstance(document, dict) else None
 
     def read_json(self, path: str) -> "Json | None":
         """None when there is none. Raises ValueError when it cannot be read."""
@@ -475,6 +493,7 @@ class Queue:
         self.clock = clock
         self.frontier = 0
         self.held: list[Json] = []
+        self._reader: Reader | None = None
         self._known: Json = {}
         self._stored = 0
         self.notice = ""
@@ -498,7 +517,7 @@ class Queue:
             if offset > int(known.get("cursor", -1)):
                 self.frontier = max(offset, int(known["frontier"]))
                 self.held = [one for one in known["held"] if int(one["start"]) >= offset]
-        self._known = known or {}
+        self._known, self._reader = known or {}, reader
         if reader is not None:
             self._recognise(reader)
         self._set_clocks()
@@ -531,8 +550,7 @@ class Queue:
         for one in self.held:
             stamp = one.get("clock")
             if isinstance(stamp, list) and (stamp[1:] != [now.boot] or now.wall < number(one.get("since"))):
-                left = self.wait(one, now)
-                one.update(since=now.wall, clock=now.stamp(), due=now.wall + left)
+                one.update(self._anchored(one, self.wait(one, now)))
                 self.changed = True
 
     @staticmethod
@@ -610,15 +628,28 @@ class Queue:
 
     def hold(self, start: int, end: int, due: float, attempt: int, **facts: "Any") -> None:
         """Not now: those behind it may pass. `due` is a wall time, 0 for at once. What is known is kept."""
+        self._reach(start)
         before = self.find(start) or {}
         self.drop(start)
         one: Json = {**before, "start": start, "end": end, "due": due, "attempt": attempt, **facts}
-        if due:
-            now = self.clock()
-            one.update(since=now.wall, clock=now.stamp())
-        self.held.append(one)
+        self.held.append(self._anchored(one, due - self.clock().wall) if due else one)
         self.held.sort(key=lambda one: int(one["start"]))
         self.frontier = max(self.frontier, end)
+
+    def _reach(self, start: int) -> None:
+        """Entries between the frontier and this one are not skipped: there are some where it was set back."""
+        while self._reader is not None and self.frontier < start:
+            entry, after = self._reader.next(self.frontier)
+            if entry is None or entry.start >= start:
+                return
+            left = entry.wait(self.clock)
+            one = {"start": entry.start, "end": entry.end, "due": 0.0, "attempt": 1}
+            self.held.append(one if left <= 0 else self._anchored(one, left))
+            self.frontier = after
+
+    def _anchored(self, one: "Json", left: float) -> "Json":
+        now = self.clock()
+        return {**one, "due": now.wall + left, "since": now.wall, "clock": now.stamp()}
 
     def find(self, start: int) -> "Json | None":
         for one in self.held:
@@ -631,6 +662,7 @@ class Queue:
 
     def done(self, start: int, end: int) -> None:
         """Acknowledged, or given up: it will not be handed out again."""
+        self._reach(start)
         self.drop(start)
         self.frontier = max(self.frontier, end)
 
@@ -747,10 +779,30 @@ class Inbox:
         message = str(lease.get("id") or "")
         if message:
             self.receipt(message, outcome, attempt=int(number(lease.get("attempt"))) or 1, **facts)
+        self._let_go(flight)
+
+    def _let_go(self, flight: "Json") -> None:
         if self.is_of_this_file(flight):
             self.queue.done(int(flight["start_offset"]), int(flight["end_offset"]))
         self.queue.save(self.reader)
         self.forget()
+
+    def finish(self, flight: "Json") -> bool:
+        """Complete the end of what is in flight, if a crash cut that short: a receipt or a letter tells."""
+        lease = self.lease() or {}
+        if self._has_letter(flight):
+            self.give_up(flight, "a dead letter already")
+            return True
+        last = self.files.last_line(self.files.receipts)
+        if (
+            last is None
+            or last.get("stage") not in FINAL
+            or last.get("id") != lease.get("id")
+            or last.get("attempt") != lease.get("attempt")
+        ):
+            return False
+        self._let_go(flight)
+        return True
 
     def nack(
         self, flight: "Json", delay: float, reason: str, *, count_attempt: bool = True, **facts: "Any"
@@ -817,12 +869,14 @@ class Inbox:
         Not again when it is there already, left by a crash before the entry was done; `fresh` says that it
         cannot be.
         """
+        if fresh or not self._has_letter(flight):
+            letter = {key: flight.get(key) for key in sorted(_LETTER)}
+            self.files.append(self.files.dead_letters, letter | {"reason": reason})
+
+    def _has_letter(self, flight: "Json") -> bool:
         letter = {key: flight.get(key) for key in sorted(_LETTER)}
-        if not fresh:
-            start = encode_json(letter).encode().removesuffix(b"}") + b", "
-            if b"\n" + start in b"\n" + (read_file(self.files.dead_letters) or b""):
-                return
-        self.files.append(self.files.dead_letters, letter | {"reason": reason})
+        start = encode_json(letter).encode().removesuffix(b"}") + b", "
+        return b"\n" + start in b"\n" + (read_file(self.files.dead_letters) or b"")
 
     def give_up(self, flight: "Json", reason: str, **facts: "Any") -> None:
         """The entry in flight becomes a dead letter."""
@@ -1010,6 +1064,8 @@ def recover(files: Files, policy: "Policy", notices: "list[str]") -> str:
             held = inbox.queue.find(start)
             if inbox.queue.frontier >= end and held is None:
                 inbox.forget()
+                return "StaleOrphanDeleted"
+            if inbox.finish(flight):
                 return "StaleOrphanDeleted"
             if held is not None and _given_back(held, inbox.lease() or {}):
                 inbox.forget()  # with its delay; only this was left to do

@@ -1,0 +1,139 @@
+"""What senders, keepers and operators do is killed before every system call: nothing accepted is lost,
+nothing half accepted is handed out, and nothing is doubled."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from crashing import FAR, Box, Scenario, kill_everywhere
+from remuda.inbox import stop_hook
+
+PUT = "print(inbox.put('new ' * 50).id, flush=True)"
+PUT_ONCE = "print(inbox.put('new', dedup='k').id, flush=True)"
+NACK = (
+    "with stop_hook.Lock(files):\n"
+    "    one = stop_hook.Inbox(files, 'test')\n"
+    "    one.open()\n"
+    "    one.nack(one.in_flight(), 30.0, 'busy')\n"
+    "    one.close()\n"
+)
+
+
+def _nothing(box: Box) -> None:
+    pass
+
+
+def _two(box: Box) -> None:
+    box.put("alpha")
+    box.put("bravo")
+
+
+def _put_again(box: Box) -> None:
+    """Whoever was not told that it is accepted sends it again; others go on."""
+    if not box.said:
+        box.journal.put("new", dedup="k")
+    box.journal.put("other")
+
+
+def _accepted_once(box: Box) -> None:
+    assert Counter(box.handed)["new"] == 1
+    assert box.handed[-1] == "other"
+
+
+def _whole_or_not_at_all(box: Box) -> None:
+    times = Counter(box.handed)["new " * 50]
+    assert times == 1 if box.said else times <= 1
+    assert set(box.handed) <= {"alpha", "bravo", "new " * 50}
+
+
+def _in_flight(box: Box) -> None:
+    _two(box)
+    assert box.tick()
+    Path(box.files.responded).unlink()  # a keeper has no such mark
+
+
+def _last_attempt(box: Box) -> None:
+    box.put("poison", max_attempts=1)
+    box.put("alpha")
+    assert box.tick()
+    Path(box.files.responded).unlink()
+
+
+def _died_once(box: Box) -> None:
+    assert box.letters() == ["poison"]
+
+
+def _two_dead(box: Box) -> None:
+    _two(box)
+    box.put("charlie")
+    for _ in range(2):
+        assert box.tick()
+        assert stop_hook.recover(box.files, "deadletter", []) == "DeadLettered"
+    box.handed.clear()
+
+
+def _redrive_again(box: Box) -> None:
+    box.journal.redrive()
+
+
+def _redriven_once(box: Box) -> None:
+    assert Counter(box.handed) == {"alpha": 1, "bravo": 1, "charlie": 1}
+    assert box.letters() == []
+    said = [str(one["redriven"]) for one in box.receipts() if "redriven" in one]
+    assert len(said) == len(set(said))
+
+
+def _much_done(box: Box) -> None:
+    """A long acknowledged part before and between two delayed ones, old and young receipts, one in flight."""
+    for number in range(2):
+        with Path(box.files.inbox).open("a") as inbox:
+            inbox.write("".join(f"done {number} {'x' * 990}\n" for _ in range(150)))
+        box.put(f"later{number}", not_before=time.time() + FAR)
+    frontier = Path(box.files.inbox).stat().st_size
+    _two(box)
+    with stop_hook.Lock(box.files):
+        inbox_now = stop_hook.Inbox(box.files)
+        inbox_now.open()
+        assert inbox_now.reader is not None
+        position, inbox_now.queue.frontier = 0, frontier
+        while position < frontier:
+            entry, position = inbox_now.reader.next(position)
+            assert entry is not None
+            if entry.fields:
+                inbox_now.queue.hold(entry.start, entry.end, time.time() + FAR, 1)
+        inbox_now.queue.save(inbox_now.reader)
+        inbox_now.receipt("alpha", "noted")
+        inbox_now.close()
+    with Path(box.files.receipts).open("a") as receipts:
+        for message in ("gone", "young"):
+            at = 1.0 if message == "gone" else time.time()
+            receipts.write(json.dumps({"id": message, "stage": "acked", "at": at}) + "\n")
+    assert box.tick()
+
+
+def _nothing_young_is_gone(box: Box) -> None:
+    assert set(box.handed) == {"alpha", "bravo", "later0", "later1"}
+    stages = {(one["id"], one["stage"]) for one in box.receipts()}
+    assert {("alpha", "noted"), ("young", "acked")} <= stages
+
+
+SCENARIOS = {
+    "put": Scenario(_two, script=PUT, check=_whole_or_not_at_all),
+    "put into nothing": Scenario(_nothing, script=PUT, check=_whole_or_not_at_all),
+    "put once": Scenario(_two, script=PUT_ONCE, after=_put_again, check=_accepted_once),
+    "nack": Scenario(_in_flight, script=NACK),
+    "nack to death": Scenario(_last_attempt, script=NACK, check=_died_once),
+    "redrive": Scenario(_two_dead, script="inbox.redrive()", after=_redrive_again, check=_redriven_once),
+    "compact": Scenario(_much_done, script="inbox.compact()", check=_nothing_young_is_gone),
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, scenario: str) -> None:
+    assert kill_everywhere(tmp_path, SCENARIOS[scenario]) > 5
