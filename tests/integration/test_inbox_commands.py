@@ -434,9 +434,10 @@ def test_care_with_bad_input_is_refused(
 def test_compact_gives_back_what_was_answered_and_keeps_what_waits(remuda: Commands, box: Box) -> None:
     where = ("--inbox", str(box.folder))
     feed(remuda, b"x" * 1_000_000, *where)
-    put(remuda, box, "in flight")
-    put(remuda, box, "waits")
+    for text in ("answered " * 2000, "in flight", "waits"):
+        put(remuda, box, text)
     assert box.tick() == "x" * 1_000_000
+    assert box.tick() == "answered " * 2000  # what lies just before the cursor tells the file, and stays
     assert box.tick() == "in flight"
     size, blocks = box.inbox.stat().st_size, box.inbox.stat().st_blocks
     given = json.loads(remuda("inbox", "compact", "--json", *where).out)
