@@ -1,4 +1,4 @@
-"""The command line in a home of its own."""
+"""The command line in a home of its own, and the Stop hook on an inbox of its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import Commands
+from hooking import Box
 
 
 @pytest.fixture
@@ -15,3 +16,10 @@ def remuda(home: Path) -> Iterator[Commands]:
     commands = Commands(home)
     yield commands
     commands.close()
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    one = Box(tmp_path)
+    yield one
+    one.end()
