@@ -19,6 +19,7 @@ from remuda.paths import SessionPaths
 from remuda.proctree import descendants
 from remuda.wire.connection import ClientConnection
 
+_COMMAND_PATIENCE = 3 * PATIENCE  # the tour takes its time
 COMMAND = (sys.executable, "-m", "remuda")
 SIZER = (
     "import os, signal\n"
@@ -67,7 +68,7 @@ class Commands:
             cwd=cwd or self.cwd,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=_COMMAND_PATIENCE,
             check=False,
         )
         out, err = done.stdout.decode(), done.stderr.decode()

@@ -30,7 +30,7 @@ def test_leak_of_a_process_or_folder_fails_the_run_and_is_cleaned_up(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert (run.returncode == 0) == (leak == "nothing"), run.stdout
