@@ -52,20 +52,21 @@ _ESCAPE = re.compile(rb"\x1b(?:\[[\d;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))
 
 
 def read_composer(lines: Sequence[str], styled: Callable[[int], bytes]) -> Composer:
-    """The lowest box between two rules whose first line begins with the mark.
+    """The lowest box between two rules, if its first line begins with the mark.
 
     What an empty box suggests is drawn faint (its first character as the cursor); what somebody typed never
     is. In shell mode the mark is another one, and there is no composer for us.
     """
     rules = [y for y, line in enumerate(lines) if line.startswith(_RULE)]
     for top, bottom in reversed(list(pairwise(rules))):
-        if bottom - top >= 2 and lines[top + 1].startswith(_MARK):
-            text = "\n".join(lines[top + 1 : bottom])[len(_MARK) :].replace("\xa0", " ").strip()
-            typed = bool(text) and not _suggested(text, [styled(y) for y in range(top + 1, bottom)])
-            stashed = any("› stashed" in line for line in lines[max(0, top - 2) : top])
-            return Composer(
-                ComposerKind.DRAFT if typed else ComposerKind.EMPTY, text if typed else "", stashed
-            )
+        if bottom - top < 2 or not lines[top + 1][:1].strip():
+            continue  # what stands below the box is indented
+        if not lines[top + 1].startswith(_MARK):
+            break
+        text = "\n".join(lines[top + 1 : bottom])[len(_MARK) :].replace("\xa0", " ").strip()
+        typed = bool(text) and not _suggested(text, [styled(y) for y in range(top + 1, bottom)])
+        stashed = any("› stashed" in line for line in lines[max(0, top - 2) : top])
+        return Composer(ComposerKind.DRAFT if typed else ComposerKind.EMPTY, text if typed else "", stashed)
     return Composer(ComposerKind.ABSENT)
 
 
@@ -107,8 +108,11 @@ _ROW = re.compile(r"^\s*(❯)?\s*(?:\d+\.\s+)?(Yes\b.*|No\b.*)$")
 
 
 def read_trust_choice(lines: Sequence[str]) -> Choice | None:
-    """Which of its rows is highlighted and which says yes. Rows are told by their words, never by place."""
-    if open_dialog(lines) != "trust dialog":
+    """Which of its rows is highlighted and which says yes. Rows are told by their words, never by place.
+
+    It comes before any composer: with one on the screen, such rows are somebody's words.
+    """
+    if open_dialog(lines) != "trust dialog" or has_composer(lines):
         return None
     rows = [found for line in lines if (found := _ROW.match(line))]
     marked = [number for number, row in enumerate(rows) if row[1]]
