@@ -58,9 +58,12 @@ def test_take_after_the_first_was_killed_takes_over(box: Box, keeper: subprocess
 
 
 def test_take_is_not_inherited_by_a_program_that_is_started(box: Box) -> None:
+    argv = [sys.executable, "-c", "print(flush=True); input()"]
     with ConsumerLock.take(box.folder, "me"):
-        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+        child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False)
     try:
+        assert child.stdout is not None
+        child.stdout.readline()  # it runs: all that exec closes is closed
         assert holder(box.folder) is None
     finally:
         child.kill()
