@@ -32,9 +32,16 @@ from .screen import open_dialog, read_composer, read_trust_choice
 _NOTICE = "<task-notification>"
 _FINAL = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 _INTERRUPTED = "[Request interrupted by user"
-_COMMAND_NAME = re.compile(r"<command-name>/?([^<]+)</command-name>")
-_WAIT = re.compile(r"(?:try again|retry|resets?|wait)\D{0,20}(\d+)\s*(s|sec|min|m|h)\w*\b", re.IGNORECASE)
-_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
+# At its beginning only: a prompt may quote one.
+_COMMAND_NAME = re.compile(
+    r"\s*(?:<command-message>[^<]*</command-message>\s*)?<command-name>/?([^<]+)</command-name>"
+)
+_WAIT = re.compile(
+    r"(?:try again|retry|resets?|wait)\D{0,20}(\d+)\s*"
+    r"(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)\b",
+    re.IGNORECASE,
+)
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _FAILURES = {
     "rate_limit": Failure.RATE_LIMITED,
     "overloaded": Failure.OVERLOADED,
@@ -117,7 +124,7 @@ class ClaudeSpeech:
         text = _content(record)
         if text.startswith(_INTERRUPTED):
             return Interrupted()
-        if found := _COMMAND_NAME.search(text):
+        if found := _COMMAND_NAME.match(text):
             return CommandRun(found[1], finished=False)
         return Recorded(text, _text(record, "promptId"), _text(record, "sessionId"))
 
@@ -207,7 +214,7 @@ def _failure(name: object, text: str) -> Failure:
 
 def _delay(text: str) -> float | None:
     found = _WAIT.search(text)
-    return float(found[1]) * _SECONDS[found[2].lower()] if found else None
+    return float(found[1]) * _SECONDS[found[2][0].lower()] if found else None
 
 
 def _running(tasks: object) -> Iterable[str]:

@@ -1,0 +1,295 @@
+"""What Claude Code's hooks and transcript say of a turn."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from remuda.agents.claude.speech import ClaudeSpeech
+from remuda.agents.speech import (
+    CommandRun,
+    Failed,
+    Failure,
+    Interrupted,
+    Past,
+    Recorded,
+    Said,
+    Signal,
+    Stopped,
+    Submitted,
+    WrittenDown,
+)
+
+SPEECH = ClaudeSpeech()
+BEGAN = 1_800_000_000.0
+USAGE = {"input_tokens": 12, "output_tokens": 7}
+
+
+def hook(event: str, **fields: Any) -> Signal | None:
+    common = {"session_id": "s-1", "transcript_path": "/t.jsonl", "cwd": "/srv", "prompt_id": "p-1"}
+    return SPEECH.hook_signal({**common, "hook_event_name": event, **fields})
+
+
+def stamp(after: float = 0.0) -> str:
+    return (
+        datetime.fromtimestamp(BEGAN + after, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+
+
+def user(content: Any, after: float = 0.0, **fields: Any) -> dict[str, Any]:
+    told = {"type": "user", "promptId": "p-1", "sessionId": "s-1", "timestamp": stamp(after)}
+    return {**told, "message": {"role": "user", "content": content}, "isSidechain": False, **fields}
+
+
+def assistant(text: str, reason: str | None = "end_turn", **fields: Any) -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    message = {"id": "m-1", "role": "assistant", "content": content, "stop_reason": reason, "usage": USAGE}
+    return {"type": "assistant", "timestamp": stamp(1), "message": message, **fields}
+
+
+def tool_result() -> dict[str, Any]:
+    return user([{"type": "tool_result", "tool_use_id": "t-1", "content": "hi"}], 1)
+
+
+# ── hooks ──
+
+
+def test_hook_prompt_submit_is_the_prompt_and_its_id() -> None:
+    assert hook("UserPromptSubmit", prompt="do it") == Submitted("do it", "p-1")
+    notice = "<task-notification>\n<task-id>a</task-id>"
+    assert hook("UserPromptSubmit", prompt=notice) == Submitted(notice, "p-1", notice=True)
+
+
+def test_hook_stop_is_the_answer() -> None:
+    stop = hook("Stop", last_assistant_message="done", background_tasks=[], stop_hook_active=False)
+    assert stop == Stopped("done", "p-1", (), "s-1")
+
+
+def test_hook_stop_without_an_answer_has_an_empty_one() -> None:
+    assert hook("Stop", prompt_id=None, session_id=None) == Stopped("", None, (), None)
+    assert hook("Stop", last_assistant_message=None) == Stopped("", "p-1", (), "s-1")
+
+
+def test_hook_stop_with_background_tasks_names_their_kinds() -> None:
+    running = [{"id": "a", "type": "subagent", "status": "running"}, {"id": "b"}, "nonsense"]
+    stop = hook("Stop", last_assistant_message="so far", background_tasks=running)
+    assert stop == Stopped("so far", "p-1", ("subagent", "task"), "s-1")
+    assert hook("Stop", background_tasks="nonsense") == Stopped("", "p-1", (), "s-1")
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "kind"),
+    [
+        ("rate_limit", "API Error: Request rejected (429) · fake", Failure.RATE_LIMITED),
+        ("overloaded", "", Failure.OVERLOADED),
+        ("server_error", "API Error: Repeated 529 Overloaded errors.", Failure.OVERLOADED),
+        ("authentication_failed", "Please run /login · API Error: 401", Failure.AUTHENTICATION),
+        ("billing_error", "Credit balance is too low", Failure.AUTHENTICATION),
+        ("invalid_request", "prompt is too long", Failure.INVALID),
+        ("model_not_found", "no such model", Failure.INVALID),
+        ("unknown", "API Error: 400 fake invalid_request_error", Failure.INVALID),
+        ("unknown", "API Error: 413 too large", Failure.INVALID),
+        ("unknown", "API Error: 401 no", Failure.AUTHENTICATION),
+        ("unknown", "API Error: 429 slow down", Failure.RATE_LIMITED),
+        ("unknown", "API Error: 503 gone", Failure.OVERLOADED),
+        ("unknown", "API Error: 408 slow", Failure.OTHER),
+        ("unknown", "the network is down", Failure.OTHER),
+        (None, "", Failure.OTHER),
+    ],
+)
+def test_hook_stop_failure_is_of_its_kind(error: str | None, text: str, kind: Failure) -> None:
+    failed = hook("StopFailure", error=error, last_assistant_message=text)
+    assert isinstance(failed, Failed)
+    assert failed.kind is kind
+    assert failed.text == (text or error or "")
+    assert failed.prompt_id == "p-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("Try again in 30 seconds", 30),
+        ("please wait 2s", 2),
+        ("retry after 5 min", 300),
+        ("Your limit resets in 3 hours.", 10_800),
+        ("reset in 1h", 3600),
+        ("try again in 2 minutes", 120),
+        ("retry after 500ms", None),
+        ("wait 2 more times", None),
+        ("resets 12 March", None),
+        ("Try again in a moment", None),
+        ("resets 3pm", None),
+        ("try again at 10:30", None),
+        ("", None),
+    ],
+)
+def test_hook_stop_failure_delay_is_what_the_text_says(text: str, seconds: float | None) -> None:
+    failed = hook("StopFailure", error="rate_limit", last_assistant_message=text)
+    assert isinstance(failed, Failed)
+    assert failed.retry_after == seconds
+
+
+def test_hook_session_start_of_a_clear_tells_that_the_command_ran() -> None:
+    assert hook("SessionStart", source="clear") == CommandRun("clear")
+
+
+@pytest.mark.parametrize(
+    ("event", "fields"),
+    [
+        ("SessionStart", {"source": "startup"}),
+        ("SessionStart", {"source": "compact"}),
+        ("PreToolUse", {"tool_name": "Bash"}),
+        ("SessionEnd", {"reason": "clear"}),
+        ("Notification", {"notification_type": "idle_prompt"}),
+        ("Nonsense", {}),
+    ],
+)
+def test_hook_of_no_concern_says_nothing(event: str, fields: dict[str, Any]) -> None:
+    assert hook(event, **fields) is None
+
+
+# ── transcript ──
+
+
+@pytest.mark.parametrize("content", ["do it", [{"type": "text", "text": "do it"}]], ids=["text", "blocks"])
+def test_record_of_a_prompt_tells_that_it_is_written_down(content: Any) -> None:
+    assert SPEECH.record_signal(user(content)) == Recorded("do it", "p-1", "s-1")
+
+
+def test_record_of_an_interrupt_tells_of_it() -> None:
+    for text in ("[Request interrupted by user]", "[Request interrupted by user for tool use]"):
+        assert SPEECH.record_signal(user([{"type": "text", "text": text}])) == Interrupted()
+
+
+def test_record_of_a_command_tells_its_name() -> None:
+    name = "<command-name>/clear</command-name>\n  <command-message>clear</command-message>"
+    assert SPEECH.record_signal(user(name)) == CommandRun("clear", finished=False)
+    custom = "<command-message>review is running</command-message>\n<command-name>/review</command-name>"
+    assert SPEECH.record_signal(user(custom)) == CommandRun("review", finished=False)
+    ran = {"type": "system", "subtype": "local_command", "content": "<local-command-stdout>…"}
+    assert SPEECH.record_signal(ran) == CommandRun("")
+
+
+def test_record_of_a_prompt_that_quotes_a_command_is_a_prompt() -> None:
+    text = "what does <command-name>/clear</command-name> mean?"
+    assert SPEECH.record_signal(user(text)) == Recorded(text, "p-1", "s-1")
+
+
+def test_record_of_a_turns_end_tells_that_all_is_written() -> None:
+    assert SPEECH.record_signal({"type": "system", "subtype": "turn_duration"}) == WrittenDown()
+
+
+def test_record_of_an_answer_tells_it_and_its_cost() -> None:
+    assert SPEECH.record_signal(assistant("done")) == Said("m-1", USAGE, "done", final=True)
+    assert SPEECH.record_signal(assistant("running", "tool_use")) == Said("m-1", USAGE, "running")
+    partial = {"type": "assistant", "message": {"id": "m", "usage": None}}
+    assert SPEECH.record_signal(partial) == Said("m", {})
+
+
+def test_record_of_an_api_error_is_a_failure() -> None:
+    failed = assistant("API Error: 400 no", "stop_sequence", isApiErrorMessage=True, error="unknown")
+    assert SPEECH.record_signal(failed) == Failed(Failure.INVALID, "API Error: 400 no")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        tool_result(),
+        user("<local-command-caveat>…", isMeta=True),
+        user("of a subagent", isSidechain=True),
+        {"type": "system", "subtype": "stop_hook_summary"},
+        {"type": "assistant"},
+        {"type": "assistant", "message": {"usage": USAGE}},
+        {"type": "attachment"},
+        {},
+    ],
+)
+def test_record_of_no_concern_says_nothing(record: dict[str, Any]) -> None:
+    assert SPEECH.record_signal(record) is None
+
+
+# ── what a transcript proves ──
+
+
+def past(*records: dict[str, Any], prompt: str = "do it", since: float = BEGAN) -> Past:
+    return SPEECH.past(records, prompt, since)
+
+
+def test_past_nothing_of_it_was_never_submitted() -> None:
+    assert past() == Past()
+    assert past(user("something else"), assistant("yes")) == Past()
+
+
+def test_past_prompt_without_an_answer_was_submitted() -> None:
+    assert past(user("do it")) == Past(submitted=True, prompt_id="p-1")
+    assert past(user("do it"), assistant("running", "tool_use"), tool_result()) == Past(
+        submitted=True, prompt_id="p-1"
+    )
+
+
+def test_past_answer_is_the_last_that_ended_its_turn() -> None:
+    records = [user("do it"), assistant("running", "tool_use"), tool_result(), assistant("done")]
+    assert past(*records) == Past(True, True, "done", "p-1")
+    more = [user("Stop hook feedback:\ngo on", isMeta=True), assistant("and more")]
+    assert past(*records, *more) == Past(True, True, "and more", "p-1")
+
+
+def test_past_answer_to_the_next_prompt_is_not_its_own() -> None:
+    assert past(user("do it"), user("a human's"), assistant("to the human")) == Past(
+        submitted=True, prompt_id="p-1"
+    )
+    assert past(user("do it"), assistant("done"), user("do it"), assistant("again")).text == "done"
+
+
+def test_past_notice_to_itself_is_no_next_prompt() -> None:
+    records = [user("do it"), assistant("so far"), user("<task-notification>x"), assistant("done")]
+    assert past(*records).text == "done"
+
+
+def test_past_words_of_a_subagent_do_not_count() -> None:
+    records = [user("do it"), user("do it", isSidechain=True), assistant("sub", isSidechain=True)]
+    assert past(*records) == Past(submitted=True, prompt_id="p-1")
+
+
+def test_past_api_error_is_no_answer() -> None:
+    failed = assistant("API Error: 529", "stop_sequence", isApiErrorMessage=True)
+    assert past(user("do it"), failed) == Past(submitted=True, prompt_id="p-1")
+
+
+def test_past_interrupt_is_told_unless_it_was_answered_before() -> None:
+    interrupt = user("[Request interrupted by user]")
+    assert past(user("do it"), interrupt) == Past(True, False, "", "p-1", True)
+    assert past(user("do it"), assistant("done"), interrupt) == Past(True, True, "done", "p-1")
+
+
+def test_past_same_words_of_an_earlier_time_are_another_prompt() -> None:
+    assert past(user("do it", -60), assistant("long ago")) == Past()
+    assert past(user("do it", -60), assistant("long ago"), user("do it", 1), assistant("now")).text == "now"
+
+
+def test_past_undated_record_is_an_earlier_one() -> None:
+    assert past(user("do it", timestamp="nonsense")) == Past()
+
+
+def test_past_prompt_is_known_again_as_it_was_taken() -> None:
+    assert past(user("  do    it"), prompt="do\tit\u200b\r\n").submitted
+
+
+# ── the account ──
+
+
+def test_account_is_the_same_for_the_same_home_service_and_credential() -> None:
+    env = {"HOME": "/h", "ANTHROPIC_API_KEY": "sk-secret", "PATH": "/bin"}
+    name = SPEECH.account(env)
+    assert name == SPEECH.account({**env, "PATH": "/usr/bin"})
+    assert "secret" not in name
+    others = [
+        {**env, "HOME": "/other"},
+        {**env, "CLAUDE_CONFIG_DIR": "/c"},
+        {**env, "ANTHROPIC_BASE_URL": "http://gateway"},
+        {**env, "ANTHROPIC_API_KEY": "sk-other"},
+        {"HOME": "/h"},
+    ]
+    assert len({name, *(SPEECH.account(other) for other in others)}) == 1 + len(others)
