@@ -1,0 +1,89 @@
+"""Messages for a kept session under test: put into its inbox, and followed by their receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from keeping import Kept, until
+from remuda.agents.claude.screen import read_composer
+from remuda.inbox.journal import Inbox
+from remuda.inbox.receipts import Trace, follow, trace
+from remuda.testing.loopback_model import LoopbackModel, Request
+from watching import PATIENCE, Watcher
+
+
+class Post:
+    """A session's inbox; `watcher` is a human at its keys."""
+
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
+        self.folder = kept.paths.inbox
+        self.inbox = Inbox(self.folder)
+        self.client = kept.hello()
+        self.watcher = Watcher(kept.hello())
+
+    def put(self, prompt: str, **options: Any) -> str:
+        return self.inbox.put(prompt, **options).id
+
+    def send(self, prompt: str, **options: Any) -> Trace:
+        """Put it, and follow it to its end."""
+        return self.ended(self.put(prompt, **options))
+
+    def ended(self, message: str, timeout: float = PATIENCE) -> Trace:
+        *_, last = follow(self.folder, message, timeout)
+        return last
+
+    def reached(self, message: str, stage: str, count: int = 1) -> Trace:
+        """As soon as its receipts hold this stage, so many times."""
+        for found in follow(self.folder, message, PATIENCE):
+            if stages(found).count(stage) >= count:
+                return found
+        raise AssertionError(f"{message} ended without {stage}: {trace(self.folder, message)}")
+
+    def trace(self, message: str) -> Trace:
+        found = trace(self.folder, message)
+        assert found is not None
+        return found
+
+    def held(self, why: str) -> None:
+        """Wait until delivery says that it waits, for this reason."""
+
+        def reason() -> bool:
+            return why in (self.client.describe()["delivery"]["held"] or "")
+
+        until(reason, f"delivery held: {why!r}")
+
+    def lines(self) -> list[str]:
+        lines: list[str] = self.client.request("screen")["lines"]
+        return lines
+
+    def draft(self) -> str:
+        """What stands in the composer, as the keeper reads it."""
+        styled: list[str] = self.client.request("screen", styled=True)["lines"]
+        return read_composer(self.lines(), lambda y: styled[y].encode()).text
+
+
+def stages(found: Trace) -> list[str]:
+    return [str(step["stage"]) for step in found.steps]
+
+
+def step(found: Trace, stage: str) -> dict[str, Any]:
+    """The last receipt of this stage."""
+    return next(one for one in reversed(found.steps) if one["stage"] == stage)
+
+
+def prompts(model: LoopbackModel) -> list[str]:
+    """Every prompt that the agent sent, in order; what it sends again and again on one prompt counts once."""
+    sent: list[str] = []
+    for request in model.main_requests:
+        if isinstance(request.said, str) and (not sent or sent[-1] != request.prompt):
+            sent.append(request.prompt)
+    return sent
+
+
+def requests_with(model: LoopbackModel, text: str) -> Sequence[Request]:
+    return [request for request in model.main_requests if text in request.prompt]
+
+
+CHAIN = ["accepted", "written", "submitted", "recorded", "ended", "acked"]
