@@ -31,6 +31,8 @@ class LaunchContext:
     """What to resume; empty for a new conversation."""
     prompt: str | None = None
     """The first prompt, to be given as an argument."""
+    events: Sequence[str] = ()
+    """Hooks that are wanted beside those that tell the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,16 @@ class Observer(Protocol):
     def transcript_path(self) -> Path | None: ...
 
 
+class Answers(Protocol):
+    """What the agent's hooks are told in place of a human."""
+
+    @property
+    def events(self) -> Sequence[str]: ...
+
+    def answer(self, payload: Mapping[str, Any]) -> dict[str, Any] | None:
+        """None for no opinion."""
+
+
 class Agent(Protocol):
     name: str
     classifier: str
@@ -78,6 +90,9 @@ class Agent(Protocol):
     """How it is handed prompts; None for a program that never says what it took."""
 
     def launch(self, context: LaunchContext) -> Launch: ...
+
+    def answers(self, *, deny_permissions: bool, max_turns: int) -> Answers | None:
+        """None for a program that asks nobody."""
 
     def takes_argument(self, argv: Sequence[str]) -> bool:
         """Whether a first prompt may be added to this command: it has none of its own."""

@@ -21,6 +21,9 @@ class PlainAgent:
     def launch(self, context: LaunchContext) -> Launch:
         return Launch(argv=list(context.argv), env=dict(context.env))
 
+    def answers(self, *, deny_permissions: bool, max_turns: int) -> None:
+        return None
+
     def takes_argument(self, argv: Sequence[str]) -> bool:
         return False
 

@@ -82,6 +82,7 @@ class Delivery:
         self._account = mailbox.account
         rules = Rules(
             on_orphan=spec.on_orphan,
+            once=spec.once,
             trust=spec.trust,
             turn_timeout=spec.turn_timeout,
             draft_patience=spec.draft_patience,

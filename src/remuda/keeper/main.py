@@ -43,7 +43,7 @@ from .logfile import open_log
 from .loop import make_loop
 from .observe import Observation
 from .operations import make_operations
-from .record import SessionRecord
+from .record import SessionRecord, remove_traces
 from .server import Server
 from .session import Session
 from .spec import SessionSpec
@@ -78,6 +78,7 @@ class Keeper:
         self._agent: Agent = find_agent(spec.agent)
         self._hooks = HookServer(self._on_hook)
         self._observation: Observation | None = None
+        self._answers = self._agent.answers(deny_permissions=spec.deny_permissions, max_turns=spec.max_turns)
         self._mailbox: Mailbox | None = None
         self._delivery: Delivery | None = None
         self._degraded: list[str] = []
@@ -154,6 +155,7 @@ class Keeper:
             hook_token=self._hooks.token,
             emit_command=script,
             conversation=self._record.conversation,
+            events=self._answers.events if self._answers is not None else (),
             prompt=self._mailbox.take_first() if self._mailbox is not None and may_ask else None,
         )
         launch = self._agent.launch(context)
@@ -193,7 +195,8 @@ class Keeper:
     async def _on_hook(self, payload: dict[str, Any]) -> dict[str, Any] | None:
         if self._observation is not None:
             self._observation.hook(payload)
-        return self._delivery.hook(payload) if self._delivery is not None else None
+        refused = self._delivery.hook(payload) if self._delivery is not None else None
+        return refused or (self._answers.answer(payload) if self._answers is not None else None)
 
     def _on_emitted(self, args: dict[str, Any]) -> None:
         """A hook that came by command: the payload, and the agent's own pid."""
@@ -236,19 +239,25 @@ class Keeper:
             self._observation.close()
         # The name is free before anyone hears of the end: who waits for it may take it at once.
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
+        if self._spec.ephemeral:
+            remove_traces(self._paths)
         self._release()
         await server.finish(code)
         await self._hooks.close()
         session.close()
 
 
-async def keep(spec: SessionSpec, claim: Claim, report: Report) -> int:
+async def keep(spec: SessionSpec, claim: Claim, report: Report, lifeline: int | None) -> int:
     keeper = Keeper(spec, claim)
     try:
         session, server = await keeper.open()
     except BaseException:
         shutil.rmtree(claim.paths.scratch, ignore_errors=True)
+        if spec.ephemeral:
+            remove_traces(claim.paths)
         raise
+    if lifeline is not None:
+        _end_with(lifeline, session)
     gc.freeze()  # what is there now stays: no collection has to look at it
     report.send({"ok": True, "pid": os.getpid(), "child_pid": session.child.pid})
     code = await session.ended()
@@ -258,6 +267,18 @@ async def keep(spec: SessionSpec, claim: Claim, report: Report) -> int:
             await asyncio.wait_for(server.subscribed_once.wait(), _STARTER_PATIENCE)
     await keeper.close(session, server, code)
     return code
+
+
+def _end_with(lifeline: int, session: Session) -> None:
+    """The other end of this pipe is held by whoever owns the session, and closed at the latest by its end."""
+    loop = asyncio.get_running_loop()
+
+    def closed() -> None:
+        loop.remove_reader(lifeline)
+        os.close(lifeline)
+        session.kill(reason="ended with its owner")
+
+    loop.add_reader(lifeline, closed)
 
 
 def _detach() -> None:
@@ -288,6 +309,9 @@ def _reporting(report: Report) -> Iterator[None]:
 
 def main() -> None:
     report = Report(int(sys.argv[1]))
+    lifeline = int(sys.argv[3]) if len(sys.argv) > 3 else None
+    if lifeline is not None:
+        os.set_inheritable(lifeline, False)
     spec = SessionSpec.from_json(sys.stdin.buffer.read())
     _detach()
     with _reporting(report):
@@ -301,7 +325,7 @@ def main() -> None:
             except OSError as error:
                 raise FolderUnusable(f"cannot write the log {log_path}: {error.strerror}") from error
             with asyncio.Runner(loop_factory=make_loop) as runner:
-                code = runner.run(keep(spec, claim, report))
+                code = runner.run(keep(spec, claim, report, lifeline))
         finally:
             with contextlib.suppress(OSError):  # said in the log already
                 claim.release()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from remuda import durable
+from remuda.paths import SessionPaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +51,10 @@ class SessionRecord:
 
     def ended(self, at: float, code: int, reason: str) -> SessionRecord:
         return replace(self, ended_at=at, exit_code=code, end_reason=reason)
+
+
+def remove_traces(paths: SessionPaths) -> None:
+    """All that a session leaves behind when it ends: its record, its log and its inbox."""
+    for path in (paths.record, paths.log, paths.log.with_name(f"{paths.log.name}.1")):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(paths.inbox, ignore_errors=True)

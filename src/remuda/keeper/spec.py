@@ -55,6 +55,16 @@ class SessionSpec:
     """A turn without any sign of life for so long has failed; 0 is never."""
     draft_patience: float = DRAFT_PATIENCE
     """A draft that nobody touched for so long is laid aside for a message, and comes back behind it."""
+    owned: bool = False
+    """It ends with whoever started it: the starter holds a pipe open, and its end is the session's."""
+    ephemeral: bool = False
+    """Nothing is left of it when it has ended: no record, no log, no inbox."""
+    once: bool = False
+    """It has one message, which is tried once; whoever sent it is told how that ended."""
+    deny_permissions: bool = False
+    """A permission that a human would have to give is refused, and the agent goes on."""
+    max_turns: int = 0
+    """The agent is stopped before its next request when it has made so many; 0 is no limit."""
     variables: list[str] = field(default_factory=list)
     """Names in `env` that the user set for this session."""
 

@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from remuda.errors import SpawnFailed, SpawnTimeout, from_code
@@ -22,23 +23,48 @@ class Started(NamedTuple):
     child_pid: int
 
 
+class Owned(NamedTuple):
+    """A session that ends when `lifeline` is closed, by its owner or by its owner's end."""
+
+    started: Started
+    lifeline: int
+
+
+def start_owned(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> Owned:
+    """As `start_session`, for a session that does not outlive its owner but for its own orderly end."""
+    read, write = os.pipe()
+    try:
+        return Owned(_start(replace(spec, owned=True), timeout, lifeline=read), write)
+    except BaseException:
+        os.close(write)
+        raise
+    finally:
+        os.close(read)
+
+
 def start_session(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> Started:
     """Start a session and return when its socket answers. Raises what the keeper reports.
 
     The keeper is no child of the caller when this returns: nothing that happens to the caller's process,
     terminal or process session reaches it.
     """
+    return _start(spec, timeout, lifeline=None)
+
+
+def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> Started:
     spec.check()
     report_read, report_write = os.pipe()
+    passed = (report_write,) if lifeline is None else (report_write, lifeline)
     try:
         # -P: a json.py in the user's folder is not ours to import.
         command = [sys.executable, "-P", "-m", "remuda.keeper", str(report_write), spec.name]
+        command += [str(lifeline)] if lifeline is not None else []
         starter = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=(report_write,),
+            pass_fds=passed,
             start_new_session=True,
         )
         os.close(report_write)

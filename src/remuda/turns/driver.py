@@ -24,7 +24,7 @@ from remuda.inbox.consumer import Consumer, Leased
 from remuda.inbox.stop_hook import InboxError
 
 from .account import Account
-from .policy import Action, Decision, OnOrphan, decide
+from .policy import Action, Decision, OnOrphan, decide, decide_once
 from .readiness import DRAFT_PATIENCE, Look, Readiness, Step, readiness
 from .turn import End, Outcome, Turn
 
@@ -40,6 +40,8 @@ _SILENT_REST = 2.0
 _TRANSCRIPT_PATIENCE = 1.0
 _STASH_TIMEOUT = 3.0
 _TRUST_PAUSE = 0.3
+# The dialog goes back to its default row once, 0.13 s after it was drawn.
+_TRUST_SETTLE = 1.0
 _BUSY_INTERVAL = 2.0
 _BACKGROUND_PATIENCE = 600.0
 
@@ -87,6 +89,8 @@ class Rules:
 
     on_orphan: OnOrphan = "deadletter"
     trust: bool = False
+    once: bool = False
+    """A message is tried once."""
     turn_timeout: float = 0.0
     """Without any sign of life for so long a turn counts as lost; 0 is never."""
     draft_patience: float = DRAFT_PATIENCE
@@ -116,7 +120,7 @@ class Driver:
         self._signals: deque[Signal] = deque()
         self._in_flight: InFlight | None = None
         self._task: asyncio.Task[None] | None = None
-        self._opened = self._closing = False
+        self._opened = self._closing = self._trust_seen = False
         self._told: dict[str, Any] = {}
         self.held = ""
         """Why nothing is being delivered; empty when nothing waits or something is under way."""
@@ -266,7 +270,7 @@ class Driver:
                 dialog=dialog,
                 since_typed=terminal.now() - terminal.typed_at,
                 draft_patience=self._rules.draft_patience,
-                limited_for=self._account.limited_for(time.time()),
+                limited_for=0.0 if self._rules.once else self._account.limited_for(time.time()),
             )
         )
 
@@ -305,7 +309,10 @@ class Driver:
     async def _trusted(self) -> bool:
         """Whether the dialog that asks for trust was open, and was answered a step further."""
         choice = self._trust_choice() if self._rules.trust else None
-        if choice is not None:
+        if choice is not None and not self._trust_seen:
+            self._trust_seen = True
+            await asyncio.sleep(_TRUST_SETTLE)
+        elif choice is not None:
             await self._trust(choice)
         return choice is not None
 
@@ -314,7 +321,7 @@ class Driver:
         if choice.highlighted != choice.wanted:
             step = b"\x1b[B" if choice.wanted > choice.highlighted else b"\x1b[A"
             self._terminal.type(step * abs(choice.wanted - choice.highlighted))
-            await asyncio.sleep(_TRUST_PAUSE)  # it undoes early keys, and shows nothing when that is over
+            await asyncio.sleep(_TRUST_PAUSE)
             return
         log.info("the folder is trusted, as was allowed at the start")
         self._terminal.type(self._speech.enter)
@@ -451,7 +458,11 @@ class Driver:
 
     async def _settle(self, leased: Leased, outcome: Outcome | None) -> None:
         assert outcome is not None
-        decision = decide(outcome, leased.attempt, self._rules.on_orphan, random.random())  # noqa: S311
+        decision = (
+            decide_once(outcome)
+            if self._rules.once
+            else decide(outcome, leased.attempt, self._rules.on_orphan, random.random())  # noqa: S311
+        )
         log.info("message %s ended: %s, %s", leased.id, outcome.end, decision.action)
         if decision.account_waits:
             self._account.limit(time.time() + decision.delay, decision.reason)

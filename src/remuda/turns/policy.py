@@ -45,6 +45,11 @@ class Decision:
     account_waits: bool = False
 
 
+def decide_once(outcome: Outcome) -> Decision:
+    """For a message that is not tried again, whatever happened."""
+    return Decision(Action.ACK) if outcome.end is End.ANSWERED else Decision(Action.DEAD, outcome.text)
+
+
 def decide(outcome: Outcome, attempt: int, on_orphan: OnOrphan, jitter: float) -> Decision:
     """`jitter` is a random number from 0 to 1: those who failed together do not come back together."""
     if outcome.end is End.ANSWERED:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from remuda.agents.base import Launch, LaunchContext
 from remuda.agents.speech import Speech
 
+from .answers import Answers
 from .launch import prepare, takes_prompt
 from .observer import ClaudeObserver
 from .speech import ClaudeSpeech
@@ -23,6 +24,9 @@ class ClaudeAgent:
 
     def launch(self, context: LaunchContext) -> Launch:
         return prepare(context, len(self.default_argv))
+
+    def answers(self, *, deny_permissions: bool, max_turns: int) -> Answers:
+        return Answers(deny_permissions=deny_permissions, max_turns=max_turns)
 
     def takes_argument(self, argv: Sequence[str]) -> bool:
         return takes_prompt(argv, len(self.default_argv))

@@ -173,7 +173,7 @@ def _with_hooks(settings: Mapping[str, Any], context: LaunchContext) -> dict[str
         "headers": {TOKEN_HEADER: context.hook_token},
         "timeout": HOOK_TIMEOUT,
     }
-    for event in HTTP_EVENTS:
+    for event in (*HTTP_EVENTS, *context.events):
         hooks.setdefault(event, []).append({"hooks": [http]})
     # The CLI has no http form of SessionStart.
     emit = {"type": "command", "command": context.emit_command, "timeout": HOOK_TIMEOUT}
