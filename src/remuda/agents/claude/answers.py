@@ -1,0 +1,42 @@
+"""What Claude Code's hooks are answered for a session that nobody sits at. Pure.
+
+A permission that a human would have to give is denied, and the agent goes on with that; a limit on turns
+stops it before its next request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+DENIED = (
+    "This needs an approval, and nobody is there to give it: the call runs without a human. "
+    "Go on without it, or say what you would need."
+)
+
+
+class Answers:
+    def __init__(self, *, deny_permissions: bool = False, max_turns: int = 0) -> None:
+        self._deny = deny_permissions
+        self._max_turns = max_turns
+        self._turns = 0
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """Hooks that are needed for this beside those that tell the state."""
+        return ("PostToolBatch",) if self._max_turns else ()
+
+    def answer(self, payload: Mapping[str, Any]) -> dict[str, Any] | None:
+        event = payload.get("hook_event_name")
+        if event == "PermissionRequest" and self._deny:
+            decision = {"behavior": "deny", "message": DENIED}
+            return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+        if event == "PostToolBatch" and self._max_turns and not payload.get("agent_id"):
+            self._turns += 1
+            if self._turns >= self._max_turns:
+                return {"continue": False, "stopReason": max_turns_reason(self._max_turns)}
+        return None
+
+
+def max_turns_reason(limit: int) -> str:
+    return f"Reached maximum number of turns ({limit})"
