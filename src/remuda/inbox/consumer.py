@@ -15,7 +15,10 @@ from typing import Any
 
 from . import stop_hook
 from .consumer_lock import ConsumerLock
+from .receipts import read_receipts
 from .stop_hook import Entry, Files, Lock
+
+_CONVERSATION = ("session_id", "transcript_path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,27 +125,57 @@ class Consumer:
             if flight is None:
                 inbox.forget()
                 return None
+            if self._is_over(inbox, flight):
+                return None
             lease = inbox.lease() or {}
             entry = Entry(int(flight["start_offset"]), int(flight["end_offset"]), str(flight.get("raw_line")))
             message = str(lease.get("id") or entry.id)
             attempt = int(stop_hook.number(lease.get("attempt"))) or 1
+            submitted = self._submitted(message, attempt)
             return Leased(
                 id=message,
                 text=entry.text,
                 attempt=attempt,
                 fields=entry.fields,
                 leased_at=stop_hook.number(lease.get("at")),
-                submitted=self._was_submitted(message, attempt),
-                facts=lease,
+                submitted=submitted is not None,
+                facts={**lease, **(submitted or {})},
             )
 
-    def _was_submitted(self, message: str, attempt: int) -> bool:
-        from .receipts import read_receipts
+    def _is_over(self, inbox: stop_hook.Inbox, flight: stop_hook.Json) -> bool:
+        """Whether the last consumer died at its end, with the cleaning up left to do; that is done here."""
+        lease = inbox.lease() or {}
+        held = inbox.queue.find(int(flight["start_offset"]))
+        returned = None if held is None else held.get("returned")
+        acknowledged = held is None and inbox.queue.frontier >= int(flight["end_offset"])
+        if acknowledged or (returned is not None and returned == lease.get("ticked")):
+            inbox.forget()
+            return True
+        if inbox.finish(flight):
+            return True
+        if not self._is_answered(inbox, str(lease.get("id"))):
+            return False
+        inbox.acknowledge(flight)  # its answer is in the outbox
+        return True
 
-        return any(
-            one.get("stage") == "submitted" and int(stop_hook.number(one.get("attempt"))) == attempt
-            for one in read_receipts(self.folder, message)
+    def _is_answered(self, inbox: stop_hook.Inbox, message: str) -> bool:
+        """Whether its answer is the last in the outbox. A plain line's id may have been another's before."""
+        said = inbox.files.last_line(inbox.files.outbox) or {}
+        return (
+            said.get("id") == message
+            and "bounced" not in said
+            and all(one.get("stage") not in stop_hook.FINAL for one in read_receipts(self.folder, message))
         )
+
+    def _submitted(self, message: str, attempt: int) -> Mapping[str, Any] | None:
+        """What the receipt of this attempt says."""
+        found: Mapping[str, Any] | None = None
+        for one in read_receipts(self.folder, message):
+            if one.get("stage") in stop_hook.FINAL:  # of the other that had its id
+                found = None
+            elif one.get("stage") == "submitted" and one.get("attempt") == attempt:
+                found = {key: one[key] for key in _CONVERSATION if one.get(key)}
+        return found
 
     # ── on its way ──
 
@@ -180,8 +213,7 @@ class Consumer:
         with self._inbox() as inbox:
             flight = inbox.in_flight()
             if flight is not None:
-                inbox.dead_letter(flight, reason)
-                inbox.acknowledge(flight, "dead", reason=reason, **facts)
+                inbox.give_up(flight, reason, **facts)
 
     def drop(self, leased: Leased, reason: str, **facts: Any) -> None:
         with self._inbox() as inbox:
