@@ -40,6 +40,7 @@ class Observation:
         self._tail: Tail | None = None
         self._settle: asyncio.TimerHandle | None = None
         self._conversation: dict[str, Any] = {}
+        self._awaited: object = None
         self.listeners: list[Callable[[], None]] = []
         """Called when there may be something new to see."""
         self.record_listeners: list[Callable[[dict[str, Any]], None]] = []
@@ -75,10 +76,16 @@ class Observation:
         if transcript is not None and (self._tail is None or self._tail.path != transcript):
             if self._tail is not None:
                 self._tail.close()
-            self._tail = Tail(transcript, self._on_record)
+            self._tail = Tail(transcript, self._on_record, whole=self._is_awaited())
         if self._observer.conversation != self._conversation:
             self._conversation = dict(self._observer.conversation)
             self._changed(self._conversation)
+        self._awaited = self._conversation.get("session_id") if transcript is None else None
+
+    def _is_awaited(self) -> bool:
+        """Whether the conversation was known before its transcript: then all of that is new to us."""
+        session_id = self._observer.conversation.get("session_id")
+        return session_id is not None and session_id == self._awaited
 
     def _on_registry(self) -> None:
         if self._registry_path is None:
@@ -105,6 +112,8 @@ class Observation:
 
     def _read_screen(self) -> None:
         self._settle = None
+        if self._awaited is not None:  # without hooks nobody tells when the transcript is there
+            self._follow()
         if self._session.screen is not None:
             self._vote(self._observer.screen(self._session.screen.lines(), self._session.now()))
 
@@ -117,14 +126,19 @@ class Observation:
 
 
 class Tail:
-    """Every JSON object that is appended to a file from now on. An unfinished line waits for its end."""
+    """Every JSON object that is appended to a file from now on, or `whole` from its beginning.
 
-    def __init__(self, path: Path, on_record: Callable[[dict[str, Any]], None]) -> None:
+    An unfinished line waits for its end.
+    """
+
+    def __init__(
+        self, path: Path, on_record: Callable[[dict[str, Any]], None], *, whole: bool = False
+    ) -> None:
         self.path = path
         self._on_record = on_record
         self._rest = b""
         try:
-            self._offset = os.stat(path).st_size
+            self._offset = 0 if whole else os.stat(path).st_size
         except OSError:
             self._offset = 0
         self._watch = watch(path, self._read)
