@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from keeping import Kept, Start
+from keeping import Kept, Start, until
 from remuda.keeper.environment import session_environment
+from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 
 
@@ -20,3 +21,13 @@ def keep(start: Start, cli: RealCli, *flags: str, **more: Any) -> Kept:
     env = session_environment({**cli.env, **more.pop("env", {})}, "c", "HEIMDALL_SESSION_ID", {})
     given: dict[str, Any] = {"agent": "claude", "classifier": "claude", "cols": 120, "rows": 40, **more}
     return start("c", cli.argv(*flags), cwd=str(cli.project), env=env, **given)
+
+
+def outcomes(model: LoopbackModel) -> set[str]:
+    """How all requests ended. The client may be gone before the model has noted it."""
+
+    def ended() -> set[str]:
+        found: set[str] = {request.outcome for request in model.main_requests}
+        return set() if "open" in found else found
+
+    return until(ended, "the end of every request")

@@ -9,25 +9,14 @@ from typing import Any
 
 import pytest
 
-from benches import MakeCli
+from benches import MakeCli, outcomes
 from heimdall_client import PATIENCE
-from keeping import until
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.offline import is_offline, proxies_closed
 from remuda.testing.real_cli import VERSION, RealCli
 from remuda.testing.script import ToolResult
 
 pytestmark = pytest.mark.real
-
-
-def outcomes(model: LoopbackModel) -> set[str]:
-    """How all requests ended. The client may be gone before the model has noted it."""
-
-    def ended() -> set[str]:
-        found: set[str] = {request.outcome for request in model.main_requests}
-        return set() if "open" in found else found
-
-    return until(ended, "the end of every request")
 
 
 def test_print_prompt_is_answered_and_logged(cli: RealCli, model: LoopbackModel) -> None:

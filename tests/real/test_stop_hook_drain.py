@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benches import outcomes
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 
@@ -54,7 +55,7 @@ def drained(box: Path, model: LoopbackModel) -> None:
     # 2.1.325 puts these words before what a Stop hook hands out.
     feedback = [f"Stop hook feedback:\n{message}" for message in MESSAGES]
     assert [request.prompt for request in model.main_requests] == ["first", *feedback]
-    assert {request.outcome for request in model.main_requests} == {"answered"}
+    assert outcomes(model) == {"answered"}
     assert len({request.session_id for request in model.main_requests}) == 1
     answers = [json.loads(line)["text"] for line in (box / "outbox.jsonl").read_text().splitlines()]
     assert [answer.partition(" ")[0] for answer in answers] == [f"REPLY#{number}" for number in range(2, 22)]
