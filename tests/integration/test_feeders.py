@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -83,9 +84,11 @@ def feeding(home: Path) -> Iterator[Feeding]:
 def test_cron_line_puts_one_message_a_day(feeding: Feeding) -> None:
     line = feeding.example("cron").splitlines()[-1]
     command = line.split(maxsplit=5)[5].replace(r"\%", "%")
+    before = date.today()
     for _ in range(2):
         assert feeding.run("sh", "-c", command) == ""
-    assert feeding.prompts() == ["Triage the new issues."]
+    if date.today() == before:
+        assert feeding.prompts() == ["Triage the new issues."]
 
 
 def test_timer_starts_a_service_that_puts_a_message(feeding: Feeding) -> None:
