@@ -6,6 +6,7 @@ the two together, so that a chain always begins with `accepted`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -64,13 +65,17 @@ def read_receipts(folder: Path, message: str) -> list[dict[str, Any]]:
 
 def trace(folder: Path, message: str, accepted: dict[str, Any] | None = None) -> Trace | None:
     """None when this inbox has never heard of it. `accepted`: its first step, where that is known."""
-    steps = read_receipts(folder, message)
     first = accepted or _accepted(folder, message)
-    if first is not None:
-        steps.insert(0, first)
-    if not steps:
+    steps = read_receipts(folder, message)  # after that: what no longer waits has receipts
+    if first is None and not steps:
         return None
-    answers = [one for one in _lines_with(folder / "outbox.jsonl", message) if one.get("id") == message]
+    # What was handed out was accepted, also when its line is gone from the inbox.
+    steps.insert(0, first or {"id": message, "stage": "accepted"})
+    answers = [
+        one
+        for one in _lines_with(folder / "outbox.jsonl", message)
+        if one.get("id") == message and "bounced" not in one
+    ]
     return Trace(message, folder, tuple(steps), answers[-1] if answers else None)
 
 
@@ -98,7 +103,8 @@ def follow(folder: Path, message: str, timeout: float | None = None) -> Iterator
             found = trace(folder, message, seen.steps[0] if seen is not None else None)
             if found is None:
                 raise MessageNotFound(f"no message '{message}' is known in {folder}")
-            if seen is None or len(found.steps) > len(seen.steps):
+            # Not by their number: old receipts may have gone meanwhile.
+            if seen is None or found.steps[-1] != seen.steps[-1]:
                 yield found
             seen = found
             if found.ended:
@@ -136,9 +142,11 @@ class _Watch:
 def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
     """From the inbox itself: what is written there is accepted."""
     if message.startswith("line-"):
-        waiting = (entry for entry in Inbox(folder).waiting() if entry.id == message)
-        entry = next(waiting, None)
-        return {"id": message, "stage": "accepted"} if entry is not None else None
+        try:
+            known = any(entry.id == message for entry in Inbox(folder).waiting())
+        except OSError:  # there is no such inbox, or it is not ours to lock
+            known = False
+        return {"id": message, "stage": "accepted"} if known else None
     for one in _lines_with(folder / "inbox.jsonl", message):
         if one.get("id") == message and "remuda" in one:
             return {"id": message, "stage": "accepted", "at": number(one.get("at"))}
@@ -148,11 +156,7 @@ def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
 def _lines_with(path: Path, needle: str) -> Iterator[dict[str, Any]]:
     """The JSON objects of a file whose line holds these letters. A torn line is none."""
     wanted = needle.encode()
-    try:
-        file = open(path, "rb")
-    except OSError:
-        return
-    with file:
+    with contextlib.suppress(OSError), open(path, "rb") as file:
         for line in _data_lines(file):
             if wanted in line:
                 try:
