@@ -33,6 +33,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "receipt": "Say what became of a message",
         "inbox": "Put messages for an agent, see what waits and what was given up",
     },
+    "One shot": {
+        "print": "Ask once and print the answer, as claude -p does",
+    },
     "Hooks": {
         "launch": "Run a command on a terminal of its own, to its end",
         "stop-hook": "Hand out the next message of an inbox: what a Stop hook runs",

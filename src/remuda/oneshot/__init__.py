@@ -1,0 +1,1 @@
+"""`remuda print`: one prompt, one answer, as `claude -p` does it, on a session that can be watched."""

@@ -1,0 +1,136 @@
+"""What a transcript says of one turn: text, usage, tools, errors. Pure, and tolerant of what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from remuda.agents.claude.answers import DENIED
+
+Json = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Summary:
+    """Grows with every record of the turn; nothing in it is ever counted twice."""
+
+    session_id: str | None = None
+    entrypoint: str | None = None
+    version: str | None = None
+    model: str | None = None
+    stop_reason: str | None = None
+    text: str = ""
+    """What the last message of the agent says."""
+    usages: dict[str, Json] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
+    tool_uses: dict[str, Json] = field(default_factory=dict)
+    denied: list[str] = field(default_factory=list)
+    api_error_status: int | None = None
+    api_error_type: str | None = None
+    is_api_error: bool = False
+    _last_message: str = ""
+
+    @property
+    def api_messages(self) -> int:
+        return len(self.usages)
+
+    def take(self, record: Json) -> None:
+        if record.get("isSidechain"):
+            return
+        self._note_origin(record)
+        message = record.get("message")
+        if not isinstance(message, Mapping):
+            return
+        if record.get("type") == "assistant":
+            self._assistant(record, message)
+        elif record.get("type") == "user":
+            self._results(message)
+
+    def _note_origin(self, record: Json) -> None:
+        for key, name in (("sessionId", "session_id"), ("entrypoint", "entrypoint"), ("version", "version")):
+            if isinstance(value := record.get(key), str):
+                setattr(self, name, value)
+
+    def _assistant(self, record: Json, message: Json) -> None:
+        number = str(message.get("id") or record.get("uuid") or "")
+        if number != self._last_message:
+            self._last_message, self.text = number, ""
+        self.text += "".join(_texts(message.get("content")))
+        self.stop_reason = _string(message.get("stop_reason")) or self.stop_reason
+        if record.get("isApiErrorMessage"):
+            self._api_error(record)
+            return
+        self.is_api_error = False
+        self.model = _string(message.get("model")) or self.model
+        usage = message.get("usage")
+        self.usages[number] = usage if isinstance(usage, Mapping) else {}
+        self.models[number] = self.model or ""
+        for block in _blocks(message.get("content"), "tool_use"):
+            self.tool_uses[str(block.get("id"))] = block
+
+    def _api_error(self, record: Json) -> None:
+        self.is_api_error = True
+        status = record.get("apiErrorStatus")
+        self.api_error_status = status if isinstance(status, int) else None
+        self.api_error_type = _string(record.get("apiErrorType"))
+
+    def _results(self, message: Json) -> None:
+        for block in _blocks(message.get("content"), "tool_result"):
+            if block.get("is_error") and DENIED in _plain(block.get("content")):
+                self.denied.append(str(block.get("tool_use_id")))
+
+    def permission_denials(self) -> list[dict[str, Any]]:
+        uses = [(number, self.tool_uses.get(number, {})) for number in self.denied]
+        return [
+            {"tool_name": use.get("name"), "tool_use_id": number, "tool_input": use.get("input")}
+            for number, use in uses
+        ]
+
+    def usage(self) -> dict[str, Any]:
+        """All usage together, with every number once per message of the API."""
+        return add_up(self.usages.values())
+
+    def usage_by_model(self) -> dict[str, dict[str, Any]]:
+        names = dict.fromkeys(self.models.values())
+        return {
+            name: add_up(usage for number, usage in self.usages.items() if self.models[number] == name)
+            for name in names
+        }
+
+
+def add_up(usages: Iterable[Json]) -> dict[str, Any]:
+    """Numbers are added, also those inside; of anything else the last word counts."""
+    total: dict[str, Any] = {}
+    for usage in usages:
+        for key, value in usage.items():
+            total[key] = _added(total.get(key), value)
+    return total
+
+
+def _added(before: Any, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return add_up([before if isinstance(before, Mapping) else {}, value])
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = isinstance(before, (int, float)) and not isinstance(before, bool)
+        return (before if number else 0) + value
+    return value
+
+
+def _string(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _blocks(content: object, kind: str) -> list[Json]:
+    blocks = content if isinstance(content, list) else []
+    return [block for block in blocks if isinstance(block, Mapping) and block.get("type") == kind]
+
+
+def _texts(content: object) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    return [str(block.get("text", "")) for block in _blocks(content, "text")]
+
+
+def _plain(content: object) -> str:
+    return content if isinstance(content, str) else "\n".join(_texts(content))

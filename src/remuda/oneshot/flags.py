@@ -1,0 +1,134 @@
+"""Every flag of `claude` (2.1.325) and what `remuda print` does with it. Pure.
+
+On the stream backend the CLI runs with `-p` itself, and all but those refused everywhere are passed on. On
+the terminal backend it runs as it does for a person, and some flags mean nothing there.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Handling(StrEnum):
+    PASSED = "passed on"
+    OURS = "carried out by us"
+    STREAM = "stream backend only"
+    REFUSED = "refused"
+
+
+TERMINAL: dict[str, Handling] = {
+    "--add-dir": Handling.PASSED,
+    "--agent": Handling.PASSED,
+    "--agents": Handling.PASSED,
+    "--allow-dangerously-skip-permissions": Handling.PASSED,
+    "--allowedTools": Handling.PASSED,
+    "--append-system-prompt": Handling.PASSED,
+    "--autocompact": Handling.PASSED,
+    "--ax-screen-reader": Handling.OURS,
+    "--bare": Handling.STREAM,
+    "--betas": Handling.PASSED,
+    "--bg": Handling.REFUSED,
+    "--brief": Handling.PASSED,
+    "--chrome": Handling.PASSED,
+    "--cloud": Handling.REFUSED,
+    "--continue": Handling.PASSED,
+    "--dangerously-skip-permissions": Handling.PASSED,
+    "--debug": Handling.PASSED,
+    "--debug-file": Handling.PASSED,
+    "--desktop": Handling.REFUSED,
+    "--disable-slash-commands": Handling.PASSED,
+    "--disallowedTools": Handling.PASSED,
+    "--effort": Handling.PASSED,
+    "--environment": Handling.REFUSED,
+    "--exclude-dynamic-system-prompt-sections": Handling.PASSED,
+    "--fallback-model": Handling.PASSED,
+    "--file": Handling.PASSED,
+    "--fork-session": Handling.PASSED,
+    "--forward-subagent-text": Handling.STREAM,
+    "--from-pr": Handling.PASSED,
+    "--help": Handling.OURS,
+    "--ide": Handling.PASSED,
+    "--include-hook-events": Handling.STREAM,
+    "--include-partial-messages": Handling.OURS,
+    "--input-format": Handling.OURS,
+    "--json-schema": Handling.STREAM,
+    "--max-budget-usd": Handling.STREAM,
+    "--max-turns": Handling.OURS,
+    "--mcp-config": Handling.PASSED,
+    "--model": Handling.PASSED,
+    "--name": Handling.PASSED,
+    "--no-chrome": Handling.PASSED,
+    "--no-session-persistence": Handling.STREAM,
+    "--output-format": Handling.OURS,
+    "--permission-mode": Handling.PASSED,
+    "--permission-prompt-tool": Handling.STREAM,
+    "--permission-prompts": Handling.OURS,
+    "--plugin-dir": Handling.PASSED,
+    "--plugin-url": Handling.PASSED,
+    "--print": Handling.OURS,
+    "--prompt-suggestions": Handling.STREAM,
+    "--remote-control": Handling.REFUSED,
+    "--remote-control-session-name-prefix": Handling.REFUSED,
+    "--replay-user-messages": Handling.STREAM,
+    "--restricted": Handling.PASSED,
+    "--resume": Handling.PASSED,
+    "--safe-mode": Handling.STREAM,
+    "--session-id": Handling.PASSED,
+    "--setting-sources": Handling.PASSED,
+    "--settings": Handling.PASSED,
+    "--strict-mcp-config": Handling.PASSED,
+    "--system-prompt": Handling.PASSED,
+    "--system-prompt-snapshot": Handling.PASSED,
+    "--teleport": Handling.REFUSED,
+    "--tmux": Handling.REFUSED,
+    "--tools": Handling.PASSED,
+    "--verbose": Handling.OURS,
+    "--version": Handling.OURS,
+    "--worktree": Handling.PASSED,
+    # not in the help
+    "--append-system-prompt-file": Handling.PASSED,
+    "--max-thinking-tokens": Handling.PASSED,
+    "--system-prompt-file": Handling.PASSED,
+}
+
+ALIASES = {
+    "--allowed-tools": "--allowedTools",
+    "--background": "--bg",
+    "-c": "--continue",
+    "-d": "--debug",
+    "--disallowed-tools": "--disallowedTools",
+    "-h": "--help",
+    "-n": "--name",
+    "-p": "--print",
+    "-r": "--resume",
+    "-v": "--version",
+    "-w": "--worktree",
+    # claude-print's
+    "-m": "--model",
+    "-o": "--output-format",
+    "-V": "--version",
+}
+
+OWN_WITH_VALUE = frozenset(
+    [
+        "--backend",
+        "--input-file",
+        "--timeout",
+        "--first-output-timeout",
+        "--stop-hook-timeout",
+        "--claude-binary",
+        "--config",
+    ]
+)
+OWN = OWN_WITH_VALUE | frozenset(
+    ["--no-inherit-hooks", "--pretrust-cwd", "--show-child-output", "--ask", "--keep", "--trace", "--check"]
+)
+OWN_ALIASES = {"-f": "--input-file"}
+
+
+def handling(flag: str, backend: str) -> Handling | None:
+    """None for a flag that this version does not have."""
+    known = TERMINAL.get(flag)
+    if known is None or backend == "terminal":
+        return known
+    return Handling.REFUSED if known is Handling.REFUSED else Handling.PASSED

@@ -1,0 +1,95 @@
+"""The result of a call, in the shape that `claude -p --output-format json` has. Pure."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .conversation import Summary
+
+_MODEL_FIELDS = {
+    "inputTokens": "input_tokens",
+    "outputTokens": "output_tokens",
+    "cacheReadInputTokens": "cache_read_input_tokens",
+    "cacheCreationInputTokens": "cache_creation_input_tokens",
+}
+_NO_USAGE = {
+    "input_tokens": 0,
+    "cache_creation_input_tokens": 0,
+    "cache_read_input_tokens": 0,
+    "output_tokens": 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a call ended: `reason` as the CLI names it, `errors` for ends without a text."""
+
+    reason: str = "completed"
+    subtype: str = "success"
+    is_error: bool = False
+    text: str | None = None
+    errors: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def make_result(summary: Summary, ended: Ended, duration_ms: int, backend: str) -> dict[str, Any]:
+    usage = {**_NO_USAGE, **summary.usage()}
+    result: dict[str, Any] = {
+        "type": "result",
+        "subtype": ended.subtype,
+        "is_error": ended.is_error,
+        "duration_ms": duration_ms,
+        "num_turns": _turns(summary, ended),
+        "stop_reason": summary.stop_reason,
+        "session_id": summary.session_id,
+        "total_cost_usd": None,  # the CLI tells nobody what a turn cost but itself
+        "usage": usage,
+        "modelUsage": {name: _model_usage(one) for name, one in summary.usage_by_model().items() if name},
+        "permission_denials": summary.permission_denials(),
+        "terminal_reason": ended.reason,
+        "uuid": str(uuid.uuid4()),
+    }
+    if ended.errors:
+        result["errors"] = list(ended.errors)
+    else:
+        result["result"] = summary.text if ended.text is None else ended.text
+        result["api_error_status"] = summary.api_error_status if summary.is_api_error else None
+        if summary.is_api_error and summary.api_error_type:
+            result["api_error_type"] = summary.api_error_type
+    return {
+        **result,
+        **ended.facts,
+        "backend": backend,
+        "entrypoint": summary.entrypoint,
+        "claude_version": summary.version,
+    }
+
+
+def _turns(summary: Summary, ended: Ended) -> int:
+    """As the CLI counts: a call that was stopped for its number of turns had begun the next one."""
+    return max(1, summary.api_messages) + (1 if ended.reason == "max_turns" else 0)
+
+
+def _model_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    named = {name: usage.get(key, 0) for name, key in _MODEL_FIELDS.items()}
+    server = usage.get("server_tool_use")
+    searches = server.get("web_search_requests", 0) if isinstance(server, Mapping) else 0
+    return {**named, "webSearchRequests": searches}
+
+
+def error_result(
+    subtype: str, message: str, *, duration_ms: int, backend: str, **facts: Any
+) -> dict[str, Any]:
+    """For an end that is not the agent's: a timeout, an interrupt, an error of ours."""
+    return {
+        "type": "result",
+        "subtype": subtype,
+        "is_error": True,
+        "error_message": message,
+        "duration_ms": duration_ms,
+        "backend": backend,
+        **facts,
+    }

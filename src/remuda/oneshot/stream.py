@@ -1,0 +1,187 @@
+"""The stream backend: the CLI's own `-p` with its stream of messages. Nothing to attach to, and nothing lost.
+
+The prompt goes through standard input, which carries every byte. The CLI dies with us, whatever kills us.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from remuda.agents.claude.launch import clean_environment
+from remuda.errors import WaitTimeout
+from remuda.proctree import adopt_orphans, descendants
+
+from .request import DEFAULT_TIMEOUT, Request
+from .terminal import CallFailed
+
+Message = dict[str, Any]
+_GRACE = 2.0
+_PR_SET_PDEATHSIG = 1
+_READ_BYTES = 1 << 16
+
+
+class StreamCall:
+    """`on_message` gets every message as it comes, the result too."""
+
+    def __init__(
+        self,
+        request: Request,
+        prompt: str,
+        binary: str,
+        note: Callable[[str], None],
+        on_message: Callable[[Message], None],
+    ) -> None:
+        self._request = request
+        self._prompt = prompt
+        self._note = note
+        self._on_message = on_message
+        self._argv = [
+            binary,
+            "-p",
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            *_extra(request),
+            *request.passed,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begun = time.monotonic()
+
+    def run(self) -> Message:
+        """The result message. Raises `WaitTimeout`, `CallFailed`, and `FileNotFoundError` of the binary."""
+        adopt_orphans()
+        self._process = subprocess.Popen(
+            self._argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=clean_environment(os.environ),
+            preexec_fn=_die_with_parent if sys.platform.startswith("linux") else None,
+        )
+        self._note(f"started pid {self._process.pid}")
+        result: Message | None = None
+        for message in self._messages():
+            if message.get("type") == "result":
+                result = message
+            self._on_message(message)
+        code = self._process.wait()
+        if result is None:
+            raise CallFailed(f"the agent ended with exit code {code} and no result: {self._complaint()}")
+        return result
+
+    def _complaint(self) -> str:
+        return self._stderr.decode(errors="replace").strip().rpartition("\n")[2] or "it said nothing"
+
+    # ── talking ──
+
+    def _messages(self) -> Iterator[Message]:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._stderr = b""
+        pending, rest = memoryview(self._prompt.encode()), b""
+        os.set_blocking(process.stdin.fileno(), False)
+        reading = {process.stdout.fileno(), process.stderr.fileno()}
+        first = True
+        while reading:
+            writing = [process.stdin.fileno()] if not process.stdin.closed else []
+            ready, writable, _ = select.select(list(reading), writing, [], self._patience(heard=not first))
+            if writable:
+                pending = self._write(process, pending)
+            if not ready and not writable:
+                self._check_time(heard=not first)
+            for fd in ready:
+                data = os.read(fd, _READ_BYTES)
+                if not data:
+                    reading.discard(fd)
+                elif fd == process.stderr.fileno():
+                    self._stderr = (self._stderr + data)[-_READ_BYTES:]
+                else:
+                    first = False
+                    *lines, rest = (rest + data).split(b"\n")
+                    yield from _parsed(lines)
+        yield from _parsed([rest])
+
+    @staticmethod
+    def _write(process: subprocess.Popen[bytes], pending: memoryview) -> memoryview:
+        assert process.stdin is not None
+        try:
+            pending = pending[os.write(process.stdin.fileno(), pending[:_READ_BYTES]) :]
+        except BlockingIOError:
+            return pending
+        except BrokenPipeError:
+            pending = pending[:0]
+        if not pending:
+            process.stdin.close()
+        return pending
+
+    # ── time ──
+
+    def _limits(self, *, heard: bool) -> dict[str, float]:
+        limits = {"": self._begun + (self._request.timeout or DEFAULT_TIMEOUT)}
+        if not heard and self._request.first_output_timeout:
+            limits["no output: "] = self._begun + self._request.first_output_timeout
+        return limits
+
+    def _patience(self, *, heard: bool) -> float:
+        return max(0.0, min(self._limits(heard=heard).values()) - time.monotonic())
+
+    def _check_time(self, *, heard: bool) -> None:
+        for what, limit in self._limits(heard=heard).items():
+            if time.monotonic() >= limit:
+                why = "the agent has printed nothing at all" if not heard else "the agent is at work"
+                raise WaitTimeout(f"{what}timed out after {limit - self._begun:g} s: {why}")
+
+    def close(self) -> None:
+        """Ends the CLI and all that it started; at most a little longer than the grace."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for pid in descendants(os.getpid()):
+            _kill(pid)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _extra(request: Request) -> list[str]:
+    return ["--include-partial-messages"] if request.partial_messages else []
+
+
+def _parsed(lines: list[bytes]) -> Iterator[Message]:
+    for line in lines:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(message, dict):
+            yield message
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
