@@ -22,3 +22,9 @@ RACES: Final = 30 if SOAK else 3
 """Rounds of concurrent starts of one name."""
 STARTS: Final = 50 if SOAK else 4
 """Starts that are watched for the moment when the socket appears."""
+KILL_STEP: Final = 1 if SOAK else 3
+"""Every which system call of a program on an inbox is one where it is killed."""
+POWER_STEP: Final = 1 if SOAK else 5
+"""Every which state that a loss of power may leave is recovered."""
+CONTEST: Final = 30.0 if SOAK else 3.0
+"""Seconds for which eight writers and two consumers share an inbox and are killed at random."""

@@ -4,43 +4,60 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import counts
 import remuda
 from remuda.inbox import stop_hook
+from remuda.inbox.compaction import json_lines
 from remuda.inbox.journal import Inbox
 from remuda.inbox.stop_hook import Files
 
-STEP = 1 if counts.SOAK else 3
-"""Every which kill point is taken."""
 FAR = 3600.0
 PAYLOAD = b'{"session_id": "s"}'
 BEGIN = "/remuda-begins-here"
 _MEMORY = {"mmap", "munmap", "mremap", "mprotect", "madvise", "brk"}  # as often as they like, and no file's
 _CALL = re.compile(r"^\d+ +(\w+)\(")
+SOURCE = Path(remuda.__file__).parent.parent
 _PREAMBLE = (
     "import os, sys\n"
-    f"sys.path.insert(0, {str(Path(remuda.__file__).parent.parent)!r})\n"
     "folder = sys.argv[1]\n"
+    "sys.path.insert(0, sys.argv[2])\n"
     "from remuda.inbox import compaction, dedup, journal, stop_hook\n"
     "inbox = journal.Inbox(folder)\n"
     "files = stop_hook.Files(folder + '/inbox.jsonl')\n"
 )
 
 
+@contextmanager
+def quick_folder(tmp_path: Path) -> Iterator[Path]:
+    """In memory where that can be had: no disk is tested here, and thousands of times is it synced."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        yield tmp_path
+        return
+    folder = Path(tempfile.mkdtemp(dir=memory))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
 class Box:
     """An inbox, and what was handed out of it so far."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700, exist_ok=True)
         self.folder = folder
         self.files = Files(str(folder / "inbox.jsonl"))
         self.journal = Inbox(folder)
@@ -85,8 +102,7 @@ class Box:
         return {json.loads(line)["id"] for line in lines if b'"id"' in line}
 
     def receipts(self) -> list[dict[str, object]]:
-        path = Path(self.files.receipts)
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return list(json_lines(self.files.receipts))
 
     def written(self, name: str) -> list[int]:
         return [
@@ -118,7 +134,7 @@ def check(box: Box, expected: set[str]) -> None:
     assert not stop_hook.exists(box.files.in_flight)
 
 
-def _nothing(box: Box) -> None:
+def nothing(box: Box) -> None:
     pass
 
 
@@ -129,16 +145,18 @@ class Scenario:
     prepare: Callable[[Box], None]
     words: tuple[str, ...] = ()
     script: str = ""
-    after: Callable[[Box], None] = _nothing
+    after: Callable[[Box], None] = nothing
     """What its user does when it was killed, before all is recovered."""
-    check: Callable[[Box], None] = _nothing
+    check: Callable[[Box], None] = nothing
     """Beyond what holds for all."""
 
-    def argv(self, box: Box) -> list[str]:
+    def argv(self, box: Box, source: Path = SOURCE) -> list[str]:
+        """`source` is where the package lies that is run."""
         if self.script:
             script = f"{_PREAMBLE}os.access({BEGIN!r}, 0)\n{self.script}"
-            return [sys.executable, "-I", "-S", "-B", "-c", script, str(box.folder)]
-        return [sys.executable, "-I", "-S", stop_hook.__file__, *self.words, "--inbox", box.files.inbox]
+            return [sys.executable, "-I", "-S", "-B", "-c", script, str(box.folder), str(source)]
+        hook = str(source / "remuda" / "inbox" / "stop_hook.py")
+        return [sys.executable, "-I", "-S", hook, *self.words, "--inbox", box.files.inbox]
 
 
 def kill_points(box: Box, scenario: Scenario) -> list[tuple[str, int]]:
@@ -194,7 +212,7 @@ def kill_everywhere(folder: Path, scenario: Scenario) -> int:
         return killed
 
     with ThreadPoolExecutor(2) as pool:
-        killed = list(pool.map(one, range(0, len(points), STEP)))
+        killed = list(pool.map(one, range(0, len(points), counts.KILL_STEP)))
     # The interpreter's own last calls may differ by a few between runs.
     assert sum(killed) >= 0.9 * len(killed)
     return len(killed)
