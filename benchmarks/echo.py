@@ -11,9 +11,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 
-from benchmarks.peers import Dtach, Tmux, dtach_attach, dtach_push
+from benchmarks.peers import Dtach, Relay, Tmux, dtach_attach, dtach_push
 from benchmarks.report import Report, Target, percentile
 from benchmarks.scene import Kept, Scene, bounded
 from benchmarks.watcher import connect
@@ -26,50 +26,58 @@ _KEYS = b"!#%&*+/@^_{}|~"
 _ERASE_LINE = b"\x15"
 _PAUSE = 0.02
 """Longer than a frame of the rendering client, which draws a single key at once and a flood by frames."""
-_PACED_KEYS, _FAST_KEYS = 56, 140
+_PACED_LINES, _FAST_LINES = 4, 10
+_ERASE_PAUSE = 0.05
 _SETTLE = 0.4
-_ROUND_TIMEOUT = 30.0
+_LINE_TIMEOUT = 30.0
 _LIMIT = Target("<=", 1.5)
 
 Send = Callable[[bytes], None]
 Read = Callable[[], bytes]
-Opener = Callable[[], AbstractContextManager[tuple[Send, Read]]]
+Typist = tuple[Send, Read]
 
 
 def measure(scene: Scene, report: Report, rounds: int) -> None:
-    kept, peer, mux = scene.keep(["cat"]), Dtach(scene, ["cat"]), Tmux(scene, ["cat"])
-    sockets: dict[str, Opener] = {
-        "dtach socket": lambda: _dtach_socket(peer),
-        "remuda socket": lambda: _kept_socket(kept),
-    }
-    clients: dict[str, Opener] = {
-        "dtach -a": lambda: _client(scene, peer.attach),
-        "remuda attach --raw": lambda: _client(scene, lambda: _attach(scene, kept, "--raw")),
-        "tmux attach": lambda: _client(scene, mux.attach),
-        "remuda attach": lambda: _client(scene, lambda: _attach(scene, kept)),
-    }
-    report.title(f"Keystroke echo on the socket, typed every {_PAUSE * 1000:g} ms")
-    paced = _play(report, sockets, rounds, _PACED_KEYS, _PAUSE, "")
-    report.add("remuda / dtach, socket", paced["remuda socket"] / paced["dtach socket"], "x", _LIMIT)
-    report.title("Keystroke echo on the socket, without pauses")
-    fast = _play(report, sockets, rounds, _FAST_KEYS, 0.0, ", no pause")
-    report.add("remuda / dtach, socket, no pause", fast["remuda socket"] / fast["dtach socket"], "x")
-    report.title("Keystroke echo through the attached clients")
-    seen = _play(report, clients, rounds, _PACED_KEYS, _PAUSE, "")
-    report.add("remuda attach --raw / dtach -a", seen["remuda attach --raw"] / seen["dtach -a"], "x", _LIMIT)
-    report.add("remuda attach / dtach -a", seen["remuda attach"] / seen["dtach -a"], "x", _LIMIT)
+    """Each has a program of its own, all stay attached, and they take turns with a line of keys each."""
+    with ExitStack() as opened:
+        sockets = {
+            "dtach socket": opened.enter_context(_dtach_socket(Dtach(scene, ["cat"]))),
+            "remuda socket": opened.enter_context(_kept_socket(scene.keep(["cat"]))),
+        }
+        report.title(f"Keystroke echo on the socket, typed every {_PAUSE * 1000:g} ms")
+        paced = _play(report, sockets, rounds, _PACED_LINES, _PAUSE, "")
+        report.add("remuda / dtach, socket", paced["remuda socket"] / paced["dtach socket"], "x", _LIMIT)
+        report.title("Keystroke echo on the socket, without pauses")
+        fast = _play(report, sockets, rounds, _FAST_LINES, 0.0, ", no pause")
+        report.add("remuda / dtach, socket, no pause", fast["remuda socket"] / fast["dtach socket"], "x")
+    with ExitStack() as opened:
+        terminals = {
+            name: opened.enter_context(_client(scene, attach))
+            for name, attach in {
+                "dtach -a": Dtach(scene, ["cat"]).attach,
+                "relay of 20 lines": Relay(scene).attach,
+                "remuda attach --raw": lambda: _attach(scene, scene.keep(["cat"]), "--raw"),
+                "remuda attach": lambda: _attach(scene, scene.keep(["cat"])),
+                "tmux attach": Tmux(scene, ["cat"]).attach,
+            }.items()
+        }
+        report.title(f"Keystroke echo through the attached clients, typed every {_PAUSE * 1000:g} ms")
+        seen = _play(report, terminals, rounds, _PACED_LINES, _PAUSE, "")
+    for name in ("relay of 20 lines", "remuda attach --raw", "remuda attach"):
+        target = _LIMIT if name.startswith("remuda") else None
+        report.add(f"{name} / dtach -a", seen[name] / seen["dtach -a"], "x", target)
     report.add("remuda attach / tmux attach", seen["remuda attach"] / seen["tmux attach"], "x")
 
 
 def _play(
-    report: Report, openers: dict[str, Opener], rounds: int, keys: int, pause: float, suffix: str
+    report: Report, typists: dict[str, Typist], rounds: int, lines: int, pause: float, suffix: str
 ) -> dict[str, float]:
     """p50 by name, in milliseconds."""
-    delays: dict[str, list[float]] = {name: [] for name in openers}
-    for _ in range(rounds):
-        for name, opener in openers.items():
-            with bounded(_ROUND_TIMEOUT, name), opener() as (send, read):
-                delays[name] += _echoes(send, read, keys, pause)
+    delays: dict[str, list[float]] = {name: [] for name in typists}
+    for _ in range(rounds * lines):
+        for name, (send, read) in typists.items():
+            with bounded(_LINE_TIMEOUT, name):
+                delays[name] += _echoes(send, read, pause)
     for name, some in delays.items():
         report.rounds[name + suffix] = [round(one, 4) for one in some]
         note = f"p90 {percentile(some, 0.9):.3f}, {len(some)} keys"
@@ -77,15 +85,10 @@ def _play(
     return {name: percentile(some, 0.5) for name, some in delays.items()}
 
 
-def _echoes(send: Send, read: Read, count: int, pause: float) -> list[float]:
+def _echoes(send: Send, read: Read, pause: float) -> list[float]:
+    """One line of keys, erased at the end."""
     delays: list[float] = []
-    for number in range(count):
-        place = number % len(_KEYS)
-        if place == 0:
-            send(_ERASE_LINE)
-            time.sleep(max(pause, 0.05))
-            if number:
-                read()  # the line goes
+    for place in range(len(_KEYS)):
         key = _KEYS[place : place + 1]
         start = time.perf_counter()
         send(key)
@@ -95,6 +98,8 @@ def _echoes(send: Send, read: Read, count: int, pause: float) -> list[float]:
         if pause:
             time.sleep(pause)
     send(_ERASE_LINE)
+    time.sleep(_ERASE_PAUSE)
+    read()  # the line goes
     return delays
 
 
@@ -102,7 +107,7 @@ def _echoes(send: Send, read: Read, count: int, pause: float) -> list[float]:
 
 
 @contextmanager
-def _kept_socket(kept: Kept) -> Iterator[tuple[Send, Read]]:
+def _kept_socket(kept: Kept) -> Iterator[Typist]:
     with connect(kept.socket) as sock:
         sock.sendall(ClientConnection.hello("bench") + ClientConnection.subscribe())
         time.sleep(_SETTLE)
@@ -111,7 +116,7 @@ def _kept_socket(kept: Kept) -> Iterator[tuple[Send, Read]]:
 
 
 @contextmanager
-def _dtach_socket(peer: Dtach) -> Iterator[tuple[Send, Read]]:
+def _dtach_socket(peer: Dtach) -> Iterator[Typist]:
     with connect(peer.socket) as sock:
         sock.sendall(dtach_attach())
         time.sleep(_SETTLE)
@@ -119,7 +124,7 @@ def _dtach_socket(peer: Dtach) -> Iterator[tuple[Send, Read]]:
 
 
 @contextmanager
-def _client(scene: Scene, attach: Callable[[], Pty]) -> Iterator[tuple[Send, Read]]:
+def _client(scene: Scene, attach: Callable[[], Pty]) -> Iterator[Typist]:
     pty = attach()
     try:
         os.read(pty.fd, 65536)

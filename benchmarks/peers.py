@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -45,6 +46,22 @@ class Dtach:
     def end(self) -> None:
         self._scene.end(self._process.pid)
         self._process.wait()
+
+
+class Relay:
+    """`cat` behind the smallest relay that Python can be; see `relay.py`."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self.socket = str(scene.folder / scene.name("r"))
+        subprocess.Popen(self._command("server"), env=scene.env, stdin=subprocess.DEVNULL)
+        await_path(self.socket)
+
+    def _command(self, part: str) -> list[str]:
+        return [sys.executable, str(Path(__file__).with_name("relay.py")), part, self.socket]
+
+    def attach(self) -> Pty:
+        return self._scene.on_terminal(self._command("client"))
 
 
 class Tmux:

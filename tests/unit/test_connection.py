@@ -182,23 +182,10 @@ def test_client_known_word_with_a_wrong_payload_is_refused(kind: Type) -> None:
         list(ClientConnection(_greeted=True).receive(frame(kind, b"[]x")))
 
 
-@given(
-    st.sampled_from([Type.INPUT, Type.OUTPUT, Type.REPAINT]), st.binary(max_size=300), st.binary(max_size=3)
-)
-def test_lone_payload_is_what_receive_says_or_none(kind: Type, payload: bytes, more: bytes) -> None:
-    data = frame(kind, payload) + more
-    keeper, client = greeted_keeper(), ClientConnection()
-    list(client.receive(MODE_BINARY))
-    short = len(payload) < 256 and not more
-    assert keeper.lone_input(data) == (payload if short and kind is Type.INPUT else None)
-    assert client.lone_output(data) == (payload if short and kind is Type.OUTPUT else None)
-
-
-def test_lone_payload_within_a_frame_or_before_the_greeting_is_none() -> None:
-    output, typed = frame(Type.OUTPUT, b"x"), frame(Type.INPUT, b"x")
-    client, keeper = ClientConnection(), greeted_keeper()
-    assert client.lone_output(output) is None
-    list(client.receive(MODE_BINARY + frame(Type.OUTPUT, output + b"y")[:5]))
-    assert client.lone_output(output) is None
-    list(keeper.receive(frame(Type.INPUT, typed + b"y")[:5]))
-    assert keeper.lone_input(typed) is None
+def test_client_is_between_frames_after_the_greeting_and_every_whole_frame() -> None:
+    client = ClientConnection()
+    between = [client.between_frames]
+    for byte in MODE_BINARY + 2 * frame(Type.OUTPUT, b"xyz"):
+        list(client.receive(bytes((byte,))))
+        between.append(client.between_frames)
+    assert between == [False, True] + 2 * ([False] * 7 + [True])

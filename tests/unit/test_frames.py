@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.errors import LocalProtocolError, RemoteProtocolError
-from remuda.wire.frames import HEADER_BYTES, MAX_PAYLOAD_BYTES, Frame, FrameReader, frame, header, split
+from remuda.wire.frames import (
+    HEADER_BYTES,
+    MAX_PAYLOAD_BYTES,
+    SHORT_BYTES,
+    Frame,
+    FrameReader,
+    frame,
+    header,
+    short_headers,
+    split,
+)
 
 GOLDEN = {
     "input": (Frame(0x01, b"\xde\xad"), "01 00000002 DEAD"),
@@ -104,3 +114,10 @@ def test_split_any_data_carries_all_of_it_within_the_chunk(data: bytes, chunk: i
     got = list(FrameReader().feed(b"".join(split(0x81, data, chunk))))
     assert b"".join(one.payload for one in got) == data
     assert all(one.type == 0x81 and 0 < len(one.payload) <= chunk for one in got)
+
+
+def test_short_headers_are_those_of_the_frames_of_each_length() -> None:
+    heads = short_headers(0x81)
+    assert len(heads) == SHORT_BYTES
+    for size, head in enumerate(heads):
+        assert head + b"x" * size == frame(0x81, b"x" * size)

@@ -6,32 +6,25 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import click
 
 from remuda.config import Config
-from remuda.duration import show_duration
 from remuda.errors import EXIT_CODES, InvalidOptions
 from remuda.keeper.client import KeeperClient
-from remuda.terminal.screen import Screen, open_screen
-from remuda.terminal.view import View
 from remuda.wire import connection as wire
-from remuda.wire.connection import ClientConnection, ClientEvent
+from remuda.wire.connection import ClientConnection
+from remuda.wire.frames import HEADER_BYTES, SHORT_BYTES
+from remuda.wire.messages import ONE_KEY, SHORT_OUTPUT
 
 from .common import config_option, configuration, find_folder, folder_option, session_argument
-from .console import HEARD, NOTHING, TYPED, Console, News
+from .console import POLLIN, Console, Events, News, put
+from .picture import Picture, RawPicture
 
-# A flood is drawn this often at most; a single keystroke's echo is drawn at once.
-_FRAME_INTERVAL = 1 / 60
-_BAR_INTERVAL = 1.0
-# When so long nothing has come, what was shown in a hurry is entered into the picture.
-_QUIET = 0.002
-_PRINTABLE = bytes(range(0x20, 0x7F))
 # What was typed and not taken by the session. Beyond it the terminal is no longer read from.
 _OUTGOING_BYTES = 16 << 20
+_ATTENDED: Events = [(-1, 0)]
 
 
 @click.command("attach")
@@ -110,7 +103,7 @@ class _Attachment:
         self._picture = picture
         self._read_only = read_only
         self._detach = detach_pattern(detach_key)
-        self._detach_starts = (detach_key, 0x1B)
+        self._kept_keys = (detach_key, 0x1B)  # of the first we take note, the other begins a sequence
         self.ended = False
         """Whether it was the session that ended."""
         self._outgoing = bytearray()
@@ -128,23 +121,53 @@ class _Attachment:
             return self._done
 
     def _turn(self, console: Console) -> None:
-        news = console.wait(
-            self._client,
-            typing=len(self._outgoing) < _OUTGOING_BYTES,
-            sending=bool(self._outgoing),
-            timeout=self._picture.patience(),
-        )
-        # A key and its echo are alone mostly, and go the short way.
-        if news is HEARD:
-            self._hear(console)
-        elif news is TYPED and not self._picture.dirty:
-            self._on_typing(console.read())
+        picture, client, sending = self._picture, self._client, bool(self._outgoing)
+        console.watch(client, typing=len(self._outgoing) < _OUTGOING_BYTES, sending=sending)
+        if sending or self._read_only or console.signalled or not (client.between_frames and picture.steady):
+            events = console.wait(picture.patience())
         else:
-            self._attend(news, console)
+            events = self._relay(console)
+        if not events:
+            picture.rest()
+        if events is not _ATTENDED:
+            self._attend(console.news(client, events), console)
+        self._show(console, picture.draw())
+
+    def _relay(self, console: Console) -> Events:
+        """Keys and their echoes, as long as nothing else comes. Returns what is still to be attended to.
+
+        Four wake-ups lie between a key and its echo, and after each the code on the way is cold. A function
+        more costs about 4 us there, of 200: hence one loop with little but system calls in it.
+        """
+        keyboard, session, terminal = console.keyboard, self._client.fileno(), console.quick_output
+        picture, poll, patience = self._picture, console.poll, self._picture.patience()
+        while True:
+            events = poll(None if patience is None else patience * 1000)
+            if len(events) != 1 or events[0][1] != POLLIN:
+                return events
+            if events[0][0] == keyboard:
+                data = console.read()
+                if len(data) != 1 or data[0] in self._kept_keys:
+                    self._on_typing(data)
+                    return _ATTENDED
+                if rest := put(session, ONE_KEY + data):
+                    self._outgoing += rest
+                    return _ATTENDED
+            elif events[0][0] == session:
+                data = self._client.read()
+                size = len(data) - HEADER_BYTES
+                short = 0 < size < SHORT_BYTES and data.startswith(SHORT_OUTPUT[size])
+                if not short or not picture.echo(data[HEADER_BYTES:]):
+                    self._hear(data)
+                    return _ATTENDED
+                if rest := put(terminal, data[HEADER_BYTES:]):
+                    self._show(console, rest)
+                    return _ATTENDED
+                patience = picture.quiet
+            else:
+                return events
 
     def _attend(self, news: News, console: Console) -> None:
-        if news is NOTHING:
-            self._picture.rest()
         for one in news.signals:
             self._on_signal(one)
         if news.typed:
@@ -152,23 +175,17 @@ class _Attachment:
         if news.sendable:
             self._send_some()
         if news.heard:
-            self._hear(console)
-        self._show(console, self._picture.draw())
+            self._hear(self._client.read())
 
-    def _hear(self, console: Console) -> None:
-        try:
-            data = self._client.read()
-        except EOFError:
-            if self._done is None:
-                self._done = (EXIT_CODES["UNREACHABLE"], f"[the keeper of {self._client.name} is gone]")
-            return
-        output = self._client.lone_output(data)
-        if output is not None and self._picture.echo(output):
-            self._show(console, output)
-            return
+    def _hear(self, data: bytes) -> None:
         for event in self._client.take(data):
-            self._on_event(event)
-        self._show(console, self._picture.draw())
+            if isinstance(event, wire.ExitReceived):
+                self.ended = True
+                self._done = (event.code, f"[session {self._client.name} exited with code {event.code}]")
+            else:
+                self._picture.take(event)
+        if not data and self._done is None:
+            self._done = (EXIT_CODES["UNREACHABLE"], f"[the keeper of {self._client.name} is gone]")
 
     def _show(self, console: Console, data: bytes) -> None:
         try:
@@ -178,14 +195,13 @@ class _Attachment:
 
     def _send(self, data: bytes) -> None:
         """Now if it can be, else in time: a program that does not read holds up typing, not the view."""
-        self._outgoing += data
-        self._send_some()
+        self._outgoing += data if self._outgoing else put(self._client.fileno(), data)
 
     def _send_some(self) -> None:
         try:
             del self._outgoing[: self._client.send_some(self._outgoing)]
         except OSError:
-            self._outgoing.clear()  # reading tells why: what the keeper said last may still lie there
+            self._outgoing.clear()
 
     def _say_size(self) -> None:
         if not self._read_only:
@@ -203,17 +219,10 @@ class _Attachment:
     def _on_typing(self, data: bytes) -> None:
         if not data:
             self._done = (EXIT_CODES["OK"], "[terminal closed]")
-        elif data[0] in self._detach_starts and self._detach.fullmatch(data):
+        elif self._detach.fullmatch(data):
             self._done = (EXIT_CODES["OK"], f"[detached from session {self._client.name}]")
         elif not self._read_only and (data := self._picture.typed(data)):
             self._send(ClientConnection.input(data))
-
-    def _on_event(self, event: ClientEvent) -> None:
-        if isinstance(event, wire.ExitReceived):
-            self.ended = True
-            self._done = (event.code, f"[session {self._client.name} exited with code {event.code}]")
-        else:
-            self._picture.take(event)
 
 
 def detach_pattern(key: int) -> re.Pattern[bytes]:
@@ -228,202 +237,3 @@ def detach_pattern(key: int) -> re.Pattern[bytes]:
         code = key + 64 if not 1 <= key <= 26 else key + 96
         ways += [rb"\x1b\[%d;5u" % code, rb"\x1b\[27;5;%d~" % code]
     return re.compile(rb"(?:%b)+" % b"|".join(ways))
-
-
-def key_name(key: int) -> str:
-    return f"Ctrl-{chr(key + 64)}" if key < 32 else chr(key)
-
-
-class RawPicture:
-    """The program's bytes as they are: for foreign supervisors, and where there is no emulator."""
-
-    def __init__(self, client: KeeperClient) -> None:
-        self._pending: list[bytes] = []
-        self._size = (80, 24)
-        self._ours = client.speaks_ours
-
-    def open(self, cols: int, rows: int) -> None:
-        self._size = (cols, rows)
-
-    def resize(self, cols: int, rows: int) -> None:
-        self._size = (cols, rows)
-
-    @property
-    def inner_size(self) -> tuple[int, int]:
-        return self._size
-
-    def enter(self) -> bytes:
-        return b""
-
-    def leave(self) -> bytes:
-        # Whatever the program had switched on: mouse, paste, focus, keyboard, alternate screen, colours.
-        modes = b"".join(b"\x1b[?%dl" % mode for mode in (1, 1000, 1002, 1003, 1004, 1006, 2004, 1049))
-        return b"\x1b[<u" + modes + b"\x1b[r\x1b[0m\x1b[?25h\r\n"
-
-    def patience(self) -> float | None:
-        return None
-
-    def remains(self) -> bytes:
-        return b""  # it was passed through
-
-    @property
-    def dirty(self) -> bool:
-        return bool(self._pending)
-
-    def echo(self, _data: bytes) -> bool:
-        return not self._pending
-
-    def rest(self) -> None:
-        pass
-
-    def take(self, event: ClientEvent) -> None:
-        if isinstance(event, (wire.OutputReceived, wire.RepaintReceived)):
-            self._pending.append(event.data)
-
-    def typed(self, data: bytes) -> bytes:
-        return data
-
-    def draw(self) -> bytes:
-        drawn = b"".join(self._pending)
-        self._pending.clear()
-        return drawn
-
-
-class Picture:
-    """The session as a picture of its screen, with a status bar that nothing in it can reach."""
-
-    def __init__(self, client: KeeperClient, *, bar: bool, detach_key: int) -> None:
-        self._hint = f" {key_name(detach_key)} leaves " if detach_key else ""
-        document = client.welcome or {}
-        self._name = client.name
-        self._bar = bar
-        self._state: dict[str, Any] = document
-        self._heard_at = time.monotonic()
-        self._drawn_at = 0.0
-        self.dirty = True
-        """Whether something is to be drawn."""
-        self._room: int | None = None  # see `View.room`; None when it must be asked for
-        self._echoed: list[bytes] = []
-        self._bar_due = 0.0
-        self._screen = _blank(document.get("cols", 80), document.get("rows", 24))
-        self._view: View | None = None
-        self.inner_size = (80, 24)
-        """What is left for the session on this terminal."""
-
-    @staticmethod
-    def possible() -> bool:
-        probe = open_screen(1, 1)
-        if probe is None:
-            return False
-        probe.close()
-        return True
-
-    @property
-    def view(self) -> View:
-        assert self._view is not None
-        return self._view
-
-    def open(self, cols: int, rows: int) -> None:
-        self._view = View(self._screen, cols, rows, bar=self._bar)
-        self.inner_size = (cols, rows - 1 if self._bar and rows > 1 else rows)
-
-    def resize(self, cols: int, rows: int) -> None:
-        self._enter_echoes()
-        self.view.resize(cols, rows)
-        self.inner_size = (cols, rows - 1 if self._bar and rows > 1 else rows)
-        self.dirty = True
-
-    def enter(self) -> bytes:
-        return self.view.enter()
-
-    def leave(self) -> bytes:
-        return self.view.leave()
-
-    # The short way: where it cannot matter, an echo is shown as it came, and drawn (as nothing new) later.
-    # It takes a third of the time of drawing (0.85 against 0.35 ms).
-
-    def echo(self, data: bytes) -> bool:
-        """Whether the terminal may be sent this output as it is. Then it must be, before anything else."""
-        if self.dirty or self._room is None or len(data) > self._room or data.translate(None, _PRINTABLE):
-            return False
-        self._room -= len(data)
-        self._echoed.append(data)
-        return True
-
-    def _enter_echoes(self) -> None:
-        if self._echoed:
-            data = b"".join(self._echoed)
-            self._echoed.clear()
-            self._screen.feed(data)
-            if not self.view.wrote(data):
-                self.dirty = True
-
-    def rest(self) -> None:
-        """Nothing is going on: time for what would hold up an echo."""
-        self._enter_echoes()
-        if self._room is None and not self.dirty:
-            self._room = self.view.room()
-
-    def take(self, event: ClientEvent) -> None:
-        self._enter_echoes()
-        self.dirty = True
-        if isinstance(event, (wire.OutputReceived, wire.RepaintReceived)):
-            self._screen.feed(event.data)
-            self._screen.take_replies()  # the keeper's screen has answered already
-        elif isinstance(event, wire.EventReceived):
-            self._on_event(event.document)
-
-    def _on_event(self, document: dict[str, Any]) -> None:
-        if document.get("event") == "resized":
-            self._screen.resize(int(document["cols"]), int(document["rows"]))  # a REPAINT follows
-        elif document.get("event") == "state":
-            self._state, self._heard_at = document, time.monotonic()
-
-    def typed(self, data: bytes) -> bytes:
-        return self.view.translate_input(data)
-
-    def patience(self) -> float | None:
-        """How long nothing needs to be drawn if nothing comes."""
-        if self.dirty:
-            return max(0.0, self._drawn_at + _FRAME_INTERVAL - time.monotonic())
-        if self._echoed or self._room is None:
-            return _QUIET
-        return _BAR_INTERVAL if self._bar else None
-
-    def draw(self) -> bytes:
-        now = time.monotonic()
-        if now < (self._drawn_at + _FRAME_INTERVAL if self.dirty else self._bar_due):
-            return b""
-        self._enter_echoes()
-        self.dirty, self._bar_due, self._room = False, now + _BAR_INTERVAL, None
-        drawn = self.view.render(*self._bar_texts(now))
-        if drawn:
-            self._drawn_at = now
-        return drawn
-
-    def remains(self) -> bytes:
-        """What a session that ended leaves on the screen, for the terminal that was covered by its picture.
-
-        As a terminal would: nothing of a program that drew on the alternate screen.
-        """
-        self._enter_echoes()
-        screen = self._screen
-        if screen.alternate:
-            return b""
-        rows = [screen.styled_row(y, screen.cols) for y in range(screen.rows)]
-        while rows and not rows[-1].strip():
-            rows.pop()
-        return b"".join(row + b"\n" for row in rows)
-
-    def _bar_texts(self, now: float) -> tuple[str, str]:
-        age = float(self._state.get("age", 0.0)) + now - self._heard_at
-        return (
-            f" {self._name} ",
-            f" {self._state.get('state', '')} {show_duration(max(1.0, age))} {self._hint}",
-        )
-
-
-def _blank(cols: int, rows: int) -> Screen:
-    screen = open_screen(cols, rows)
-    assert screen is not None
-    return screen

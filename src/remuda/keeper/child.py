@@ -8,9 +8,11 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Collection
+from time import monotonic
 
 from remuda.proctree import descendants
-from remuda.terminal.pty import Pty
+from remuda.terminal.pty import READ_BYTES, Pty
+from remuda.wire.frames import SHORT_BYTES
 
 log = logging.getLogger("remuda.keeper.child")
 
@@ -68,7 +70,12 @@ class Child:
         """See `loop`: whether somebody waits for what comes next."""
         if self._pty.fd < 0:
             return False
-        data = self._pty.drain()
+        try:
+            data: bytes | None = os.read(self._pty.fd, READ_BYTES)
+        except OSError:
+            data = b""  # what is wrong shows when it is tried again
+        if not data or len(data) >= SHORT_BYTES:  # no echo
+            data = self._pty.drain(data or b"")
         if data is None:
             self._loop.remove_reader(self._pty.fd)
             if self.exited.done():
@@ -77,7 +84,7 @@ class Child:
                 self._loop.call_later(_REOPEN_INTERVAL, self._look_again)
         elif data:
             hurried = self._on_output(data)
-            self.last_read = self._loop.time()
+            self.last_read = monotonic()  # the loop's clock
             return bool(hurried)
         return False
 
@@ -108,18 +115,23 @@ class Child:
 
     # ── input ──
 
-    def write(self, data: bytes) -> None:
-        """All of it, in order, however slowly the program reads."""
+    def write(self, data: bytes) -> bool:
+        """All of it, in order, however slowly the program reads. Whether it has all of it now."""
         if not data or self._pty.fd < 0:
-            return
+            return True
         if not self._input:
-            data = data[self._take_at_once(data) :]
-            if not data:
-                return
+            try:
+                taken = os.write(self._pty.fd, data)
+            except OSError:
+                taken = 0  # what is wrong shows when the rest is tried
+            if taken == len(data):  # of a key, all
+                return True
+            data = data[taken:]
         self._input.append(memoryview(data))
         self._input_bytes += len(data)
         if len(self._input) == 1 and not self._take_input():
             self._loop.add_writer(self._pty.fd, self._writable)
+        return not self._input
 
     @property
     def input_full(self) -> bool:
@@ -127,13 +139,6 @@ class Child:
 
     def when_input_drains(self, callback: Callable[[], None]) -> None:
         self._input_drained.append(callback)
-
-    def _take_at_once(self, data: bytes) -> int:
-        """How much the terminal takes now: of a key, all. What is wrong shows when the rest is tried."""
-        try:
-            return os.write(self._pty.fd, data)
-        except OSError:
-            return 0
 
     def _take_input(self) -> bool:
         """Hand the program what it takes now. Whether that was all."""

@@ -200,27 +200,29 @@ class KeeperClient:
             ready, _, _ = select.select([self._sock], [], [], left)
             if not ready:
                 break
-            self._waiting.extend(self._connection.receive(self.read()))
+            if not (data := self.read()):
+                raise EOFError
+            self._waiting.extend(self._connection.receive(data))
         while self._waiting:
             yield self._waiting.popleft()
 
     def read(self) -> bytes:
-        """What has come, when `select` has said that something did. Raises `EOFError` at the end."""
+        """What has come, when `select` has said that something did: for `take`. Empty at the end."""
         try:
             # `recv` would ask the kernel once more whether there is anything.
-            data = os.read(self._sock.fileno(), _READ_BYTES)
+            return os.read(self._sock.fileno(), _READ_BYTES)
         except ConnectionResetError:
-            data = b""
-        if not data:
-            raise EOFError  # also within a frame: a keeper that was killed has no last word
-        return data
+            return b""  # also within a frame: a keeper that was killed has no last word
 
-    def lone_output(self, data: bytes) -> bytes | None:
-        """Of what `read` gave: the output, when it is nothing but a short one. Else it is for `take`."""
-        return None if self._waiting else self._connection.lone_output(data)
+    @property
+    def between_frames(self) -> bool:
+        """Whether all is taken of what has come."""
+        return not self._waiting and self._connection.between_frames
 
-    def take(self, data: bytes) -> Iterator[ClientEvent]:
-        """The meaning of what `read` gave."""
+    def take(self, data: bytes | None = None) -> Iterator[ClientEvent]:
+        """The meaning of what `read` gave. Without it, reads itself, and raises `EOFError` at the end."""
+        if data is None and not (data := self.read()):
+            raise EOFError
         self._waiting.extend(self._connection.receive(data))
         while self._waiting:
             yield self._waiting.popleft()

@@ -9,6 +9,7 @@ So it misses history, never the present, and it is told.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,8 +20,6 @@ from remuda.wire.frames import MAX_PAYLOAD_BYTES, frame, header, split
 from remuda.wire.messages import Type
 
 QUEUE_BYTES = 4 << 20
-# The most that can be the echo of a key.
-ECHO_BYTES = 1024
 # Answers that a client has asked for and does not read. Beyond it, it is not listened to.
 ANSWER_BYTES = 64 << 10
 # Answers and events that it does not read at all. Beyond it, it is let go.
@@ -82,6 +81,7 @@ class Outlet:
         self, sock: socket.socket, connection: KeeperConnection, on_broken: Callable[[], None]
     ) -> None:
         self._sock = sock
+        self._fd = sock.fileno()
         self._connection = connection
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
@@ -116,9 +116,6 @@ class Outlet:
         if self._paint is None or self._broken:
             return
         size = len(output.data)
-        if size < ECHO_BYTES and not self._queue and self._lost is None and not self._window.limit_bytes:
-            self.send(output.whole)  # the short way, for an echo
-            return
         if self._lost is not None or self._output_bytes + size > QUEUE_BYTES:
             self._lag(size)
         elif self._held or not self._window.open:
@@ -126,6 +123,20 @@ class Outlet:
             self._output_bytes += size
         else:
             self._release(output)
+
+    def echo(self, frame: bytes, data: bytes) -> None:
+        """The same as `offer`, for short output that somebody waits for."""
+        if self._queue or self._lost is not None or self._window.limit_bytes or self._broken:
+            self.offer(OutputFrame(data))
+            return
+        try:
+            sent = os.write(self._fd, frame)
+        except OSError:
+            sent = 0  # what is wrong shows when it is tried again
+        self.sent_bytes += sent
+        if sent < len(frame):
+            self._output_bytes += len(data)
+            self._enqueue(_Item(memoryview(frame)[sent:], len(data), sent > 0))
 
     def _release(self, output: OutputFrame) -> None:
         size = len(output.data)

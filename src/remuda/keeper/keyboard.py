@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from time import monotonic
 
 from .child import Child
 
@@ -10,17 +10,17 @@ from .child import Child
 class Keyboard:
     def __init__(self, child: Child) -> None:
         self._child = child
-        self._loop = asyncio.get_running_loop()
         self._held: list[bytes] | None = None
         self.typed_at = float("-inf")
         """When somebody last typed, on the loop's clock."""
 
-    def type(self, data: bytes) -> None:
-        self.typed_at = self._loop.time()
+    def type(self, data: bytes) -> bool:
+        """Whether the program has taken it already."""
+        self.typed_at = monotonic()
         if self._held is None:
-            self._child.write(data)
-        else:
-            self._held.append(data)
+            return self._child.write(data)
+        self._held.append(data)
+        return False
 
     def hold(self) -> None:
         """Keep what is typed from here on."""

@@ -23,18 +23,16 @@ _QUIET = 0.002
 # So often in a row may readers hurry before timers and tasks have their turn.
 _HURRIES = 8
 _EVENTS = 32
+_READABLE = select.EPOLLIN if sys.platform.startswith("linux") else 1
 
 
 def make_loop() -> asyncio.AbstractEventLoop:
     return KeeperLoop() if sys.platform.startswith("linux") else asyncio.new_event_loop()
 
 
-def afterwards(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Call it once, soon, and before any timer or task: when it is quiet, or something else is to be done."""
-    if isinstance(loop, KeeperLoop):
-        loop.left_over.append(callback)
-    else:
-        loop.call_soon(callback)
+def afterwards(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], None]], object]:
+    """Takes a callback and calls it once: when it is quiet, and before any timer or task."""
+    return loop.left_over.append if isinstance(loop, KeeperLoop) else loop.call_soon
 
 
 class _Selector(selectors.EpollSelector):
@@ -50,39 +48,35 @@ class _Selector(selectors.EpollSelector):
         # Rounded up to a millisecond as the base class does, or a timer would spin until it is due.
         wait = -1 if timeout is None else 0 if timeout <= 0 else max(0.001, timeout)
         cold: list[tuple[selectors.SelectorKey, int]] = []
-        hurries = 0
-        while self._serve(wait, cold) and hurries < _HURRIES:
-            hurries += 1
-            wait = _QUIET
+        hurries, hurried = 0, True
+        while hurried and hurries < _HURRIES:
+            events = self._selector.poll(wait, _EVENTS)  # type: ignore[attr-defined]  # the epoll object
+            hurried = len(events) > 0
+            for fd, event in events:
+                serve = self.hot.get(fd)
+                try:
+                    if serve is None or event != _READABLE:
+                        hurried = self._report(fd, event, cold)
+                    elif not serve():
+                        hurried = False
+                except Exception as error:  # noqa: BLE001  # as in asyncio: one callback's failure is its own
+                    hurried = False
+                    self._failed(error)
+            hurries, wait = hurries + 1, _QUIET
         while self.left_over:
-            self._guard(self.left_over.pop())
+            try:
+                self.left_over.pop()()
+            except Exception as error:  # noqa: BLE001
+                self._failed(error)
         return cold
 
-    def _serve(self, wait: float, cold: list[tuple[selectors.SelectorKey, int]]) -> bool:
-        """Waits once and serves what came. Whether that was nothing but readers in a hurry."""
-        events = self._selector.poll(wait, _EVENTS)  # type: ignore[attr-defined]  # the epoll object
-        hurried = len(events) > 0
-        for fd, event in events:
-            serve = self.hot.get(fd)
-            if serve is None or event != select.EPOLLIN:
-                self._report(fd, event, cold)
-                hurried = False
-            elif not self._guard(serve):
-                hurried = False
-        return hurried
-
-    def _guard(self, callback: Callable[[], Any]) -> Any:
-        try:
-            return callback()
-        except Exception as error:  # noqa: BLE001  # as in asyncio: one callback's failure is its own
-            self._failed(error)
-
-    def _report(self, fd: int, event: int, cold: list[tuple[selectors.SelectorKey, int]]) -> None:
+    def _report(self, fd: int, event: int, cold: list[tuple[selectors.SelectorKey, int]]) -> bool:
         """To asyncio, in its own words; what was removed meanwhile is nobody's any more."""
         if (key := self.get_map().get(fd)) is not None:
             write = 0 if event == select.EPOLLIN else selectors.EVENT_WRITE
             read = 0 if event == select.EPOLLOUT else selectors.EVENT_READ
             cold.append((key, (read | write) & key.events))
+        return False
 
 
 class KeeperLoop(asyncio.SelectorEventLoop):

@@ -21,11 +21,13 @@ from remuda.terminal.pty import Pty
 from remuda.terminal.replies import count_cursor_answers
 from remuda.terminal.ring import Ring
 from remuda.terminal.screen import Screen
-from remuda.wire.messages import Status
+from remuda.wire.frames import SHORT_BYTES
+from remuda.wire.messages import SHORT_OUTPUT, Status
 
 from .child import Child
-from .fanout import ECHO_BYTES, Outlet, OutputFrame
+from .fanout import Outlet, OutputFrame
 from .feeder import Feeder
+from .keyboard import Keyboard
 from .loop import afterwards
 from .size import SizeKeeper, check_policy, check_size
 from .spec import SessionSpec
@@ -57,6 +59,7 @@ class Session:
         self._outlets: set[Outlet] = set()
         self._listeners: set[Listener] = set()
         self._unnoted: list[bytes] = []
+        self._afterwards = afterwards(self._loop)
         self._title = ""
         self.cursor_queries = 0
         self.last_typist = 0
@@ -72,6 +75,7 @@ class Session:
         else:
             self._guess_from = self.now() + _BEFORE_GUESSING
         self.child = Child(pty, self._took, kill_group=spec.kill_group)
+        self.keyboard = Keyboard(self.child)
 
     def now(self) -> float:
         return self._loop.time()
@@ -81,14 +85,18 @@ class Session:
     def _took(self, data: bytes) -> bool:
         """Hands it out. Whether it was an echo, of which the session itself takes note `afterwards`."""
         if self._outlets:
-            frame = OutputFrame(data)
-            for outlet in self._outlets:
-                outlet.offer(frame)
-            if len(data) < ECHO_BYTES and b"\x1b" not in data:  # who sends a sequence may wait for an answer
+            # Who sends a sequence may wait for an answer.
+            if len(data) < SHORT_BYTES and b"\x1b" not in data:
+                frame = SHORT_OUTPUT[len(data)] + data
+                for outlet in self._outlets:
+                    outlet.echo(frame, data)
                 if not self._unnoted:
-                    afterwards(self._loop, self.settle)
+                    self._afterwards(self.settle)
                 self._unnoted.append(data)
                 return True
+            output = OutputFrame(data)
+            for outlet in self._outlets:
+                outlet.offer(output)
         self.settle()
         self._note(data)
         return False

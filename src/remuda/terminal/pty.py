@@ -15,10 +15,10 @@ from pathlib import Path
 
 from remuda.errors import CommandNotExecutable, CommandNotFound, FolderUnusable, SpawnFailed
 
-READ_BYTES = 65536
+READ_BYTES = 4096
+"""More is never handed out at once."""
 DRAIN_BYTES = 131072
 """One read of a flood: half of what a socket buffers. Less is slower (by a fifth), more makes laggards."""
-_SHORT_BYTES = 1024
 _LINUX = sys.platform.startswith("linux")
 _BLOCKED = (errno.EAGAIN, errno.EINTR)
 
@@ -63,14 +63,14 @@ class Pty:
         self.fd = fd
         os.set_blocking(fd, False)
 
-    def drain(self, limit_bytes: int = DRAIN_BYTES) -> bytes | None:
-        """What can be read now, up to about `limit_bytes`; b"" when nothing is there, None at the end.
+    def drain(self, first: bytes = b"", limit_bytes: int = DRAIN_BYTES) -> bytes | None:
+        """`first` and what can be read now, up to about `limit_bytes`; b"" for nothing, None at the end.
 
         The kernel hands out a terminal's output in pieces of at most 4 KiB. Gathering them here makes one
         frame of many, which is what lets a hundred watchers share one flood.
         """
-        pieces: list[bytes] = []
-        size = 0
+        pieces = [first] if first else []
+        size = len(first)
         while size < limit_bytes:
             try:
                 piece = os.read(self.fd, READ_BYTES)
@@ -81,8 +81,6 @@ class Pty:
                 return b"".join(pieces) or None
             if not piece:
                 return b"".join(pieces) or None
-            if not pieces and len(piece) < _SHORT_BYTES:
-                return piece  # an echo: asking for more would cost more than it brings
             pieces.append(piece)
             size += len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -141,6 +141,11 @@ class View:
         self._drawn, self._place = [None] * self._height, b""
         return False
 
+    @property
+    def holds_input(self) -> bool:
+        """Whether `translate_input` keeps the beginning of a report."""
+        return self._mouse.holds
+
     def translate_input(self, data: bytes) -> bytes:
         """The user's input as the session is to get it: mouse reports in its coordinates and encoding.
 

@@ -20,7 +20,7 @@ from typing import Any
 from remuda.errors import LocalProtocolError, RemoteProtocolError
 
 from . import messages
-from .frames import HEADER_BYTES, Frame, FrameReader, frame
+from .frames import Frame, FrameReader, frame
 from .messages import MODE_BINARY, PROTOCOL_VERSION, Status, Type
 
 # ── what the keeper hears ────────────────────────────────────────────────────────────────────────────
@@ -199,12 +199,6 @@ _CLIENT_HEARS: dict[int, Callable[[bytes], ClientEvent]] = {
 }
 
 
-def _is_whole(data: bytes) -> bool:
-    """Whether it is one frame of less than 256 bytes and nothing else."""
-    size = len(data)
-    return size >= HEADER_BYTES and size == HEADER_BYTES + data[4] and data[1:4] == b"\0\0\0"
-
-
 @dataclass(slots=True)
 class KeeperConnection:
     """The keeper's end."""
@@ -212,17 +206,13 @@ class KeeperConnection:
     hello: HelloReceived | None = None
     _reader: FrameReader = field(default_factory=FrameReader)
 
+    @property
+    def between_frames(self) -> bool:
+        """Whether what comes next is the first byte of a frame."""
+        return not self._reader.buffer
+
     def greeting(self) -> bytes:
         return MODE_BINARY
-
-    def lone_input(self, data: bytes) -> bytes | None:
-        """The payload, when `data` is one whole INPUT frame and nothing else: a keystroke.
-
-        For those who cannot wait: `receive` says the same in more steps.
-        """
-        if data[0] != 0x01 or not _is_whole(data) or self._reader.buffer:
-            return None
-        return data[HEADER_BYTES:]
 
     def receive(self, data: bytes) -> Iterator[KeeperEvent]:
         """What `data` said, in order; what stands before a broken word is heard. To be read to its end."""
@@ -265,14 +255,10 @@ class ClientConnection:
     _greeted: bool = False
     _reader: FrameReader = field(default_factory=FrameReader)
 
-    def lone_output(self, data: bytes) -> bytes | None:
-        """The payload, when `data` is one whole short OUTPUT frame and nothing else: an echo.
-
-        For those who cannot wait: `receive` says the same in more steps.
-        """
-        if data[0] != 0x81 or not _is_whole(data) or self._reader.buffer or not self._greeted:
-            return None
-        return data[HEADER_BYTES:]
+    @property
+    def between_frames(self) -> bool:
+        """Whether what comes next is the first byte of a frame."""
+        return self._greeted and not self._reader.buffer
 
     def receive(self, data: bytes) -> Iterator[ClientEvent]:
         """What `data` said, in order; what stands before a broken word is heard. To be read to its end."""

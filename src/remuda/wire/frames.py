@@ -15,6 +15,7 @@ from remuda.errors import LocalProtocolError, RemoteProtocolError
 _HEAD = struct.Struct(">BI")
 HEADER_BYTES: Final = _HEAD.size
 MAX_PAYLOAD_BYTES: Final = 1 << 20
+SHORT_BYTES: Final = 256
 
 
 class Frame(NamedTuple):
@@ -31,6 +32,14 @@ def header(frame_type: int, payload_bytes: int) -> bytes:
 
 def frame(frame_type: int, payload: bytes = b"") -> bytes:
     return header(frame_type, len(payload)) + payload
+
+
+def short_headers(frame_type: int) -> tuple[bytes, ...]:
+    """The headers of all frames of a type whose payload is shorter than `SHORT_BYTES`, by its length.
+
+    For those who cannot wait: a short frame is made by adding, and known by `startswith`.
+    """
+    return tuple(header(frame_type, size) for size in range(SHORT_BYTES))
 
 
 def split(frame_type: int, data: bytes, chunk_bytes: int = MAX_PAYLOAD_BYTES) -> Iterator[bytes]:

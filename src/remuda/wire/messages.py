@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from remuda.errors import RemoteProtocolError
 
-from .frames import frame
+from .frames import frame, header, short_headers
 
 MODE_BINARY: Final = b"\x00"
 PROTOCOL_VERSION: Final = 1
@@ -42,6 +42,10 @@ class Type(IntEnum):
     RESPONSE = 0x91
     EVENT = 0x92
     REPAINT = 0x93
+
+
+ONE_KEY: Final = header(Type.INPUT, 1)
+SHORT_OUTPUT: Final = short_headers(Type.OUTPUT)
 
 
 class StateByte(IntEnum):

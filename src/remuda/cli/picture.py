@@ -1,0 +1,226 @@
+"""What `attach` shows: the session drawn as a picture, or its bytes passed through."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from remuda.duration import show_duration
+from remuda.keeper.client import KeeperClient
+from remuda.terminal.screen import Screen, open_screen
+from remuda.terminal.view import View
+from remuda.wire import connection as wire
+from remuda.wire.connection import ClientEvent
+
+# A flood is drawn this often at most; a single keystroke's echo is drawn at once.
+_FRAME_INTERVAL = 1 / 60
+_BAR_INTERVAL = 1.0
+_PRINTABLE = bytes(range(0x20, 0x7F))
+
+
+class RawPicture:
+    """The program's bytes as they are: for foreign supervisors, and where there is no emulator."""
+
+    quiet: float | None = None
+
+    def __init__(self, client: KeeperClient) -> None:
+        self._pending: list[bytes] = []
+        self._size = (80, 24)
+        self._ours = client.speaks_ours
+
+    def open(self, cols: int, rows: int) -> None:
+        self._size = (cols, rows)
+
+    def resize(self, cols: int, rows: int) -> None:
+        self._size = (cols, rows)
+
+    @property
+    def inner_size(self) -> tuple[int, int]:
+        return self._size
+
+    def enter(self) -> bytes:
+        return b""
+
+    def leave(self) -> bytes:
+        # Whatever the program had switched on: mouse, paste, focus, keyboard, alternate screen, colours.
+        modes = b"".join(b"\x1b[?%dl" % mode for mode in (1, 1000, 1002, 1003, 1004, 1006, 2004, 1049))
+        return b"\x1b[<u" + modes + b"\x1b[r\x1b[0m\x1b[?25h\r\n"
+
+    def patience(self) -> float | None:
+        return None
+
+    def remains(self) -> bytes:
+        return b""  # it was passed through
+
+    @property
+    def steady(self) -> bool:
+        return not self._pending
+
+    def echo(self, _data: bytes) -> bool:
+        return True
+
+    def rest(self) -> None:
+        pass
+
+    def take(self, event: ClientEvent) -> None:
+        if isinstance(event, (wire.OutputReceived, wire.RepaintReceived)):
+            self._pending.append(event.data)
+
+    def typed(self, data: bytes) -> bytes:
+        return data
+
+    def draw(self) -> bytes:
+        drawn = b"".join(self._pending)
+        self._pending.clear()
+        return drawn
+
+
+class Picture:
+    """The session as a picture of its screen, with a status bar that nothing in it can reach."""
+
+    quiet: float | None = 0.002
+    """When nothing has come for so long, what was shown in a hurry is entered into the picture (`rest`)."""
+
+    def __init__(self, client: KeeperClient, *, bar: bool, detach_key: int) -> None:
+        self._hint = f" {key_name(detach_key)} leaves " if detach_key else ""
+        document = client.welcome or {}
+        self._name = client.name
+        self._bar = bar
+        self._state: dict[str, Any] = document
+        self._heard_at = time.monotonic()
+        self._drawn_at = 0.0
+        self._dirty = True
+        self._room: int | None = None  # see `View.room`; None when it must be asked for
+        self._echoed: list[bytes] = []
+        self._bar_due = 0.0
+        self._screen = _blank(document.get("cols", 80), document.get("rows", 24))
+        self._view: View | None = None
+        self.inner_size = (80, 24)
+        """What is left for the session on this terminal."""
+
+    @staticmethod
+    def possible() -> bool:
+        probe = open_screen(1, 1)
+        if probe is None:
+            return False
+        probe.close()
+        return True
+
+    @property
+    def view(self) -> View:
+        assert self._view is not None
+        return self._view
+
+    def open(self, cols: int, rows: int) -> None:
+        self._view = View(self._screen, cols, rows, bar=self._bar)
+        self.inner_size = (cols, rows - 1 if self._bar and rows > 1 else rows)
+
+    def resize(self, cols: int, rows: int) -> None:
+        self._enter_echoes()
+        self.view.resize(cols, rows)
+        self.inner_size = (cols, rows - 1 if self._bar and rows > 1 else rows)
+        self._dirty = True
+
+    def enter(self) -> bytes:
+        return self.view.enter()
+
+    def leave(self) -> bytes:
+        return self.view.leave()
+
+    @property
+    def steady(self) -> bool:
+        """Whether nothing is to be drawn and what is typed means what it says."""
+        return not self._dirty and not self.view.holds_input
+
+    # The short way: where it cannot matter, an echo is shown as it came, and drawn (as nothing new) later.
+    # It takes a third of the time of drawing (0.85 against 0.35 ms).
+
+    def echo(self, data: bytes) -> bool:
+        """Whether the terminal may be sent this output as it is. Then it must be, before anything else."""
+        if self._room is None or len(data) > self._room or data.translate(None, _PRINTABLE):
+            return False
+        self._room -= len(data)
+        self._echoed.append(data)
+        return True
+
+    def _enter_echoes(self) -> None:
+        if self._echoed:
+            data = b"".join(self._echoed)
+            self._echoed.clear()
+            self._screen.feed(data)
+            if not self.view.wrote(data):
+                self._dirty, self._room = True, None
+
+    def rest(self) -> None:
+        """Nothing is going on: time for what would hold up an echo."""
+        self._enter_echoes()
+        if self._room is None and not self._dirty:
+            self._room = self.view.room()
+
+    def take(self, event: ClientEvent) -> None:
+        self._enter_echoes()
+        self._dirty, self._room = True, None
+        if isinstance(event, (wire.OutputReceived, wire.RepaintReceived)):
+            self._screen.feed(event.data)
+            self._screen.take_replies()  # the keeper's screen has answered already
+        elif isinstance(event, wire.EventReceived):
+            self._on_event(event.document)
+
+    def _on_event(self, document: dict[str, Any]) -> None:
+        if document.get("event") == "resized":
+            self._screen.resize(int(document["cols"]), int(document["rows"]))  # a REPAINT follows
+        elif document.get("event") == "state":
+            self._state, self._heard_at = document, time.monotonic()
+
+    def typed(self, data: bytes) -> bytes:
+        return self.view.translate_input(data)
+
+    def patience(self) -> float | None:
+        """How long nothing needs to be drawn if nothing comes."""
+        if self._dirty:
+            return max(0.0, self._drawn_at + _FRAME_INTERVAL - time.monotonic())
+        if self._echoed or self._room is None:
+            return self.quiet
+        return _BAR_INTERVAL if self._bar else None
+
+    def draw(self) -> bytes:
+        now = time.monotonic()
+        if now < (self._drawn_at + _FRAME_INTERVAL if self._dirty else self._bar_due):
+            return b""
+        self._enter_echoes()
+        self._dirty, self._bar_due, self._room = False, now + _BAR_INTERVAL, None
+        drawn = self.view.render(*self._bar_texts(now))
+        if drawn:
+            self._drawn_at = now
+        return drawn
+
+    def remains(self) -> bytes:
+        """What a session that ended leaves on the screen, for the terminal that was covered by its picture.
+
+        As a terminal would: nothing of a program that drew on the alternate screen.
+        """
+        self._enter_echoes()
+        screen = self._screen
+        if screen.alternate:
+            return b""
+        rows = [screen.styled_row(y, screen.cols) for y in range(screen.rows)]
+        while rows and not rows[-1].strip():
+            rows.pop()
+        return b"".join(row + b"\n" for row in rows)
+
+    def _bar_texts(self, now: float) -> tuple[str, str]:
+        age = float(self._state.get("age", 0.0)) + now - self._heard_at
+        return (
+            f" {self._name} ",
+            f" {self._state.get('state', '')} {show_duration(max(1.0, age))} {self._hint}",
+        )
+
+
+def _blank(cols: int, rows: int) -> Screen:
+    screen = open_screen(cols, rows)
+    assert screen is not None
+    return screen
+
+
+def key_name(key: int) -> str:
+    return f"Ctrl-{chr(key + 64)}" if key < 32 else chr(key)
