@@ -106,6 +106,13 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A hook of the user's did not let the prompt pass; it is back in the composer."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """Somebody stopped it."""
 
@@ -126,7 +133,7 @@ class WrittenDown:
     """All of the turn that just ended is in the transcript."""
 
 
-Signal = Submitted | Recorded | CommandRun | Stopped | Failed | Interrupted | Said | WrittenDown
+Signal = Submitted | Recorded | CommandRun | Stopped | Failed | Refused | Interrupted | Said | WrittenDown
 
 
 @dataclass(frozen=True, slots=True)

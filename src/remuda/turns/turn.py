@@ -22,6 +22,7 @@ from remuda.agents.speech import (
     Failure,
     Interrupted,
     Recorded,
+    Refused,
     Said,
     Signal,
     Speech,
@@ -137,8 +138,8 @@ class Turn:
                 self.written_down = True
             case Stopped() | Failed():
                 self._on_stopped(signal)
-            case Interrupted():
-                self.finish(End.INTERRUPTED, "interrupted by a human")
+            case Refused() | Interrupted():
+                self._on_turned_away(signal)
         return []
 
     # ── signals ──
@@ -168,6 +169,12 @@ class Turn:
             self.rest()
         else:  # ours went back into the composer before the agent had begun
             self.finish(End.INTERRUPTED, "interrupted by a human, who went on with another prompt")
+
+    def _on_turned_away(self, signal: Refused | Interrupted) -> None:
+        if isinstance(signal, Refused):
+            self.finish(End.REFUSED, f"refused by a hook of the agent's settings: {signal.reason}")
+        else:
+            self.finish(End.INTERRUPTED, "interrupted by a human")
 
     def _on_said(self, signal: Said) -> None:
         self._usage[signal.message_id] = signal.usage

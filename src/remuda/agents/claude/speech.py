@@ -18,6 +18,7 @@ from remuda.agents.speech import (
     Interrupted,
     Past,
     Recorded,
+    Refused,
     Said,
     Signal,
     Stopped,
@@ -118,7 +119,7 @@ class ClaudeSpeech:
         if kind == "assistant":
             return _assistant(record)
         if kind == "system":
-            return _SYSTEM.get(str(record.get("subtype")))
+            return _refused(record) or _SYSTEM.get(str(record.get("subtype")))
         if kind != "user" or _is_tool_result(record):
             return None
         text = _content(record)
@@ -180,6 +181,14 @@ def _went_on(past: Past, record: Mapping[str, Any]) -> Past:
     if kind == "user" and not past.answered and _content(record).startswith(_INTERRUPTED):
         return Past(True, False, past.text, past.prompt_id, True)
     return past
+
+
+def _refused(record: Mapping[str, Any]) -> Refused | None:
+    told = record.get("promptSubmitEnding")
+    ending = told.get("ending") if isinstance(told, dict) else None
+    if not isinstance(ending, dict) or ending.get("kind") != "blocked_by_hook":
+        return None
+    return Refused(str(ending.get("reason") or ""))
 
 
 def _assistant(record: Mapping[str, Any]) -> Signal | None:
