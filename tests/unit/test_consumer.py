@@ -225,16 +225,17 @@ def test_end_of_a_message_whose_inbox_was_replaced_leaves_the_new_one(bench: Ben
 
 def test_orphan_is_what_was_in_flight_and_what_was_known_of_it(bench: Bench) -> None:
     message = bench.inbox.put("hello").id
-    leased = bench.lease(transcript_path="/t")
+    leased = bench.lease(session_id="s")
     before = bench.again().orphan()
     assert before is not None
     assert (before.id, before.text, before.attempt) == (message, "hello", 1)
-    assert (before.submitted, before.facts["transcript_path"]) == (False, "/t")
+    assert (before.submitted, before.facts["session_id"]) == (False, "s")
     assert before.leased_at == pytest.approx(leased.leased_at, abs=1)
-    bench.consumer.note(leased, "submitted", prompt_id="p", transcript_path="/other")
+    bench.consumer.note(leased, "submitted", prompt_id="p", session_id="t", transcript_path="/t")
     after = bench.again().orphan()
     assert after is not None
-    assert (after.submitted, after.facts["transcript_path"]) == (True, "/other")
+    assert after.submitted
+    assert (after.facts["session_id"], after.facts["transcript_path"]) == ("s", "/t")
 
 
 def test_orphan_submitted_counts_for_its_own_attempt_only(bench: Bench) -> None:

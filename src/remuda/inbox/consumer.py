@@ -139,7 +139,7 @@ class Consumer:
                 fields=entry.fields,
                 leased_at=stop_hook.number(lease.get("at")),
                 submitted=submitted is not None,
-                facts={**lease, **(submitted or {})},
+                facts={**(submitted or {}), **lease},
             )
 
     def _is_over(self, inbox: stop_hook.Inbox, flight: stop_hook.Json) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -167,23 +168,37 @@ class SessionTerminal:
 
     @property
     def conversation(self) -> Mapping[str, Any]:
-        return self._observation.conversation
+        """With the length of its transcript as it is now."""
+        known = self._observation.conversation
+        path = known.get("transcript_path")
+        return known if path is None else {**known, "transcript_bytes": _size(path)}
 
     def past(self, prompt: str, since: float, facts: Mapping[str, Any]) -> Past:
-        """Looks into the conversation that the message was handed to, else into the one of now."""
-        for source in (facts, self.conversation):
-            path = source.get("transcript_path")
-            if (
-                isinstance(path, str)
-                and (found := self._speech.past(_records(Path(path)), prompt, since)).submitted
-            ):
-                return found
+        """Looks into the conversation that the message was handed to, else into the one of now.
+
+        What was there before it was handed over is of other messages, also of one that said the same.
+        """
+        now = self.conversation.get("transcript_path")
+        looks = {now: 0, facts.get("transcript_path"): int(facts.get("transcript_bytes") or 0)}
+        for path, start in reversed(looks.items()):
+            if isinstance(path, str):
+                found = self._speech.past(_records(Path(path), start), prompt, since)
+                if found.submitted:
+                    return found
         return Past()
 
 
-def _records(path: Path) -> Iterator[Mapping[str, Any]]:
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _records(path: Path, start: int = 0) -> Iterator[Mapping[str, Any]]:
     """Every whole record of a transcript. A line that a kill cut short is none."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
+        file.seek(start if start <= os.fstat(file.fileno()).st_size else 0)
         while line := file.readline(MAX_LINE_BYTES):
             try:
                 record = json.loads(line)

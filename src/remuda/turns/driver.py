@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from remuda.agents.speech import Choice, Composer, ComposerKind, Past, Signal, Speech
-from remuda.agents.state import RESTING, WAITING, State
+from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, RemudaError
 from remuda.inbox.consumer import Consumer, Leased
 from remuda.inbox.stop_hook import InboxError
@@ -142,7 +142,8 @@ class Driver:
             self._in_flight.alive_at = self._terminal.now()
 
     def hear(self, signal: Signal) -> None:
-        self._signals.append(signal)
+        if self._in_flight is not None:
+            self._signals.append(signal)
         self._changed.set()
 
     def refuses(self, signal: Signal) -> bool:
@@ -244,16 +245,16 @@ class Driver:
         if ready.step is not Step.TYPE:
             await self._make_ready(ready)
             return
-        leased = await self._do(self._consumer.lease, "paste", **self._conversation())
+        leased = await self._do(self._consumer.lease, "paste", **self._conversation("transcript_bytes"))
         if leased is not None:
             await self._hand_over(leased)
 
     def _drop_signals(self) -> None:
         self._signals.clear()
 
-    def _conversation(self) -> dict[str, Any]:
+    def _conversation(self, *more: str) -> dict[str, Any]:
         known = self._terminal.conversation
-        return {key: known.get(key) for key in ("session_id", "transcript_path") if known.get(key)}
+        return {key: known[key] for key in ("session_id", "transcript_path", *more) if key in known}
 
     def _readiness(self) -> Readiness:
         terminal, lines = self._terminal, self._terminal.lines()
@@ -381,6 +382,11 @@ class Driver:
                 deadline = terminal.now() + _SUBMIT_TIMEOUT
             if turn.mixed:
                 turn.finish(End.MIXED, "it met a draft in the composer; the agent was given neither")
+            elif terminal.now() >= deadline and terminal.state in WORKING:
+                # At ours, it may be: its own hooks come before ours is told of. From here on people may type,
+                # and what stands in the composer may be theirs.
+                terminal.release_typing()
+                pressed, deadline = True, terminal.now() + _SUBMIT_TIMEOUT
             elif terminal.now() >= deadline and terminal.state not in WAITING:
                 if pressed or not self._still_typed(turn):
                     turn.finish(End.UNSUBMITTED, "typed, and the agent never said that it took it")
@@ -402,7 +408,9 @@ class Driver:
             signal = self._signals.popleft()
             for fact in flight.turn.take(signal):
                 log.info("message %s: %s", flight.leased.id, fact.stage)
-                await self._do(self._consumer.note, flight.leased, fact.stage, **fact.facts)
+                # An argument was leased before the conversation had a name.
+                where = self._conversation() if fact.stage == "submitted" else {}
+                await self._do(self._consumer.note, flight.leased, fact.stage, **{**where, **fact.facts})
 
     def _patience(self, flight: InFlight) -> float | None:
         waits = []
@@ -465,8 +473,14 @@ class Driver:
         )
         log.info("message %s ended: %s, %s", leased.id, outcome.end, decision.action)
         if decision.account_waits:
-            self._account.limit(time.time() + decision.delay, decision.reason)
+            self._limit_account(decision)
         await self._do(self._carry_out, leased, outcome, decision)
+
+    def _limit_account(self, decision: Decision) -> None:
+        try:
+            self._account.limit(time.time() + decision.delay, decision.reason)
+        except (OSError, RemudaError) as error:  # the others find out by themselves
+            log.error("the limit of the account could not be written down: %s", error)
 
     def _carry_out(self, leased: Leased, outcome: Outcome, decision: Decision) -> None:
         facts = {"end": str(outcome.end), **outcome.facts}
