@@ -95,7 +95,7 @@ class Delivery:
         observation.record_listeners.append(self._record)
         self._driver.start(mailbox.first)
         self._watches = [
-            watch(inbox / "inbox.jsonl", self._driver.nudge),
+            watch(inbox / "inbox.jsonl", self._driver.inbox_changed),
             watch(self._account.path, self._driver.nudge),
         ]
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from remuda.agents.speech import Choice, Composer, ComposerKind, Past, Signal, Speech
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, RemudaError
-from remuda.inbox.consumer import Consumer, Leased
+from remuda.inbox.consumer import Ahead, Consumer, Leased
 from remuda.inbox.stop_hook import InboxError
 
 from .account import Account
@@ -122,6 +122,8 @@ class Driver:
         self._task: asyncio.Task[None] | None = None
         self._opened = self._closing = self._trust_seen = False
         self._told: dict[str, Any] = {}
+        self._ahead: Ahead | None = None
+        self._inbox_changes = 0
         self.held = ""
         """Why nothing is being delivered; empty when nothing waits or something is under way."""
 
@@ -133,7 +135,12 @@ class Driver:
         self._task = asyncio.create_task(self._run())
 
     def nudge(self) -> None:
-        """Something may have changed: a message, a state, the screen, the account."""
+        """Something may have changed: a state, the screen, the account."""
+        self._changed.set()
+
+    def inbox_changed(self) -> None:
+        self._ahead = None
+        self._inbox_changes += 1
         self._changed.set()
 
     def alive(self) -> None:
@@ -235,7 +242,7 @@ class Driver:
         self._drop_signals()
         if await self._trusted():
             return
-        ahead = await self._do(self._consumer.ahead)
+        ahead = await self._look_ahead()
         if not ahead.ready:
             self.held = ""
             due = None if ahead.next_due is None else max(0.05, ahead.next_due - time.time())
@@ -245,9 +252,20 @@ class Driver:
         if ready.step is not Step.TYPE:
             await self._make_ready(ready)
             return
+        self._ahead = None
         leased = await self._do(self._consumer.lease, "paste", **self._conversation("transcript_bytes"))
         if leased is not None:
             await self._hand_over(leased)
+
+    async def _look_ahead(self) -> Ahead:
+        """What the inbox has for us. The files are read again only when they changed, or something is due."""
+        known = self._ahead
+        if known is not None and (known.next_due is None or known.next_due > time.time()):
+            return known
+        changes = self._inbox_changes
+        found = await self._do(self._consumer.ahead)
+        self._ahead = found if changes == self._inbox_changes else None
+        return found
 
     def _drop_signals(self) -> None:
         self._signals.clear()
@@ -365,6 +383,7 @@ class Driver:
             self._terminal.release_typing()
         self._in_flight = None
         await self._settle(flight.leased, turn.outcome)
+        self._ahead = None
 
     async def _until_submitted(self, flight: InFlight) -> None:
         turn, terminal = flight.turn, self._terminal
