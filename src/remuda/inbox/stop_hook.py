@@ -27,7 +27,7 @@ inbox or in flight at every instant.
 import posix
 import sys
 import time
-from errno import EPIPE
+from errno import EACCES, EPIPE, EROFS
 from posix import O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY
 
 TYPE_CHECKING = False
@@ -262,7 +262,12 @@ class Lock:
     def __enter__(self) -> "Lock":
         from fcntl import LOCK_EX, flock
 
-        self._fd = posix.open(self._path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        try:
+            self._fd = posix.open(self._path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (EROFS, EACCES):
+                raise
+            self._fd = posix.open(self._path, O_RDONLY | O_CLOEXEC)  # enough to look
         flock(self._fd, LOCK_EX)
         return self
 
@@ -584,13 +589,7 @@ class Queue:
             known = self._files.read_json(self._files.queue)
         except ValueError:
             return None
-        if (
-            known is None
-            or not isinstance(known.get("frontier"), int)
-            or not isinstance(known.get("held"), list)
-        ):
-            return None
-        return known
+        return known if known is not None and _is_queue(known) else None
 
     def save(self, reader: "Reader | None") -> None:
         """The offset first: an older queue file tells `load` what is acknowledged, a newer one does not."""
@@ -674,6 +673,24 @@ class Queue:
         return now.wall + min(self.wait(one, now) for one in self.held)
 
 
+def _is_queue(known: "Json") -> bool:
+    """Whether it is one that we wrote: else nothing in it is believed."""
+    if not _is_place(known.get("cursor")) or not _is_place(known.get("frontier")):
+        return False
+    held = known.get("held")
+    return isinstance(held, list) and all(
+        isinstance(one, dict)
+        and _is_place(one.get("start"))
+        and _is_place(one.get("end"))
+        and _is_place(one.get("attempt"))
+        for one in held
+    )
+
+
+def _is_place(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 # ── one tick ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -733,23 +750,18 @@ class Inbox:
         """The entry that was handed out, from heartbeat's file or, if that is corrupt, from ours."""
         try:
             flight = self.files.read_json(self.files.in_flight)
-            if flight is None:
-                return None
-            return {
-                **flight,
-                "start_offset": int(flight["start_offset"]),
-                "end_offset": int(flight["end_offset"]),
-            }
-        except (ValueError, KeyError, TypeError) as error:
-            lease = self.lease()
-            if lease is None or not isinstance(lease.get("flight"), dict):
+        except ValueError:
+            flight = {}
+        if flight is None:
+            return None
+        if not _is_flight(flight):
+            flight = (self.lease() or {}).get("flight")
+            if not _is_flight(flight):
                 raise InFlightCorrupt(
                     f"corrupt in-flight file {self.files.in_flight}; look at it, remove it, and run recover"
-                ) from error
+                )
             self.notices.append(f"{self.files.in_flight} was corrupt; restored from .inbox-lease.json")
-            flight = lease["flight"]
-            assert isinstance(flight, dict)
-            return flight
+        return flight
 
     def lease(self) -> "Json | None":
         try:
@@ -952,6 +964,15 @@ class Inbox:
     def _attempts_so_far(self, entry: Entry) -> int:
         lease = self.lease()
         return int(number(lease.get("attempt"))) if lease and lease.get("id") == entry.id else 0
+
+
+def _is_flight(flight: object) -> bool:
+    return (
+        isinstance(flight, dict)
+        and _is_place(flight.get("start_offset"))
+        and _is_place(flight.get("end_offset"))
+        and isinstance(flight.get("raw_line"), str)
+    )
 
 
 _LETTER = ("delivered_at", "end_offset", "entry_id", "raw_line", "start_offset")
@@ -1309,7 +1330,7 @@ def main() -> None:
         raise SystemExit(0)
     try:
         decision = run_tick(options, files, began)
-    except (InboxError, OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001  # what it may be is not known, and what to do is
         sys.stderr.write(f"{program()}: error: {error}\n")
         decision = Decision(None)  # fail open: an agent never hangs for the sake of its inbox
     code = say(decision, options)
