@@ -44,9 +44,9 @@ class Account:
             self._until = 0.0
 
     def limit(self, until: float, reason: str) -> None:
-        """The later of two limits holds."""
+        """The later of two limits holds; one that lies too far ahead to count is replaced."""
         self._read()
-        if until <= self._until:
+        if until <= self._until <= until + _LONGEST:
             return
         private_folder(self.path.parent)
         durable.replace_file(self.path, json.dumps({"until": round(until, 3), "reason": reason}).encode())

@@ -68,9 +68,8 @@ def decide(outcome: Outcome, attempt: int, on_orphan: OnOrphan, jitter: float) -
 def _failed(outcome: Outcome, attempt: int, jitter: float) -> Decision:
     if outcome.failure in (Failure.INVALID, Failure.AUTHENTICATION):
         return Decision(Action.DEAD, outcome.text)
-    delay = (
-        backoff(attempt, jitter) if outcome.retry_after is None else outcome.retry_after * (1 + jitter / 10)
-    )
+    asked = outcome.retry_after
+    delay = backoff(attempt, jitter) if asked is None else max(1.0, asked) * (1 + jitter / 10)
     limited = outcome.failure in (Failure.RATE_LIMITED, Failure.OVERLOADED)
     return Decision(Action.NACK, outcome.text, delay, counts=not limited, account_waits=limited)
 

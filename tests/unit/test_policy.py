@@ -1,0 +1,94 @@
+"""What is done with a message when its turn has ended: the whole table."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.agents.speech import Failure
+from remuda.turns.policy import FIRST_DELAY, LONGEST_DELAY, Action, OnOrphan, backoff, decide, decide_once
+from remuda.turns.turn import End, Outcome
+
+POLICIES: tuple[OnOrphan, ...] = get_args(OnOrphan)
+
+
+def act(outcome: Outcome, on_orphan: OnOrphan = "deadletter", attempt: int = 1) -> Action:
+    return decide(outcome, attempt, on_orphan, 0.5).action
+
+
+@pytest.mark.parametrize("on_orphan", POLICIES)
+@pytest.mark.parametrize(
+    ("outcome", "action"),
+    [
+        (Outcome(End.ANSWERED, "done"), Action.ACK),
+        (Outcome(End.REFUSED, "no", submitted=False), Action.DEAD),
+        (Outcome(End.REFUSED, "by a hook"), Action.DEAD),
+        (Outcome(End.FAILED, "400", Failure.INVALID), Action.DEAD),
+        (Outcome(End.FAILED, "401", Failure.AUTHENTICATION), Action.DEAD),
+        (Outcome(End.FAILED, "429", Failure.RATE_LIMITED), Action.NACK),
+        (Outcome(End.FAILED, "529", Failure.OVERLOADED), Action.NACK),
+        (Outcome(End.FAILED, "408", Failure.OTHER), Action.NACK),
+        (Outcome(End.INTERRUPTED, "by a human"), Action.DEAD),
+        (Outcome(End.INTERRUPTED, "by a human", submitted=False), Action.DEAD),
+        (Outcome(End.UNSUBMITTED, "nothing heard", submitted=False), Action.DEAD),
+        (Outcome(End.MIXED, "met a draft", submitted=False), Action.NACK),
+        (Outcome(End.DIED, "killed", submitted=False), Action.NACK),
+    ],
+)
+def test_decide_these_ends_are_the_same_under_every_policy(
+    outcome: Outcome, action: Action, on_orphan: OnOrphan
+) -> None:
+    decision = decide(outcome, 1, on_orphan, 0.5)
+    assert decision.action is action
+    assert decision.reason == ("" if action is Action.ACK else outcome.text)
+
+
+@pytest.mark.parametrize("end", [End.DIED, End.TIMEOUT])
+def test_decide_what_was_submitted_and_lost_is_left_to_the_policy(end: End) -> None:
+    outcome = Outcome(end, "lost")
+    assert act(outcome, "deadletter") is Action.DEAD
+    assert act(outcome, "drop") is Action.DROP
+    assert act(outcome, "retry") is Action.NACK
+    assert decide(outcome, 1, "retry", 0.5).counts
+
+
+@pytest.mark.parametrize("kind", Failure)
+def test_decide_only_a_limit_of_the_service_costs_no_attempt_and_holds_the_account(kind: Failure) -> None:
+    decision = decide(Outcome(End.FAILED, "no", kind), 1, "retry", 0.5)
+    limited = kind in (Failure.RATE_LIMITED, Failure.OVERLOADED)
+    assert (decision.account_waits, decision.counts) == (limited, not limited)
+    assert (decision.delay > 0) == (decision.action is Action.NACK)
+
+
+def test_decide_every_end_has_a_decision() -> None:
+    for end in End:
+        for submitted in (True, False):
+            for on_orphan in POLICIES:
+                assert decide(Outcome(end, "x", submitted=submitted), 1, on_orphan, 0.5).action in Action
+
+
+def test_decide_delay_that_the_service_asked_for_is_kept_and_never_none() -> None:
+    def delay(retry_after: float, jitter: float) -> float:
+        outcome = Outcome(End.FAILED, "429", Failure.RATE_LIMITED, retry_after)
+        return decide(outcome, 1, "retry", jitter).delay
+
+    assert delay(60, 0) == 60
+    assert 60 < delay(60, 1) <= 66
+    assert delay(0, 0) == 1
+
+
+def test_decide_once_never_tries_again() -> None:
+    for end in End:
+        wanted = Action.ACK if end is End.ANSWERED else Action.DEAD
+        assert decide_once(Outcome(end, "x", Failure.RATE_LIMITED)).action is wanted
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1))
+def test_backoff_grows_within_its_bounds(attempt: int, jitter: float) -> None:
+    delay = backoff(attempt, jitter)
+    assert FIRST_DELAY / 2 <= delay <= LONGEST_DELAY
+    assert delay <= backoff(attempt + 1, jitter)
+    assert backoff(attempt, 0) <= delay <= backoff(attempt, 1) == 2 * backoff(attempt, 0)
