@@ -218,3 +218,34 @@ def test_put_dedup_beside_redrive_never_waits_for_ever(inbox: Inbox) -> None:
         ids = {one.result(30).id for one in puts}
         assert all(one.result(30) == [] for one in redrives)
     assert len(ids) == 10
+
+
+def test_priority_is_refused_until_the_owner_allows_it(inbox: Inbox) -> None:
+    with pytest.raises(InputError):
+        inbox.put("urgent", priority=5)
+    inbox.put("first")
+    inbox.allow_priority()
+    inbox.put("urgent", priority=5)
+    inbox.put("low", priority=-1)
+    inbox.put("urgent too", priority=5)
+    inbox.put("second")
+    assert [take(inbox) for _ in range(6)] == ["urgent", "urgent too", "first", "second", "low", None]
+    assert (inbox.folder / ".inbox-offset").read_text() == str((inbox.folder / "inbox.jsonl").stat().st_size)
+
+
+def test_priority_of_a_foreign_writer_counts_for_nothing_while_it_is_off(inbox: Inbox) -> None:
+    inbox.put("first")
+    with open(inbox.folder / "inbox.jsonl", "a") as file:
+        file.write('{"remuda": 1, "prompt": "pushy", "priority": 9}\n')
+    assert [take(inbox), take(inbox)] == ["first", "pushy"]
+
+
+def test_priority_delayed_and_retried_messages_keep_theirs(inbox: Inbox) -> None:
+    inbox.allow_priority()
+    inbox.put("later", delay=3600, priority=9)
+    inbox.put("plain")
+    inbox.put("urgent", priority=1)
+    assert take(inbox) == "urgent"
+    assert stop_hook.recover(Files(str(inbox.folder / "inbox.jsonl")), "retry", []) == "ReQueued"
+    assert [take(inbox), take(inbox), take(inbox)] == ["urgent", "plain", None]
+    assert texts(inbox) == ["later"]

@@ -60,6 +60,11 @@ class Inbox:
     def put(self, prompt: str, **options: Any) -> Accepted:
         """Append a message; it is on the disk when this returns. For the options see `make_message`."""
         message = make_message(prompt, max_bytes=self._max_bytes, **options)
+        if message.priority and not self._files.by_priority():
+            raise InputError(
+                "this inbox keeps the order in which messages come, and has no priorities",
+                hint=f'its owner allows them with {{"priority": true}} in {self._files.options}',
+            )
         self._make_folder()
         try:
             accepted = self._put(message) if message.dedup is None else self._put_once(message)
@@ -67,6 +72,11 @@ class Inbox:
             raise FolderUnusable(f"cannot write to the inbox {self.folder}: {error.strerror}") from error
         self._give_back()
         return accepted
+
+    def allow_priority(self, allowed: bool = True) -> None:
+        """Whether urgent messages may pass others. Off, an inbox keeps the order in which messages came."""
+        self._make_folder()
+        self._files.replace(self._files.options, json.dumps({"priority": allowed}).encode())
 
     def _put(self, message: Message) -> Accepted:
         with self._writing():

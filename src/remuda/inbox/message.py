@@ -31,6 +31,8 @@ class Message:
     """The sender means it as a command of the agent's (`/compact`), not as a prompt."""
     literal: bool = False
     """No `@file` in it is to be read by the agent."""
+    priority: int = 0
+    """Higher goes first, in an inbox whose owner allows that."""
     clock: tuple[float, str] | None = None
     """When it was sent on the clock that nobody sets, for what has a delay or a time to live."""
 
@@ -49,6 +51,7 @@ class Message:
             "max_attempts": self.max_attempts,
             "command": self.command,
             "literal": self.literal,
+            "priority": self.priority,
             "clock": self.clock,
         }
         document |= {key: value for key, value in optional.items() if value}
@@ -65,6 +68,7 @@ def make_message(
     max_attempts: int = 0,
     command: bool = False,
     literal: bool = False,
+    priority: int = 0,
     max_bytes: int = DEFAULT_MAX_BYTES,
     now: float | None = None,
 ) -> Message:
@@ -85,6 +89,7 @@ def make_message(
         max_attempts=max_attempts,
         command=command,
         literal=literal,
+        priority=priority,
         clock=(read.ticks, read.boot) if read.boot and (delay or ttl) else None,
     )
 

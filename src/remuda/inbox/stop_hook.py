@@ -45,6 +45,8 @@ TORN_GRACE = 2.0
 DEFAULT_WAIT = 540.0
 """Below the CLI's own limit of 600 s for a hook."""
 MAX_ATTEMPTS = 10
+LOOK_AHEAD = 1000
+"""Among so many the most urgent goes first, in an inbox whose owner wants that."""
 FINAL = ("acked", "dead", "dropped", "expired")
 """The stages in which a message ends."""
 _CHUNK = 65536
@@ -181,6 +183,7 @@ class Files:
         self.queue = self._beside(".inbox-queue.json")
         self.lease = self._beside(".inbox-lease.json")
         self.consumer = self._beside(".inbox-consumer")
+        self.options = self._beside(".inbox-options.json")
         self.receipts = self._beside("receipts.jsonl")
         self.outbox = self._beside("outbox.jsonl")
         self.grown = False
@@ -240,6 +243,13 @@ class Files:
         finally:
             posix.close(fd)
         return document if isinstance(document, dict) else None
+
+    def by_priority(self) -> bool:
+        """Whether the owner of this inbox gave up that messages go in the order in which they came."""
+        try:
+            return (self.read_json(self.options) or {}).get("priority") is True
+        except ValueError:
+            return False
 
     def read_json(self, path: str) -> "Json | None":
         """None when there is none. Raises ValueError when it cannot be read."""
@@ -607,13 +617,28 @@ class Queue:
 
     def take(self, reader: Reader, wall: "float | None" = None) -> "tuple[Entry, int] | None":
         """The entry to hand out now and its attempt: the first held one that is due, else the next one."""
-        now = self.clock() if self.held else None
-        for one in self.held:
-            if now is not None and self.wait(one, now) <= 0:
-                entry, _ = reader.next(int(one["start"]))
-                if entry is not None:
-                    return entry, int(one.get("attempt", 1))
+        if self._files.by_priority():
+            self._look_ahead(reader)
+        for one in self._due():
+            entry, _ = reader.next(int(one["start"]))
+            if entry is not None:
+                return entry, int(one.get("attempt", 1))
         return self._take_new(reader)
+
+    def _due(self) -> "list[Json]":
+        if not self.held:
+            return []
+        now = self.clock()
+        due = [one for one in self.held if self.wait(one, now) <= 0]
+        return sorted(due, key=lambda one: -number(one.get("priority")))
+
+    def _look_ahead(self, reader: Reader) -> None:
+        """Hold the next ones too, so that the most urgent of them can go first."""
+        while len(self.held) < LOOK_AHEAD:
+            entry, after = reader.next(self.frontier)
+            if entry is None:
+                return
+            self._pass_over(entry, entry.wait(self.clock), after)
 
     def _take_new(self, reader: Reader) -> "tuple[Entry, int] | None":
         while True:
@@ -623,7 +648,7 @@ class Queue:
                 return None
             if (left := entry.wait(self.clock)) <= 0:
                 return entry, 1
-            self.hold(entry.start, entry.end, self.clock().wall + left, 1)
+            self._pass_over(entry, left, entry.end)
 
     def hold(self, start: int, end: int, due: float, attempt: int, **facts: "Any") -> None:
         """Not now: those behind it may pass. `due` is a wall time, 0 for at once. What is known is kept."""
@@ -641,10 +666,14 @@ class Queue:
             entry, after = self._reader.next(self.frontier)
             if entry is None or entry.start >= start:
                 return
-            left = entry.wait(self.clock)
-            one = {"start": entry.start, "end": entry.end, "due": 0.0, "attempt": 1}
-            self.held.append(one if left <= 0 else self._anchored(one, left))
-            self.frontier = after
+            self._pass_over(entry, entry.wait(self.clock), after)
+
+    def _pass_over(self, entry: Entry, left: float, after: int) -> None:
+        one: Json = {"start": entry.start, "end": entry.end, "due": 0.0, "attempt": 1}
+        if priority := number(entry.fields.get("priority")):
+            one["priority"] = priority
+        self.held.append(one if left <= 0 else self._anchored(one, left))
+        self.frontier = after
 
     def _anchored(self, one: "Json", left: float) -> "Json":
         now = self.clock()
