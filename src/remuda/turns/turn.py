@@ -163,8 +163,8 @@ class Turn:
             self.rest()  # the next turn has begun; if nothing was said about ours yet, this may be queued
 
     def _on_stopped(self, signal: Stopped | Failed) -> None:
-        if signal.prompt_id is None or signal.prompt_id in self._ids:
-            self._last = signal
+        if signal.prompt_id is None or signal.prompt_id in self._ids or not self._ids:
+            self._last = signal  # a command has no id of its own
         elif self._last is not None:
             self.rest()
         else:  # ours went back into the composer before the agent had begun

@@ -1,0 +1,310 @@
+"""One prompt on its way: what the agent's signals prove of it, in any order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.agents.claude.speech import ClaudeSpeech
+from remuda.agents.speech import (
+    CommandRun,
+    Failed,
+    Failure,
+    Interrupted,
+    Recorded,
+    Refused,
+    Said,
+    Signal,
+    Stopped,
+    Submitted,
+    WrittenDown,
+)
+from remuda.turns.turn import End, Outcome, Stage, Turn
+
+SPEECH = ClaudeSpeech()
+OURS = "p-ours"
+THEIRS = "p-theirs"
+
+
+def made(prompt: str = "do it", *, command: bool = False) -> Turn:
+    return Turn(prompt, SPEECH.paste(prompt, command=command), SPEECH, command=command)
+
+
+def taken(*signals: Signal, prompt: str = "do it") -> Turn:
+    """A turn that the agent took, and these signals after that."""
+    turn = made(prompt)
+    turn.take(Submitted(prompt, OURS))
+    for signal in signals:
+        turn.take(signal)
+    return turn
+
+
+def outcome(turn: Turn) -> Outcome:
+    turn.rest()
+    assert turn.outcome is not None
+    return turn.outcome
+
+
+def facts(turn: Turn, *signals: Signal) -> list[str]:
+    return [fact.stage for signal in signals for fact in turn.take(signal)]
+
+
+# ── taken ──
+
+
+def test_turn_steps_are_told_once_each_in_their_order() -> None:
+    turn = made()
+    assert str(turn.stage) == "written"
+    assert facts(turn, Submitted("do it", OURS)) == ["submitted"]
+    assert (turn.submitted, turn.recorded, turn.prompt_id) == (True, False, OURS)
+    assert facts(turn, Recorded("do it", OURS, "s")) == ["recorded"]
+    assert facts(turn, Recorded("do it", OURS, "s"), Submitted("do it", OURS)) == []
+    assert turn.recorded
+    turn.take(Stopped("done", OURS, (), "s"))
+    assert str(turn.stage) == "recorded"
+    assert outcome(turn) == Outcome(End.ANSWERED, "done", facts={"session_id": "s", "prompt_id": OURS})
+    assert str(turn.stage) == "ended"
+    assert facts(turn, Submitted("do it", OURS), Recorded("do it", OURS)) == []
+
+
+def test_turn_that_no_hook_told_of_is_submitted_by_its_transcript() -> None:
+    turn = made()
+    told = turn.take(Recorded("do it", OURS, "s"))
+    assert [fact.stage for fact in told] == ["submitted", "recorded"]
+    assert told[0].facts == {"prompt_id": OURS, "by": "transcript"}
+    assert told[1].facts == {"session_id": "s"}
+
+
+def test_turn_receipt_says_what_the_agent_got_where_that_differs() -> None:
+    turn = made("!ls")
+    [fact] = turn.take(Submitted("\n!ls", OURS))
+    assert fact.facts == {
+        "prompt_id": OURS,
+        "normalised": True,
+        "reported": "\n!ls",
+        "reported_characters": 4,
+    }
+    [plain] = made("ls").take(Submitted("ls", OURS))
+    assert "normalised" not in plain.facts
+
+
+def test_turn_receipt_of_a_long_prompt_is_cut() -> None:
+    prompt = "x" * 100_000
+    [fact] = made(f"{prompt}\n").take(Submitted(prompt, OURS))
+    assert len(fact.facts["reported"]) == 65_536
+    assert fact.facts["reported_characters"] == 100_000
+
+
+def test_turn_somebody_elses_prompt_does_not_submit_it() -> None:
+    turn = made()
+    assert facts(turn, Submitted("something else", THEIRS), Recorded("something else", THEIRS)) == []
+    assert (turn.submitted, turn.mixed) == (False, False)
+    assert facts(turn, Submitted("do it", OURS)) == ["submitted"]
+
+
+@pytest.mark.parametrize("reported", ["my draft do it", "do it my draft"])
+def test_turn_taken_together_with_a_draft_is_mixed(reported: str) -> None:
+    turn = made()
+    assert facts(turn, Submitted(reported, OURS)) == []
+    assert (turn.submitted, turn.mixed) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        Stopped("of the turn before", THEIRS),
+        Failed(Failure.OTHER, "of the turn before"),
+        Interrupted(),
+        Refused("of the turn before"),
+        Said("m-0", {"output_tokens": 100}, "of the turn before", final=True),
+        WrittenDown(),
+    ],
+)
+def test_turn_late_word_of_the_turn_before_does_not_count(late: Signal) -> None:
+    turn = made()
+    assert facts(turn, late) == []
+    turn.take(Submitted("do it", OURS))
+    assert (turn.ending, turn.written_down, turn.said, turn.outcome) == (False, False, None, None)
+    turn.take(Stopped("done", OURS))
+    assert "usage" not in outcome(turn).facts
+
+
+# ── ended ──
+
+
+def test_turn_does_not_end_before_the_agent_rests() -> None:
+    turn = taken(Stopped("so far", OURS))
+    assert turn.ending
+    assert turn.outcome is None
+    turn.take(Stopped("done", OURS))  # a hook had sent it on
+    assert outcome(turn).text == "done"
+
+
+def test_turn_at_rest_without_a_word_has_not_ended() -> None:
+    turn = taken(Recorded("do it", OURS))
+    turn.rest()
+    assert turn.outcome is None
+
+
+def test_turn_that_failed_has_the_kind_and_the_delay() -> None:
+    turn = taken(Failed(Failure.RATE_LIMITED, "slow down", OURS, 30.0))
+    assert outcome(turn) == Outcome(End.FAILED, "slow down", Failure.RATE_LIMITED, 30.0)
+
+
+def test_turn_that_failed_and_then_went_on_is_answered() -> None:
+    assert outcome(taken(Failed(Failure.OTHER, "no", OURS), Stopped("done", OURS))).end is End.ANSWERED
+
+
+def test_turn_that_was_interrupted_ends_at_once() -> None:
+    turn = taken(Interrupted())
+    assert turn.outcome == Outcome(End.INTERRUPTED, "interrupted by a human")
+
+
+def test_turn_that_a_hook_refused_ends_with_its_reason() -> None:
+    ended = taken(Refused("not today")).outcome
+    assert ended is not None
+    assert ended.end is End.REFUSED
+    assert "not today" in ended.text
+
+
+def test_turn_first_outcome_stays() -> None:
+    turn = taken(Stopped("done", OURS))
+    turn.finish(End.TIMEOUT, "no sign of life")
+    turn.rest()
+    turn.finish(End.DIED, "killed")
+    assert turn.outcome == Outcome(End.TIMEOUT, "no sign of life")
+
+
+def test_turn_that_was_never_taken_says_so_in_its_outcome() -> None:
+    turn = made()
+    turn.finish(End.UNSUBMITTED, "nothing heard")
+    assert turn.outcome == Outcome(End.UNSUBMITTED, "nothing heard", submitted=False)
+
+
+def test_turn_usage_is_the_sum_of_its_messages_each_counted_once() -> None:
+    turn = taken(
+        Said("m-1", {"input_tokens": 1, "output_tokens": 1, "service_tier": "standard", "cached": True}),
+        Said("m-1", {"input_tokens": 1, "output_tokens": 5}),
+        Said("m-2", {"input_tokens": 2, "output_tokens": 7}),
+        Stopped("done", OURS),
+    )
+    assert outcome(turn).facts["usage"] == {"input_tokens": 3, "output_tokens": 12}
+
+
+def test_turn_without_hooks_is_answered_by_its_transcript() -> None:
+    turn = made()
+    for signal in (Recorded("do it", OURS), Said("m-1", {}, "running"), Said("m-2", {}, "done", final=True)):
+        turn.take(signal)
+    assert (turn.ending, turn.said) == (False, "done")
+    turn.answered_by_transcript()
+    assert turn.outcome == Outcome(End.ANSWERED, "done", facts={"by": "transcript", "prompt_id": OURS})
+
+
+def test_turn_of_which_nothing_was_said_is_not_answered_by_its_transcript() -> None:
+    turn = taken(Said("m-1", {}, "running"))
+    turn.answered_by_transcript()
+    assert turn.outcome is None
+
+
+# ── others ──
+
+
+def test_turn_answer_to_a_prompt_queued_behind_it_is_not_its_own() -> None:
+    turn = taken(Submitted("my own", THEIRS), Stopped("done", OURS), Stopped("to the human", THEIRS))
+    assert turn.outcome is not None
+    assert (turn.outcome.end, turn.outcome.text) == (End.ANSWERED, "done")
+
+
+def test_turn_ends_when_the_next_prompt_is_taken_after_its_answer() -> None:
+    turn = taken(Stopped("done", OURS), Submitted("my own", THEIRS))
+    assert turn.outcome is not None
+    assert turn.outcome.text == "done"
+
+
+def test_turn_whose_prompt_went_back_and_another_was_answered_was_interrupted() -> None:
+    turn = taken(Submitted("my own", THEIRS), Stopped("to the human", THEIRS))
+    assert turn.outcome is not None
+    assert turn.outcome.end is End.INTERRUPTED
+
+
+def test_turn_with_work_in_the_background_goes_on_with_its_notice() -> None:
+    turn = taken(Stopped("so far", OURS, ("subagent",)))
+    assert list(turn.background) == ["subagent"]
+    turn.take(Submitted("<task-notification>done", THEIRS, notice=True))
+    assert turn.outcome is None
+    turn.take(Stopped("done", THEIRS))
+    assert not turn.background
+    assert outcome(turn).text == "done"
+
+
+# ── commands ──
+
+
+def test_command_is_taken_and_done_when_it_ran() -> None:
+    turn = made("/clear", command=True)
+    assert facts(turn, CommandRun("clear")) == ["submitted"]
+    assert outcome(turn) == Outcome(End.ANSWERED, "", facts={"command": True})
+
+
+@pytest.mark.parametrize("name", ["compact", ""])
+def test_command_is_known_by_its_name_or_by_none(name: str) -> None:
+    assert facts(made("/compact keep the tests", command=True), CommandRun(name)) == ["submitted"]
+
+
+def test_command_of_somebody_else_does_not_submit_it() -> None:
+    turn = made("/clear", command=True)
+    assert facts(turn, CommandRun("model")) == []
+    assert not turn.submitted
+
+
+@pytest.mark.parametrize("prompt_id", [None, "p-command"])
+def test_command_that_starts_a_turn_has_its_answer(prompt_id: str | None) -> None:
+    turn = made("/review", command=True)
+    turn.take(CommandRun("review", finished=False))
+    turn.take(Stopped("looks good", prompt_id))
+    assert outcome(turn).text == "looks good"
+
+
+def test_command_of_somebody_does_not_concern_a_prompt() -> None:
+    turn = made()
+    assert facts(turn, CommandRun("clear"), CommandRun("")) == []
+    assert not turn.submitted
+
+
+# ── in any order ──
+
+ids = st.sampled_from([OURS, THEIRS, None])
+texts = st.sampled_from(["do it", "my own", "draft do it", "<task-notification>x"])
+signals = st.one_of(
+    st.builds(Submitted, texts, ids, st.booleans()),
+    st.builds(Recorded, texts, ids),
+    st.builds(CommandRun, st.sampled_from(["clear", ""]), st.booleans()),
+    st.builds(Stopped, st.just("said"), ids, st.sampled_from([(), ("subagent",)])),
+    st.builds(Failed, st.sampled_from(Failure), st.just("failed"), ids),
+    st.just(Interrupted()),
+    st.builds(Refused, st.just("no")),
+    st.builds(Said, st.just("m"), st.just({"output_tokens": 1}), st.just("said"), st.booleans()),
+    st.just(WrittenDown()),
+    st.none(),
+)
+
+
+@given(st.lists(signals, max_size=12), st.booleans())
+def test_turn_any_signals_keep_the_order_of_its_receipt(
+    given_signals: list[Signal | None], command: bool
+) -> None:
+    turn = made("/clear" if command else "do it", command=command)
+    told: list[str] = []
+    for signal in given_signals:
+        before = turn.outcome
+        if signal is None:
+            turn.rest()
+        else:
+            told += [fact.stage for fact in turn.take(signal)]
+        assert before is None or turn.outcome is before
+    assert told == ["submitted", "recorded"][: len(told)]
+    assert (turn.outcome is not None) == (turn.stage is Stage.ENDED)
+    if turn.outcome is not None:
+        assert told[:1] == ["submitted"]
+        assert turn.outcome.submitted
