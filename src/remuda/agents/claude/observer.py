@@ -184,8 +184,8 @@ class ClaudeObserver:
             reason = str(document.get("waitingFor", ""))
             self._asked = state = _WAITING_FOR.get(reason, State.WAITING_ANSWER)
             return [Vote(Source.REGISTRY, state, at, f"waiting: {reason}", WAITING)]
-        if status == "idle":
-            return [Vote(Source.REGISTRY, State.IDLE, at, "idle", RESTING | _STARTING)]
+        if status in ("idle", "shell"):  # at rest, perhaps with a shell in the background
+            return [Vote(Source.REGISTRY, State.IDLE, at, str(status), RESTING | _STARTING)]
         return [self._at_work(Source.REGISTRY, at, "busy")] if status == "busy" else []
 
     def _is_ours(self, document: Mapping[str, Any]) -> bool:
