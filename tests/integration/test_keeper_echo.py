@@ -73,8 +73,12 @@ def test_what_looks_like_a_key_within_a_frame_is_not_taken_for_one(start: Start)
 def test_key_of_a_client_that_only_watches_is_refused_also_after_it_typed(start: Start) -> None:
     client = attached(start("s", CAT))
     type_slowly(client, b"a")
-    client.send(ClientConnection.hello("again", read_only=True))
-    client.send(ClientConnection.input(b"b"))
-    client.send(ClientConnection.hello("again"))
+    for said in (
+        ClientConnection.hello("again", read_only=True),
+        ClientConnection.input(b"b"),
+        ClientConnection.hello("again"),
+    ):
+        client.send(said)
+        client.status()  # so that each is read by itself
     type_slowly(client, b"c")
     assert client.request("screen")["lines"][0] == "READYac"

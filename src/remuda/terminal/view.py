@@ -1,8 +1,9 @@
 """What an attached user sees: one session's screen and a status bar, drawn by us.
 
-The program's bytes never reach the user's terminal. They go into a `Screen`, and the rows of it that
+The program's bytes do not reach the user's terminal. They go into a `Screen`, and the rows of it that
 changed are drawn here. So nothing that a program sends can touch the bar, and a terminal of another size than
-the session's shows it clipped (following the cursor) or with blank margins, never garbled.
+the session's shows it clipped (following the cursor) or with blank margins, never garbled. One exception is
+plain text that means the same there as here (`room`): the echo of what is typed.
 
 No I/O: every method gives the bytes to write. The shown part of the session starts in the terminal's top
 left corner; where it is clipped, mouse reports are off by the clipped part and `translate_input` puts them
