@@ -81,11 +81,12 @@ def test_power_loss_at_any_call_loses_nothing(tmp_path: Path, scenario: str) -> 
 
 SYNC_FOLDER = "        posix.fsync(fd)\n    finally:\n        posix.close(fd)\n\n\ndef remove_file"
 REPLACE = (
-    "            posix.fsync(fd)\n        finally:\n            posix.close(fd)\n"
+    "                posix.fsync(fd)\n        finally:\n            posix.close(fd)\n"
     "        posix.rename(temporary, path)\n"
 )
 LATE = (
-    "            pass\n        finally:\n            posix.close(fd)\n        posix.rename(temporary, path)\n"
+    "                pass\n        finally:\n            posix.close(fd)\n"
+    "        posix.rename(temporary, path)\n"
     "        fd = posix.open(path, O_RDONLY)\n        posix.fsync(fd)\n        posix.close(fd)\n"
 )
 MUTATIONS = {

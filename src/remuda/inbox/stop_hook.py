@@ -20,8 +20,8 @@ Ours beside them: .inbox-lock (one tick at a time), .inbox-consumer (held by a k
 .inbox-lease.json (who got the entry in flight, and on which attempt), receipts.jsonl and outbox.jsonl.
 
 A tick takes the lock, acknowledges what was answered, hands out the next entry, and prints its decision.
-Every write is a temporary file, fsync, rename, fsync of the folder, in an order that leaves the entry in the
-inbox or in flight at every instant.
+Every write is a temporary file, fsync, rename, in an order that leaves the entry in the inbox or in flight at
+every instant; the folder is synced before anyone is told.
 """
 
 import posix
@@ -198,15 +198,23 @@ class Files:
 
     def replace(self, path: str, data: bytes) -> None:
         """Whole or not at all, and on the disk when this returns."""
+        self.put_in_place(path, data)
+        sync_folder(self.folder)
+
+    def put_in_place(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """As `replace`, but the caller syncs the folder: once, behind all that it changes there.
+
+        Without `sync` a loss of power may leave it empty: for what can be made out from another file.
+        """
         temporary = f"{path}.tmp"
         fd = posix.open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
         try:
             write_all(fd, data)
-            posix.fsync(fd)
+            if sync:
+                posix.fsync(fd)
         finally:
             posix.close(fd)
         posix.rename(temporary, path)
-        sync_folder(self.folder)
 
     def append(self, path: str, document: "Json", *, once: bool = False) -> None:
         """One JSON line, on the disk when this returns; a line that a crash cut short is ended first.
@@ -578,7 +586,7 @@ class Queue:
 
     def _read_offset(self) -> int:
         data = read_file(self._files.offset)
-        text = (data or b"0").decode("utf-8", "replace").strip()
+        text = (b"0" if data is None else data).decode("utf-8", "replace").strip()
         if not text.isdigit():
             return self._offset_from_evidence(text)
         return int(text)
@@ -602,6 +610,11 @@ class Queue:
         return known if known is not None and _is_queue(known) else None
 
     def save(self, reader: "Reader | None") -> None:
+        """On the disk when this returns."""
+        self.write(reader)
+        sync_folder(self._files.folder)
+
+    def write(self, reader: "Reader | None") -> None:
         """The offset first: an older queue file tells `load` what is acknowledged, a newer one does not."""
         cursor = self.cursor
         document = {"cursor": cursor, "frontier": self.frontier, "held": self.held}
@@ -609,8 +622,9 @@ class Queue:
             document |= {"mark": reader.fingerprint(cursor), "mark_at": cursor}
             if self.held:
                 document |= {"tail": reader.fingerprint(self.frontier), "tail_at": self.frontier}
-        self._files.replace(self._files.offset, str(cursor).encode())
-        self._files.replace(self._files.queue, encode_json(document).encode())
+        # Once there is a queue file, it tells what an offset that was lost with the power was.
+        self._files.put_in_place(self._files.offset, str(cursor).encode(), sync=not self._known)
+        self._files.put_in_place(self._files.queue, encode_json(document).encode())
         self._files.crossed(self._stored, cursor)
         self._known, self._stored = document, cursor
         self.changed = False
@@ -800,6 +814,11 @@ class Inbox:
 
     def deliver(self, entry: Entry, attempt: int, **who: "Any") -> None:
         """Lease it: from here on it is in flight until it is acknowledged, or recovered."""
+        self.lease_out(entry, attempt, **who)
+        sync_folder(self.files.folder)
+
+    def lease_out(self, entry: Entry, attempt: int, **who: "Any") -> None:
+        """As `deliver`, but the caller syncs the folder."""
         flight = _flight(entry, iso_time())
         lease = {
             "id": entry.id,
@@ -810,8 +829,9 @@ class Inbox:
             "flight": flight,
             **who,
         }
-        self.files.replace(self.files.lease, encode_json(lease).encode())
-        self.files.replace(self.files.in_flight, encode_json(flight).encode())
+        self.files.put_in_place(self.files.lease, encode_json(lease).encode())
+        # What a loss of power takes of this one is in the lease.
+        self.files.put_in_place(self.files.in_flight, encode_json(flight).encode(), sync=False)
         self.receipt(entry.id, "written", attempt=attempt, transport=self.transport)
 
     def acknowledge(self, flight: "Json", outcome: str = "acked", **facts: "Any") -> None:
@@ -825,7 +845,7 @@ class Inbox:
     def _let_go(self, flight: "Json") -> None:
         if self.is_of_this_file(flight):
             self.queue.done(int(flight["start_offset"]), int(flight["end_offset"]))
-        self.queue.save(self.reader)
+        self.queue.write(self.reader)
         self.forget()
 
     def finish(self, flight: "Json") -> bool:
@@ -863,7 +883,7 @@ class Inbox:
         due = self.queue.clock().wall + max(0.0, delay)
         returned = {"uncounted": free, "returned": lease.get("ticked")}
         self.queue.hold(entry.start, entry.end, due, attempt + 1, **returned)
-        self.queue.save(self.reader)
+        self.queue.write(self.reader)
         message = str(lease.get("id") or entry.id)
         self.receipt(message, "nacked", attempt=attempt, reason=reason, due=due, **facts)
         self.forget()
@@ -1039,7 +1059,7 @@ def tick(files: Files, payload: "Json", began: int, notices: "list[str]") -> Dec
                 dues = [due for due in (soon, inbox.queue.next_due()) if due is not None]
                 return Decision(None, empty=True, wake_at=min(dues, default=None))
             entry, attempt = taken
-            inbox.deliver(entry, attempt, session_id=payload.get("session_id"))
+            inbox.lease_out(entry, attempt, session_id=payload.get("session_id"))
             _touch(files.responded)
             sync_folder(files.folder)
             return Decision(entry.text)
@@ -1139,7 +1159,7 @@ def _apply(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
     if policy == "retry":
         # Due at once, with its attempts: the lease is lost when another one goes first.
         inbox.queue.hold(int(flight["start_offset"]), int(flight["end_offset"]), 0.0, attempt + 1)
-        inbox.queue.save(inbox.reader)
+        inbox.queue.write(inbox.reader)
         if message:
             inbox.receipt(message, "requeued", attempt=attempt)
         # The lease stays: it holds how often this was tried.
