@@ -25,6 +25,8 @@ from .picture import Picture, RawPicture
 # What was typed and not taken by the session. Beyond it the terminal is no longer read from.
 _OUTGOING_BYTES = 16 << 20
 _ATTENDED: Events = [(-1, 0)]
+# So much fits where Python keeps small things, which is warm; of more, the rest is read the long way.
+_SHORT_READ_BYTES = 448
 
 
 @click.command("attach")
@@ -143,29 +145,29 @@ class _Attachment:
         picture, poll, patience = self._picture, console.poll, self._picture.patience()
         while True:
             events = poll(None if patience is None else patience * 1000)
-            if len(events) != 1 or events[0][1] != POLLIN:
+            if len(events) != 1 or events[0][1] != POLLIN or events[0][0] not in (keyboard, session):
                 return events
+            try:
+                data = os.read(events[0][0], _SHORT_READ_BYTES)
+            except OSError:
+                return events  # what is wrong shows when they are attended to
             if events[0][0] == keyboard:
-                data = console.read()
                 if len(data) != 1 or data[0] in self._kept_keys:
                     self._on_typing(data)
                     return _ATTENDED
                 if rest := put(session, ONE_KEY + data):
                     self._outgoing += rest
                     return _ATTENDED
-            elif events[0][0] == session:
-                data = self._client.read()
-                size = len(data) - HEADER_BYTES
-                short = 0 < size < SHORT_BYTES and data.startswith(SHORT_OUTPUT[size])
-                if not short or not picture.echo(data[HEADER_BYTES:]):
-                    self._hear(data)
-                    return _ATTENDED
-                if rest := put(terminal, data[HEADER_BYTES:]):
-                    self._show(console, rest)
-                    return _ATTENDED
-                patience = picture.quiet
-            else:
-                return events
+                continue
+            size = len(data) - HEADER_BYTES
+            short = 0 < size < SHORT_BYTES and data.startswith(SHORT_OUTPUT[size])
+            if not short or not picture.echo(data[HEADER_BYTES:]):
+                self._hear(data)
+                return _ATTENDED
+            if rest := put(terminal, data[HEADER_BYTES:]):
+                self._show(console, rest)
+                return _ATTENDED
+            patience = picture.quiet
 
     def _attend(self, news: News, console: Console) -> None:
         for one in news.signals:

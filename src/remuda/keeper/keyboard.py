@@ -16,11 +16,13 @@ class Keyboard:
 
     def type(self, data: bytes) -> bool:
         """Whether the program has taken it already."""
-        self.typed_at = monotonic()
+        taken = False
         if self._held is None:
-            return self._child.write(data)
-        self._held.append(data)
-        return False
+            taken = self._child.write(data)
+        else:
+            self._held.append(data)
+        self.typed_at = monotonic()
+        return taken
 
     def hold(self) -> None:
         """Keep what is typed from here on."""

@@ -30,6 +30,8 @@ from .session import Session
 log = logging.getLogger("remuda.keeper.server")
 
 _READ_BYTES = 8192
+# So much fits where Python keeps small things: warm memory for a key. Of one who sends more, more is read.
+_SHORT_READ_BYTES = 448
 # After the end: how long a slow client may pause in its reading, and how long all of it may take.
 _LINGER = 5.0
 _LINGER_LIMIT = 60.0
@@ -125,6 +127,7 @@ class Peer:
         self._types_plainly = False  # neither within a frame nor within what its terminal answers
         self._sock = sock
         self._fd = sock.fileno()
+        self._read_bytes = _SHORT_READ_BYTES
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._loop.add_reader(sock, self._readable)
@@ -140,7 +143,7 @@ class Peer:
         """See `loop`: whether somebody waits for what comes next."""
         try:
             # Not `recv`: what the rest of a key's way uses too is warm when it comes to that.
-            data = os.read(self._fd, _READ_BYTES)
+            data = os.read(self._fd, self._read_bytes)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
@@ -170,6 +173,7 @@ class Peer:
             self._pause()
             self._loop.create_task(self._resume_when_read())
         self._types_plainly = self.connection.between_frames and not self._replies.begun
+        self._read_bytes = _READ_BYTES if len(data) >= _SHORT_READ_BYTES else _SHORT_READ_BYTES
         return False
 
     def _pause(self) -> None:
