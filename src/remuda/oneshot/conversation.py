@@ -21,7 +21,11 @@ class Summary:
     model: str | None = None
     stop_reason: str | None = None
     text: str = ""
-    """What the last message of the agent says."""
+    """The answer, as the CLI takes it: the last block of the last message, and nothing if that is no text."""
+    turns: int = 1
+    """As the CLI counts them: the prompt, and everything that was given to the model after it."""
+    finished: bool = False
+    """The CLI has written down the end of the turn: nothing of it is still to come."""
     usages: dict[str, Json] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
     tool_uses: dict[str, Json] = field(default_factory=dict)
@@ -30,33 +34,42 @@ class Summary:
     api_error_type: str | None = None
     is_api_error: bool = False
     _last_message: str = ""
+    _said: list[str] = field(default_factory=list)
 
     @property
     def api_messages(self) -> int:
         return len(self.usages)
+
+    def has(self, answer: str) -> bool:
+        """Whether all up to this answer has been seen. A hook tells it without the blanks around it."""
+        wanted = answer.strip()
+        return self.finished or (bool(wanted) and wanted in (text.strip() for text in self._said))
 
     def take(self, record: Json) -> None:
         if record.get("isSidechain"):
             return
         self._note_origin(record)
         message = record.get("message")
-        if not isinstance(message, Mapping):
-            return
-        if record.get("type") == "assistant":
+        if isinstance(message, Mapping) and record.get("type") == "assistant":
             self._assistant(record, message)
-        elif record.get("type") == "user":
-            self._results(message)
+        elif isinstance(message, Mapping) and record.get("type") == "user":
+            self._user(record, message)
+        elif record.get("subtype") == "turn_duration":
+            self.finished = True
 
     def _note_origin(self, record: Json) -> None:
         for key, name in (("sessionId", "session_id"), ("entrypoint", "entrypoint"), ("version", "version")):
             if isinstance(value := record.get(key), str):
                 setattr(self, name, value)
+        self.model = self.model or _announced_model(record)
 
     def _assistant(self, record: Json, message: Json) -> None:
         number = str(message.get("id") or record.get("uuid") or "")
         if number != self._last_message:
-            self._last_message, self.text = number, ""
-        self.text += "".join(_texts(message.get("content")))
+            self._last_message, self._said = number, []
+        texts = _texts(message.get("content"))
+        self._said += texts
+        self.text = texts[-1] if texts and _ends_with_text(message.get("content")) else ""
         self.stop_reason = _string(message.get("stop_reason")) or self.stop_reason
         if record.get("isApiErrorMessage"):
             self._api_error(record)
@@ -75,8 +88,11 @@ class Summary:
         self.api_error_status = status if isinstance(status, int) else None
         self.api_error_type = _string(record.get("apiErrorType"))
 
-    def _results(self, message: Json) -> None:
-        for block in _blocks(message.get("content"), "tool_result"):
+    def _user(self, record: Json, message: Json) -> None:
+        results = _blocks(message.get("content"), "tool_result")
+        if results or record.get("isMeta"):
+            self.turns += 1
+        for block in results:
             if block.get("is_error") and DENIED in _plain(block.get("content")):
                 self.denied.append(str(block.get("tool_use_id")))
 
@@ -115,6 +131,20 @@ def _added(before: Any, value: Any) -> Any:
         number = isinstance(before, (int, float)) and not isinstance(before, bool)
         return (before if number else 0) + value
     return value
+
+
+def _announced_model(record: Json) -> str | None:
+    """The CLI tells the model its name before the first request."""
+    attachment = record.get("attachment")
+    identity = attachment.get("identity") if isinstance(attachment, Mapping) else None
+    return _string(identity.get("modelId")) if isinstance(identity, Mapping) else None
+
+
+def _ends_with_text(content: object) -> bool:
+    if isinstance(content, list):
+        last = content[-1] if content else None
+        return isinstance(last, Mapping) and last.get("type") == "text"
+    return isinstance(content, str)
 
 
 def _string(value: object) -> str | None:

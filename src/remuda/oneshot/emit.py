@@ -8,75 +8,103 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from .conversation import Summary
 from .messages import init_message, to_messages
 from .request import Request
 
+_SINCE_LAST = "model_usage_since_last_result"
 _CONTROL = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Emitter:
     def __init__(self, request: Request) -> None:
         self._format = request.output_format
         self._verbose = request.verbose
-        self._model = request.model
+        self._first: Mapping[str, Any] | None = None
         self._begun = False
         self._messages: list[dict[str, Any]] = []
 
-    def record(self, record: Mapping[str, Any]) -> None:
+    @property
+    def _wants_messages(self) -> bool:
+        return self._format == "stream-json" or (self._format == "json" and self._verbose)
+
+    def record(self, record: Mapping[str, Any], summary: Summary) -> None:
         """A record of the turn: printed at once where messages are printed, kept where all are wanted."""
-        if self._format == "text" or (self._format == "json" and not self._verbose):
+        if not self._wants_messages:
             return
-        if not self._begun:
-            self._begun = True
-            self._message(init_message(record, self._model, None))
-        for message in to_messages(record):
+        self._first = self._first or record
+        messages = to_messages(record, summary.tool_uses)
+        if summary.model or messages:
+            self._begin(summary)
+        for message in messages:
             self._message(message)
+
+    def _begin(self, summary: Summary) -> None:
+        if not self._begun and self._first is not None:
+            self._begun = True
+            self._message(init_message(self._first, summary.model))
 
     def message(self, message: dict[str, Any]) -> None:
         """A message of the CLI's own stream, passed on as it is where messages are printed."""
-        if self._format == "text" or message.get("type") == "result":
-            return
-        if self._format == "stream-json" or self._verbose:
+        if self._wants_messages and message.get("type") != "result":
             self._message(message)
 
     def stream_result(self, result: dict[str, Any]) -> None:
+        if self._format == "json":  # as the CLI leaves it out there
+            result = {key: value for key, value in result.items() if key != _SINCE_LAST}
         self.result({**result, "backend": "stream", "entrypoint": "sdk-cli"})
+
+    def terminal_result(self, result: dict[str, Any], summary: Summary) -> None:
+        if self._wants_messages:
+            self._begin(summary)
+        if self._format == "stream-json":
+            result = {**result, _SINCE_LAST: result.get("modelUsage")}
+        self.result(result)
 
     def _message(self, message: dict[str, Any]) -> None:
         if self._format == "stream-json":
-            _print_line(json.dumps(message, ensure_ascii=False))
+            _print_document(message)
         else:
             self._messages.append(message)
 
     def result(self, document: dict[str, Any]) -> None:
         if self._format == "text":
-            self._text(document)
+            _print(_as_text(document))
         elif self._format == "json" and self._verbose:
-            _print_line(json.dumps([*self._messages, document], ensure_ascii=False))
+            _print_document([*self._messages, document])
         else:
-            _print_line(json.dumps(document, ensure_ascii=False))
-
-    def _text(self, document: dict[str, Any]) -> None:
-        if document.get("subtype") == "error_max_turns":
-            limit = str(document["errors"][0]).rpartition("(")[2].rstrip(")")
-            sys.stdout.write(f"Error: Reached max turns ({limit})")
-        elif "result" in document:
-            text = str(document["result"])
-            sys.stdout.write((_CONTROL.sub("", text) if sys.stdout.isatty() else text) + "\n")
-        else:
-            sys.stdout.write("\n".join(str(one) for one in document.get("errors", [])) + "\n")
-        sys.stdout.flush()
+            _print_document(document)
 
     def error(self, document: dict[str, Any]) -> None:
         """An end that is not the agent's: one object in the json modes, one line on standard error else."""
         if self._format == "text":
             sys.stderr.write(f"remuda print: {document['error_message']}\n")
         else:
-            _print_line(json.dumps(document, ensure_ascii=False))
+            self.result(document)
 
 
-def _print_line(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+def _as_text(document: Mapping[str, Any]) -> str:
+    if document.get("subtype") == "error_max_turns":
+        limit = str(document["errors"][0]).rpartition("(")[2].rstrip(")")
+        return f"Error: Reached max turns ({limit})"
+    if "result" in document:
+        text = str(document["result"])
+        text = _CONTROL.sub("", text) if sys.stdout.isatty() else text
+    else:
+        text = "\n".join(str(one) for one in document.get("errors", []))
+    return text if text.endswith("\n") else text + "\n"
+
+
+def _print_document(document: object) -> None:
+    _print(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def _print(text: str) -> None:
+    """UTF-8 in every locale. Half a pair of surrogates, which JSON can carry, has no form in it."""
+    sys.stdout.buffer.write(_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text).encode())
+    sys.stdout.buffer.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,30 +11,34 @@ from remuda.agents.claude.answers import DENIED
 Json = Mapping[str, Any]
 
 
-def init_message(record: Json, model: str | None, permission_mode: str | None) -> dict[str, Any]:
+def init_message(record: Json, model: str | None) -> dict[str, Any]:
     """From the first record of the turn. Lists of tools, commands and agents are not in a transcript."""
     return {
         "type": "system",
         "subtype": "init",
         "cwd": record.get("cwd"),
+        "original_cwd": record.get("cwd"),
         "session_id": record.get("sessionId"),
         "model": model,
-        "permissionMode": permission_mode or record.get("permissionMode"),
+        "permissionMode": record.get("permissionMode"),
         "claude_code_version": record.get("version"),
         "entrypoint": record.get("entrypoint"),
         "uuid": record.get("uuid"),
     }
 
 
-def to_messages(record: Json) -> list[dict[str, Any]]:
-    """What the CLI would have printed for this record; most often nothing, or one message."""
+def to_messages(record: Json, tools: Mapping[str, Json]) -> list[dict[str, Any]]:
+    """What the CLI would have printed for this record; most often nothing, or one message.
+
+    `tools` are the tool calls so far, by their ids.
+    """
     if record.get("isMeta"):
         return []
     kind = record.get("type")
     if kind == "assistant":
         return [_assistant(record)]
     if kind == "user":
-        return _user(record)
+        return _user(record, tools)
     return []
 
 
@@ -46,14 +51,29 @@ def _common(record: Json) -> dict[str, Any]:
     }
 
 
+def _renamed(record: Json, names: Mapping[str, str]) -> dict[str, Any]:
+    return {name: record[key] for key, name in names.items() if key in record}
+
+
+_OF_ASSISTANT = {"thinkingDurationMs": "thinking_duration_ms", "thinkingDisplay": "thinking_display"}
+_OF_ERROR = {
+    "error": "error",
+    "requestId": "request_id",
+    "isApiErrorMessage": "is_api_error_message",
+    "apiErrorStatus": "api_error_status",
+    "apiErrorType": "api_error_type",
+    "apiError": "api_error",
+}
+_OF_DECISION = {"decision": "decision", "source": "source", "reasonType": "reason_type"}
+
+
 def _assistant(record: Json) -> dict[str, Any]:
+    names = _OF_ERROR if record.get("isApiErrorMessage") else _OF_ASSISTANT
     message = {"type": "assistant", "message": record.get("message"), **_common(record)}
-    if record.get("isApiErrorMessage"):
-        message["error"] = record.get("error")
-    return message
+    return {**message, **_renamed(record, names)}
 
 
-def _user(record: Json) -> list[dict[str, Any]]:
+def _user(record: Json, tools: Mapping[str, Json]) -> list[dict[str, Any]]:
     message = record.get("message")
     content = message.get("content") if isinstance(message, Mapping) else None
     results = [
@@ -66,16 +86,29 @@ def _user(record: Json) -> list[dict[str, Any]]:
     told = {"type": "user", "message": message, **_common(record)}
     if "toolUseResult" in record:
         told["tool_use_result"] = record["toolUseResult"]
-    denials = [_denial(record, block) for block in results if DENIED in str(block.get("content"))]
+    if meta := _meta(record, results):
+        told["tool_result_meta"] = meta
+    denials = [_denial(record, block, tools) for block in results if DENIED in str(block.get("content"))]
     return [*denials, told]
 
 
-def _denial(record: Json, block: Json) -> dict[str, Any]:
+def _meta(record: Json, results: list[Json]) -> list[dict[str, Any]]:
+    """Why the tool ran, or why not."""
+    decision = record.get("permissionDecision")
+    kind = _renamed(record, {"toolDenialKind": "non_execution_kind"})
+    if isinstance(decision, Mapping):
+        kind["permission_decision"] = _renamed(decision, _OF_DECISION)
+    return [{"id": block.get("tool_use_id"), **kind} for block in results] if kind else []
+
+
+def _denial(record: Json, block: Json, tools: Mapping[str, Json]) -> dict[str, Any]:
+    number = block.get("tool_use_id")
     return {
         "type": "system",
         "subtype": "permission_denied",
-        "tool_use_id": block.get("tool_use_id"),
+        "tool_name": tools.get(str(number), {}).get("name"),
+        "tool_use_id": number,
         "message": DENIED,
         "session_id": record.get("sessionId"),
-        "uuid": record.get("uuid"),
+        "uuid": str(uuid.uuid4()),
     }

@@ -9,17 +9,30 @@ from typing import Any
 
 from .conversation import Summary
 
-_MODEL_FIELDS = {
-    "inputTokens": "input_tokens",
-    "outputTokens": "output_tokens",
-    "cacheReadInputTokens": "cache_read_input_tokens",
-    "cacheCreationInputTokens": "cache_creation_input_tokens",
-}
-_NO_USAGE = {
+# What `claude -p` has before the first answer, and keeps when none came (2.1.325).
+_NO_USAGE: dict[str, Any] = {
     "input_tokens": 0,
     "cache_creation_input_tokens": 0,
     "cache_read_input_tokens": 0,
     "output_tokens": 0,
+    "output_tokens_details": {"thinking_tokens": 0},
+    "server_tool_use": {"web_search_requests": 0, "web_fetch_requests": 0},
+    "service_tier": "standard",
+    "cache_creation": {"ephemeral_1h_input_tokens": 0, "ephemeral_5m_input_tokens": 0},
+    "inference_geo": "",
+    "iterations": [],
+    "speed": "standard",
+    "fallback_credit": None,
+}
+_MODEL_FIELDS: dict[str, tuple[str, ...]] = {
+    "inputTokens": ("input_tokens",),
+    "outputTokens": ("output_tokens",),
+    "cacheReadInputTokens": ("cache_read_input_tokens",),
+    "cacheCreationInputTokens": ("cache_creation_input_tokens",),
+    "webSearchRequests": ("server_tool_use", "web_search_requests"),
+    "thinkingTokens": ("output_tokens_details", "thinking_tokens"),
+    "cacheCreationEphemeral5mInputTokens": ("cache_creation", "ephemeral_5m_input_tokens"),
+    "cacheCreationEphemeral1hInputTokens": ("cache_creation", "ephemeral_1h_input_tokens"),
 }
 
 
@@ -42,10 +55,10 @@ def make_result(summary: Summary, ended: Ended, duration_ms: int, backend: str) 
         "subtype": ended.subtype,
         "is_error": ended.is_error,
         "duration_ms": duration_ms,
-        "num_turns": _turns(summary, ended),
+        "num_turns": summary.turns,
         "stop_reason": summary.stop_reason,
         "session_id": summary.session_id,
-        "total_cost_usd": None,  # the CLI tells nobody what a turn cost but itself
+        "total_cost_usd": None,  # the CLI writes it down only when it ends
         "usage": usage,
         "modelUsage": {name: _model_usage(one) for name, one in summary.usage_by_model().items() if name},
         "permission_denials": summary.permission_denials(),
@@ -68,16 +81,15 @@ def make_result(summary: Summary, ended: Ended, duration_ms: int, backend: str) 
     }
 
 
-def _turns(summary: Summary, ended: Ended) -> int:
-    """As the CLI counts: a call that was stopped for its number of turns had begun the next one."""
-    return max(1, summary.api_messages) + (1 if ended.reason == "max_turns" else 0)
-
-
 def _model_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    named = {name: usage.get(key, 0) for name, key in _MODEL_FIELDS.items()}
-    server = usage.get("server_tool_use")
-    searches = server.get("web_search_requests", 0) if isinstance(server, Mapping) else 0
-    return {**named, "webSearchRequests": searches}
+    return {name: _number(usage, path) for name, path in _MODEL_FIELDS.items()}
+
+
+def _number(usage: Mapping[str, Any], path: tuple[str, ...]) -> int | float:
+    found: Any = usage
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, (int, float)) else 0
 
 
 def error_result(

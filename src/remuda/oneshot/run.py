@@ -73,7 +73,9 @@ def _call(request: Request, prompt: str, clock: Clock, emitter: Emitter) -> int:
     binary = find_binary(request.claude_binary)
     if request.backend == "stream":
         return _stream(StreamCall(request, prompt, binary, clock.note, emitter.message), emitter)
-    call = TerminalCall(request, prompt, binary, clock.note, emitter.record)
+    call = TerminalCall(
+        request, prompt, binary, clock.note, lambda record: emitter.record(record, call.summary)
+    )
     try:
         ended = call.run()
         clock.note("ended")
@@ -81,7 +83,7 @@ def _call(request: Request, prompt: str, clock: Clock, emitter: Emitter) -> int:
         if request.keep:
             result["session"] = call.name
             sys.stderr.write(f"remuda print: the session goes on as '{call.name}'\n")
-        emitter.result(result)
+        emitter.terminal_result(result, call.summary)
     except WaitTimeout:
         if request.show_child_output:
             sys.stderr.write("\n".join(["remuda print: ── the agent's screen ──", *call.screen(), "──", ""]))

@@ -35,6 +35,7 @@ from .result import Ended
 
 Record = Mapping[str, Any]
 _LOOK_INTERVAL = 0.5
+_SETTLE_TIMEOUT = 2.0
 _AGENT = "claude"
 
 
@@ -68,6 +69,7 @@ class TerminalCall:
         self._message = ""
         self._client: KeeperClient | None = None
         self._tail: Tail | None = None
+        self._settled_by = 0.0
         self._deadline = time.monotonic() + (request.timeout or DEFAULT_TIMEOUT)
         self._first_output_by = time.monotonic() + request.first_output_timeout
 
@@ -134,12 +136,23 @@ class TerminalCall:
                     stage = found.stage
                     self._note(stage)
                 self._read_transcript(found, inotify)
-                if found.ended:
+                if found.ended and self._has_all(found):
                     return found
-                self._check_time(stage)
+                if not found.ended:
+                    self._check_time(stage)
                 self._wait(inotify)
         finally:
             inotify.close()
+
+    def _has_all(self, found: Trace) -> bool:
+        """Whether the transcript has the end too. A hook may tell of it first; it is not waited for long."""
+        self._settled_by = self._settled_by or time.monotonic() + _SETTLE_TIMEOUT
+        kind = _end_of(found).get("end")
+        if kind == "answered":
+            known = self.summary.has(_answer(found))
+        else:
+            known = kind != "failed" or self.summary.is_api_error
+        return known or time.monotonic() >= self._settled_by
 
     def _wait(self, inotify: Inotify) -> None:
         assert self._client is not None
@@ -203,9 +216,11 @@ class TerminalCall:
         if self._tail is None:
             submitted = next((step for step in found.steps if step["stage"] == "submitted"), None)
             document = self._status() if submitted is not None else None
-            path = (document or {}).get("conversation", {}).get("transcript_path")
+            conversation = (document or {}).get("conversation", {})
+            path = conversation.get("transcript_path")
             if submitted is None or not path:
                 return
+            self.summary.model = conversation.get("model")
             self._tail = Tail(Path(path), submitted.get("prompt_id"))
             inotify.add(Path(path).parent, MODIFY | CREATE)
         for record in self._tail.read():
@@ -215,11 +230,10 @@ class TerminalCall:
     # ── the end ──
 
     def _ended(self, found: Trace) -> Ended:
-        end: Record = next((step for step in reversed(found.steps) if step["stage"] == "ended"), {})
-        kind = end.get("end")
+        kind = _end_of(found).get("end")
         if kind == "answered":
-            answer = str((found.answer or {}).get("text") or "")
-            return Ended(text=answer or None)
+            answer = _answer(found)
+            return Ended(text=self.summary.text if self.summary.has(answer) else answer)
         if kind == "failed":
             return Ended("api_error", is_error=True, text=self.summary.text or found.reason)
         limit = self._request.max_turns
@@ -228,6 +242,14 @@ class TerminalCall:
         if kind == "interrupted":
             return Ended("aborted_streaming", "error_during_execution", True, errors=(found.reason,))
         raise CallFailed(found.reason or f"the call ended as {found.stage}")
+
+
+def _end_of(found: Trace) -> Record:
+    return next((step for step in reversed(found.steps) if step["stage"] == "ended"), {})
+
+
+def _answer(found: Trace) -> str:
+    return str((found.answer or {}).get("text") or "")
 
 
 class Tail:
