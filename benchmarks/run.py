@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import attach, cli, delivery, echo, idle, memory, start, status, throughput
+from benchmarks import attach, cli, delivery, echo, idle, inbox, memory, start, status, throughput
 from benchmarks.report import Report, machine
 from benchmarks.scene import Scene
 
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
     "idle": idle.measure,
     "cli": cli.measure,
     "delivery": delivery.measure,
+    "inbox": inbox.measure,
 }
 
 

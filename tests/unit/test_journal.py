@@ -249,3 +249,11 @@ def test_priority_delayed_and_retried_messages_keep_theirs(inbox: Inbox) -> None
     assert stop_hook.recover(Files(str(inbox.folder / "inbox.jsonl")), "retry", []) == "ReQueued"
     assert [take(inbox), take(inbox), take(inbox)] == ["urgent", "plain", None]
     assert texts(inbox) == ["later"]
+
+
+def test_put_after_the_folder_was_taken_away_makes_it_again(inbox: Inbox) -> None:
+    inbox.put("first")
+    inbox.folder.rename(inbox.folder.with_name("elsewhere"))
+    inbox.put("second")
+    assert texts(inbox) == ["second"]
+    assert inbox.folder.stat().st_mode & 0o777 == 0o700

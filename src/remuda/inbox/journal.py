@@ -65,9 +65,8 @@ class Inbox:
                 "this inbox keeps the order in which messages come, and has no priorities",
                 hint=f'its owner allows them with {{"priority": true}} in {self._files.options}',
             )
-        self._make_folder()
         try:
-            accepted = self._put(message) if message.dedup is None else self._put_once(message)
+            accepted = self._accept(message)
         except OSError as error:
             raise FolderUnusable(f"cannot write to the inbox {self.folder}: {error.strerror}") from error
         self._give_back()
@@ -77,6 +76,17 @@ class Inbox:
         """Whether urgent messages may pass others. Off, an inbox keeps the order in which messages came."""
         self._make_folder()
         self._files.replace(self._files.options, json.dumps({"priority": allowed}).encode())
+
+    def _accept(self, message: Message) -> Accepted:
+        """The folder is made and looked at once, and again when it is gone."""
+        put = self._put if message.dedup is None else self._put_once
+        if self._synced is not None:
+            try:
+                return put(message)
+            except FileNotFoundError:
+                self._synced = None
+        self._make_folder()
+        return put(message)
 
     def _put(self, message: Message) -> Accepted:
         with self._writing():
@@ -98,9 +108,7 @@ class Inbox:
 
     def _make_folder(self) -> None:
         """A folder that is new must be found after a loss of power, as must what is in it."""
-        missing = (
-            [] if self._synced else [one for one in (self.folder, *self.folder.parents) if not one.exists()]
-        )
+        missing = [one for one in (self.folder, *self.folder.parents) if not one.exists()]
         private_folder(self.folder)
         for one in missing:
             stop_hook.sync_folder(str(one.parent))
