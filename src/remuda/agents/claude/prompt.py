@@ -8,6 +8,7 @@ terminal. Tabs become four blanks, blanks at the end go, CR, U+2028 and U+2029 b
 What nobody can see is dropped too, but for the joiners and selectors that belong to a visible character. For
 some of it, the marks of direction say, the CLI then holds Enter back ("Removed 1 invisible character · review
 and press Enter to send"): it is left out before it is pasted. Enter behind a backslash is a line end.
+A short prompt is brought into Unicode's composed form (NFC), a long one is not.
 """
 
 from __future__ import annotations
@@ -130,4 +131,4 @@ def holds(reported: str, prompt: str) -> bool:
 
 def _bare(text: str) -> str:
     """What no transport of ours changes."""
-    return "".join(visible(text).split())
+    return unicodedata.normalize("NFC", "".join(visible(text).split()))
