@@ -118,6 +118,14 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
+class Halted:
+    """We told it to stop before its next request, and why."""
+
+    reason: str
+    prompt_id: None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """A message of the agent's, as the transcript has it, and what it cost."""
 
@@ -133,7 +141,9 @@ class WrittenDown:
     """All of the turn that just ended is in the transcript."""
 
 
-Signal = Submitted | Recorded | CommandRun | Stopped | Failed | Refused | Interrupted | Said | WrittenDown
+Signal = (
+    Submitted | Recorded | CommandRun | Stopped | Failed | Refused | Interrupted | Halted | Said | WrittenDown
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ def make_message(
     command: bool = False,
     literal: bool = False,
     priority: int = 0,
+    message_id: str | None = None,
     max_bytes: int = DEFAULT_MAX_BYTES,
     now: float | None = None,
 ) -> Message:
@@ -80,7 +81,7 @@ def make_message(
     at = read.wall
     return Message(
         prompt=prompt,
-        id=new_id(at),
+        id=message_id or new_id(at),
         sent_at=round(at, 3),
         not_before=round(at + delay, 3) if delay else 0.0,
         expires=round(at + ttl, 3) if ttl else 0.0,

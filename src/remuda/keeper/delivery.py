@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.speech import Past, Speech, Submitted
+from remuda.agents.speech import Halted, Past, Speech, Submitted
 from remuda.agents.state import State
 from remuda.errors import InputError, RemudaError
 from remuda.inbox.consumer import Consumer, Leased
+from remuda.inbox.journal import Inbox
 from remuda.inbox.stop_hook import InboxError
 from remuda.paths import accounts_folder, private_folder
 from remuda.turns.account import Account
@@ -36,6 +37,8 @@ class Mailbox:
 
     def __init__(self, spec: SessionSpec, speech: Speech, folder: Path) -> None:
         private_folder(folder)
+        if spec.prompt is not None:
+            Inbox(folder).put(spec.prompt, message_id=spec.message_id)
         self.folder = folder
         self.speech = speech
         self.consumer = Consumer(folder, f"the keeper of session '{spec.name}'")
@@ -87,6 +90,7 @@ class Delivery:
             trust=spec.trust,
             turn_timeout=spec.turn_timeout,
             draft_patience=spec.draft_patience,
+            stop_timeout=spec.stop_timeout,
         )
         self._driver = Driver(
             SessionTerminal(session, speech, observation), speech, mailbox.consumer, self._account, rules
@@ -113,6 +117,10 @@ class Delivery:
         self._driver.alive()
         if (signal := self._speech.record_signal(record)) is not None:
             self._driver.hear(signal)
+
+    def halt(self, reason: str) -> None:
+        """The agent was told to stop before its next request."""
+        self._driver.hear(Halted(reason))
 
     def document(self) -> dict[str, Any]:
         return self._driver.document()

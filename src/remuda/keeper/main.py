@@ -51,6 +51,7 @@ from .spec import SessionSpec
 log = logging.getLogger("remuda.keeper")
 
 _STARTER_PATIENCE = 5.0
+_OWNER_PATIENCE = 5.0
 
 
 class Report:
@@ -135,6 +136,8 @@ class Keeper:
         try:
             return Mailbox(self._spec, self._agent.speech, self._paths.inbox)
         except RemudaError as error:  # the session is worth more than its inbox
+            if self._spec.prompt is not None:
+                raise
             self._degraded.append(f"no delivery of messages: {error}")
             return None
 
@@ -196,7 +199,10 @@ class Keeper:
         if self._observation is not None:
             self._observation.hook(payload)
         refused = self._delivery.hook(payload) if self._delivery is not None else None
-        return refused or (self._answers.answer(payload) if self._answers is not None else None)
+        answer = self._answers.answer(payload) if self._answers is not None else None
+        if answer is not None and answer.get("continue") is False and self._delivery is not None:
+            self._delivery.halt(str(answer.get("stopReason")))
+        return refused or answer
 
     def _on_emitted(self, args: dict[str, Any]) -> None:
         """A hook that came by command: the payload, and the agent's own pid."""
@@ -229,7 +235,7 @@ class Keeper:
         except OSError as error:
             log.error("cannot remove the session's files: %s", error)
 
-    async def close(self, session: Session, server: Server, code: int) -> None:
+    async def close(self, session: Session, server: Server, code: int, owner: Owner | None) -> None:
         log.info("%s, exit code %d", session.end_reason, code)
         self._record = self._record.ended(time.time(), code, session.end_reason)
         self._save_record()
@@ -240,6 +246,8 @@ class Keeper:
         # The name is free before anyone hears of the end: who waits for it may take it at once.
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
         if self._spec.ephemeral:
+            if owner is not None:
+                await owner.gone(_OWNER_PATIENCE)  # it may want to read what became of its message
             remove_traces(self._paths)
         self._release()
         await server.finish(code)
@@ -256,8 +264,7 @@ async def keep(spec: SessionSpec, claim: Claim, report: Report, lifeline: int | 
         if spec.ephemeral:
             remove_traces(claim.paths)
         raise
-    if lifeline is not None:
-        _end_with(lifeline, session)
+    owner = None if lifeline is None else Owner(lifeline, session)
     gc.freeze()  # what is there now stays: no collection has to look at it
     report.send({"ok": True, "pid": os.getpid(), "child_pid": session.child.pid})
     code = await session.ended()
@@ -265,20 +272,30 @@ async def keep(spec: SessionSpec, claim: Claim, report: Report, lifeline: int | 
         # It may have been too quick for the one who started it to see: what it said is for them.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(server.subscribed_once.wait(), _STARTER_PATIENCE)
-    await keeper.close(session, server, code)
+    await keeper.close(session, server, code, owner)
     return code
 
 
-def _end_with(lifeline: int, session: Session) -> None:
-    """The other end of this pipe is held by whoever owns the session, and closed at the latest by its end."""
-    loop = asyncio.get_running_loop()
+class Owner:
+    """Whoever the session ends with: it holds the other end of this pipe, and closes it at the latest by its
+    own end."""
 
-    def closed() -> None:
-        loop.remove_reader(lifeline)
-        os.close(lifeline)
-        session.kill(reason="ended with its owner")
+    def __init__(self, lifeline: int, session: Session) -> None:
+        self._lifeline = lifeline
+        self._session = session
+        self._closed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(lifeline, self._on_closed)
 
-    loop.add_reader(lifeline, closed)
+    def _on_closed(self) -> None:
+        self._loop.remove_reader(self._lifeline)
+        os.close(self._lifeline)
+        self._closed.set()
+        self._session.kill(reason="ended with its owner")
+
+    async def gone(self, patience: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closed.wait(), patience)
 
 
 def _detach() -> None:

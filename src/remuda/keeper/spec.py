@@ -65,6 +65,11 @@ class SessionSpec:
     """A permission that a human would have to give is refused, and the agent goes on."""
     max_turns: int = 0
     """The agent is stopped before its next request when it has made so many; 0 is no limit."""
+    stop_timeout: float = 0.0
+    """A turn that is over, and of whose end no hook told for so long, has failed. 0: it was interrupted."""
+    prompt: str | None = None
+    """Its first message, and `message_id` what it is called."""
+    message_id: str = ""
     variables: list[str] = field(default_factory=list)
     """Names in `env` that the user set for this session."""
 
@@ -102,6 +107,7 @@ class SessionSpec:
         check_seconds("kill_grace", self.kill_grace)
         check_seconds("turn_timeout", self.turn_timeout)
         check_seconds("draft_patience", self.draft_patience)
+        check_seconds("stop_timeout", self.stop_timeout)
         if self.on_orphan not in get_args(OnOrphan):
             raise InvalidOptions(
                 f"on_orphan is one of {', '.join(get_args(OnOrphan))}, not {self.on_orphan!r}"

@@ -90,10 +90,12 @@ class Rules:
     on_orphan: OnOrphan = "deadletter"
     trust: bool = False
     once: bool = False
-    """A message is tried once."""
+    """The first message is tried once."""
     turn_timeout: float = 0.0
     """Without any sign of life for so long a turn counts as lost; 0 is never."""
     draft_patience: float = DRAFT_PATIENCE
+    stop_timeout: float = 0.0
+    """A turn that is over, and of whose end no hook told for so long, has failed. 0: it was interrupted."""
 
 
 @dataclass(slots=True)
@@ -103,6 +105,8 @@ class InFlight:
     since: float
     alive_at: float
     rested_at: float | None = None
+    said_at: float | None = None
+    """Since when the transcript has what the agent said last."""
     as_argument: bool = False
 
 
@@ -437,44 +441,88 @@ class Driver:
             waits.append(max(0.01, flight.rested_at + self._rest_needed(flight) - self._terminal.now()))
         if self._rules.turn_timeout:
             waits.append(max(0.01, flight.alive_at + self._rules.turn_timeout - self._terminal.now()))
+        if self._rules.stop_timeout and not flight.turn.ending and flight.said_at is not None:
+            waits.append(max(0.01, flight.said_at + self._rules.stop_timeout - self._terminal.now()))
         return min(waits, default=None)
 
     def _rest_needed(self, flight: InFlight) -> float:
         if flight.turn.background:
             return _BACKGROUND_PATIENCE
         if not flight.turn.ending:
-            return _SILENT_REST
+            return self._rules.stop_timeout if self._is_missing_its_end(flight.turn) else _SILENT_REST
         return 0.0 if flight.turn.written_down else _TRANSCRIPT_PATIENCE
+
+    def _is_missing_its_end(self, turn: Turn) -> bool:
+        """Whether the agent worked on it and rests, and neither it nor anybody who sits there said how."""
+        return (
+            self._rules.stop_timeout > 0
+            and turn.recorded
+            and turn.said is None
+            and self._terminal.state is not State.INTERRUPTED
+            and not self._has_draft()
+        )
 
     def _judge(self, flight: InFlight) -> None:
         """Whether it has ended."""
         terminal, turn, now = self._terminal, flight.turn, self._terminal.now()
+        if turn.ending and turn.written_down and not turn.background:
+            turn.rest()  # its last record is written when no hook can send the agent on any more
+            return
+        self._judge_last_word(flight, now)
         if terminal.state not in RESTING or not terminal.agreed:
             flight.rested_at = None
-            if terminal.state in WAITING or terminal.state is State.TOOL_USE:  # as long as that takes
-                flight.alive_at = now
-            elif self._rules.turn_timeout and now - flight.alive_at >= self._rules.turn_timeout:
-                terminal.type(self._speech.interrupt)
-                turn.finish(End.TIMEOUT, f"no sign of life for {self._rules.turn_timeout:g} s")
+            self._judge_silence(flight, now)
             return
         if flight.rested_at is None:
             flight.rested_at = now
-        if now - flight.rested_at < self._rest_needed(flight):
-            return
+        if now - flight.rested_at >= self._rest_needed(flight):
+            self._judge_rest(turn)
+
+    def _judge_last_word(self, flight: InFlight, now: float) -> None:
+        """The transcript has the answer; the hook that tells of its end comes at once, or something is wrong."""
+        turn, limit = flight.turn, self._rules.stop_timeout
+        if turn.said is None or turn.ending:
+            flight.said_at = None
+        elif flight.said_at is None:
+            flight.said_at = now
+        elif limit and now - flight.said_at >= limit:
+            self._miss_its_end(turn)
+
+    def _judge_silence(self, flight: InFlight, now: float) -> None:
+        terminal, limit = self._terminal, self._rules.turn_timeout
+        if terminal.state in WAITING or terminal.state is State.TOOL_USE:  # as long as that takes
+            flight.alive_at = now
+        elif limit and now - flight.alive_at >= limit:
+            terminal.type(self._speech.interrupt)
+            flight.turn.finish(End.TIMEOUT, f"no sign of life for {limit:g} s")
+
+    def _judge_rest(self, turn: Turn) -> None:
         if turn.ending:
             turn.rest()
         elif turn.said is not None:
             turn.answered_by_transcript()
-        elif terminal.state is State.INTERRUPTED:
+        elif self._terminal.state is State.INTERRUPTED:
             turn.finish(End.INTERRUPTED, "interrupted by a human")
+        elif self._is_missing_its_end(turn):
+            self._miss_its_end(turn)
         else:
             self._silent_end(turn)
 
+    def _miss_its_end(self, turn: Turn) -> None:
+        turn.finish(
+            End.TIMEOUT, f"the turn is over, and no Stop hook came within {self._rules.stop_timeout:g} s"
+        )
+
+    def _has_draft(self) -> bool:
+        lines = self._terminal.lines()
+        return (
+            lines is not None
+            and self._speech.composer(lines, self._terminal.styled).kind is ComposerKind.DRAFT
+        )
+
     def _silent_end(self, turn: Turn) -> None:
         """It was taken, and the agent rests without having said a word about it."""
-        lines = self._terminal.lines()
-        composer = self._speech.composer(lines, self._terminal.styled) if lines is not None else None
-        if composer is not None and composer.kind is ComposerKind.DRAFT:
+        if self._has_draft():
             turn.finish(End.INTERRUPTED, "interrupted by a human: it is back in the composer")
         elif turn.recorded:
             turn.finish(End.INTERRUPTED, "interrupted before the agent had answered")
@@ -490,6 +538,7 @@ class Driver:
             if self._rules.once
             else decide(outcome, leased.attempt, self._rules.on_orphan, random.random())  # noqa: S311
         )
+        self._rules = replace(self._rules, once=False)
         log.info("message %s ended: %s, %s", leased.id, outcome.end, decision.action)
         if decision.account_waits:
             self._limit_account(decision)

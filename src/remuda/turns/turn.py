@@ -20,6 +20,7 @@ from remuda.agents.speech import (
     CommandRun,
     Failed,
     Failure,
+    Halted,
     Interrupted,
     Recorded,
     Refused,
@@ -91,7 +92,7 @@ class Turn:
         self._carried = carried
         self._speech = speech
         self._command = command
-        self._last: Stopped | Failed | CommandRun | None = None
+        self._last: Stopped | Failed | Halted | CommandRun | None = None
         self._ids: set[str | None] = set()
         self._usage: dict[str, Mapping[str, Any]] = {}
         self.said: str | None = None
@@ -136,7 +137,7 @@ class Turn:
                 self._on_said(signal)
             case WrittenDown():
                 self.written_down = True
-            case Stopped() | Failed():
+            case Stopped() | Failed() | Halted():
                 self._on_stopped(signal)
             case Refused() | Interrupted():
                 self._on_turned_away(signal)
@@ -162,7 +163,7 @@ class Turn:
         elif signal.prompt_id not in self._ids and not self.background:
             self.rest()  # the next turn has begun; if nothing was said about ours yet, this may be queued
 
-    def _on_stopped(self, signal: Stopped | Failed) -> None:
+    def _on_stopped(self, signal: Stopped | Failed | Halted) -> None:
         if signal.prompt_id is None or signal.prompt_id in self._ids or not self._ids:
             self._last = signal  # a command has no id of its own
         elif self._last is not None:
@@ -235,6 +236,8 @@ class Turn:
             case Failed():
                 last = self._last
                 self._end(Outcome(End.FAILED, last.text, last.kind, last.retry_after))
+            case Halted():
+                self._end(Outcome(End.INTERRUPTED, self._last.reason))
             case CommandRun():
                 self._end(Outcome(End.ANSWERED, "", facts={"command": True}))
 

@@ -1,7 +1,7 @@
 """What Claude Code's hooks are answered for a session that nobody sits at. Pure.
 
 A permission that a human would have to give is denied, and the agent goes on with that; a limit on turns
-stops it before its next request.
+stops it before its next request. Both hold for the first prompt: whoever goes on with the session is there.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+TASK_NOTICE = "<task-notification>"
 DENIED = (
     "This needs an approval, and nobody is there to give it: the call runs without a human. "
     "Go on without it, or say what you would need."
@@ -20,6 +21,7 @@ class Answers:
         self._deny = deny_permissions
         self._max_turns = max_turns
         self._turns = 0
+        self._first: str | None = None
 
     @property
     def events(self) -> tuple[str, ...]:
@@ -28,6 +30,8 @@ class Answers:
 
     def answer(self, payload: Mapping[str, Any]) -> dict[str, Any] | None:
         event = payload.get("hook_event_name")
+        if event == "UserPromptSubmit":
+            self._note_prompt(payload)
         if event == "PermissionRequest" and self._deny:
             decision = {"behavior": "deny", "message": DENIED}
             return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
@@ -36,6 +40,13 @@ class Answers:
             if self._turns >= self._max_turns:
                 return {"continue": False, "stopReason": max_turns_reason(self._max_turns)}
         return None
+
+    def _note_prompt(self, payload: Mapping[str, Any]) -> None:
+        """What the agent tells itself of its background work belongs to the prompt before."""
+        number = str(payload.get("prompt_id"))
+        self._first = self._first or number
+        if number != self._first and not str(payload.get("prompt", "")).startswith(TASK_NOTICE):
+            self._deny, self._max_turns = False, 0
 
 
 def max_turns_reason(limit: int) -> str:

@@ -27,10 +27,10 @@ from remuda.agents.speech import (
 )
 
 from . import prompt as prompts
+from .answers import TASK_NOTICE as _NOTICE
 from .files import config_folder
 from .screen import open_dialog, read_composer, read_trust_choice
 
-_NOTICE = "<task-notification>"
 _FINAL = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 _INTERRUPTED = "[Request interrupted by user"
 # At its beginning only: a prompt may quote one.

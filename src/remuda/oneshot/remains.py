@@ -1,0 +1,99 @@
+"""What is left of calls whose keeper was killed: finding it, and removing it.
+
+A call's session ends with the call, and its keeper removes all of it. Where both were killed, or the keeper
+before its time, files of the session stay, and its agent has only lost its terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from remuda.keeper.claim import read_holder, sweep_stale
+from remuda.keeper.record import remove_traces
+from remuda.paths import SessionPaths
+from remuda.proctree import is_alive
+
+YOUNG = 60.0
+_NAME = re.compile(r"(print-(\d+)-[0-9a-f]{6})\.(?:json|log|log\.1|inbox|d|pid|sock)")
+_GRACE = 1.5
+_KILL_LIMIT = 2.0
+_LOOK_INTERVAL = 0.02
+
+
+def call_name(kept: bool) -> str:
+    """A session of one call; one that stays is named otherwise, for nobody shall sweep it."""
+    return f"{'kept' if kept else 'print'}-{os.getpid()}-{os.urandom(3).hex()}"
+
+
+def remains(folder: Path, *, older_than: float = 0.0) -> Iterator[SessionPaths]:
+    """Sessions of calls that are over, as far as anything is left of them."""
+    try:
+        entries = os.listdir(folder)
+    except OSError:
+        return
+    newest: dict[str, float] = {}
+    for entry in entries:
+        if (found := _NAME.fullmatch(entry)) and not is_alive(int(found[2])):
+            newest[found[1]] = max(newest.get(found[1], 0.0), _changed(folder / entry))
+    for name, changed in sorted(newest.items()):
+        paths = SessionPaths(folder, name)
+        if time.time() - changed >= older_than and read_holder(paths) is None:
+            yield paths
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def sweep(folder: Path) -> None:
+    """At the start of every call: what was left a while ago."""
+    for paths in remains(folder, older_than=YOUNG):
+        remove(paths)
+
+
+def remove(paths: SessionPaths) -> None:
+    """End what still runs of a session whose keeper is dead, and remove its files."""
+    _end(paths.name)
+    shutil.rmtree(paths.scratch, ignore_errors=True)
+    remove_traces(paths)
+    sweep_stale(paths)
+    for left in (paths.pid, paths.socket, *paths.folder.glob(f".{paths.name}.*")):
+        left.unlink(missing_ok=True)
+
+
+def _end(name: str) -> None:
+    """The end of its terminal was told to the agent, which ends by itself, in order; then nobody asks."""
+    deadline = time.monotonic() + _GRACE
+    while (left := list(processes_of(name))) and time.monotonic() < deadline + _KILL_LIMIT:
+        for pid in left if time.monotonic() >= deadline else ():
+            _kill(pid)
+        time.sleep(_LOOK_INTERVAL)
+
+
+def processes_of(name: str) -> Iterator[int]:
+    """All that the agent of that session started: each has the session's name in its environment."""
+    wanted = f"REMUDA_SESSION={name}".encode()
+    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if entry.isdigit() and int(entry) != os.getpid():
+            try:
+                variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if wanted in variables and is_alive(int(entry)):
+                yield int(entry)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
