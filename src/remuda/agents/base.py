@@ -56,6 +56,9 @@ class Observer(Protocol):
 
     def hook(self, payload: Mapping[str, Any], at: float) -> list[Vote]: ...
 
+    def shown(self, payload: Mapping[str, Any]) -> str:
+        """What a hook tells of the answer as it appears on the terminal: text that follows the last."""
+
     def title(self, title: str, at: float) -> list[Vote]: ...
 
     def screen(self, lines: Sequence[str], at: float) -> list[Vote]: ...
@@ -88,6 +91,9 @@ class Agent(Protocol):
 
     speech: Speech | None
     """How it is handed prompts; None for a program that never says what it took."""
+
+    screen_setup: bytes
+    """What the screen model is fed before all else, so that it counts columns as this program does."""
 
     def launch(self, context: LaunchContext) -> Launch: ...
 

@@ -23,6 +23,8 @@ log = logging.getLogger("remuda.keeper.observe")
 _SCREEN_SETTLE = 0.05
 _TAIL_CHUNK = 1 << 20
 MAX_LINE_BYTES = 16 << 20
+# In JSON a character has up to six bytes (twelve beyond the first plane), and a frame 1 MiB.
+_SHOWN_CHARACTERS = 1 << 16
 
 
 class Observation:
@@ -53,6 +55,9 @@ class Observation:
     def hook(self, payload: dict[str, Any]) -> None:
         log.debug("hook %s", payload.get("hook_event_name"))
         self._vote(self._observer.hook(payload, self._session.now()))
+        shown = self._observer.shown(payload)
+        for start in range(0, len(shown), _SHOWN_CHARACTERS):
+            self._session.tell({"event": "shown", "text": shown[start : start + _SHOWN_CHARACTERS]})
         self._follow()
 
     def _vote(self, votes: list[Vote]) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .conversation import Summary
-from .messages import init_message, to_messages
+from .messages import delta_message, init_message, texts_of, to_messages
+from .partial import Partial
 from .request import Request
 
 _SINCE_LAST = "model_usage_since_last_result"
@@ -28,6 +29,8 @@ class Emitter:
         self._first: Mapping[str, Any] | None = None
         self._begun = False
         self._messages: list[dict[str, Any]] = []
+        self._partial = Partial() if request.partial_messages else None
+        self._early: list[str] = []
 
     @property
     def _wants_messages(self) -> bool:
@@ -42,12 +45,27 @@ class Emitter:
         if summary.model or messages:
             self._begin(summary)
         for message in messages:
+            for text in texts_of(message):
+                self._delta(self._partial.message(text) if self._partial is not None else "", summary)
             self._message(message)
+
+    def shown(self, text: str, summary: Summary) -> None:
+        """Text that has just appeared, printed where parts of messages are wanted."""
+        if self._partial is not None:
+            self._delta(self._partial.shown(text), summary)
+
+    def _delta(self, text: str, summary: Summary) -> None:
+        if text and not self._begun:
+            self._early.append(text)
+        elif text:
+            self._message(delta_message(text, summary.session_id))
 
     def _begin(self, summary: Summary) -> None:
         if not self._begun and self._first is not None:
             self._begun = True
             self._message(init_message(self._first, summary.model))
+            for text in self._early:
+                self._delta(text, summary)
 
     def message(self, message: dict[str, Any]) -> None:
         """A message of the CLI's own stream, passed on as it is where messages are printed."""

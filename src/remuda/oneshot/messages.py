@@ -27,13 +27,30 @@ def init_message(record: Json, model: str | None) -> dict[str, Any]:
     }
 
 
+def delta_message(text: str, session_id: str | None) -> dict[str, Any]:
+    """A piece of the answer. Its place in the API's message is not known here: only text comes this way."""
+    delta = {"type": "text_delta", "text": text}
+    return {
+        "type": "stream_event",
+        "event": {"type": "content_block_delta", "index": 0, "delta": delta},
+        "session_id": session_id,
+        "parent_tool_use_id": None,
+        "uuid": str(uuid.uuid4()),
+    }
+
+
+def texts_of(message: Json) -> list[str]:
+    """The text blocks of a message that is to be printed, if it is the agent's."""
+    content = message.get("message", {}).get("content") if message.get("type") == "assistant" else None
+    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    return [str(block.get("text")) for block in blocks if block.get("type") == "text"]
+
+
 def to_messages(record: Json, tools: Mapping[str, Json]) -> list[dict[str, Any]]:
     """What the CLI would have printed for this record; most often nothing, or one message.
 
     `tools` are the tool calls so far, by their ids.
     """
-    if record.get("isMeta"):
-        return []
     kind = record.get("type")
     if kind == "assistant":
         return [_assistant(record)]
@@ -81,8 +98,10 @@ def _user(record: Json, tools: Mapping[str, Json]) -> list[dict[str, Any]]:
         for block in (content if isinstance(content, list) else [])
         if isinstance(block, Mapping) and block.get("type") == "tool_result"
     ]
-    if not results:  # the prompt itself, which the CLI does not repeat
+    if not results and not record.get("isMeta"):  # the prompt itself, which the CLI does not repeat
         return []
+    if not results:
+        return [{"type": "user", "message": _in_blocks(message), **_common(record), "isSynthetic": True}]
     told = {"type": "user", "message": message, **_common(record)}
     if "toolUseResult" in record:
         told["tool_use_result"] = record["toolUseResult"]
@@ -90,6 +109,12 @@ def _user(record: Json, tools: Mapping[str, Json]) -> list[dict[str, Any]]:
         told["tool_result_meta"] = meta
     denials = [_denial(record, block, tools) for block in results if DENIED in str(block.get("content"))]
     return [*denials, told]
+
+
+def _in_blocks(message: object) -> object:
+    if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
+        return message
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
 
 
 def _meta(record: Json, results: list[Json]) -> list[dict[str, Any]]:

@@ -74,7 +74,12 @@ def _call(request: Request, prompt: str, clock: Clock, emitter: Emitter) -> int:
     if request.backend == "stream":
         return _stream(StreamCall(request, prompt, binary, clock.note, emitter.message), emitter)
     call = TerminalCall(
-        request, prompt, binary, clock.note, lambda record: emitter.record(record, call.summary)
+        request,
+        prompt,
+        binary,
+        clock.note,
+        lambda record: emitter.record(record, call.summary),
+        lambda text: emitter.shown(text, call.summary),
     )
     try:
         ended = call.run()

@@ -27,6 +27,7 @@ from remuda.keeper.environment import session_environment
 from remuda.keeper.spec import SessionSpec
 from remuda.keeper.start import start_owned, start_session
 from remuda.paths import SessionPaths, private_folder, sessions_folder
+from remuda.wire.connection import EventReceived
 
 from .conversation import Summary
 from .hang import diagnose
@@ -47,7 +48,7 @@ class CallFailed(RemudaError):
 
 
 class TerminalCall:
-    """`on_record` gets every record of the turn as the agent writes it down."""
+    """`on_record` gets every record of the turn as it is written down, `on_shown` text as it appears."""
 
     def __init__(
         self,
@@ -56,11 +57,13 @@ class TerminalCall:
         binary: str,
         note: Callable[[str], None],
         on_record: Callable[[Record], None],
+        on_shown: Callable[[str], None],
     ) -> None:
         self._request = request
         self._prompt = prompt
         self._note = note
         self._on_record = on_record
+        self._on_shown = on_shown
         self.summary = Summary()
         self.name = f"print-{os.getpid()}-{secrets.token_hex(3)}"
         self._paths = SessionPaths.of(self.name, sessions_folder())
@@ -162,8 +165,9 @@ class TerminalCall:
             inotify.drain()
         if self._client.fileno() in ready:
             try:
-                for _ in self._client.receive(0.0):
-                    pass
+                for event in self._client.receive(0.0):
+                    if isinstance(event, EventReceived) and event.document.get("event") == "shown":
+                        self._on_shown(str(event.document.get("text")))
             except EOFError:
                 found = trace(self._paths.inbox, self._message)
                 if found is None or not found.ended:

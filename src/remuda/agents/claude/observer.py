@@ -88,6 +88,11 @@ class ClaudeObserver:
         handler = self._hooks.get(str(payload.get("hook_event_name")))
         return handler(payload, at) if handler else []
 
+    def shown(self, payload: Mapping[str, Any]) -> str:
+        delta = payload.get("delta")
+        is_text = payload.get("hook_event_name") == "MessageDisplay" and isinstance(delta, str)
+        return str(delta) if is_text else ""
+
     def _note_conversation(self, payload: Mapping[str, Any]) -> None:
         for key in ("session_id", "transcript_path", "cwd", "model"):
             if isinstance(value := payload.get(key), str):
