@@ -291,6 +291,30 @@ def test_keys_of_a_human_are_held_while_a_message_is_handed_over(bench: Bench) -
     assert bench.prompts(post) == ["the message"]
 
 
+def test_keys_of_a_human_do_not_reach_the_agent_before_it_took_the_message(bench: Bench) -> None:
+    post = bench.start("--settings", slow_start(bench, 3))
+    message = post.put("the message")
+    until(lambda: in_flight(post), "the message in flight")
+    post.watcher.press(b"my own words")
+
+    def arrived() -> bool:
+        seen = b"my own words" in bench.typed()
+        assert not (seen and stages(post.trace(message))[-1] == "written")
+        return seen
+
+    until(arrived, "the words of the human")
+    assert stages(post.ended(message)) == CHAIN
+    assert bench.prompts(post) == ["the message"]
+
+
+def slow_start(bench: Bench, seconds: int) -> str:
+    """Settings with a hook that delays the agent's first turn, but not its composer."""
+    hook = {"hooks": [{"type": "command", "command": f"sleep {seconds}"}]}
+    path = bench.folder / "slow.json"
+    path.write_text(json.dumps({"hooks": {"SessionStart": [hook]}}))
+    return str(path)
+
+
 def test_draft_is_waited_for_then_laid_aside_and_comes_back(bench: Bench) -> None:
     post = idle(bench.start(draft_patience=4.0))
     post.watcher.press(b"half a thought")
@@ -315,10 +339,7 @@ def test_prompt_that_a_human_queues_behind_a_message_is_not_its_answer(bench: Be
 
 def test_message_behind_a_slow_start_is_handed_over_once(bench: Bench) -> None:
     """Its prompt is taken when the hooks of its user are done, long after it was typed."""
-    hook = {"hooks": [{"type": "command", "command": "sleep 12"}]}
-    settings = bench.folder / "slow.json"
-    settings.write_text(json.dumps({"hooks": {"SessionStart": [hook]}}))
-    post = bench.start("--settings", str(settings))
+    post = bench.start("--settings", slow_start(bench, 12))
     found = post.send("hello")
     assert stages(found) == CHAIN
     assert bench.prompts(post) == ["hello"]

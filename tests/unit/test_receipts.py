@@ -229,12 +229,9 @@ def test_follow_receipts_replaced_under_a_waiter_are_read_anew(bench: Bench) -> 
     assert waiter.begun.wait(PATIENCE)
     receipts = bench.folder / "receipts.jsonl"
     shorter = bench.folder / "shorter"
-    shorter.write_bytes(b"".join(receipts.read_bytes().splitlines(keepends=True)[-1:]))
+    shorter.write_text(json.dumps({"id": message, "stage": "acked", "attempt": 1}) + "\n")
     shorter.rename(receipts)
-    bench.consumer.acknowledge(leased, "hi")
-    found = waiter.result()
-    assert (found.stage, found.answer is not None) == ("acked", True)
-    assert stages(found)[0] == "accepted"
+    assert stages(waiter.result()) == ["accepted", "acked"]
 
 
 def test_follow_compaction_under_a_waiter_loses_nothing_of_an_open_message(bench: Bench) -> None:
