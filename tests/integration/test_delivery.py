@@ -521,3 +521,33 @@ def test_agent_killed_does_not_take_the_answer_to_the_same_words_for_this_one(be
     os.kill(post.kept.child_pid, signal.SIGKILL)
     assert post.kept.keeper.ended()
     assert stages(post.trace(message)) == ["accepted", "written", "ended", "nacked"]
+
+
+# ── without hooks ──
+
+
+def without_hooks(bench: Bench, **more: Any) -> Post:
+    settings = bench.folder / "claude" / "settings.json"
+    settings.write_text(json.dumps({"disableAllHooks": True}))
+    post = idle(bench.start(**more))
+    assert post.client.describe()["degraded"]
+    return post
+
+
+def test_session_without_hooks_delivers_by_its_transcript(bench: Bench) -> None:
+    post = without_hooks(bench)
+    for number in (1, 2):
+        found = post.send(f"number {number}")
+        assert stages(found) == CHAIN
+        assert step(found, "submitted")["by"] == "transcript"
+        assert answer(found) == f"REPLY#{number} to: number {number}"
+
+
+def test_session_without_hooks_recovers_an_answer_by_its_transcript(bench: Bench) -> None:
+    post = without_hooks(bench, env={"MOCK_DELAY_STOP": "60000"})
+    message = post.put("hello")
+    path = Path(step(post.reached(message, "recorded"), "submitted")["transcript_path"])
+    until(lambda: "REPLY#1" in path.read_text(), "the answer in the transcript")
+    kill_keeper(post)
+    found = bench.start(resume=True).ended(message)
+    assert (found.stage, answer(found)) == ("acked", "REPLY#1 to: hello")

@@ -176,10 +176,10 @@ class SessionTerminal:
 
     @property
     def conversation(self) -> Mapping[str, Any]:
-        """With the length of its transcript as it is now."""
-        known = self._observation.conversation
-        path = known.get("transcript_path")
-        return known if path is None else {**known, "transcript_bytes": _size(path)}
+        """With its transcript, and the length of that as it is now."""
+        known, path = self._observation.conversation, self._observation.transcript_path
+        found = {} if path is None else {"transcript_path": str(path), "transcript_bytes": _size(path)}
+        return {**known, **found}
 
     def past(self, prompt: str, since: float, facts: Mapping[str, Any]) -> Past:
         """Looks into the conversation that the message was handed to, else into the one of now.
@@ -196,7 +196,7 @@ class SessionTerminal:
         return Past()
 
 
-def _size(path: str) -> int:
+def _size(path: Path) -> int:
     try:
         return os.stat(path).st_size
     except OSError:

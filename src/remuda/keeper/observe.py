@@ -69,6 +69,11 @@ class Observation:
     def conversation(self) -> dict[str, Any]:
         return self._conversation
 
+    @property
+    def transcript_path(self) -> Path | None:
+        """Also where no hook names it."""
+        return self._tail.path if self._tail is not None else None
+
     def _follow(self) -> None:
         """Watch the files that belong to the conversation as it is now."""
         registry = self._observer.registry_path()
