@@ -13,6 +13,7 @@ class PlainAgent:
 
     default_argv: tuple[str, ...] = ()
     speech: Speech | None = None
+    screen_setup = b""
 
     def __init__(self, name: str, classifier: str) -> None:
         self.name = name

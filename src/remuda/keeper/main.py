@@ -175,6 +175,8 @@ class Keeper:
         screen = open_screen(spec.cols, spec.rows)
         if screen is None:
             self._degraded.append(f"no screen model: {unavailable_reason()}")
+        else:
+            screen.feed(self._agent.screen_setup)
         recorder = self._open_recorder()
         pty = spawn(launch.argv, cwd=Path(spec.cwd), env=launch.env, cols=spec.cols, rows=spec.rows)
         session = Session(spec, pty, screen, classifier)

@@ -20,8 +20,8 @@ NOTICES_KEPT = 16
 _XTVERSION = b"\x1bP>|libghostty\x1b\\"
 # The library asks for its name with a callback that returns a structure, which ctypes cannot write.
 _OUR_XTVERSION = f"\x1bP>|remuda({__version__})\x1b\\".encode()
-# Insert mode, margins left and right, synchronized update, grapheme clusters.
-_TEXT_MODES = re.compile(rb"\x1b\[(4|\?69|\?2026|\?2027)h")
+# Insert mode, margins left and right, synchronized update. Grapheme clusters change nothing for ASCII.
+_TEXT_MODES = re.compile(rb"\x1b\[(4|\?69|\?2026)h")
 _ASCII_SETS = re.compile(rb"(\x1b[()*+]B)*[\x0e\x0f]?")
 _TARGETS = {g.ClipboardLocation.SELECTION: "s", g.ClipboardLocation.PRIMARY: "p"}
 

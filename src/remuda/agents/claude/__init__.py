@@ -21,6 +21,9 @@ class ClaudeAgent:
     classifier = "claude"
     default_argv: tuple[str, ...] = ("claude",)
     speech: Speech | None = ClaudeSpeech()
+    # It counts grapheme clusters. Else an emoji of several parts garbles all that is drawn beside it, and no
+    # composer is found again.
+    screen_setup = b"\x1b[?2027h"
 
     def launch(self, context: LaunchContext) -> Launch:
         return prepare(context, len(self.default_argv))
