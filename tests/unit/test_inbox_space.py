@@ -120,17 +120,27 @@ def test_compact_between_delayed_ones(box: Box) -> None:
     assert box.drain() == ["later"] * 3
 
 
+def test_compact_up_to_a_delayed_one_at_the_end_leaves_what_tells_the_file(box: Box) -> None:
+    box.journal.put("later", delay=3600)
+    box.write("x" * 200_000 + "\n" + f"{LINE}\n" * 3)
+    box.journal.put("last", delay=3600)
+    assert len(box.drain()) == 4
+    assert box.journal.compact().inbox > 100_000
+    assert box.drain() == []  # and no notice that the file was changed
+    assert [entry.text for entry in box.journal.waiting()] == ["later", "last"]
+
+
 def test_compact_leaves_a_held_line_that_grew_whole(box: Box) -> None:
     box.write("half")
     os.utime(box.inbox, (1, 1))
     assert stop_hook.tick(box.files, {}, stop_hook.ticks(), []).text == "half"
     assert stop_hook.recover(box.files, "retry", []) == "ReQueued"
     rest = "y" * 200_000
-    box.write(f"{rest}\n")
+    box.write(f"{rest}\n" + f"{LINE}\n" * 10)
     with stop_hook.Lock(box.files):
         inbox = stop_hook.Inbox(box.files)
         inbox.open()
-        inbox.queue.frontier = 200_005
+        inbox.queue.frontier = 210_005
         inbox.queue.save(inbox.reader)
         inbox.close()
     box.journal.compact()

@@ -629,7 +629,7 @@ class Queue:
         self._known, self._stored = document, cursor
         self.changed = False
 
-    def take(self, reader: Reader, wall: "float | None" = None) -> "tuple[Entry, int] | None":
+    def take(self, reader: Reader) -> "tuple[Entry, int] | None":
         """The entry to hand out now and its attempt: the first held one that is due, else the next one."""
         if self._files.by_priority():
             self._look_ahead(reader)
