@@ -121,9 +121,18 @@ OWN_WITH_VALUE = frozenset(
     ]
 )
 OWN = OWN_WITH_VALUE | frozenset(
-    ["--no-inherit-hooks", "--pretrust-cwd", "--show-child-output", "--ask", "--keep", "--trace", "--check"]
+    [
+        "--no-inherit-hooks",
+        "--pretrust-cwd",
+        "--show-child-output",
+        "--ask",
+        "--keep",
+        "--trace",
+        "--check",
+        "--clean",
+    ]
 )
-OWN_ALIASES = {"-f": "--input-file"}
+OWN_ALIASES = {"-f": "--input-file", "--show-child-stderr": "--show-child-output"}
 
 
 def handling(flag: str, backend: str) -> Handling | None:

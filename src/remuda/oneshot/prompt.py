@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import select
 import stat
 import sys
+import time
 
-from remuda.errors import InputError
+from remuda.errors import InputError, WaitTimeout
+
+from .request import DEFAULT_TIMEOUT, Request
 
 MAX_PROMPT_BYTES = 10 << 20
+STDIN_PATIENCE = 3.0
+_READ_BYTES = 1 << 16
 
 
-def read_prompt(words: list[str], input_file: str | None) -> str:
+def read_prompt(request: Request) -> str:
     """The argument, with standard input behind it where both are given. Raises `InputError`."""
+    words, input_file = request.prompt_words, request.input_file
     if len(words) > 1:
         raise InputError(
             f"there is more than one prompt: {words[1][:40]!r} follows the first", hint="quote it"
@@ -22,7 +29,8 @@ def read_prompt(words: list[str], input_file: str | None) -> str:
             raise InputError("both a prompt and --input-file were given", hint="give one or the other")
         text = _decoded(_read_file(input_file), input_file)
     else:
-        piped = _decoded(_read_stdin(), "standard input")
+        timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout
+        piped = _decoded(_read_stdin(timeout), "standard input")
         text = "\n".join([*words, *([piped] if piped else [])])
     if not text.strip():
         raise InputError(
@@ -41,14 +49,41 @@ def _read_file(path: str) -> bytes:
         raise InputError(f"cannot read --input-file {path}: {error.strerror}") from error
 
 
-def _read_stdin() -> bytes:
-    """Nothing when nobody has piped anything: a terminal, or none at all."""
+def _read_stdin(timeout: float) -> bytes:
+    """Nothing when nobody has piped anything: a terminal, none at all, or one that says nothing for a while.
+
+    The last is what `claude -p` does: a pipe that a supervisor holds open never ends.
+    """
     try:
         if sys.stdin is None or sys.stdin.isatty():
             return b""
-        return _bounded(sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1))
+        fd = sys.stdin.fileno()
+        if not _comes(fd, STDIN_PATIENCE):
+            sys.stderr.write(
+                f"remuda print: nothing came on standard input in {STDIN_PATIENCE:g} s, going on without\n"
+            )
+            return b""
+        return _read_to_end(fd, time.monotonic() + (timeout or float("inf")))
     except (OSError, ValueError):
         return b""
+
+
+def _read_to_end(fd: int, deadline: float) -> bytes:
+    pieces, size = [], 0
+    while size <= MAX_PROMPT_BYTES:
+        if not _comes(fd, deadline - time.monotonic()):
+            raise WaitTimeout("--timeout: standard input has begun, and does not end")
+        piece = os.read(fd, _READ_BYTES)
+        if not piece:
+            break
+        pieces.append(piece)
+        size += len(piece)
+    return _bounded(b"".join(pieces))
+
+
+def _comes(fd: int, patience: float) -> bool:
+    waited = None if patience == float("inf") else max(0.0, patience)
+    return bool(select.select([fd], [], [], waited)[0])
 
 
 def _bounded(data: bytes) -> bytes:

@@ -42,6 +42,8 @@ class Request:
     keep: bool = False
     trace: bool = False
     check: bool = False
+    clean: bool = False
+    """With `check`: remove what is left of dead calls."""
     wants: str | None = None
     """`help` or `version`: nothing else is to be done."""
 
@@ -185,6 +187,8 @@ def _check(request: Request) -> None:
         raise InvalidOptions("--output-format stream-json needs --verbose, as it does with claude -p")
     if request.partial_messages and request.output_format != "stream-json":
         raise InvalidOptions("--include-partial-messages is for --output-format stream-json")
+    if request.clean and not request.check:
+        raise InvalidOptions("--clean is for --check")
     if request.backend == "terminal" and request.input_format != "text":
         raise InvalidOptions("--input-format stream-json is not for a terminal", hint="use --backend stream")
     if request.backend == "stream" and (request.ask or request.keep):

@@ -7,20 +7,17 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from types import FrameType
 from typing import Any
 
-from remuda.errors import (
-    EXIT_CODES,
-    CommandNotFound,
-    InputError,
-    InvalidOptions,
-    RemudaError,
-    WaitTimeout,
-)
+from remuda.errors import EXIT_CODES, CommandNotFound, InputError, InvalidOptions, RemudaError
+from remuda.paths import sessions_folder
 
+from .config import apply_defaults, load_defaults
 from .emit import Emitter
 from .prompt import read_prompt
+from .remains import sweep
 from .request import Request
 from .result import error_result, make_result
 from .stream import StreamCall
@@ -32,6 +29,11 @@ _SUBTYPES = {"TIMEOUT": "timeout", "INTERRUPTED": "interrupted"}
 class Interrupted(RemudaError):
     code = "INTERRUPTED"
     exit_name = "INTERRUPTED"
+
+
+class InternalError(RemudaError):
+    code = "INTERNAL_ERROR"
+    exit_name = "INVALID_OPTIONS"
 
 
 class Clock:
@@ -53,20 +55,55 @@ class Clock:
 
 def run(request: Request) -> int:
     """Carry it out and print it. The exit code."""
+    _heed_signals()
+    _open_standard_streams()
     clock, emitter = Clock(shown=request.trace), Emitter(request)
     try:
-        prompt = read_prompt(request.prompt_words, request.input_file)
-    except InputError as error:
-        sys.stderr.write(f"remuda print: {error}\n")
-        return error.exit_code
-    _heed_signals()
-    try:
-        return _call(request, prompt, clock, emitter)
+        if request.wants == "version" or request.check:
+            from .check import check, show_version
+
+            return show_version(request.claude_binary) if request.wants else check(request)
+        return _call(request, _prepare(request, clock), clock, emitter)
     except BrokenPipeError:  # whoever read us has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["FAILED"]
     except RemudaError as error:
         return _failed(error, request, clock, emitter)
+    except Exception as error:  # noqa: BLE001  # a bug of ours, or a machine out of something: one end for both
+        if request.trace:
+            traceback.print_exc()
+        return _failed(InternalError(f"{type(error).__name__}: {error}"), request, clock, emitter)
+
+
+def _prepare(request: Request, clock: Clock) -> str:
+    """All that comes before the agent: the prompt, when nothing stands in the way."""
+    check_home()
+    defaults = load_defaults(request.config, os.environ)
+    if defaults.source is not None:
+        clock.note(f"defaults of {defaults.source}")
+    apply_defaults(request, defaults)
+    prompt = read_prompt(request)
+    if request.pretrust_cwd:
+        from .pretrust import pretrust
+
+        if pretrust(os.environ, os.getcwd(), _warn):
+            clock.note("this folder is written down as trusted")
+    return prompt
+
+
+def check_home() -> None:
+    """Raises `InvalidOptions`. Everything that the agent knows and writes is there."""
+    home = os.environ.get("HOME", "")
+    if not home:
+        raise InvalidOptions("HOME is not set", hint="the agent's settings and conversations are kept there")
+    if not os.path.isdir(home):
+        raise InvalidOptions(f"HOME is {home}, and there is no such folder")
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise InvalidOptions(f"HOME is {home}, and nothing can be written there")
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"remuda print: {text}\n")
 
 
 def _call(request: Request, prompt: str, clock: Clock, emitter: Emitter) -> int:
@@ -76,26 +113,34 @@ def _call(request: Request, prompt: str, clock: Clock, emitter: Emitter) -> int:
     call = TerminalCall(
         request,
         prompt,
-        binary,
+        [binary],
         clock.note,
         lambda record: emitter.record(record, call.summary),
         lambda text: emitter.shown(text, call.summary),
     )
+    sweep(sessions_folder())
     try:
         ended = call.run()
         clock.note("ended")
         result = make_result(call.summary, ended, clock.milliseconds, "terminal")
         if request.keep:
             result["session"] = call.name
-            sys.stderr.write(f"remuda print: the session goes on as '{call.name}'\n")
         emitter.terminal_result(result, call.summary)
-    except WaitTimeout:
-        if request.show_child_output:
-            sys.stderr.write("\n".join(["remuda print: ── the agent's screen ──", *call.screen(), "──", ""]))
+    except RemudaError as error:
+        if request.show_child_output and not isinstance(error, InvalidOptions):
+            _show_output(call.last_output(), _SUBTYPES.get(error.code, "error"))
         raise
     finally:
         call.close()
+        if request.keep and call.is_up():
+            _warn(f"the session goes on as '{call.name}'")
     return EXIT_CODES["FAILED"] if ended.is_error else EXIT_CODES["OK"]
+
+
+def _show_output(text: str, why: str) -> None:
+    sys.stderr.write(f"remuda print: ----- the agent's terminal ({why}) -----\n")
+    sys.stderr.write(f"{text}\n" if text else "")
+    sys.stderr.write("remuda print: ----- end of it -----\n")
 
 
 def _stream(call: StreamCall, emitter: Emitter) -> int:
@@ -134,4 +179,18 @@ def _heed_signals() -> None:
         raise Interrupted(f"interrupted by {signal.Signals(number).name}")
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupted)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, interrupted)
+
+
+def _open_standard_streams() -> None:
+    """A caller may have closed them: nothing of ours shall get their numbers."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115

@@ -20,11 +20,13 @@ from remuda.agents.claude.launch import clean_environment
 from remuda.errors import WaitTimeout
 from remuda.proctree import adopt_orphans, descendants
 
+from .hang import diagnose_stream
 from .request import DEFAULT_TIMEOUT, Request
 from .terminal import CallFailed
 
 Message = dict[str, Any]
 _GRACE = 2.0
+_LONGEST_WAIT = 60.0
 _PR_SET_PDEATHSIG = 1
 _READ_BYTES = 1 << 16
 
@@ -55,28 +57,42 @@ class StreamCall:
         ]
         self._process: subprocess.Popen[bytes] | None = None
         self._begun = time.monotonic()
+        self._last: Message | None = None
+        self._timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout
 
     def run(self) -> Message:
         """The result message. Raises `WaitTimeout`, `CallFailed`, and `FileNotFoundError` of the binary."""
         adopt_orphans()
+        parent = os.getpid()
         self._process = subprocess.Popen(
             self._argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=clean_environment(os.environ),
-            preexec_fn=_die_with_parent if sys.platform.startswith("linux") else None,
+            preexec_fn=(lambda: _die_with(parent)) if sys.platform.startswith("linux") else None,
         )
         self._note(f"started pid {self._process.pid}")
         result: Message | None = None
         for message in self._messages():
             if message.get("type") == "result":
                 result = message
+            self._last = message
             self._on_message(message)
-        code = self._process.wait()
+        code = self._wait()
         if result is None:
-            raise CallFailed(f"the agent ended with exit code {code} and no result: {self._complaint()}")
+            how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+            raise CallFailed(f"the agent is gone, with {how} and without a result: {self._complaint()}")
         return result
+
+    def _wait(self) -> int:
+        """It has closed what it prints to, and has a moment to end."""
+        assert self._process is not None
+        while True:
+            try:
+                return self._process.wait(self._patience(heard=True))
+            except subprocess.TimeoutExpired:
+                self._check_time(heard=True)
 
     def _complaint(self) -> str:
         return self._stderr.decode(errors="replace").strip().rpartition("\n")[2] or "it said nothing"
@@ -129,19 +145,19 @@ class StreamCall:
     # ── time ──
 
     def _limits(self, *, heard: bool) -> dict[str, float]:
-        limits = {"": self._begun + (self._request.timeout or DEFAULT_TIMEOUT)}
-        if not heard and self._request.first_output_timeout:
-            limits["no output: "] = self._begun + self._request.first_output_timeout
-        return limits
+        limits = {"--timeout: no end": self._timeout}
+        if not heard:
+            limits["--first-output-timeout: no output"] = self._request.first_output_timeout
+        return {what: limit for what, limit in limits.items() if limit}
 
     def _patience(self, *, heard: bool) -> float:
-        return max(0.0, min(self._limits(heard=heard).values()) - time.monotonic())
+        limit = min(self._limits(heard=heard).values(), default=_LONGEST_WAIT)
+        return min(_LONGEST_WAIT, max(0.0, self._begun + limit - time.monotonic()))
 
     def _check_time(self, *, heard: bool) -> None:
         for what, limit in self._limits(heard=heard).items():
-            if time.monotonic() >= limit:
-                why = "the agent has printed nothing at all" if not heard else "the agent is at work"
-                raise WaitTimeout(f"{what}timed out after {limit - self._begun:g} s: {why}")
+            if time.monotonic() >= self._begun + limit:
+                raise WaitTimeout(f"{what} after {limit:g} s: {diagnose_stream(self._last)}")
 
     def close(self) -> None:
         """Ends the CLI and all that it started; at most a little longer than the grace."""
@@ -163,7 +179,8 @@ class StreamCall:
 
 
 def _extra(request: Request) -> list[str]:
-    return ["--include-partial-messages"] if request.partial_messages else []
+    partial = ["--include-partial-messages"] if request.partial_messages else []
+    return [*partial, *(["--setting-sources="] if request.inherit_hooks is False else [])]
 
 
 def _parsed(lines: list[bytes]) -> Iterator[Message]:
@@ -176,8 +193,10 @@ def _parsed(lines: list[bytes]) -> Iterator[Message]:
             yield message
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it was gone before we asked
+        os._exit(1)
 
 
 def _kill(pid: int) -> None:

@@ -7,37 +7,48 @@ ended in an orderly way.
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
+import re
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from remuda.agents import find_agent
 from remuda.agents.claude.answers import max_turns_reason
-from remuda.errors import RemudaError, SessionUnreachable, WaitTimeout
-from remuda.inbox.journal import Inbox
+from remuda.errors import InputError, RemudaError, SessionUnreachable, SpawnFailed, WaitTimeout
+from remuda.inbox.message import new_id
 from remuda.inbox.receipts import Trace, trace
 from remuda.inotify import CREATE, MODIFY, MOVED_TO, Inotify
+from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.environment import session_environment
 from remuda.keeper.spec import SessionSpec
 from remuda.keeper.start import start_owned, start_session
 from remuda.paths import SessionPaths, private_folder, sessions_folder
-from remuda.wire.connection import EventReceived
+from remuda.wire.connection import ClientConnection, EventReceived, OutputReceived, RepaintReceived
 
 from .conversation import Summary
-from .hang import diagnose
+from .hang import diagnose, unanswerable
+from .remains import call_name, remove
 from .request import DEFAULT_TIMEOUT, Request
 from .result import Ended
+from .tail import Tail
 
 Record = Mapping[str, Any]
 _LOOK_INTERVAL = 0.5
 _SETTLE_TIMEOUT = 2.0
-_AGENT = "claude"
+# A question is looked for so often, and refused when the agent has been silent with it for so long: what is
+# asked and answered by a hook of ours is on the screen for half a second.
+_QUESTION_INTERVAL = 1.0
+_QUESTION_PATIENCE = 4.0
+_NEVER = 1e9
+_GONE_TIMEOUT = 10.0
+_KEPT_OUTPUT_BYTES = 1 << 16
+_ESCAPES = re.compile(
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x09\x0b-\x1f]"
+)
 
 
 class CallFailed(RemudaError):
@@ -54,10 +65,14 @@ class TerminalCall:
         self,
         request: Request,
         prompt: str,
-        binary: str,
+        command: Sequence[str],
         note: Callable[[str], None],
         on_record: Callable[[Record], None],
         on_shown: Callable[[str], None],
+        *,
+        agent: str = "claude",
+        folder: Path | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self._request = request
         self._prompt = prompt
@@ -65,18 +80,23 @@ class TerminalCall:
         self._on_record = on_record
         self._on_shown = on_shown
         self.summary = Summary()
-        self.name = f"print-{os.getpid()}-{secrets.token_hex(3)}"
-        self._paths = SessionPaths.of(self.name, sessions_folder())
-        self._spec = self._make_spec(binary)
+        self._speech = find_agent(agent).speech
+        self.name = call_name(request.keep)
+        self._paths = SessionPaths.of(self.name, folder or sessions_folder())
+        self._message = new_id(time.time())
+        self._spec = self._make_spec(command, agent, os.environ if env is None else env)
         self._lifeline = -1
-        self._message = ""
+        self._keeper_lost = False
+        self._output = bytearray()
         self._client: KeeperClient | None = None
         self._tail: Tail | None = None
         self._settled_by = 0.0
-        self._deadline = time.monotonic() + (request.timeout or DEFAULT_TIMEOUT)
-        self._first_output_by = time.monotonic() + request.first_output_timeout
+        self._timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout or _NEVER
+        self._deadline = time.monotonic() + self._timeout
+        self._first_output_by = time.monotonic() + (request.first_output_timeout or _NEVER)
+        self._question_at = time.monotonic() + _QUESTION_INTERVAL
 
-    def _make_spec(self, binary: str) -> SessionSpec:
+    def _make_spec(self, command: Sequence[str], agent: str, env: Mapping[str, str]) -> SessionSpec:
         request = self._request
         flags = list(request.passed)
         if request.inherit_hooks is False:
@@ -86,42 +106,73 @@ class TerminalCall:
         return SessionSpec(
             name=self.name,
             folder=str(self._paths.folder),
-            argv=[binary, *flags],
+            argv=[*command, *flags],
             cwd=os.getcwd(),
-            env=session_environment(os.environ, self.name, "REMUDA_SESSION", {}),
-            agent=_AGENT,
+            env=session_environment(env, self.name, "REMUDA_SESSION", {}),
+            agent=agent,
             classifier="claude",
             trust=True,
             once=True,
             ephemeral=not request.keep,
             deny_permissions=not request.ask,
             max_turns=request.max_turns or 0,
+            stop_timeout=request.stop_hook_timeout or _NEVER,
+            prompt=self._prompt,
+            message_id=self._message,
         )
 
     # ── its life ──
 
     def run(self) -> Ended:
         """To the end of the turn. Raises `WaitTimeout`, `CallFailed` and what a start can raise."""
-        speech = find_agent(_AGENT).speech
-        assert speech is not None
-        speech.check(self._prompt, command=False, literal=False)
+        self._check_prompt()
         private_folder(self._paths.folder)
-        self._message = Inbox(self._paths.inbox).put(self._prompt).id
+        try:
+            self._start()
+            with KeeperClient.connect(self.name, self._paths.folder, read_only=True) as self._client:
+                self._client.request("watch")
+                if self._request.show_child_output:
+                    self._client.send(ClientConnection.subscribe())
+                return self._ended(self._follow())
+        except (SpawnFailed, SessionUnreachable):
+            self._keeper_lost = True
+            raise
+
+    def _start(self) -> None:
         if self._request.keep:
             start_session(self._spec)
         else:
             self._lifeline = start_owned(self._spec).lifeline
-        self._note("keeper started")
-        with KeeperClient.connect(self.name, self._paths.folder, read_only=True) as self._client:
-            self._client.request("watch")
-            found = self._follow()
-        return self._ended(found)
+        self._note(f"session {self.name} started")
+
+    def _check_prompt(self) -> None:
+        assert self._speech is not None
+        try:
+            self._speech.check(self._prompt, command=False, literal=False)
+        except InputError as error:
+            raise InputError(
+                f"the terminal backend cannot take this prompt: {error.message}", hint="use --backend stream"
+            ) from None
 
     def close(self) -> None:
-        """The keeper ends the agent when this is closed, and in any case when we are gone."""
+        """The keeper ends the agent when this is closed, and in any case when we are gone.
+
+        Where the keeper was killed, what is left is ended and removed here, within some seconds.
+        """
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
+        if self._keeper_lost and not self._request.keep and read_holder(self._paths) is None:
+            remove(self._paths)
+
+    def is_up(self) -> bool:
+        return read_holder(self._paths) is not None
+
+    def wait_gone(self) -> None:
+        """After `close`: until nothing is left of it, for a bounded while."""
+        deadline = time.monotonic() + _GONE_TIMEOUT
+        while self.is_up() and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     # ── waiting ──
 
@@ -134,7 +185,7 @@ class TerminalCall:
             while True:
                 found = trace(self._paths.inbox, self._message)
                 if found is None:
-                    raise CallFailed("the session's inbox is gone")
+                    raise CallFailed("the agent is gone, and the inbox of its session too")
                 if found.stage != stage:
                     stage = found.stage
                     self._note(stage)
@@ -168,27 +219,49 @@ class TerminalCall:
                 for event in self._client.receive(0.0):
                     if isinstance(event, EventReceived) and event.document.get("event") == "shown":
                         self._on_shown(str(event.document.get("text")))
+                    elif isinstance(event, OutputReceived | RepaintReceived):
+                        self._output += event.data
+                        del self._output[:-_KEPT_OUTPUT_BYTES]
             except EOFError:
                 found = trace(self._paths.inbox, self._message)
                 if found is None or not found.ended:
-                    raise SessionUnreachable("the keeper of this call is gone") from None
+                    raise SessionUnreachable(
+                        "the keeper of this call is gone, and the agent with it"
+                    ) from None
 
     def _check_time(self, stage: str) -> None:
         now = time.monotonic()
         if now >= self._deadline:
-            raise WaitTimeout(
-                f"timed out after {self._request.timeout or DEFAULT_TIMEOUT:g} s: {self._why(stage)}"
-            )
-        if self._request.first_output_timeout and now >= self._first_output_by:
+            raise WaitTimeout(f"--timeout: no end after {self._timeout:g} s: {self._why(stage)}")
+        if now >= self._first_output_by:
             self._first_output_by = float("inf")
-            if self._silent():
-                raise WaitTimeout(
-                    f"no output within {self._request.first_output_timeout:g} s: {self._why(stage)}"
-                )
+            document = self._status()
+            if document is not None and document["silent_since_start"]:
+                limit = self._request.first_output_timeout
+                raise WaitTimeout(f"--first-output-timeout: no output after {limit:g} s: {self._why(stage)}")
+        if now >= self._question_at and not self._request.ask:
+            self._question_at = now + _QUESTION_INTERVAL
+            self._refuse_question(stage)
 
-    def _silent(self) -> bool:
+    def _refuse_question(self, stage: str) -> None:
+        """Nobody is here to answer it, and nobody guesses. Whoever attached is left the time to."""
         document = self._status()
-        return document is not None and bool(document.get("silent_since_start"))
+        begun = stage not in ("accepted", "written")
+        if (
+            document is None
+            or document.get("idle", 0.0) < _QUESTION_PATIENCE
+            or document.get("clients", 0) > int(self._request.show_child_output)
+            or (begun and document.get("state") not in ("waiting_permission", "waiting_answer"))
+        ):
+            return
+        lines = self.screen()
+        dialog = self._speech.dialog(lines) if self._speech is not None else None
+        if (text := unanswerable(lines, dialog, begun=begun)) is not None:
+            raise CallFailed(
+                f"the agent asks something that nobody here may answer: {text}",
+                hint="answer it once in claude itself, or use --ask and 'remuda attach'"
+                + ("" if begun else "; --pretrust-cwd says that this folder is trusted"),
+            )
 
     def _status(self) -> dict[str, Any] | None:
         assert self._client is not None
@@ -201,9 +274,14 @@ class TerminalCall:
 
     def _why(self, stage: str) -> str:
         lines = self.screen()
-        speech = find_agent(_AGENT).speech
-        dialog = speech.dialog(lines) if speech is not None else None
+        dialog = self._speech.dialog(lines) if self._speech is not None else None
         return diagnose(self._status(), lines, dialog, stage)
+
+    def last_output(self) -> str:
+        """What the agent's terminal shows, or showed last."""
+        if lines := self.screen():
+            return "\n".join(lines).rstrip()
+        return _ESCAPES.sub(b"", bytes(self._output)).decode(errors="replace").strip()
 
     def screen(self) -> list[str]:
         """What the agent's terminal shows now, as far as anybody can tell."""
@@ -234,17 +312,24 @@ class TerminalCall:
     # ── the end ──
 
     def _ended(self, found: Trace) -> Ended:
-        kind = _end_of(found).get("end")
+        end = _end_of(found)
+        kind = end.get("end")
+        if kind == "answered" and end.get("recovered"):
+            raise CallFailed("the agent is gone: it ended before it said that its turn was over")
         if kind == "answered":
             answer = _answer(found)
             return Ended(text=self.summary.text if self.summary.has(answer) else answer)
         if kind == "failed":
             return Ended("api_error", is_error=True, text=self.summary.text or found.reason)
         limit = self._request.max_turns
-        if kind == "interrupted" and limit and self.summary.api_messages >= limit:
-            return Ended("max_turns", "error_max_turns", True, errors=(max_turns_reason(limit),))
+        if kind == "interrupted" and limit and found.reason == max_turns_reason(limit):
+            return Ended("max_turns", "error_max_turns", True, errors=(found.reason,))
         if kind == "interrupted":
             return Ended("aborted_streaming", "error_during_execution", True, errors=(found.reason,))
+        if kind == "timeout":
+            raise WaitTimeout(f"--stop-hook-timeout: {found.reason}")
+        if kind == "died":
+            raise CallFailed(f"the agent is gone: {found.reason}")
         raise CallFailed(found.reason or f"the call ended as {found.stage}")
 
 
@@ -254,36 +339,3 @@ def _end_of(found: Trace) -> Record:
 
 def _answer(found: Trace) -> str:
     return str((found.answer or {}).get("text") or "")
-
-
-class Tail:
-    """The records of one turn, from its prompt on, as they are appended."""
-
-    def __init__(self, path: Path, prompt_id: str | None) -> None:
-        self._path = path
-        self._prompt_id = prompt_id
-        self._offset = 0
-        self._rest = b""
-        self._begun = False
-
-    def read(self) -> list[Record]:
-        try:
-            with open(self._path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [record for line in lines if (record := self._ours(line)) is not None]
-
-    def _ours(self, line: bytes) -> Record | None:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            return None
-        if not isinstance(record, dict):
-            return None
-        if not self._begun and record.get("type") == "user":
-            self._begun = self._prompt_id is None or record.get("promptId") == self._prompt_id
-        return record if self._begun else None

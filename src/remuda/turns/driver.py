@@ -479,7 +479,7 @@ class Driver:
             self._judge_rest(turn)
 
     def _judge_last_word(self, flight: InFlight, now: float) -> None:
-        """The transcript has the answer; the hook that tells of its end comes at once, or something is wrong."""
+        """The transcript has the answer: the hook that tells of its end is due at once."""
         turn, limit = flight.turn, self._rules.stop_timeout
         if turn.said is None or turn.ending:
             flight.said_at = None
