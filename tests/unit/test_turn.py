@@ -130,6 +130,20 @@ def test_turn_late_word_of_the_turn_before_does_not_count(late: Signal) -> None:
     assert "usage" not in outcome(turn).facts
 
 
+def test_turn_late_records_of_the_turn_before_do_not_count_before_its_own() -> None:
+    turn = taken(Said("m-0", {"output_tokens": 100}, "before", final=True), WrittenDown())
+    assert (turn.said, turn.written_down) == (None, False)
+    for signal in (
+        Recorded("do it", OURS),
+        Said("m-1", {"output_tokens": 7}, "done", final=True),
+        WrittenDown(),
+    ):
+        turn.take(signal)
+    assert (turn.said, turn.written_down) == ("done", True)
+    turn.take(Stopped("done", OURS))
+    assert outcome(turn).facts["usage"] == {"output_tokens": 7}
+
+
 # ── ended ──
 
 
@@ -184,6 +198,7 @@ def test_turn_that_was_never_taken_says_so_in_its_outcome() -> None:
 
 def test_turn_usage_is_the_sum_of_its_messages_each_counted_once() -> None:
     turn = taken(
+        Recorded("do it", OURS),
         Said("m-1", {"input_tokens": 1, "output_tokens": 1, "service_tier": "standard", "cached": True}),
         Said("m-1", {"input_tokens": 1, "output_tokens": 5}),
         Said("m-2", {"input_tokens": 2, "output_tokens": 7}),
@@ -202,7 +217,7 @@ def test_turn_without_hooks_is_answered_by_its_transcript() -> None:
 
 
 def test_turn_of_which_nothing_was_said_is_not_answered_by_its_transcript() -> None:
-    turn = taken(Said("m-1", {}, "running"))
+    turn = taken(Recorded("do it", OURS), Said("m-1", {}, "running"))
     turn.answered_by_transcript()
     assert turn.outcome is None
 

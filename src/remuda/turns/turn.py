@@ -133,10 +133,8 @@ class Turn:
                 return self._on_command(signal)
             case _ if not self.submitted:
                 pass  # late word of the turn before
-            case Said():
-                self._on_said(signal)
-            case WrittenDown():
-                self.written_down = True
+            case Said() | WrittenDown():
+                self._on_transcript(signal)
             case Stopped() | Failed() | Halted():
                 self._on_stopped(signal)
             case Refused() | Interrupted():
@@ -177,7 +175,12 @@ class Turn:
         else:
             self.finish(End.INTERRUPTED, "interrupted by a human")
 
-    def _on_said(self, signal: Said) -> None:
+    def _on_transcript(self, signal: Said | WrittenDown) -> None:
+        if not self.recorded and not self._command:
+            return  # of the turn before: what it has of ours stands behind the prompt
+        if isinstance(signal, WrittenDown):
+            self.written_down = True
+            return
         self._usage[signal.message_id] = signal.usage
         if signal.final:
             self.said = signal.text
