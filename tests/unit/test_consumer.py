@@ -345,3 +345,22 @@ def test_orphan_lease_without_flight_was_never_handed_out(bench: Bench) -> None:
     (bench.folder / ".in-flight").unlink()
     assert bench.again().orphan() is None
     assert (bench.lease().text, bench.lines(".dead-letter.jsonl")) == ("hello", [])
+
+
+def test_tidy_gives_the_acknowledged_part_back_when_the_files_have_grown(tmp_path: Path) -> None:
+    folder = tmp_path / "inbox"
+    inbox = Inbox(folder)
+    for number in range(3):
+        inbox.put(f"{number} " + "x" * (4 << 20))
+    consumer = Consumer(folder, "test")
+    consumer.open()
+    for _ in range(3):
+        leased = consumer.lease("paste")
+        assert leased is not None
+        consumer.acknowledge(leased, "done")
+    before = (folder / "inbox.jsonl").stat()
+    consumer.tidy()
+    after = (folder / "inbox.jsonl").stat()
+    consumer.close()
+    assert after.st_size == before.st_size
+    assert after.st_blocks < before.st_blocks // 2

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import stop_hook
+from .compaction import compact
 from .consumer_lock import ConsumerLock
 from .receipts import read_receipts
 from .stop_hook import Entry, Files, Lock
@@ -176,6 +177,15 @@ class Consumer:
             elif one.get("stage") == "submitted" and one.get("attempt") == attempt:
                 found = {key: one[key] for key in _CONVERSATION if one.get(key)}
         return found
+
+    def tidy(self) -> None:
+        """Give disk space back when the files have grown by some megabytes; if that fails, another time."""
+        if self._files.grown:
+            self._files.grown = False
+            try:
+                compact(str(self.folder))
+            except (OSError, stop_hook.InboxError) as error:
+                self.notices.append(f"no disk space could be given back: {error}")
 
     # ── on its way ──
 

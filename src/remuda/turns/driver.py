@@ -543,6 +543,7 @@ class Driver:
         if decision.account_waits:
             self._limit_account(decision)
         await self._do(self._carry_out, leased, outcome, decision)
+        await self._do(self._consumer.tidy)
 
     def _limit_account(self, decision: Decision) -> None:
         try:
