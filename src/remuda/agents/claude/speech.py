@@ -172,15 +172,22 @@ _CREDENTIALS = ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_
 def _went_on(past: Past, record: Mapping[str, Any]) -> Past:
     """What the next record adds to a turn that is known to have begun."""
     kind = record.get("type")
-    if kind == "assistant" and not record.get("isApiErrorMessage"):
-        message = record.get("message")
-        reason = message.get("stop_reason") if isinstance(message, dict) else None
-        if reason in _FINAL:
+    if kind == "assistant":
+        if _is_final(record):
             return Past(True, True, _content(record), past.prompt_id, past.interrupted)
         return past
     if kind == "user" and not past.answered and _content(record).startswith(_INTERRUPTED):
         return Past(True, False, past.text, past.prompt_id, True)
     return past
+
+
+def _is_final(record: Mapping[str, Any]) -> bool:
+    """Whether it ends a turn, and is the model's own: of an answer that a resumed conversation lacks, the CLI
+    writes "No response requested." itself."""
+    message = record.get("message")
+    if not isinstance(message, dict) or record.get("isApiErrorMessage"):
+        return False
+    return message.get("model") != "<synthetic>" and message.get("stop_reason") in _FINAL
 
 
 def _refused(record: Mapping[str, Any]) -> Refused | None:
@@ -202,8 +209,7 @@ def _assistant(record: Mapping[str, Any]) -> Signal | None:
     usage, number = message.get("usage"), message.get("id")
     if not number:
         return None
-    final = message.get("stop_reason") in _FINAL
-    return Said(str(number), usage if isinstance(usage, dict) else {}, _content(record), final)
+    return Said(str(number), usage if isinstance(usage, dict) else {}, _content(record), _is_final(record))
 
 
 def _failure(name: object, text: str) -> Failure:
