@@ -28,3 +28,5 @@ POWER_STEP: Final = 1 if SOAK else 5
 """Every which state that a loss of power may leave is recovered."""
 CONTEST: Final = 30.0 if SOAK else 3.0
 """Seconds for which eight writers and two consumers share an inbox and are killed at random."""
+CHAOS_MESSAGES: Final = 300 if SOAK else 6
+"""Messages through a kept Claude Code while agent, keeper and sender are killed at random."""
