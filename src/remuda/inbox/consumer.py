@@ -51,6 +51,8 @@ class Ahead:
 
     ready: bool
     next_due: float | None = None
+    expires: float | None = None
+    """When the time to live of the next message runs out."""
 
 
 class Consumer:
@@ -89,8 +91,8 @@ class Consumer:
         with self._inbox() as inbox:
             if inbox.reader is None:
                 return Ahead(False)
-            if inbox.queue.take(inbox.reader) is not None:
-                return Ahead(True)
+            if (taken := inbox.queue.take(inbox.reader)) is not None:
+                return Ahead(True, expires=stop_hook.number(taken[0].fields.get("expires")) or None)
             dues = [due for due in (inbox.queue.next_due(), self._torn_until(inbox)) if due is not None]
             return Ahead(False, min(dues, default=None))
 
@@ -99,6 +101,11 @@ class Consumer:
         """A last line without its end counts after a while of quiet."""
         torn = inbox.reader is not None and inbox.reader.torn
         return time.time() + stop_hook.TORN_GRACE if torn else None
+
+    def expire(self) -> None:
+        """Bounce what waits to be next and has waited too long, though nothing can be handed out now."""
+        with self._inbox() as inbox:
+            inbox.next_entry()
 
     def peek(self) -> Leased | None:
         """What `lease` would give now. Nothing is written down."""

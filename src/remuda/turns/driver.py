@@ -263,10 +263,12 @@ class Driver:
 
     async def _look_ahead(self) -> Ahead:
         """What the inbox has for us. The files are read again only when they changed, or something is due."""
-        known = self._ahead
-        if known is not None and (known.next_due is None or known.next_due > time.time()):
+        known, now = self._ahead, time.time()
+        if known is not None and min(known.next_due or now + 1, known.expires or now + 1) > now:
             return known
         changes = self._inbox_changes
+        if known is not None and known.expires is not None and known.expires <= now:
+            await self._do(self._consumer.expire)
         found = await self._do(self._consumer.ahead)
         self._ahead = found if changes == self._inbox_changes else None
         return found
@@ -306,7 +308,9 @@ class Driver:
         if ready.step is Step.STASH:
             await self._stash()
             return
-        await self._wait(ready.look_again)
+        expires = self._ahead.expires if self._ahead is not None else None
+        waits = [ready.look_again, None if expires is None else max(1.0, expires - time.time())]
+        await self._wait(min((one for one in waits if one is not None), default=None))
 
     async def _stash(self) -> None:
         """Lay a draft aside; the agent brings it back when the next prompt was taken."""
