@@ -242,7 +242,7 @@ class Keeper:
         self._record = self._record.ended(time.time(), code, session.end_reason)
         self._save_record()
         if self._delivery is not None:
-            await self._delivery.close(f"its session {session.end_reason}")
+            await self._delivery.close(f"its session ended ({session.end_reason})")
         if self._observation is not None:
             self._observation.close()
         # The name is free before anyone hears of the end: who waits for it may take it at once.
