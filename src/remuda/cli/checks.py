@@ -21,6 +21,8 @@ from remuda.agents.claude.stop_hooks import command_hooks, read_command, runs_he
 from remuda.errors import RemudaError
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.listing import list_sessions
+from remuda.oneshot.check import round_trip
+from remuda.oneshot.remains import remains
 from remuda.paths import SessionPaths, private_folder
 from remuda.terminal.screen import unavailable_reason
 
@@ -39,7 +41,7 @@ class Finding(NamedTuple):
 def examine(folder: Path) -> list[Finding]:
     found = [*_python(), *_state_folder(folder)]
     usable = all(one.level != "fail" for one in found)
-    found += [*_emulator(), *_claude(), *_limits(), *_logout(), *_hooks()]
+    found += [*_emulator(), *_claude(), *_call(), *_limits(), *_logout(), *_hooks()]
     if usable:
         found += [*_sessions(folder), *_leftovers(folder)]
     return found
@@ -91,6 +93,16 @@ def _claude() -> Iterator[Finding]:
         yield Finding("ok", f"Claude Code {asked.stdout.strip() or 'of unknown version'} at {path}")
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Finding("fail", f"{path} does not answer: {error}", "reinstall Claude Code")
+
+
+def _call() -> Iterator[Finding]:
+    step = round_trip()
+    if step.failure:
+        yield Finding(
+            "fail", f"not so: {step.what}: {step.failure}", "this is a fault of ours: please report it"
+        )
+    else:
+        yield Finding("ok", step.what)
 
 
 def _limits() -> Iterator[Finding]:
@@ -147,7 +159,14 @@ def _leftovers(folder: Path) -> Iterator[Finding]:
     live = set(live_names(folder))
     for pid, name in _orphans(folder, live):
         yield Finding("note", f"process {pid} is left of the dead session '{name}'", f"kill {pid}")
-    scratch = [path for path in folder.glob("*.d") if path.name.removesuffix(".d") not in live]
+    calls = {paths.name for paths in remains(folder)}
+    if calls:
+        yield Finding(
+            "note",
+            f"{len(calls)} calls of 'remuda print' were killed and left something behind",
+            "remuda print --check --clean",
+        )
+    scratch = [path for path in folder.glob("*.d") if path.name.removesuffix(".d") not in live | calls]
     if scratch:
         yield Finding(
             "note", f"{len(scratch)} folders are left of keepers that were killed", "remuda clean --force"

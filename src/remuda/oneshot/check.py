@@ -58,9 +58,7 @@ def claude_version(named: str | None) -> str:
 def check(request: Request) -> int:
     """One line for each step. 0, or 2 when something does not work."""
     folder = sessions_folder()
-    steps = [_claude(request.claude_binary), _terminal(), _folder(folder)]
-    if not steps[-1].failure:
-        steps.append(round_trip(folder))
+    steps = [_claude(request.claude_binary), _terminal(), _folder(folder), round_trip()]
     for step in steps:
         print(f"FAIL: {step.what}: {step.failure}" if step.failure else f"OK: {step.what}")
     failed = any(step.failure for step in steps)
@@ -96,7 +94,7 @@ def _folder(folder: Path) -> Step:
     return Step(f"sessions have a place in {folder}")
 
 
-def round_trip(folder: Path) -> Step:
+def round_trip() -> Step:
     """A whole call on the scripted agent, with a home of its own: the user's is not touched."""
     what = "a call on the scripted agent is answered"
     with tempfile.TemporaryDirectory(prefix="remuda-check-") as home:
@@ -111,7 +109,7 @@ def round_trip(folder: Path) -> Step:
             lambda _record: None,
             lambda _text: None,
             agent=DemoAgent.name,
-            folder=folder,
+            folder=private_folder(Path(home, "s")),
             env=env,
         )
         try:

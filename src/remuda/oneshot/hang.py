@@ -70,17 +70,38 @@ def shown(lines: Sequence[str]) -> str:
     return " / ".join([line for line in plain if line][-_DIALOG_LINES:])[:_DIALOG_CHARACTERS]
 
 
-def diagnose_stream(last: Mapping[str, Any] | None) -> str:
-    """As `diagnose`, from the last message of the CLI's own stream."""
-    if last is None:
-        return "the agent has printed nothing at all"
-    if last.get("subtype") == "api_retry":
-        return f"the API is being tried again, attempt {last.get('attempt')} of {last.get('max_retries')}"
-    if last.get("type") == "result":
-        return "the agent has answered and does not end"
-    message = last.get("message")
-    content = message.get("content") if isinstance(message, Mapping) else None
-    for block in reversed(content if isinstance(content, list) else []):
-        if isinstance(block, Mapping) and block.get("type") == "tool_use":
-            return f"a tool is running: {block.get('name')}"
-    return "the agent is at work"
+class StreamState:
+    """As `diagnose`, from the messages of the CLI's own stream."""
+
+    def __init__(self) -> None:
+        self._heard = False
+        self._retry: Mapping[str, Any] | None = None
+        self._tools: dict[str, str] = {}
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        self._heard = True
+        if message.get("subtype") == "api_retry":
+            self._retry = message
+        elif message.get("type") in ("assistant", "user"):
+            self._retry = None
+            for block in _blocks(message):
+                if block.get("type") == "tool_use":
+                    self._tools[str(block.get("id"))] = str(block.get("name"))
+                elif block.get("type") == "tool_result":
+                    self._tools.pop(str(block.get("tool_use_id")), None)
+
+    def why(self) -> str:
+        if not self._heard:
+            return "the agent has printed nothing at all"
+        if self._retry is not None:
+            attempt, most = self._retry.get("attempt"), self._retry.get("max_retries")
+            return f"the API is being tried again, attempt {attempt} of {most}"
+        if self._tools:
+            return f"a tool is running: {', '.join(self._tools.values())}"
+        return "the agent is at work"
+
+
+def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    inner = message.get("message")
+    content = inner.get("content") if isinstance(inner, Mapping) else None
+    return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []

@@ -82,6 +82,7 @@ def _prepare(request: Request, clock: Clock) -> str:
     if defaults.source is not None:
         clock.note(f"defaults of {defaults.source}")
     apply_defaults(request, defaults)
+    clock.note("reading the prompt")
     prompt = read_prompt(request)
     if request.pretrust_cwd:
         from .pretrust import pretrust

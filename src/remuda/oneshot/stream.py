@@ -20,7 +20,7 @@ from remuda.agents.claude.launch import clean_environment
 from remuda.errors import WaitTimeout
 from remuda.proctree import adopt_orphans, descendants
 
-from .hang import diagnose_stream
+from .hang import StreamState
 from .request import DEFAULT_TIMEOUT, Request
 from .terminal import CallFailed
 
@@ -57,7 +57,7 @@ class StreamCall:
         ]
         self._process: subprocess.Popen[bytes] | None = None
         self._begun = time.monotonic()
-        self._last: Message | None = None
+        self._state = StreamState()
         self._timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout
 
     def run(self) -> Message:
@@ -77,7 +77,7 @@ class StreamCall:
         for message in self._messages():
             if message.get("type") == "result":
                 result = message
-            self._last = message
+            self._state.take(message)
             self._on_message(message)
         code = self._wait()
         if result is None:
@@ -157,7 +157,7 @@ class StreamCall:
     def _check_time(self, *, heard: bool) -> None:
         for what, limit in self._limits(heard=heard).items():
             if time.monotonic() >= self._begun + limit:
-                raise WaitTimeout(f"{what} after {limit:g} s: {diagnose_stream(self._last)}")
+                raise WaitTimeout(f"{what} after {limit:g} s: {self._state.why()}")
 
     def close(self) -> None:
         """Ends the CLI and all that it started; at most a little longer than the grace."""

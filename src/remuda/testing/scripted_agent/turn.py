@@ -22,6 +22,12 @@ _SAY_SOMETHING = (
 _DONE_VERBS = ("Baked", "Brewed", "Churned", "Cogitated", "Cooked", "Crunched", "Sautéed", "Worked")
 
 
+class _Halted(Exception):  # not an error
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class Turn:
     """Runs one turn. Esc throws :class:`Interrupted` into it; no hook tells of that."""
 
@@ -46,6 +52,8 @@ class Turn:
             self._interrupt()
         except TurnEnded:
             self._reject()
+        except _Halted as halted:
+            self._halt(halted.reason)
         except ApiFailed as failure:
             self._fail(failure)
         else:
@@ -86,7 +94,9 @@ class Turn:
             text = await self._call.run()
             summaries.append({**self._call.summary, "tool_response": text})
             self._call = None
-        await self._stage.fire("PostToolBatch", {"tool_calls": summaries})
+        verdict = await self._stage.fire("PostToolBatch", {"tool_calls": summaries})
+        if verdict.halt is not None:
+            raise _Halted(verdict.halt)
         return text
 
     async def _stop(self, answer: Said) -> str | None:
@@ -179,6 +189,12 @@ class Turn:
             self._call.reject()
         self._note_interrupt(records.INTERRUPTED_IN_TOOL, None)
         self._stage.face.show("Interrupted · What should Claude do instead?", "  ⎿  ", DIM)
+        self._finish()
+
+    def _halt(self, reason: str) -> None:
+        """A hook said that it must not go on: no further request, and no Stop."""
+        fields = {"message": reason, "hookName": "PostToolBatch", "hookEvent": "PostToolBatch"}
+        self._stage.session.transcript.add(records.attachment("hook_stopped_continuation", fields))
         self._finish()
 
     def _note_interrupt(self, text: str, message_id: str | None) -> None:
