@@ -9,6 +9,7 @@ import pytest
 
 from commands import Commands
 from hooking import Box
+from printing import Calls
 
 
 @pytest.fixture
@@ -16,6 +17,13 @@ def remuda(home: Path) -> Iterator[Commands]:
     commands = Commands(home)
     yield commands
     commands.close()
+
+
+@pytest.fixture
+def calls(remuda: Commands) -> Iterator[Calls]:
+    made = Calls(remuda)
+    yield made
+    made.close()
 
 
 @pytest.fixture

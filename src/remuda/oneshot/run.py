@@ -23,7 +23,11 @@ from .result import error_result, make_result
 from .stream import StreamCall
 from .terminal import TerminalCall
 
-_SUBTYPES = {"TIMEOUT": "timeout", "INTERRUPTED": "interrupted"}
+_SUBTYPES = {"TIMEOUT": "timeout", "INTERRUPTED": "interrupted", "AGENT_REFUSED": "assistant_error"}
+
+
+class Signalled(BaseException):
+    """Raised by a signal, wherever that met us: no handler of errors on the way shall take it for one."""
 
 
 class Interrupted(RemudaError):
@@ -67,6 +71,8 @@ def run(request: Request) -> int:
     except BrokenPipeError:  # whoever read us has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["FAILED"]
+    except Signalled as signalled:
+        return _failed(Interrupted(str(signalled)), request, clock, emitter)
     except RemudaError as error:
         return _failed(error, request, clock, emitter)
     except Exception as error:  # noqa: BLE001  # a bug of ours, or a machine out of something: one end for both
@@ -127,9 +133,9 @@ def _call(request: Request, prompt: str, clock: Clock, emitter: Emitter) -> int:
         if request.keep:
             result["session"] = call.name
         emitter.terminal_result(result, call.summary)
-    except RemudaError as error:
+    except (RemudaError, Signalled) as error:
         if request.show_child_output and not isinstance(error, InvalidOptions):
-            _show_output(call.last_output(), _SUBTYPES.get(error.code, "error"))
+            _show_output(call.last_output(), str(error).partition(":")[0])
         raise
     finally:
         call.close()
@@ -177,7 +183,7 @@ def _failed(error: RemudaError, request: Request, clock: Clock, emitter: Emitter
 
 def _heed_signals() -> None:
     def interrupted(number: int, _frame: FrameType | None) -> None:
-        raise Interrupted(f"interrupted by {signal.Signals(number).name}")
+        raise Signalled(f"interrupted by {signal.Signals(number).name}")
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup

@@ -20,9 +20,9 @@ from remuda.agents.claude.launch import clean_environment
 from remuda.errors import WaitTimeout
 from remuda.proctree import adopt_orphans, descendants
 
+from .errors import AgentRefused, CallFailed
 from .hang import StreamState
 from .request import DEFAULT_TIMEOUT, Request
-from .terminal import CallFailed
 
 Message = dict[str, Any]
 _GRACE = 2.0
@@ -57,6 +57,7 @@ class StreamCall:
         ]
         self._process: subprocess.Popen[bytes] | None = None
         self._begun = time.monotonic()
+        self._exit_fd = -1
         self._state = StreamState()
         self._timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout
 
@@ -72,15 +73,20 @@ class StreamCall:
             env=clean_environment(os.environ),
             preexec_fn=(lambda: _die_with(parent)) if sys.platform.startswith("linux") else None,
         )
+        self._exit_fd = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else -1
         self._note(f"started pid {self._process.pid}")
         result: Message | None = None
+        heard = False
         for message in self._messages():
+            heard = True
             if message.get("type") == "result":
                 result = message
             self._state.take(message)
             self._on_message(message)
         code = self._wait()
         if result is None:
+            if not heard and code > 0 and self._stderr.strip():
+                raise AgentRefused(self._complaint())
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
             raise CallFailed(f"the agent is gone, with {how} and without a result: {self._complaint()}")
         return result
@@ -107,18 +113,27 @@ class StreamCall:
         assert process.stderr is not None
         self._stderr = b""
         pending, rest = memoryview(self._prompt.encode()), b""
-        os.set_blocking(process.stdin.fileno(), False)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            os.set_blocking(pipe.fileno(), False)
         reading = {process.stdout.fileno(), process.stderr.fileno()}
         first = True
         while reading:
             writing = [process.stdin.fileno()] if not process.stdin.closed else []
-            ready, writable, _ = select.select(list(reading), writing, [], self._patience(heard=not first))
+            # What it started may hold its pipes open when it has ended itself.
+            alive = [self._exit_fd] if self._exit_fd >= 0 else []
+            ready, writable, _ = select.select(
+                [*reading, *alive], writing, [], self._patience(heard=not first)
+            )
             if writable:
                 pending = self._write(process, pending)
             if not ready and not writable:
                 self._check_time(heard=not first)
-            for fd in ready:
-                data = os.read(fd, _READ_BYTES)
+            if ready == alive != []:
+                break
+            for fd in (fd for fd in ready if fd in reading):
+                data = _read(fd)
+                if data is None:
+                    continue
                 if not data:
                     reading.discard(fd)
                 elif fd == process.stderr.fileno():
@@ -171,6 +186,8 @@ class StreamCall:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self._exit_fd >= 0:
+            os.close(self._exit_fd)
         for pid in descendants(os.getpid()):
             _kill(pid)
         for pipe in (process.stdin, process.stdout, process.stderr):
@@ -181,6 +198,14 @@ class StreamCall:
 def _extra(request: Request) -> list[str]:
     partial = ["--include-partial-messages"] if request.partial_messages else []
     return [*partial, *(["--setting-sources="] if request.inherit_hooks is False else [])]
+
+
+def _read(fd: int) -> bytes | None:
+    """None when there is nothing now, empty at the end."""
+    try:
+        return os.read(fd, _READ_BYTES)
+    except BlockingIOError:
+        return None
 
 
 def _parsed(lines: list[bytes]) -> Iterator[Message]:

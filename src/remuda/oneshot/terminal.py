@@ -17,7 +17,15 @@ from typing import Any
 
 from remuda.agents import find_agent
 from remuda.agents.claude.answers import max_turns_reason
-from remuda.errors import InputError, RemudaError, SessionUnreachable, SpawnFailed, WaitTimeout
+from remuda.errors import (
+    InputError,
+    RemudaError,
+    SessionDead,
+    SessionNotFound,
+    SessionUnreachable,
+    SpawnFailed,
+    WaitTimeout,
+)
 from remuda.inbox.message import new_id
 from remuda.inbox.receipts import Trace, trace
 from remuda.inotify import CREATE, MODIFY, MOVED_TO, Inotify
@@ -27,13 +35,20 @@ from remuda.keeper.environment import session_environment
 from remuda.keeper.spec import SessionSpec
 from remuda.keeper.start import start_owned, start_session
 from remuda.paths import SessionPaths, private_folder, sessions_folder
-from remuda.wire.connection import ClientConnection, EventReceived, OutputReceived, RepaintReceived
+from remuda.wire.connection import (
+    ClientConnection,
+    EventReceived,
+    OutputReceived,
+    RepaintReceived,
+)
 
 from .conversation import Summary
+from .errors import AgentRefused, CallFailed
 from .hang import diagnose, unanswerable
 from .remains import call_name, remove
 from .request import DEFAULT_TIMEOUT, Request
 from .result import Ended
+from .resume import name_conversation
 from .tail import Tail
 
 Record = Mapping[str, Any]
@@ -44,18 +59,12 @@ _SETTLE_TIMEOUT = 2.0
 _QUESTION_INTERVAL = 1.0
 _QUESTION_PATIENCE = 4.0
 _NEVER = 1e9
+_CLI_REFUSED = 1
 _GONE_TIMEOUT = 10.0
 _KEPT_OUTPUT_BYTES = 1 << 16
 _ESCAPES = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x09\x0b-\x1f]"
 )
-
-
-class CallFailed(RemudaError):
-    """The call did not come to an end of the agent's own: nothing was answered, and nothing was refused."""
-
-    code = "CALL_FAILED"
-    exit_name = "INVALID_OPTIONS"
 
 
 class TerminalCall:
@@ -98,7 +107,7 @@ class TerminalCall:
 
     def _make_spec(self, command: Sequence[str], agent: str, env: Mapping[str, str]) -> SessionSpec:
         request = self._request
-        flags = list(request.passed)
+        flags = name_conversation(request.passed, env, Path.cwd())
         if request.inherit_hooks is False:
             flags.append("--setting-sources=")
         if not request.ask:
@@ -134,9 +143,14 @@ class TerminalCall:
                 if self._request.show_child_output:
                     self._client.send(ClientConnection.subscribe())
                 return self._ended(self._follow())
-        except (SpawnFailed, SessionUnreachable):
+        except SpawnFailed:
             self._keeper_lost = True
             raise
+        except (SessionUnreachable, SessionDead, SessionNotFound):
+            self._keeper_lost = True
+            if self.is_up():
+                raise
+            raise SessionUnreachable("the keeper of this call is gone, and the agent with it") from None
 
     def _start(self) -> None:
         if self._request.keep:
@@ -203,7 +217,8 @@ class TerminalCall:
         self._settled_by = self._settled_by or time.monotonic() + _SETTLE_TIMEOUT
         kind = _end_of(found).get("end")
         if kind == "answered":
-            known = self.summary.has(_answer(found))
+            answer = _answer(found)
+            known = self.summary.has(answer) and bool(answer or self.summary.text)
         else:
             known = kind != "failed" or self.summary.is_api_error
         return known or time.monotonic() >= self._settled_by
@@ -225,9 +240,7 @@ class TerminalCall:
             except EOFError:
                 found = trace(self._paths.inbox, self._message)
                 if found is None or not found.ended:
-                    raise SessionUnreachable(
-                        "the keeper of this call is gone, and the agent with it"
-                    ) from None
+                    raise SessionUnreachable("its keeper has hung up") from None
 
     def _check_time(self, stage: str) -> None:
         now = time.monotonic()
@@ -329,8 +342,16 @@ class TerminalCall:
         if kind == "timeout":
             raise WaitTimeout(f"--stop-hook-timeout: {found.reason}")
         if kind == "died":
-            raise CallFailed(f"the agent is gone: {found.reason}")
+            raise self._died(found)
         raise CallFailed(found.reason or f"the call ended as {found.stage}")
+
+    def _died(self, found: Trace) -> RemudaError:
+        """What it said last, if it never took the prompt: there is no such conversation, no such flag."""
+        taken = any(step["stage"] == "submitted" for step in found.steps)
+        said = [line.strip() for line in self.last_output().splitlines() if line.strip()]
+        if said and not taken and (self._status() or {}).get("exit_code") == _CLI_REFUSED:
+            return AgentRefused(said[-1])
+        return CallFailed(f"the agent is gone: {found.reason}")
 
 
 def _end_of(found: Trace) -> Record:

@@ -1,0 +1,227 @@
+"""However a call of `remuda print` ends: no agent, no tool, no file of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from keeping import Process, until
+from printing import TAIL, Call, Calls, write_program
+from remuda.oneshot.remains import processes_of
+from remuda.proctree import is_alive
+
+SIGNALS = {"INT": signal.SIGINT, "TERM": signal.SIGTERM, "HUP": signal.SIGHUP}
+STAGES = ("prompt", "dialog", "submitted", "tool")
+
+
+def begin(calls: Calls, stage: str) -> Call:
+    """A call that has come so far, and goes no further by itself."""
+    if stage == "prompt":
+        call = calls.begin(stdin=subprocess.PIPE)
+        assert call.process.stdin is not None
+        call.process.stdin.write(b"half of a prompt")
+        call.process.stdin.flush()
+        return call.until("reading the prompt")
+    if stage == "dialog":
+        asked = {"MOCK_TRUST_DIALOG": "1", "MOCK_TRUST_WORDING": "unresolvable"}
+        return calls.begin("--ask", "hello", env=asked).until("started")
+    if stage == "submitted":
+        return calls.begin("THINK 600 x").until("submitted")
+    marker = calls.home / "in-tool"
+    call = calls.begin(f"RUNBASH touch {marker}; {TAIL}", "--allowedTools", "Bash").until("submitted")
+    until(marker.exists, "the tool")
+    return call
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_call_that_is_terminated_exits_with_130_and_leaves_nothing(calls: Calls, stage: str) -> None:
+    call = begin(calls, stage)
+    call.process.send_signal(signal.SIGTERM)
+    code, out, err = call.ended()
+    assert (code, out) == (130, "")
+    assert "interrupted by SIGTERM" in err
+    calls.assert_nothing_left()
+
+
+@pytest.mark.parametrize("name", ["INT", "HUP"])
+def test_a_call_that_is_interrupted_in_a_tool_exits_with_130_and_leaves_nothing(
+    calls: Calls, name: str
+) -> None:
+    call = begin(calls, "tool")
+    call.process.send_signal(SIGNALS[name])
+    code, _, err = call.ended()
+    assert code == 130
+    assert f"interrupted by SIG{name}" in err
+    calls.assert_nothing_left()
+
+
+def test_an_interrupted_call_prints_one_object_in_json(calls: Calls) -> None:
+    call = calls.begin("--output-format", "json", "THINK 600 x").until("submitted")
+    call.process.send_signal(signal.SIGINT)
+    code, out, _ = call.ended()
+    found = json.loads(out)
+    assert (code, found["subtype"], found["is_error"]) == (130, "interrupted", True)
+    calls.assert_nothing_left()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_call_that_is_killed_leaves_nothing(calls: Calls, stage: str) -> None:
+    call = begin(calls, stage)
+    call.process.kill()
+    assert call.ended()[0] == -signal.SIGKILL
+    calls.assert_nothing_left()
+
+
+def test_a_call_that_crashes_leaves_nothing(calls: Calls) -> None:
+    call = begin(calls, "tool")
+    call.process.send_signal(signal.SIGABRT)
+    assert call.ended()[0] == -signal.SIGABRT
+    calls.assert_nothing_left()
+
+
+def test_a_killed_call_lets_the_agent_end_in_order(calls: Calls) -> None:
+    """The user's SessionEnd hooks run, though the command has long gone."""
+    ended = calls.home / "session-ended"
+    settings = calls.home / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    hook = {"type": "command", "command": f"cat > {ended}.part && mv {ended}.part {ended}"}
+    settings.write_text(json.dumps({"hooks": {"SessionEnd": [{"hooks": [hook]}]}}))
+    call = begin(calls, "tool")
+    call.process.kill()
+    call.ended()
+    until(ended.exists, "the hook at the session's end")
+    assert json.loads(ended.read_text())["hook_event_name"] == "SessionEnd"
+    calls.assert_nothing_left()
+
+
+@pytest.mark.parametrize("stage", STAGES[1:])
+def test_a_killed_keeper_is_told_and_leaves_nothing(calls: Calls, stage: str) -> None:
+    call = begin(calls, stage)
+    keeper = call.keeper()
+    keeper.signal(signal.SIGKILL)
+    code, out, err = call.ended()
+    assert (code, out) == (2, "")
+    assert "the keeper of this call is gone" in err
+    keeper.close()
+    calls.assert_nothing_left()
+
+
+@pytest.mark.parametrize("stage", STAGES[1:])
+def test_a_killed_agent_is_told_and_leaves_nothing(calls: Calls, stage: str) -> None:
+    call = begin(calls, stage)
+    agent = call.agent()
+    agent.signal(signal.SIGKILL)
+    code, out, err = call.ended()
+    assert (code, out) == (2, "")
+    assert "the agent is gone" in err
+    agent.close()
+    calls.assert_nothing_left()
+
+
+def test_a_reader_that_is_gone_ends_the_call_and_leaves_nothing(calls: Calls) -> None:
+    call = calls.begin("--output-format", "stream-json", "--verbose", "hello")
+    assert call.process.stdout is not None
+    call.process.stdout.close()
+    call.process.stdout = None
+    code, _, _ = call.ended()
+    assert code == 1
+    calls.assert_nothing_left()
+
+
+def test_what_killed_calls_left_is_told_and_swept(calls: Calls) -> None:
+    """Keeper and command both killed: files stay until the next call, a minute later."""
+    call = begin(calls, "tool")
+    keeper = call.keeper()
+    os.kill(call.process.pid, signal.SIGSTOP)  # it shall not clean up behind its keeper
+    keeper.signal(signal.SIGKILL)
+    assert keeper.ended()
+    keeper.close()
+    call.process.kill()
+    call.ended()
+    until(lambda: not list(processes_of(call.name)), "the end of the agent, whose terminal is gone")
+    assert call.paths.record.exists()
+
+    told = calls.remuda("doctor").out
+    assert "1 calls of 'remuda print' were killed" in told
+    assert f"WARNING: {call.name} is left" in calls("--check").out
+    calls("hello")
+    assert call.paths.record.exists(), "what is young is not swept"
+    for path in calls.sessions.glob(f"{call.name}.*"):
+        os.utime(path, (1, 1))
+    calls("hello")
+    calls.assert_nothing_left()
+
+
+def test_check_with_clean_removes_what_killed_calls_left(calls: Calls) -> None:
+    calls.sessions.mkdir(mode=0o700)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    name = f"print-{dead.pid}-0a1b2c"
+    inbox = calls.sessions / f"{name}.inbox"
+    inbox.mkdir(mode=0o700)
+    os.utime(inbox, (1, 1))
+    other = calls.sessions / "print-mine.json"
+    other.write_text("{}")
+    assert f"CLEANED: {name}" in calls("--check", "--clean").out
+    assert not inbox.exists()
+    assert other.exists(), "a session that somebody named so is not a call's"
+
+
+# ── the stream backend: its agent is a child of ours ──
+
+
+def stream_agent(calls: Calls, lines: str = "") -> Path:
+    """Prints, starts a tool in a process session of its own, and waits."""
+    return write_program(
+        calls.binary,
+        "#!/bin/sh\ncat > /dev/null\n"
+        f"setsid sh -c 'echo $$ > {calls.home}/tool; exec tail -f /dev/null' &\n"
+        f"echo $$ > {calls.home}/agent\n{lines}\nexec tail -f /dev/null\n",
+    )
+
+
+def stream_pids(calls: Calls) -> list[int]:
+    def known() -> list[int]:
+        files = [calls.home / "tool", calls.home / "agent"]
+        texts = [path.read_text().strip() for path in files if path.exists()]
+        return [int(text) for text in texts if text] if all(texts) and len(texts) == 2 else []
+
+    return until(known, "agent and tool")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_stream_call_leaves_nothing(calls: Calls, number: int) -> None:
+    stream_agent(calls)
+    call = calls.begin("--backend", "stream", "hello").until("started")
+    pids = stream_pids(calls)
+    call.process.send_signal(number)
+    assert call.ended()[0] == 130
+    until(lambda: not any(map(is_alive, pids)), "the end of agent and tool")
+
+
+def test_a_killed_agent_of_a_stream_call_is_told_and_leaves_nothing(calls: Calls) -> None:
+    stream_agent(calls)
+    call = calls.begin("--backend", "stream", "hello").until("started")
+    tool, agent = stream_pids(calls)
+    killed = Process(agent)
+    killed.signal(signal.SIGKILL)
+    code, _, err = call.ended()
+    killed.close()
+    assert code == 2
+    assert "the agent is gone, with SIGKILL" in err
+    until(lambda: not is_alive(tool), "the end of the tool")
+
+
+def test_a_killed_stream_call_ends_its_agent(calls: Calls) -> None:
+    stream_agent(calls)
+    call = calls.begin("--backend", "stream", "hello").until("started")
+    tool, agent = stream_pids(calls)
+    call.process.kill()
+    call.ended()
+    until(lambda: not is_alive(agent), "the end of the agent")
+    os.kill(tool, signal.SIGKILL)  # this agent, unlike the real one, does not end its tools
