@@ -200,6 +200,20 @@ def test_command_that_is_meant_as_one_runs_and_is_acknowledged(post: Post, model
     assert stages(post.send("after the summary")) == CHAIN
 
 
+def test_command_that_opens_a_dialog_has_run_and_leaves_it_to_a_human(
+    post: Post, model: LoopbackModel
+) -> None:
+    found = post.send("/cost", command=True)
+    assert found.stage == "acked"
+    assert step(found, "submitted")["by"] == "dialog"
+    waiting = post.put("behind it")
+    post.held("a dialog is open")
+    assert stages(post.trace(waiting)) == ["accepted"]
+    post.watcher.press(b"\x1b")
+    assert stages(post.ended(waiting)) == CHAIN
+    assert prompts(model) == ["behind it"]
+
+
 def test_mention_attaches_a_file_as_for_print_and_literal_refuses(
     post: Post, cli: RealCli, model: LoopbackModel
 ) -> None:

@@ -26,7 +26,7 @@ from remuda.inbox.stop_hook import InboxError
 from .account import Account
 from .policy import Action, Decision, OnOrphan, decide, decide_once
 from .readiness import DRAFT_PATIENCE, Look, Readiness, Step, readiness
-from .turn import End, Outcome, Turn
+from .turn import End, Fact, Outcome, Turn
 
 log = logging.getLogger("remuda.turns")
 
@@ -407,6 +407,10 @@ class Driver:
             if flight.as_argument and self._readiness().step is not Step.TYPE:
                 # It is taken when the agent is ready for it: after its start, after a dialog before that.
                 deadline = terminal.now() + _SUBMIT_TIMEOUT
+            if terminal.state in WAITING and not flight.as_argument:
+                # What the prompt opened is for people to answer: their keys must reach it.
+                terminal.release_typing()
+                await self._note(flight, turn.opened_dialog())
             if turn.mixed:
                 turn.finish(End.MIXED, "it met a draft in the composer; the agent was given neither")
             elif terminal.now() >= deadline and terminal.state in WORKING:
@@ -432,12 +436,14 @@ class Driver:
 
     async def _take_signals(self, flight: InFlight) -> None:
         while self._signals:
-            signal = self._signals.popleft()
-            for fact in flight.turn.take(signal):
-                log.info("message %s: %s", flight.leased.id, fact.stage)
-                # An argument was leased before the conversation had a name.
-                where = self._conversation() if fact.stage == "submitted" else {}
-                await self._do(self._consumer.note, flight.leased, fact.stage, **{**where, **fact.facts})
+            await self._note(flight, flight.turn.take(self._signals.popleft()))
+
+    async def _note(self, flight: InFlight, facts: list[Fact]) -> None:
+        for fact in facts:
+            log.info("message %s: %s", flight.leased.id, fact.stage)
+            # An argument was leased before the conversation had a name.
+            where = self._conversation() if fact.stage == "submitted" else {}
+            await self._do(self._consumer.note, flight.leased, fact.stage, **{**where, **fact.facts})
 
     def _patience(self, flight: InFlight) -> float | None:
         waits = []

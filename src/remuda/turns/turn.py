@@ -215,6 +215,13 @@ class Turn:
             self._last = signal
         return []
 
+    def opened_dialog(self) -> list[Fact]:
+        """A dialog came up behind what was typed. A command that opens one tells nothing else: it has run."""
+        if not self._command or self.stage is not Stage.WRITTEN:
+            return []
+        self._end(Outcome(End.ANSWERED, "", facts={"command": True, "dialog": True}))
+        return [Fact("submitted", {"by": "dialog"})]
+
     def _is_ours(self, reported: str) -> bool:
         return self._speech.same(reported, self._carried.reported)
 
