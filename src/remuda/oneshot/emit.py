@@ -13,6 +13,8 @@ from .messages import delta_message, init_message, texts_of, to_messages
 from .partial import Partial
 from .request import Request
 
+# The words of `claude -p` in text mode, without a newline behind them.
+_LIMITS = {"error_max_turns": "Reached max turns", "error_max_budget_usd": "Exceeded USD budget"}
 _SINCE_LAST = "model_usage_since_last_result"
 _CONTROL = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
@@ -107,14 +109,15 @@ class Emitter:
 
 
 def _as_text(document: Mapping[str, Any]) -> str:
-    if document.get("subtype") == "error_max_turns":
-        limit = str(document["errors"][0]).rpartition("(")[2].rstrip(")")
-        return f"Error: Reached max turns ({limit})"
+    errors = [str(one) for one in document.get("errors", [])]
+    if errors and (words := _LIMITS.get(str(document.get("subtype")))):
+        limit = errors[0].rpartition("(")[2].rstrip(")").lstrip("$")
+        return f"Error: {words} ({limit})"
     if "result" in document:
         text = str(document["result"])
         text = _CONTROL.sub("", text) if sys.stdout.isatty() else text
     else:
-        text = "\n".join(str(one) for one in document.get("errors", []))
+        text = "\n".join(errors)
     return text if text.endswith("\n") else text + "\n"
 
 

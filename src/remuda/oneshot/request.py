@@ -27,6 +27,7 @@ class Request:
     verbose: bool = False
     partial_messages: bool = False
     max_turns: int | None = None
+    """0 is no limit, as with the CLI."""
     model: str | None = None
     backend: str = "terminal"
     input_file: str | None = None
@@ -136,6 +137,8 @@ def _take(request: Request, word: str, values: list[str]) -> None:
         raise InvalidOptions(f"{flag} makes no call that could be printed")
     if found is Handling.STREAM:
         raise InvalidOptions(f"{flag} is not for a terminal", hint="use it with --backend stream")
+    if flag in _NAMED and not any(values):
+        raise InvalidOptions(f"{flag} needs the conversation's id or title, as it does with claude -p")
     if flag in _CARRIED:
         _carry(request, flag, values)
     if found is Handling.PASSED and flag not in _FORMATS_OURS:
@@ -144,6 +147,7 @@ def _take(request: Request, word: str, values: list[str]) -> None:
             request.model = values[0] if values else None
 
 
+_NAMED = frozenset(["--resume", "--from-pr"])  # without a value they open a list to choose from
 _FORMATS_OURS = frozenset(
     ["--print", "--output-format", "--help", "--version", "--include-partial-messages", "--verbose"]
 )
@@ -163,7 +167,7 @@ def _carry(request: Request, flag: str, values: list[str]) -> None:
     elif flag == "--input-format":
         request.input_format = _one_of(flag, value, ("text", "stream-json"))
     elif flag == "--max-turns":
-        request.max_turns = _positive(flag, value)
+        request.max_turns = _whole_number(flag, value)
     elif flag == "--permission-prompts" and value != "none" and request.backend == "terminal":
         raise InvalidOptions(
             "--permission-prompts host is not for a terminal", hint="use --ask, or --backend stream"
@@ -176,9 +180,9 @@ def _one_of(flag: str, value: str, choices: Sequence[str]) -> str:
     return value
 
 
-def _positive(flag: str, text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise InvalidOptions(f"{flag} {text!r} is not a positive whole number")
+def _whole_number(flag: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidOptions(f"{flag} {text!r} is not a whole number")
     return int(text)
 
 

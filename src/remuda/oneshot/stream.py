@@ -78,9 +78,10 @@ class StreamCall:
         result: Message | None = None
         heard = False
         for message in self._messages():
-            heard = True
             if message.get("type") == "result":
                 result = message
+                self._check_refused(message, heard=heard)
+            heard = True
             self._state.take(message)
             self._on_message(message)
         code = self._wait()
@@ -90,6 +91,12 @@ class StreamCall:
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
             raise CallFailed(f"the agent is gone, with {how} and without a result: {self._complaint()}")
         return result
+
+    def _check_refused(self, result: Message, *, heard: bool) -> None:
+        """An error before anything else. Only where it prints its stream does the CLI make a result of it."""
+        errors = result.get("errors")
+        if not heard and errors and self._request.output_format != "stream-json":
+            raise AgentRefused(str(errors[0]))
 
     def _wait(self) -> int:
         """It has closed what it prints to, and has a moment to end."""

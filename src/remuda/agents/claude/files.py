@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+_PLAIN = re.compile("[A-Za-z0-9]")
+_MAX_NAME = 200
+_SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def config_folder(env: Mapping[str, str]) -> Path:
@@ -29,6 +35,26 @@ def find_transcript(env: Mapping[str, str], conversation: Mapping[str, Any]) -> 
         return None
     # The file is named by the conversation alone; its folder's name follows rules of the CLI's own.
     return next((config_folder(env) / "projects").glob(f"*/{session_id}.jsonl"), None)
+
+
+def newest_conversation(env: Mapping[str, str], cwd: Path) -> str | None:
+    """The one that `claude -p --continue` would go on with in this folder, whoever began it."""
+    # Every UTF-16 unit but letters and digits becomes a dash; a long name is cut, and ends with a hash.
+    path = os.path.realpath(cwd)
+    name = "".join(one if _PLAIN.match(one) else "-" * (1 + (ord(one) > 0xFFFF)) for one in path)
+    projects = config_folder(env) / "projects"
+    folders = [projects / name] if len(name) <= _MAX_NAME else projects.glob(f"{name[:_MAX_NAME]}-*")
+    files = [
+        file for folder in folders for file in folder.glob("*.jsonl") if _SESSION_ID.fullmatch(file.stem)
+    ]
+    return max(files, key=_changed_at).stem if files else None
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # it went in this moment
+        return 0.0
 
 
 def read_settings(path: Path) -> dict[str, Any]:

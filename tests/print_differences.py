@@ -1,0 +1,118 @@
+"""Every place in which `remuda print` prints something else than `claude -p` (2.1.325), and why.
+
+`-` is before what only `claude -p` prints, `+` before what only we print, nothing before another value. The
+differential tests find exactly these, in the cases to which a group belongs; docs/print.md shows them.
+"""
+
+from __future__ import annotations
+
+_OURS = "says what ran, and how: added by us"
+_NOT_TOLD = "the terminal interface tells nobody what it knows of this"
+_ONLY_AT_END = "the CLI writes costs and API times down when it ends, after the answer was printed"
+_IN_PIPES = "belongs to the CLI's own stream of messages, which a terminal has not"
+_MODEL_FACTS = "facts of the CLI about a model, in no file that it writes"
+_TIMES = "times that only the CLI itself could take"
+_FINAL = "the transcript has the message when it is complete: with its final numbers and its stop reason"
+_SHAPE = "the transcript keeps this field and not that one"
+_REFUSAL = "the refusal is our answer to the CLI's question; a hook is not told the CLI's own reason"
+_UNSEEN = "a message without content is in no transcript: its usage is missing (the turn is counted)"
+_WORDS = "the terminal interface has other words for it"
+_STREAMS = "the CLI is always asked for its stream of messages"
+_NOT_WRITTEN = "is on the screen only, and not written down"
+
+
+def _places(reason: str, prefix: str, *names: str) -> dict[str, str]:
+    sign, path = (prefix[0], prefix[1:]) if prefix[0] in "+-" else ("", prefix)
+    return {f"{sign}{path}.{name}": reason for name in names}
+
+
+_MODEL_FIELDS = ("canonicalModel", "contextWindow", "costBasis", "maxOutputTokens", "provider")
+_SINCE = "model_usage_since_last_result"
+_COUNTS = ("cacheReadInputTokens", "inputTokens", "outputTokens")
+
+STREAM: dict[str, dict[str, str]] = {
+    "always": _places(_OURS, "+result", "backend", "entrypoint"),
+    "list": _places(_STREAMS, "system/init", "capabilities"),
+}
+
+TERMINAL: dict[str, dict[str, str]] = {
+    "always": {
+        **_places(_OURS, "+result", "backend", "entrypoint", "claude_version"),
+        **_places(_OURS, "+system/init", "entrypoint"),
+        **_places(_NOT_TOLD, "-system/init", "tools", "mcp_servers", "slash_commands", "agents", "skills"),
+        **_places(_NOT_TOLD, "-system/init", "plugins", "terminal_slash_commands", "apiKeySource"),
+        **_places(_NOT_TOLD, "-system/init", "output_style", "view_mode", "memory_paths"),
+        **_places(_NOT_TOLD, "-system/init", "additional_directories", "analytics_disabled"),
+        **_places(_NOT_TOLD, "-system/init", "product_feedback_disabled", "per_turn_effort_active"),
+        **_places(_NOT_TOLD, "-system/init", "ultrathink_available", "ultrathink_typed_raises"),
+        **_places(_NOT_TOLD, "-system/init", "fast_mode_state", "fast_mode_disabled_reason"),
+        **_places(_IN_PIPES, "-system/init", "capabilities", "messaging_socket_path"),
+        **_places(_IN_PIPES, "-result", "queued_turn_count", "result_index"),
+        **_places(_NOT_TOLD, "-result", "fast_mode_state", "fast_mode_disabled_reason"),
+        **_places(_NOT_TOLD, "-result", "safety_stops", "subagent_stats"),
+        **_places(_ONLY_AT_END, "-result", "duration_api_ms"),
+        **_places(f"null: {_ONLY_AT_END}", "result", "total_cost_usd"),
+    },
+    "model": {
+        **_places(_MODEL_FACTS, "-result.modelUsage.*", *_MODEL_FIELDS),
+        **_places(_MODEL_FACTS, f"-result.{_SINCE}.*", *_MODEL_FIELDS),
+        **_places(_ONLY_AT_END, "-result.modelUsage.*", "costUSD"),
+        **_places(_ONLY_AT_END, f"-result.{_SINCE}.*", "costUSD"),
+    },
+    "timing": _places(
+        _TIMES, "-result", "ttft_ms", "ttft_stream_ms", "time_to_request_ms", "first_content_frame_ms"
+    ),
+    "message": {
+        **_places(_FINAL, "assistant.message", "stop_reason", "usage.output_tokens"),
+        **_places(_FINAL, "+assistant.message.usage", "cache_creation", "output_tokens_details"),
+        **_places(_FINAL, "+assistant.message.usage", "server_tool_use", "service_tier", "speed"),
+        **_places(_FINAL, "+assistant.message.usage", "inference_geo", "iterations", "fallback_credit"),
+        **_places(_SHAPE, "-assistant.message", "context_management"),
+        **_places(_SHAPE, "+assistant.message", "stop_details"),
+    },
+    "thinking": {"-system/thinking_tokens": _NOT_WRITTEN},
+    "retry": {"-system/api_retry": _NOT_WRITTEN},
+    "denied": {
+        **_places(_REFUSAL, "system/permission_denied", "message"),
+        **_places(_REFUSAL, "user", "message.content[].content", "tool_use_result"),
+        **_places(_REFUSAL, "user.tool_result_meta[]", "non_execution_kind", "permission_decision.source"),
+        **_places(_REFUSAL, "+user.tool_result_meta[]", "permission_decision.reason_type"),
+    },
+    "empty": {
+        **_places(_UNSEEN, "result.usage", "input_tokens", "output_tokens", "cache_read_input_tokens"),
+        **_places(_UNSEEN, "result.modelUsage.*", *_COUNTS),
+        **_places(_UNSEEN, f"result.{_SINCE}.*", *_COUNTS),
+    },
+    "401": {"assistant.message.content[].text": _WORDS, "result.result": _WORDS},
+}
+
+WHEN = {
+    "list": "with `--output-format json --verbose`",
+    "always": "always",
+    "model": "with an answer",
+    "timing": "with an answer",
+    "message": "with an answer",
+    "thinking": "with thinking",
+    "retry": "when the API is tried again",
+    "denied": "when a permission is refused",
+    "empty": "after a message without content",
+    "401": "not signed in (401)",
+}
+
+
+def table() -> str:
+    """As docs/print.md has it."""
+    rows = ["| where | when | why |", "| --- | --- | --- |"]
+    both = STREAM["always"]
+    rows += _rows("both backends, always", both)
+    rows += _rows(f"stream, {WHEN['list']}", STREAM["list"])
+    for group, places in TERMINAL.items():
+        rows += _rows(f"terminal, {WHEN[group]}", {k: v for k, v in places.items() if k not in both})
+    return "\n".join(rows)
+
+
+def _rows(when: str, places: dict[str, str]) -> list[str]:
+    by_reason: dict[str, list[str]] = {}
+    for place, reason in places.items():
+        by_reason.setdefault(reason, []).append(f"`{place}`")
+    return [f"| {' '.join(names)} | {when} | {reason} |" for reason, names in by_reason.items()]
