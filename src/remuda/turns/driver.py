@@ -383,6 +383,7 @@ class Driver:
         try:
             await self._until_submitted(flight)
             self._terminal.release_typing()
+            self._judge(flight)  # all may be over by now, and then nothing more is told
             while turn.outcome is None:
                 await self._wait(self._patience(flight))
                 await self._take_signals(flight)
