@@ -45,7 +45,7 @@ TERMINAL: dict[str, Handling] = {
     "--file": Handling.PASSED,
     "--fork-session": Handling.PASSED,
     "--forward-subagent-text": Handling.STREAM,
-    "--from-pr": Handling.PASSED,
+    "--from-pr": Handling.STREAM,
     "--help": Handling.OURS,
     "--ide": Handling.PASSED,
     "--include-hook-events": Handling.STREAM,
@@ -53,7 +53,6 @@ TERMINAL: dict[str, Handling] = {
     "--input-format": Handling.OURS,
     "--json-schema": Handling.STREAM,
     "--max-budget-usd": Handling.STREAM,
-    "--max-turns": Handling.OURS,
     "--mcp-config": Handling.PASSED,
     "--model": Handling.PASSED,
     "--name": Handling.PASSED,
@@ -61,7 +60,6 @@ TERMINAL: dict[str, Handling] = {
     "--no-session-persistence": Handling.STREAM,
     "--output-format": Handling.OURS,
     "--permission-mode": Handling.PASSED,
-    "--permission-prompt-tool": Handling.STREAM,
     "--permission-prompts": Handling.OURS,
     "--plugin-dir": Handling.PASSED,
     "--plugin-url": Handling.PASSED,
@@ -86,9 +84,50 @@ TERMINAL: dict[str, Handling] = {
     "--version": Handling.OURS,
     "--worktree": Handling.PASSED,
     # not in the help
+    "--advisor": Handling.PASSED,
+    "--agent-color": Handling.REFUSED,
+    "--agent-id": Handling.REFUSED,
+    "--agent-name": Handling.REFUSED,
+    "--agent-type": Handling.REFUSED,
+    "--append-subagent-system-prompt": Handling.PASSED,
+    "--append-subagent-system-prompt-file": Handling.PASSED,
     "--append-system-prompt-file": Handling.PASSED,
+    "--managed-settings": Handling.PASSED,
     "--max-thinking-tokens": Handling.PASSED,
+    "--max-turns": Handling.OURS,
+    "--parent-session-id": Handling.REFUSED,
+    "--permission-prompt-tool": Handling.STREAM,
+    "--plan-mode-instructions": Handling.STREAM,
+    "--plugin-dir-no-mcp": Handling.PASSED,
+    "--prefill": Handling.REFUSED,
+    "--resume-session-at": Handling.STREAM,
     "--system-prompt-file": Handling.PASSED,
+    "--task-budget": Handling.PASSED,
+    "--team-name": Handling.REFUSED,
+    "--teammate-mode": Handling.REFUSED,
+    "--thinking": Handling.PASSED,
+    "--thinking-display": Handling.PASSED,
+}
+
+OURS_ALWAYS = frozenset(
+    ["--print", "--output-format", "--help", "--version", "--include-partial-messages", "--verbose"]
+)
+"""Those that say what is printed: carried out by us on the stream backend too."""
+
+NOTES: dict[str, str] = {
+    "--agents": "on a terminal the CLI takes JSON, and no file",
+    "--allow-dangerously-skip-permissions": "the CLI refuses it to root outside of a sandbox",
+    "--ax-screen-reader": "changes the screen and not the answer: left out",
+    "--continue": "on a terminal as `--resume` with the conversation that `claude -p` would go on with",
+    "--dangerously-skip-permissions": "the CLI refuses it to root outside of a sandbox",
+    "--from-pr": "a terminal opens a list to choose from",
+    "--include-partial-messages": "on a terminal text alone, when a line of it is complete",
+    "--input-format": "on a terminal `text` alone",
+    "--max-turns": "on a terminal by a hook that stops the agent before its next request",
+    "--permission-prompts": "on a terminal `none` alone; `--ask` leaves permissions to a human",
+    "--resume": "needs an id or a title, as with `claude -p`",
+    "--settings": "on a terminal together with our hooks, in one file",
+    "--tmux": "a call has a session of its own: `remuda attach`",
 }
 
 ALIASES = {
@@ -138,6 +177,6 @@ OWN_ALIASES = {"-f": "--input-file", "--show-child-stderr": "--show-child-output
 def handling(flag: str, backend: str) -> Handling | None:
     """None for a flag that this version does not have."""
     known = TERMINAL.get(flag)
-    if known is None or backend == "terminal":
+    if known is None or backend == "terminal" or known is Handling.REFUSED:
         return known
-    return Handling.REFUSED if known is Handling.REFUSED else Handling.PASSED
+    return Handling.OURS if flag in OURS_ALWAYS else Handling.PASSED

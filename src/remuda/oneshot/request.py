@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from remuda.agents.claude.flags import split_arguments
+from remuda.agents.claude.flags import MANY_VALUES, ONE_VALUE, takes
 from remuda.errors import InvalidOptions
 
-from .flags import ALIASES, OWN, OWN_ALIASES, OWN_WITH_VALUE, Handling, handling
+from .flags import ALIASES, OURS_ALWAYS, OWN, OWN_ALIASES, OWN_WITH_VALUE, Handling, handling
 
 BACKENDS = ("terminal", "stream")
 FORMATS = ("text", "json", "stream-json")
@@ -52,46 +53,72 @@ class Request:
 def parse(words: Sequence[str]) -> Request:
     """Raises `InvalidOptions`."""
     request = Request()
-    rest = list(_take_own(words, request))
+    given = list(_walk(words))
+    for one in given:
+        if one.flag in OWN:
+            _take_own(request, one)
     if request.backend not in BACKENDS:
         raise InvalidOptions(f"unknown backend {request.backend!r}", hint=f"use {' or '.join(BACKENDS)}")
-    for flag, values in split_arguments([_known(word) for word in rest]):
-        if flag is None:
-            request.prompt_words += values
-        else:
-            _take(request, flag, values)
+    for one in given:
+        if one.flag is None:
+            request.prompt_words += one.values
+        elif one.flag not in OWN:
+            _take(request, one.flag, one)
     _check(request)
     return request
+
+
+class Given(NamedTuple):
+    """A flag by its own name, with its values; without a flag, a word of the prompt."""
+
+    flag: str | None
+    values: list[str]
+    joined: bool = False
+    """It was written as `--flag=value`."""
+
+
+def _walk(words: Sequence[str]) -> Iterator[Given]:
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if word == "--":
+            yield from (Given(None, [rest]) for rest in words[position:])
+            return
+        if not word.startswith("-") or word == "-":
+            yield Given(None, [word])
+            continue
+        name, equals, value = word.partition("=")
+        flag = OWN_ALIASES.get(name) or ALIASES.get(name, name)
+        values = [value] if equals else []
+        while not equals and position < len(words) and _belongs(flag, len(values), words[position]):
+            values.append(words[position])
+            position += 1
+        yield Given(flag, values, bool(equals))
+
+
+def _belongs(flag: str, have: int, word: str) -> bool:
+    return have == 0 if flag in OWN_WITH_VALUE else takes(flag, have, word)
+
+
+def _needed(flag: str, values: list[str]) -> list[str]:
+    if not values and flag in OWN_WITH_VALUE | ONE_VALUE | MANY_VALUES:
+        raise InvalidOptions(f"{flag} needs a value")
+    return values
 
 
 # ── our own flags ──
 
 
-def _take_own(words: Sequence[str], request: Request) -> Iterator[str]:
-    """Takes ours out; what is left is for the CLI, with `--` and all behind it as it stands."""
-    given = iter(words)
-    for word in given:
-        if word == "--":
-            yield word
-            yield from given
-            return
-        flag, equals, value = word.partition("=")
-        flag = OWN_ALIASES.get(flag, flag)
-        if flag not in OWN:
-            yield word
-        elif flag in OWN_WITH_VALUE:
-            _set_value(request, flag, value if equals else _next(given, flag))
-        elif equals:
-            raise InvalidOptions(f"{flag} takes no value")
-        else:
-            _set(request, flag)
-
-
-def _next(given: Iterator[str], flag: str) -> str:
-    try:
-        return next(given)
-    except StopIteration:
-        raise InvalidOptions(f"{flag} needs a value") from None
+def _take_own(request: Request, given: Given) -> None:
+    flag = str(given.flag)
+    values = _needed(flag, given.values)
+    if flag in OWN_WITH_VALUE:
+        _set_value(request, flag, values[0])
+    elif values:
+        raise InvalidOptions(f"{flag} takes no value")
+    else:
+        _set(request, flag)
 
 
 def _set(request: Request, flag: str) -> None:
@@ -119,17 +146,7 @@ def seconds(flag: str, text: str) -> float:
 # ── the CLI's flags ──
 
 
-def _known(word: str) -> str:
-    """The flag's own name, where it is written as one of its others."""
-    if not word.startswith("-"):
-        return word
-    flag, equals, value = word.partition("=")
-    return f"{ALIASES.get(flag, flag)}{equals}{value}"
-
-
-def _take(request: Request, word: str, values: list[str]) -> None:
-    flag, equals, value = word.partition("=")
-    values = [value, *values] if equals else values
+def _take(request: Request, flag: str, given: Given) -> None:
     found = handling(flag, request.backend)
     if found is None:
         raise InvalidOptions(f"unknown option {flag}", hint="'remuda print --help' lists those there are")
@@ -137,21 +154,19 @@ def _take(request: Request, word: str, values: list[str]) -> None:
         raise InvalidOptions(f"{flag} makes no call that could be printed")
     if found is Handling.STREAM:
         raise InvalidOptions(f"{flag} is not for a terminal", hint="use it with --backend stream")
+    values = _needed(flag, given.values)
     if flag in _NAMED and not any(values):
         raise InvalidOptions(f"{flag} needs the conversation's id or title, as it does with claude -p")
     if flag in _CARRIED:
         _carry(request, flag, values)
-    if found is Handling.PASSED and flag not in _FORMATS_OURS:
-        request.passed += [word, *([] if equals else values)]
+    if found is Handling.PASSED:
+        request.passed += [f"{flag}={values[0]}"] if given.joined else [flag, *values]
         if flag == "--model":
             request.model = values[0] if values else None
 
 
 _NAMED = frozenset(["--resume", "--from-pr"])  # without a value they open a list to choose from
-_FORMATS_OURS = frozenset(
-    ["--print", "--output-format", "--help", "--version", "--include-partial-messages", "--verbose"]
-)
-_CARRIED = _FORMATS_OURS | frozenset(["--max-turns", "--input-format", "--permission-prompts"])
+_CARRIED = OURS_ALWAYS | frozenset(["--max-turns", "--input-format", "--permission-prompts"])
 
 
 def _carry(request: Request, flag: str, values: list[str]) -> None:

@@ -103,13 +103,14 @@ def split_arguments(arguments: Sequence[str]) -> Iterator[tuple[str | None, list
             continue
         values: list[str] = []
         if "=" not in word:
-            while position < len(arguments) and _takes(word, len(values), arguments[position]):
+            while position < len(arguments) and takes(word, len(values), arguments[position]):
                 values.append(arguments[position])
                 position += 1
         yield word, values
 
 
-def _takes(flag: str, have: int, word: str) -> bool:
+def takes(flag: str, have: int, word: str) -> bool:
+    """Whether the word is a value of this flag, which has so many by now."""
     if flag in ONE_VALUE:
         return have == 0
     if flag in MANY_VALUES:
