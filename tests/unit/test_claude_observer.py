@@ -294,6 +294,11 @@ def test_registry_waiting_tells_for_what(at_work: Watched, reason: str, wanted: 
     assert (at_work.state(), at_work.source()) == (wanted, Source.REGISTRY)
 
 
+def test_registry_with_a_shell_in_the_background_is_rest(at_work: Watched) -> None:
+    at_work.registry("shell")
+    assert at_work.state() is State.IDLE
+
+
 def test_registry_that_tells_of_the_turn_before_changes_nothing(at_work: Watched) -> None:
     at_work.registry("idle", ago=5.0)
     assert at_work.state() is State.THINKING

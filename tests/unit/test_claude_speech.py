@@ -15,6 +15,7 @@ from remuda.agents.speech import (
     Interrupted,
     Past,
     Recorded,
+    Refused,
     Said,
     Signal,
     Stopped,
@@ -181,6 +182,13 @@ def test_record_of_a_turns_end_tells_that_all_is_written() -> None:
     assert SPEECH.record_signal({"type": "system", "subtype": "turn_duration"}) == WrittenDown()
 
 
+def test_record_of_a_prompt_that_a_hook_blocked_tells_why() -> None:
+    ending = {"ending": {"kind": "blocked_by_hook", "reason": "not here"}, "promptKept": False}
+    record = {"type": "system", "subtype": "informational", "promptSubmitEnding": ending}
+    assert SPEECH.record_signal(record) == Refused("not here")
+    assert SPEECH.record_signal({**record, "promptSubmitEnding": {"ending": {"kind": "sent"}}}) is None
+
+
 def test_record_of_an_answer_tells_it_and_its_cost() -> None:
     assert SPEECH.record_signal(assistant("done")) == Said("m-1", USAGE, "done", final=True)
     assert SPEECH.record_signal(assistant("running", "tool_use")) == Said("m-1", USAGE, "running")
@@ -256,6 +264,12 @@ def test_past_words_of_a_subagent_do_not_count() -> None:
 def test_past_api_error_is_no_answer() -> None:
     failed = assistant("API Error: 529", "stop_sequence", isApiErrorMessage=True)
     assert past(user("do it"), failed) == Past(submitted=True, prompt_id="p-1")
+
+
+def test_past_what_the_cli_itself_writes_on_resuming_is_no_answer() -> None:
+    written = assistant("No response requested.", "stop_sequence")
+    written["message"]["model"] = "<synthetic>"
+    assert past(user("do it"), written) == Past(submitted=True, prompt_id="p-1")
 
 
 def test_past_interrupt_is_told_unless_it_was_answered_before() -> None:
