@@ -41,9 +41,14 @@ class Summary:
         return len(self.usages)
 
     def has(self, answer: str) -> bool:
-        """Whether all up to this answer has been seen. A hook tells it without the blanks around it."""
+        """Whether all up to this answer has been seen. A hook tells it without the blanks around it.
+
+        A hook that tells none is no proof: then the end must be written down, and some answer.
+        """
         wanted = answer.strip()
-        return self.finished or (bool(wanted) and wanted in (text.strip() for text in self._said))
+        if not wanted:
+            return self.finished and bool(self.text)
+        return wanted in (text.strip() for text in self._said)
 
     def take(self, record: Json) -> None:
         if record.get("isSidechain"):

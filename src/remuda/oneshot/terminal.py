@@ -42,13 +42,13 @@ from remuda.wire.connection import (
     RepaintReceived,
 )
 
+from .arguments import for_terminal
 from .conversation import Summary
 from .errors import AgentRefused, CallFailed
 from .hang import diagnose, unanswerable
 from .remains import call_name, remove
 from .request import DEFAULT_TIMEOUT, Request
 from .result import Ended
-from .resume import name_conversation
 from .tail import Tail
 
 Record = Mapping[str, Any]
@@ -59,6 +59,7 @@ _SETTLE_TIMEOUT = 2.0
 _QUESTION_INTERVAL = 1.0
 _QUESTION_PATIENCE = 4.0
 _NEVER = 1e9
+_START_SLACK = 0.05
 _CLI_REFUSED = 1
 _GONE_TIMEOUT = 10.0
 _KEPT_OUTPUT_BYTES = 1 << 16
@@ -107,7 +108,7 @@ class TerminalCall:
 
     def _make_spec(self, command: Sequence[str], agent: str, env: Mapping[str, str]) -> SessionSpec:
         request = self._request
-        flags = name_conversation(request.passed, env, Path.cwd())
+        flags = for_terminal(request.passed, env, Path.cwd())
         if request.inherit_hooks is False:
             flags.append("--setting-sources=")
         if not request.ask:
@@ -195,19 +196,19 @@ class TerminalCall:
         inotify = Inotify()
         try:
             inotify.add(self._paths.inbox, MODIFY | CREATE | MOVED_TO)
-            stage = ""
+            told = 0
             while True:
                 found = trace(self._paths.inbox, self._message)
                 if found is None:
                     raise CallFailed("the agent is gone, and the inbox of its session too")
-                if found.stage != stage:
-                    stage = found.stage
-                    self._note(stage)
+                for step in found.steps[told:]:
+                    self._note(str(step["stage"]))
+                told = len(found.steps)
                 self._read_transcript(found, inotify)
                 if found.ended and self._has_all(found):
                     return found
                 if not found.ended:
-                    self._check_time(stage)
+                    self._check_time(found.stage)
                 self._wait(inotify)
         finally:
             inotify.close()
@@ -217,8 +218,7 @@ class TerminalCall:
         self._settled_by = self._settled_by or time.monotonic() + _SETTLE_TIMEOUT
         kind = _end_of(found).get("end")
         if kind == "answered":
-            answer = _answer(found)
-            known = self.summary.has(answer) and bool(answer or self.summary.text)
+            known = self.summary.has(_answer(found))
         else:
             known = kind != "failed" or self.summary.is_api_error
         return known or time.monotonic() >= self._settled_by
@@ -248,8 +248,7 @@ class TerminalCall:
             raise WaitTimeout(f"--timeout: no end after {self._timeout:g} s: {self._why(stage)}")
         if now >= self._first_output_by:
             self._first_output_by = float("inf")
-            document = self._status()
-            if document is not None and document["silent_since_start"]:
+            if self._is_silent(self._status(), self.screen()):
                 limit = self._request.first_output_timeout
                 raise WaitTimeout(f"--first-output-timeout: no output after {limit:g} s: {self._why(stage)}")
         if now >= self._question_at and not self._request.ask:
@@ -279,16 +278,25 @@ class TerminalCall:
     def _status(self) -> dict[str, Any] | None:
         assert self._client is not None
         try:
-            document = self._client.describe()
+            return self._client.describe()
         except (RemudaError, EOFError, OSError):
             return None
-        silent = document.get("idle", 0.0) >= document.get("uptime", 0.0) - 0.05
-        return {**document, "silent_since_start": silent}
+
+    @staticmethod
+    def _is_silent(document: Record | None, lines: Sequence[str]) -> bool:
+        """Whether nothing has come since its start: what came at once, and was not seen coming, is shown."""
+        return (
+            document is not None
+            and document.get("idle", 0.0) >= document.get("uptime", 0.0) - _START_SLACK
+            and not any(line.strip() for line in lines)
+        )
 
     def _why(self, stage: str) -> str:
         lines = self.screen()
         dialog = self._speech.dialog(lines) if self._speech is not None else None
-        return diagnose(self._status(), lines, dialog, stage)
+        document = self._status()
+        silent = self._is_silent(document, lines)
+        return diagnose(document and {**document, "silent_since_start": silent}, lines, dialog, stage)
 
     def last_output(self) -> str:
         """What the agent's terminal shows, or showed last."""
@@ -331,7 +339,8 @@ class TerminalCall:
             raise CallFailed("the agent is gone: it ended before it said that its turn was over")
         if kind == "answered":
             answer = _answer(found)
-            return Ended(text=self.summary.text if self.summary.has(answer) else answer)
+            known = self.summary.has(answer) or not answer
+            return Ended(text=self.summary.text if known else answer)
         if kind == "failed":
             return Ended("api_error", is_error=True, text=self.summary.text or found.reason)
         limit = self._request.max_turns

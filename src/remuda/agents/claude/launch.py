@@ -71,7 +71,7 @@ _RESUMING = (
 def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
     """`program_words` says how many words of the command name the program; the arguments follow them."""
     program, arguments = _split(context.argv, program_words)
-    settings, arguments = _take_settings(arguments, context.cwd)
+    settings, arguments = take_settings(arguments, context.cwd)
     overlay = context.scratch / "settings.json"
     added = ["--settings", str(overlay)]
     if not _permission_mode_chosen(arguments, settings, context):
@@ -113,7 +113,7 @@ def _has_flag(arguments: Sequence[str], flags: Sequence[str]) -> bool:
     return any(arg == flag or arg.startswith(f"{flag}=") for arg in arguments for flag in flags)
 
 
-def _take_settings(arguments: list[str], cwd: Path) -> tuple[dict[str, Any], list[str]]:
+def take_settings(arguments: list[str], cwd: Path) -> tuple[dict[str, Any], list[str]]:
     """The user's own `--settings` (the CLI takes one: ours and theirs become one), and the rest."""
     rest: list[str] = []
     settings: dict[str, Any] = {}
