@@ -211,6 +211,8 @@ def test_shell_in_the_background_keeps_the_turn_open_until_the_agent_heard_of_it
     post.reached(first, "recorded")
     second = post.put("only when all is done")
     post.watcher.settled("idle")
+    with pytest.raises(WaitTimeout):
+        post.ended(first, 2.5)
     assert stages(post.trace(second)) == ["accepted"]
     (cli.project / "stop").touch()
     assert stages(post.ended(first)) == CHAIN

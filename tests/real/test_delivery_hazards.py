@@ -334,6 +334,19 @@ def test_messages_and_human_prompts_during_a_turn_are_separate_requests(
     assert sent == ["the first", "a human in between", "the second", "the third"]
 
 
+def test_message_waits_for_the_turn_of_a_human(post: Post, model: LoopbackModel) -> None:
+    post.watcher.settled("idle")
+    with model.hold() as gate:
+        post.watcher.paste("a human was first")
+        gate.wait_reached()
+        post.watcher.until("thinking")
+        message = post.put("not into their turn")
+        post.held("the session is thinking")
+        assert stages(post.trace(message)) == ["accepted"]
+    assert stages(post.ended(message)) == CHAIN
+    assert [request.prompt for request in model.main_requests] == ["a human was first", "not into their turn"]
+
+
 # ── 12: no hook comes ──
 
 
