@@ -18,6 +18,8 @@ def open_dialog(lines: Sequence[str]) -> str | None:
     A dialog is a highlighted choice with a footer that says how to leave it; the composer has neither.
     """
     text = "\n".join(lines)
+    if read_trust_choice(lines) is not None:
+        return "trust dialog"
     if not any(_CHOICE.match(line) for line in lines):
         return None
     if "trust" in text and "No, exit" in text:
@@ -104,19 +106,46 @@ def _faint_after(parameters: list[bytes], faint: bool) -> bool:
 
 # ── the trust dialog ──
 
-_ROW = re.compile(r"^\s*(❯)?\s*(?:\d+\.\s+)?(Yes\b.*|No\b.*)$")
+_ROW = re.compile(r"^[\s│|]*([❯>])?\s*(?:\[?\d+[.)\]]\s*)?((yes|no)\b[^│|]*?)[\s│|]*$", re.IGNORECASE)
+_SUBJECT = re.compile(r"\b(?:folder|workspace|director(?:y|ies)|project|repositor(?:y|ies)|files)\b")
+_AGREES = re.compile(r"\b(?:trust|continue|proceed|allow)\b")
+_LEAVES = re.compile(r"\b(?:exit|quit|leave|do not trust|don['’]t trust)\b")
+_ASKS_FOR_TRUST = re.compile(r"\btrust(?:ed)?\b[^.?]*\?")
+_WORDS = ("trust", "allow", "continue", "folder", "permission", "proceed")
+# Questions that also end the program with a no, or are about more than the folder.
+_ANOTHER = re.compile(r"bypass|dangerous|api key|mcp server|bash command|tab to amend|\bimports?\b")
 
 
 def read_trust_choice(lines: Sequence[str]) -> Choice | None:
     """Which of its rows is highlighted and which says yes. Rows are told by their words, never by place.
 
-    It comes before any composer: with one on the screen, such rows are somebody's words.
+    The words change between versions. So it is told by what they are about: a folder, a yes that trusts it or
+    goes on, and a no that leaves. Whatever else is asked is none. It comes before any composer: with one on
+    the screen, such rows are somebody's words.
     """
-    if open_dialog(lines) != "trust dialog" or has_composer(lines):
+    rows = [(y, found) for y, line in enumerate(lines) if (found := _ROW.match(line))]
+    marked = [number for number, (_, row) in enumerate(rows) if row[1]]
+    answers = [row[3].lower() for _, row in rows]
+    if len(marked) != 1 or sorted(answers) != ["no", "yes"] or rows[1][0] - rows[0][0] > 2:
         return None
-    rows = [found for line in lines if (found := _ROW.match(line))]
-    marked = [number for number, row in enumerate(rows) if row[1]]
-    yes = [
-        number for number, row in enumerate(rows) if row[2].startswith("Yes") and "trust" in row[2].lower()
-    ]
-    return Choice(marked[0], yes[0]) if len(marked) == 1 and len(yes) == 1 else None
+    wanted = answers.index("yes")
+    above = " ".join(line.strip(" │|") for line in lines[: rows[0][0]]).lower()
+    yes, no = rows[wanted][1][2].lower(), rows[1 - wanted][1][2].lower()
+    if has_composer(lines) or not _is_about_trust(above, yes, no) or _ANOTHER.search(_prose(lines)):
+        return None
+    return Choice(marked[0], wanted)
+
+
+def _prose(lines: Sequence[str]) -> str:
+    """Less the folder itself, which may have any name."""
+    return "\n".join(line for line in lines if not line.strip(" │|").startswith(("/", "~"))).lower()
+
+
+def _is_about_trust(above: str, yes: str, no: str) -> bool:
+    if not _SUBJECT.search(above) or not _LEAVES.search(no):
+        return False
+    if yes.rstrip(".! ") == "yes":
+        return _ASKS_FOR_TRUST.search(above) is not None
+    if not _AGREES.search(yes):
+        return False
+    return "trust" in above or sum(word in f"{above} {yes}" for word in _WORDS) >= 2
