@@ -16,7 +16,7 @@ class Handling(StrEnum):
     REFUSED = "refused"
 
 
-TERMINAL: dict[str, Handling] = {
+_SHOWN: dict[str, Handling] = {
     "--add-dir": Handling.PASSED,
     "--agent": Handling.PASSED,
     "--agents": Handling.PASSED,
@@ -83,7 +83,9 @@ TERMINAL: dict[str, Handling] = {
     "--verbose": Handling.OURS,
     "--version": Handling.OURS,
     "--worktree": Handling.PASSED,
-    # not in the help
+}
+
+HIDDEN: dict[str, Handling] = {
     "--advisor": Handling.PASSED,
     "--agent-color": Handling.REFUSED,
     "--agent-id": Handling.REFUSED,
@@ -109,6 +111,9 @@ TERMINAL: dict[str, Handling] = {
     "--thinking-display": Handling.PASSED,
 }
 
+TERMINAL: dict[str, Handling] = {**_SHOWN, **HIDDEN}
+"""Those that `claude --help` shows, and those that it does not."""
+
 OURS_ALWAYS = frozenset(
     ["--print", "--output-format", "--help", "--version", "--include-partial-messages", "--verbose"]
 )
@@ -130,6 +135,7 @@ NOTES: dict[str, str] = {
     "--tmux": "a call has a session of its own: `remuda attach`",
 }
 
+CLAUDE_PRINT_ALIASES = {"-m": "--model", "-o": "--output-format", "-V": "--version"}
 ALIASES = {
     "--allowed-tools": "--allowedTools",
     "--background": "--bg",
@@ -142,10 +148,7 @@ ALIASES = {
     "-r": "--resume",
     "-v": "--version",
     "-w": "--worktree",
-    # claude-print's
-    "-m": "--model",
-    "-o": "--output-format",
-    "-V": "--version",
+    **CLAUDE_PRINT_ALIASES,
 }
 
 OWN_WITH_VALUE = frozenset(

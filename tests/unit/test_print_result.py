@@ -1,0 +1,107 @@
+"""The result of a call, in the shape that `claude -p` gives it."""
+
+from __future__ import annotations
+
+import uuid
+
+from remuda.oneshot.conversation import Summary
+from remuda.oneshot.result import Ended, error_result, make_result
+
+USAGE = {
+    "input_tokens": 12,
+    "output_tokens": 7,
+    "cache_creation_input_tokens": 1,
+    "cache_read_input_tokens": 3,
+    "output_tokens_details": {"thinking_tokens": 2},
+    "cache_creation": {"ephemeral_1h_input_tokens": 5, "ephemeral_5m_input_tokens": 4},
+    "server_tool_use": {"web_search_requests": 6, "web_fetch_requests": 0},
+}
+
+
+def answered() -> Summary:
+    summary = Summary(
+        session_id="s", entrypoint="cli", version="2.1.325", model="opus", stop_reason="end_turn"
+    )
+    summary.text = "yes"
+    summary.usages, summary.models = {"m": USAGE}, {"m": "opus"}
+    return summary
+
+
+def test_an_answer_has_every_field_that_can_be_known() -> None:
+    result = make_result(answered(), Ended(text="yes"), 1234, "terminal")
+    uuid.UUID(result.pop("uuid"))
+    usage = result.pop("usage")
+    assert {key: usage[key] for key in USAGE} == USAGE
+    assert (usage["service_tier"], usage["iterations"], usage["fallback_credit"]) == ("standard", [], None)
+    assert result == {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "duration_ms": 1234,
+        "num_turns": 1,
+        "stop_reason": "end_turn",
+        "session_id": "s",
+        "total_cost_usd": None,
+        "modelUsage": {
+            "opus": {
+                "inputTokens": 12,
+                "outputTokens": 7,
+                "cacheReadInputTokens": 3,
+                "cacheCreationInputTokens": 1,
+                "webSearchRequests": 6,
+                "thinkingTokens": 2,
+                "cacheCreationEphemeral5mInputTokens": 4,
+                "cacheCreationEphemeral1hInputTokens": 5,
+            }
+        },
+        "permission_denials": [],
+        "terminal_reason": "completed",
+        "result": "yes",
+        "api_error_status": None,
+        "backend": "terminal",
+        "entrypoint": "cli",
+        "claude_version": "2.1.325",
+    }
+
+
+def test_an_api_error_has_its_status_and_a_usage_of_nothing() -> None:
+    summary = Summary(session_id="s", stop_reason="stop_sequence", text="API Error: 529")
+    summary.is_api_error, summary.api_error_status, summary.api_error_type = True, 529, "overloaded_error"
+    result = make_result(summary, Ended("api_error", is_error=True, text=summary.text), 1, "terminal")
+    assert (result["subtype"], result["is_error"], result["terminal_reason"]) == (
+        "success",
+        True,
+        "api_error",
+    )
+    assert (result["api_error_status"], result["api_error_type"]) == (529, "overloaded_error")
+    assert (result["usage"]["input_tokens"], result["usage"]["speed"]) == (0, "standard")
+    assert result["modelUsage"] == {}
+
+
+def test_an_end_without_an_answer_has_errors_and_no_result() -> None:
+    ended = Ended(
+        "max_turns", "error_max_turns", is_error=True, errors=("Reached maximum number of turns (2)",)
+    )
+    result = make_result(answered(), ended, 1, "terminal")
+    assert result["errors"] == ["Reached maximum number of turns (2)"]
+    assert "result" not in result
+    assert "api_error_status" not in result
+
+
+def test_usage_of_an_unknown_shape_gives_zeros() -> None:
+    summary = answered()
+    summary.usages = {"m": {"input_tokens": "many", "cache_creation": 7, "new": {"a": 1}}}
+    usage = make_result(summary, Ended(), 1, "terminal")["modelUsage"]["opus"]
+    assert set(usage.values()) == {0}
+
+
+def test_an_end_that_is_not_the_agents_says_so() -> None:
+    assert error_result("timeout", "too long", duration_ms=5, backend="stream", error_code="TIMEOUT") == {
+        "type": "result",
+        "subtype": "timeout",
+        "is_error": True,
+        "error_message": "too long",
+        "duration_ms": 5,
+        "backend": "stream",
+        "error_code": "TIMEOUT",
+    }
