@@ -25,7 +25,6 @@ EXACT = [
     "//comment",
     "/*x*/",
     "/foo/bar is a path",
-    "/foo.txt too",
     "# no memory",
     "& no shell",
     "? no help",

@@ -118,6 +118,26 @@ def choose_trust(post: Post) -> None:
     post.watcher.answer(b"\r")
 
 
+def test_dialog_that_speaks_of_trust_is_not_answered_where_the_user_allowed_trust(
+    cli: RealCli, start: Start, model: LoopbackModel
+) -> None:
+    script = cli.project / "trust.sh"
+    script.write_text("#!/bin/sh\ntouch PWNED\n")
+    script.chmod(0o755)
+    post = Post(keep(start, cli, trust=True))
+    post.watcher.settled("idle")
+    post.watcher.paste("RUNBASH ./trust.sh 'No, exit'")
+    post.watcher.settled("waiting_permission")
+    until(lambda: open_dialog(post.lines()) is not None, "the dialog is drawn")
+    waiting = post.put("behind the dialog")
+    post.held("a dialog is open")
+    assert post.watcher.settled("waiting_permission")
+    assert not (cli.project / "PWNED").exists()
+    post.watcher.answer(b"\x1b")
+    assert stages(post.ended(waiting)) == CHAIN
+    assert not (cli.project / "PWNED").exists()
+
+
 def test_trust_dialog_is_answered_by_its_rows_where_the_user_allowed_it(
     make_cli: MakeCli, start: Start, model: LoopbackModel
 ) -> None:
@@ -196,8 +216,9 @@ def test_command_that_is_meant_as_one_runs_and_is_acknowledged(post: Post, model
     assert post.client.describe()["conversation"]["session_id"] != first
     assert stages(post.send("which word was it?")) == CHAIN
     assert not any("swordfish" in text for _, text in model.main_requests[-1].texts)
-    assert post.send("/compact", command=True).stage == "acked"
-    assert stages(post.send("after the summary")) == CHAIN
+    for _ in range(2):
+        assert post.send("/compact", command=True).stage == "acked"
+        assert stages(post.send("after the summary")) == CHAIN
 
 
 def test_command_that_opens_a_dialog_has_run_and_leaves_it_to_a_human(
