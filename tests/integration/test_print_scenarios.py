@@ -203,6 +203,28 @@ def test_a_stop_that_never_comes_is_a_timeout_of_its_own_name(calls: Calls) -> N
     calls.assert_nothing_left()
 
 
+# ── what it hangs on ──
+
+
+def test_a_hang_is_named_a_tool(calls: Calls) -> None:
+    done = calls(f"RUNBASH {TAIL}", "--allowedTools", "Bash", "--timeout", "3", code=124)
+    assert "--timeout: no end after 3 s: a tool is running: PreToolUse Bash" in done.err
+    calls.assert_nothing_left()
+
+
+def test_a_hang_is_named_the_api_that_is_tried_again(calls: Calls) -> None:
+    done = calls("err 500", "--timeout", "3", code=124, env={"MOCK_TIME_SCALE": "100"})
+    assert re.search(r"the API is being tried again, attempt 1 of \d+", done.err)
+
+
+def test_a_dialog_that_no_hook_tells_of_is_refused_with_its_text(calls: Calls) -> None:
+    env = {"MOCK_AUTO_MODE_DIALOG": "1"}
+    done = calls("RUNBASH touch made", "--permission-mode", "auto", code=2, env=env)
+    assert "nobody here may answer" in done.err
+    assert "Auto mode can" in done.err
+    calls.assert_nothing_left()
+
+
 # ── edge cases ──
 
 

@@ -12,6 +12,7 @@ _RETRY = re.compile(r"Retrying in .*?attempt (\d+)/(\d+)")
 _MARKED = re.compile(r"^\s*[│|]?\s*❯\s+\S")
 _DIALOG_LINES = 8
 _DIALOG_CHARACTERS = 500
+_RULE = "────────"
 _FRAME = " │|╭╮╰╯─▔╌━═"
 
 
@@ -54,19 +55,19 @@ def is_question(lines: Sequence[str]) -> bool:
 def unanswerable(lines: Sequence[str], dialog: str | None, *, begun: bool) -> str | None:
     """The text of a question that nobody here may answer. The one for trust is answered by the keeper.
 
-    Before the prompt was taken the agent may ask in words that we do not know; later only what is known to be
-    a dialog counts.
+    `begun`: the prompt was taken, and the agent says itself that it waits for an answer. Before that it may
+    ask in words that we do not know.
     """
     if read_trust_choice(lines) is not None:
         return None
-    if dialog is not None or (not begun and is_question(lines)):
-        return shown(lines)
-    return None
+    return shown(lines) if begun or dialog is not None or is_question(lines) else None
 
 
 def shown(lines: Sequence[str]) -> str:
-    """The last of what is on the screen, on one line."""
-    plain = [line.strip(_FRAME) for line in lines]
+    """The last of what is on the screen, on one line; of a question, what is below the rule above it."""
+    marked = [y for y, line in enumerate(lines) if _MARKED.match(line)]
+    rules = [y for y, line in enumerate(lines) if line.startswith(_RULE) and marked and y < marked[-1]]
+    plain = [line.strip(_FRAME) for line in lines[rules[-1] if rules else 0 :]]
     return " / ".join([line for line in plain if line][-_DIALOG_LINES:])[:_DIALOG_CHARACTERS]
 
 
