@@ -72,6 +72,7 @@ TERMINAL: dict[str, dict[str, str]] = {
     },
     "thinking": {"-system/thinking_tokens": _NOT_WRITTEN},
     "retry": {"-system/api_retry": _NOT_WRITTEN},
+    "stop hook": {"-system/notification": _NOT_WRITTEN},
     "denied": {
         **_places(_REFUSAL, "system/permission_denied", "message"),
         **_places(_REFUSAL, "user", "message.content[].content", "tool_use_result"),
@@ -94,6 +95,7 @@ WHEN = {
     "message": "with an answer",
     "thinking": "with thinking",
     "retry": "when the API is tried again",
+    "stop hook": "when a Stop hook sends the agent on",
     "denied": "when a permission is refused",
     "empty": "after a message without content",
     "401": "not signed in (401)",
