@@ -14,6 +14,7 @@ import pytest
 
 from keeping import Process, Start, until
 from posting import CHAIN, Post, step
+from remuda.errors import WaitTimeout
 from remuda.inbox.consumer_lock import ConsumerLock
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import Trace
@@ -274,6 +275,24 @@ def test_trust_dialog_holds_messages_unless_it_may_be_answered(bench: Bench, wor
     assert not any(bench.keys())
     trusting = bench.start(name="t", env=env, trust=True)
     assert stages(trusting.send("straight in")) == CHAIN
+
+
+def test_message_to_an_agent_that_stands_still_waits_for_it_and_the_next_is_not_typed_behind_it(
+    bench: Bench,
+) -> None:
+    post = bench.start()
+    go_on = pause(post)
+    try:
+        first, second = post.put("the first"), post.put("the second")
+        with pytest.raises(WaitTimeout):
+            post.ended(first, 12.0)  # longer than an agent that runs may take to say a word
+        assert stages(post.trace(first)) == ["accepted", "written"]
+        assert stages(post.trace(second)) == ["accepted"]
+    finally:
+        go_on()
+    assert stages(post.ended(first)) == CHAIN
+    assert stages(post.ended(second)) == CHAIN
+    assert bench.prompts(post) == ["the first", "the second"]
 
 
 def test_keys_of_a_human_are_held_while_a_message_is_handed_over(bench: Bench) -> None:

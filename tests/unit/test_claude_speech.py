@@ -20,6 +20,7 @@ from remuda.agents.speech import (
     Signal,
     Stopped,
     Submitted,
+    Task,
     WrittenDown,
 )
 
@@ -76,7 +77,9 @@ def test_hook_stop_without_an_answer_has_an_empty_one() -> None:
 def test_hook_stop_with_background_tasks_names_their_kinds() -> None:
     running = [{"id": "a", "type": "subagent", "status": "running"}, {"id": "b"}, "nonsense"]
     stop = hook("Stop", last_assistant_message="so far", background_tasks=running)
-    assert stop == Stopped("so far", "p-1", ("subagent", "task"), "s-1")
+    assert stop == Stopped("so far", "p-1", (Task("a", "subagent"), Task("b", "task")), "s-1")
+    shell = hook("Stop", background_tasks=[{"id": "c", "type": "shell"}])
+    assert shell == Stopped("", "p-1", (Task("c", "shell", is_shell=True),), "s-1")
     assert hook("Stop", background_tasks="nonsense") == Stopped("", "p-1", (), "s-1")
 
 

@@ -18,6 +18,7 @@ from remuda.agents.speech import (
     Signal,
     Stopped,
     Submitted,
+    Task,
     WrittenDown,
 )
 from remuda.turns.turn import End, Outcome, Stage, Turn
@@ -244,13 +245,21 @@ def test_turn_whose_prompt_went_back_and_another_was_answered_was_interrupted() 
 
 
 def test_turn_with_work_in_the_background_goes_on_with_its_notice() -> None:
-    turn = taken(Stopped("so far", OURS, ("subagent",)))
-    assert list(turn.background) == ["subagent"]
+    turn = taken(Stopped("so far", OURS, (Task("a", "subagent"),)))
+    assert [task.kind for task in turn.background] == ["subagent"]
     turn.take(Submitted("<task-notification>done", THEIRS, notice=True))
     assert turn.outcome is None
     turn.take(Stopped("done", THEIRS))
     assert not turn.background
     assert outcome(turn).text == "done"
+
+
+def test_turn_is_not_kept_open_by_what_ran_before_it() -> None:
+    carried = SPEECH.paste("hello", command=False)
+    turn = Turn("hello", carried, SPEECH, running=["server"])
+    turn.take(Submitted("hello", OURS))
+    turn.take(Stopped("done", OURS, (Task("server", "shell", is_shell=True),)))
+    assert not turn.background
 
 
 # ── commands ──

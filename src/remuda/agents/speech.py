@@ -88,12 +88,21 @@ class CommandRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Task:
+    """What the agent has left running. A shell may be meant to run for ever; others end, and wake it."""
+
+    id: str
+    kind: str
+    is_shell: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """It stopped and has said `text`. What it started in the background may go on and wake it again."""
 
     text: str
     prompt_id: str | None = None
-    background: tuple[str, ...] = ()
+    background: tuple[Task, ...] = ()
     conversation: str | None = None
 
 

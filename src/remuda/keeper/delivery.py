@@ -77,7 +77,13 @@ class Mailbox:
 
 
 class Delivery:
-    def __init__(self, session: Session, mailbox: Mailbox, observation: Observation) -> None:
+    def __init__(
+        self,
+        session: Session,
+        mailbox: Mailbox,
+        observation: Observation,
+        resumed: Mapping[str, Any],
+    ) -> None:
         speech, inbox = mailbox.speech, mailbox.folder
         self._session = session
         self._speech = speech
@@ -93,7 +99,11 @@ class Delivery:
             stop_timeout=spec.stop_timeout,
         )
         self._driver = Driver(
-            SessionTerminal(session, speech, observation), speech, mailbox.consumer, self._account, rules
+            SessionTerminal(session, speech, observation, resumed),
+            speech,
+            mailbox.consumer,
+            self._account,
+            rules,
         )
         observation.listeners.append(self._driver.nudge)
         observation.record_listeners.append(self._record)
@@ -134,7 +144,10 @@ class Delivery:
 class SessionTerminal:
     """A session as the driver sees it."""
 
-    def __init__(self, session: Session, speech: Speech, observation: Observation) -> None:
+    def __init__(
+        self, session: Session, speech: Speech, observation: Observation, resumed: Mapping[str, Any]
+    ) -> None:
+        self._resumed = resumed
         self._session = session
         self._speech = speech
         self._observation = observation
@@ -187,7 +200,12 @@ class SessionTerminal:
         What was there before it was handed over is of other messages, also of one that said the same.
         """
         now = self.conversation.get("transcript_path")
-        looks = {now: 0, facts.get("transcript_path"): int(facts.get("transcript_bytes") or 0)}
+        # Of a message that was given as an argument only the session's record tells where it went.
+        looks = {
+            self._resumed.get("transcript_path"): 0,
+            now: 0,
+            facts.get("transcript_path"): int(facts.get("transcript_bytes") or 0),
+        }
         for path, start in reversed(looks.items()):
             if isinstance(path, str):
                 found = self._speech.past(_records(Path(path), start), prompt, since)

@@ -123,7 +123,9 @@ class Keeper:
         if observer is not None:
             self._observation = Observation(session, observer, self._conversation_changed)
             if self._mailbox is not None:
-                self._delivery = Delivery(session, self._mailbox, self._observation)
+                self._delivery = Delivery(
+                    session, self._mailbox, self._observation, dict(self._record.conversation)
+                )
         self._claim.write_pids(os.getpid(), session.child.pid)
         self._record = replace(self._record, child_pid=session.child.pid)
         self._save_record()

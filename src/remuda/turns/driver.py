@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from remuda.agents.speech import Choice, Composer, ComposerKind, Past, Signal, Speech
+from remuda.agents.speech import Choice, Composer, ComposerKind, Past, Signal, Speech, Stopped
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased
@@ -43,7 +43,9 @@ _TRUST_PAUSE = 0.3
 # The dialog goes back to its default row once, 0.13 s after it was drawn.
 _TRUST_SETTLE = 1.0
 _BUSY_INTERVAL = 2.0
+# What runs on behind a stop may wake the agent again. A shell may also be a server that never ends.
 _BACKGROUND_PATIENCE = 600.0
+_SHELL_PATIENCE = 60.0
 
 
 class Terminal(Protocol):
@@ -108,6 +110,8 @@ class InFlight:
     said_at: float | None = None
     """Since when the transcript has what the agent said last."""
     as_argument: bool = False
+    reacted: bool = False
+    """Whether anything was seen of the agent since it was typed."""
 
 
 class Driver:
@@ -124,7 +128,8 @@ class Driver:
         self._signals: deque[Signal] = deque()
         self._in_flight: InFlight | None = None
         self._task: asyncio.Task[None] | None = None
-        self._opened = self._closing = self._trust_seen = False
+        self._opened = self._closing = self._trust_seen = self._begun = False
+        self._running: frozenset[str] = frozenset()
         self._told: dict[str, Any] = {}
         self._ahead: Ahead | None = None
         self._inbox_changes = 0
@@ -140,6 +145,8 @@ class Driver:
 
     def nudge(self) -> None:
         """Something may have changed: a state, the screen, the account."""
+        if self._in_flight is not None:
+            self._in_flight.reacted = True
         self._changed.set()
 
     def inbox_changed(self) -> None:
@@ -149,10 +156,13 @@ class Driver:
 
     def alive(self) -> None:
         """The agent has told something, whatever it was: the lease of its message begins anew."""
+        self._begun = True
         if self._in_flight is not None:
             self._in_flight.alive_at = self._terminal.now()
 
     def hear(self, signal: Signal) -> None:
+        if isinstance(signal, Stopped):
+            self._running = frozenset(task.id for task in signal.background)
         if self._in_flight is not None:
             self._signals.append(signal)
         self._changed.set()
@@ -301,7 +311,7 @@ class Driver:
 
     async def _make_ready(self, ready: Readiness) -> None:
         self.held = ready.reason
-        if self._trust_choice() is not None:
+        if not self._begun and self._trust_choice() is not None:
             self.held = (
                 "the agent asks whether this folder is trusted: attach and answer, or start with --trust"
             )
@@ -335,7 +345,8 @@ class Driver:
 
     async def _trusted(self) -> bool:
         """Whether the dialog that asks for trust was open, and was answered a step further."""
-        choice = self._trust_choice() if self._rules.trust else None
+        # It is asked before all else: rows that say so later are somebody's words.
+        choice = self._trust_choice() if self._rules.trust and not self._begun else None
         if choice is not None and not self._trust_seen:
             self._trust_seen = True
             await asyncio.sleep(_TRUST_SETTLE)
@@ -369,7 +380,8 @@ class Driver:
         # Nothing can come between the look and the keys: there is no wait between the two.
         self._drop_signals()
         self._terminal.type(carried.data)
-        self._follow(leased, Turn(leased.text, carried, self._speech, command=leased.command))
+        turn = Turn(leased.text, carried, self._speech, command=leased.command, running=self._running)
+        self._follow(leased, turn)
 
     def _follow(self, leased: Leased, turn: Turn, *, as_argument: bool = False) -> None:
         self.held = ""
@@ -414,9 +426,10 @@ class Driver:
                 await self._note(flight, turn.opened_dialog())
             if turn.mixed:
                 turn.finish(End.MIXED, "it met a draft in the composer; the agent was given neither")
-            elif terminal.now() >= deadline and terminal.state in WORKING:
-                # At ours, it may be: its own hooks come before ours is told of. From here on people may type,
-                # and what stands in the composer may be theirs.
+            elif terminal.now() >= deadline and (terminal.state in WORKING or not flight.reacted):
+                # At ours, it may be: its own hooks come before ours is told of. Or it is stopped, and reads
+                # it when it goes on: the next one is not typed behind it. From here on people may type, and
+                # what stands in the composer may be theirs.
                 terminal.release_typing()
                 pressed, deadline = True, terminal.now() + _SUBMIT_TIMEOUT
             elif terminal.now() >= deadline and terminal.state not in WAITING:
@@ -458,7 +471,8 @@ class Driver:
 
     def _rest_needed(self, flight: InFlight) -> float:
         if flight.turn.background:
-            return _BACKGROUND_PATIENCE
+            shells = all(task.is_shell for task in flight.turn.background)
+            return _SHELL_PATIENCE if shells else _BACKGROUND_PATIENCE
         if not flight.turn.ending:
             return self._rules.stop_timeout if self._is_missing_its_end(flight.turn) else _SILENT_REST
         return 0.0 if flight.turn.written_down else _TRANSCRIPT_PATIENCE

@@ -10,7 +10,7 @@ the background may wake it. So the last of these signals is kept, and `rest` tur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -29,6 +29,7 @@ from remuda.agents.speech import (
     Speech,
     Stopped,
     Submitted,
+    Task,
     WrittenDown,
 )
 
@@ -80,7 +81,15 @@ class Fact:
 class Turn:
     """Takes signals in, gives the facts that are worth a receipt."""
 
-    def __init__(self, prompt: str, carried: Carried, speech: Speech, *, command: bool = False) -> None:
+    def __init__(
+        self,
+        prompt: str,
+        carried: Carried,
+        speech: Speech,
+        *,
+        command: bool = False,
+        running: Iterable[str] = (),
+    ) -> None:
         self.prompt = prompt
         self.stage = Stage.WRITTEN
         self.prompt_id: str | None = None
@@ -94,6 +103,7 @@ class Turn:
         self._command = command
         self._last: Stopped | Failed | Halted | CommandRun | None = None
         self._ids: set[str | None] = set()
+        self._before = frozenset(running)
         self._usage: dict[str, Mapping[str, Any]] = {}
         self.said: str | None = None
         """What the transcript has as the answer, for when no hook tells of it."""
@@ -117,9 +127,10 @@ class Turn:
         return self._last is not None
 
     @property
-    def background(self) -> tuple[str, ...]:
-        """What the agent left running when it last stopped."""
-        return self._last.background if isinstance(self._last, Stopped) else ()
+    def background(self) -> tuple[Task, ...]:
+        """What the agent began in this turn and left running when it last stopped."""
+        running = self._last.background if isinstance(self._last, Stopped) else ()
+        return tuple(task for task in running if task.id not in self._before)
 
     def take(self, signal: Signal) -> list[Fact]:
         if self.stage is Stage.ENDED:
@@ -271,7 +282,7 @@ class Turn:
         if self._usage:
             facts["usage"] = _sum(self._usage.values())
         if stopped.background:
-            facts["background"] = list(stopped.background)
+            facts["background"] = [task.kind for task in stopped.background]
         return facts
 
 

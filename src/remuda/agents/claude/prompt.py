@@ -23,7 +23,7 @@ PASTE_BEGIN, PASTE_END, ENTER = b"\x1b[200~", b"\x1b[201~", b"\r"
 MAX_ARGUMENT_BYTES = 131_071
 MAX_PASTE_BYTES = 4 << 20
 
-_COMMAND = re.compile(r"/[^\s/.]*(?:\s|$)")
+_COMMAND = re.compile(r"/[^\s/]*(?:\s|$)")
 _LINE_END = re.compile("\r\n|[\r\u2028\u2029]")
 _MENTION = re.compile(r"(?:^|\s)@\S")
 # What the CLI drops, found by pasting every character of Unicode that could be meant.

@@ -23,6 +23,7 @@ from remuda.agents.speech import (
     Signal,
     Stopped,
     Submitted,
+    Task,
     WrittenDown,
 )
 
@@ -232,10 +233,11 @@ def _delay(text: str) -> float | None:
     return float(found[1]) * _SECONDS[found[2][0].lower()] if found else None
 
 
-def _running(tasks: object) -> Iterable[str]:
+def _running(tasks: object) -> Iterable[Task]:
     for task in tasks if isinstance(tasks, list) else []:
         if isinstance(task, dict):
-            yield str(task.get("type", "task"))
+            kind = str(task.get("type", "task"))
+            yield Task(str(task.get("id")), kind, "shell" in kind or "bash" in kind)
 
 
 def _text(document: Mapping[str, Any], key: str) -> str | None:
