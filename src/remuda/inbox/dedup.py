@@ -55,7 +55,8 @@ class Keys:
         try:
             if position > os.fstat(fd).st_size:  # another file is there now
                 position = 0
-            return _search(fd, position, key)
+            found = _search(fd, position, key)
+            return str(found["id"]) if found is not None and self._counts(found) else None
         finally:
             os.close(fd)
 
@@ -81,20 +82,22 @@ def _records(data: bytes, needle: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def _search(fd: int, position: int, key: str) -> str | None:
-    """The first envelope with this key, line by line, without what was given back to the disk."""
+def _search(fd: int, position: int, key: str) -> dict[str, Any] | None:
+    """The last envelope with this key, line by line, without what was given back to the disk."""
     wanted = _field("dedup", key)
     try:
         position = os.lseek(fd, position, os.SEEK_DATA)
     except (OSError, AttributeError):  # none behind it, or a system that cannot tell
         pass
-    rest = b""
+    rest, found = b"", None
     while chunk := os.pread(fd, _CHUNK, position):
         position += len(chunk)
+        start = position - len(chunk) - len(rest)
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
+            start += len(line) + 1
             if wanted in line:
                 entry = Entry(0, 0, line.strip(b"\0 \r").decode("utf-8", "replace"))
                 if entry.fields.get("dedup") == key:
-                    return entry.id
-    return None
+                    found = {"id": entry.id, "at": entry.fields.get("at"), "end": start}
+    return found

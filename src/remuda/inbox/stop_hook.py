@@ -519,6 +519,7 @@ class Queue:
         self._reader: Reader | None = None
         self._known: Json = {}
         self._stored = 0
+        self._corrupt = False
         self.notice = ""
         self.replaced = False
         self.changed = False
@@ -531,6 +532,8 @@ class Queue:
     def load(self, reader: "Reader | None") -> None:
         self.frontier = self._stored = self._read_offset()
         known = self._read_own()
+        if known is not None and reader is not None and self.frontier > reader.size:
+            self._restore(known, reader)
         if known is not None and int(known.get("cursor", -1)) == self.frontier:
             self.frontier, self.held = int(known["frontier"]), list(known["held"])
         elif known is not None:
@@ -543,7 +546,62 @@ class Queue:
         self._known, self._reader = known or {}, reader
         if reader is not None:
             self._recognise(reader)
+            if self._corrupt and not self.replaced:
+                self._rebuild(reader)
         self._set_clocks()
+
+    def _restore(self, known: "Json", reader: Reader) -> None:
+        """The offset is no place in the inbox. Where our own file still tells of this one, it is right."""
+        cursor = int(known["cursor"])
+        if known.get("mark_at") == cursor <= reader.size and known.get("mark") == reader.fingerprint(cursor):
+            self.notice = f"{self._files.offset} was beyond the inbox; restored from .inbox-queue.json"
+            self.frontier = self._stored = cursor
+            self.changed = True
+
+    def _rebuild(self, reader: Reader) -> None:
+        """Our own file is corrupt: the receipts tell what behind the cursor is done, or was given back.
+
+        Not of the first, which the cursor says is not done: a plain line may have the id of an earlier one.
+        """
+        self.notice = f"{self._files.queue} was corrupt; made anew from the receipts"
+        self.changed = True
+        last = self._last_receipts()
+        first = position = self.frontier
+        passed: list[Json] = []
+        while True:
+            entry, position = reader.next(position)
+            if entry is None:
+                return
+            receipt = last.get(entry.id, {})
+            done = receipt.get("stage") in FINAL and entry.start != first
+            if not done:
+                passed.append(self._as_given_back(entry, receipt))
+            if done or receipt.get("stage") == "nacked":
+                self.held += passed
+                self.frontier, passed = entry.end, []
+
+    def _as_given_back(self, entry: Entry, receipt: "Json") -> "Json":
+        left, tries = entry.wait(self.clock), 0
+        if receipt.get("stage") == "nacked":
+            tries = int(number(receipt.get("attempt")))
+            left = number(receipt.get("due")) - self.clock().wall
+        # Which of its tries counted is not known: none did.
+        one: Json = {"start": entry.start, "end": entry.end, "due": 0.0, "attempt": tries + 1}
+        if tries:
+            one["uncounted"] = tries
+        if priority := number(entry.fields.get("priority")):
+            one["priority"] = priority
+        return one if left <= 0 else self._anchored(one, left)
+
+    def _last_receipts(self) -> "dict[str, Json]":
+        last: dict[str, Json] = {}
+        for line in (read_file(self._files.receipts) or b"").split(b"\n"):
+            try:
+                receipt = decode_json(line.decode("utf-8", "replace"))
+                last[str(receipt["id"])] = receipt
+            except (ValueError, KeyError, TypeError):  # torn by a crash, or not ours
+                continue
+        return last
 
     def _recognise(self, reader: Reader) -> None:
         """Begin anew with a file that is not the one we read so far, however it came there.
@@ -606,8 +664,9 @@ class Queue:
         try:
             known = self._files.read_json(self._files.queue)
         except ValueError:
-            return None
-        return known if known is not None and _is_queue(known) else None
+            known = {}
+        self._corrupt = known is not None and not _is_queue(known)
+        return None if self._corrupt else known
 
     def save(self, reader: "Reader | None") -> None:
         """On the disk when this returns."""
