@@ -70,9 +70,13 @@ class Bench:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def all(
-        self, *words: str, given: bytes | None = None, env: Mapping[str, str] = NOTHING
+        self,
+        *words: str,
+        given: bytes | None = None,
+        env: Mapping[str, str] = NOTHING,
+        backends: tuple[str, ...] = BACKENDS,
     ) -> dict[str, Done]:
-        """What `claude -p`, the terminal and the stream backend make of the same words."""
+        """What `claude -p` and the backends make of the same words."""
         with ThreadPoolExecutor(2) as pool:
             calls = {"claude": pool.submit(self.claude, *words, given=given, env=env)}
             for backend in backends:
