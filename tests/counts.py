@@ -30,3 +30,5 @@ CONTEST: Final = 30.0 if SOAK else 3.0
 """Seconds for which eight writers and two consumers share an inbox and are killed at random."""
 CHAOS_MESSAGES: Final = 300 if SOAK else 6
 """Messages through a kept Claude Code while agent, keeper and sender are killed at random."""
+CALLS: Final = 100 if SOAK else 3
+"""Calls of `remuda print` in a row on the real CLI."""

@@ -31,19 +31,32 @@ def write_program(path: Path, text: str) -> Path:
     return path
 
 
-class Calls:
-    """Calls of `remuda print` in a home of their own, on the scripted agent unless told otherwise."""
+def scripted_agent(home: Path) -> Path:
+    """The scripted agent as a program, which also writes its environment down."""
+    return write_program(
+        home / "claude",
+        f"#!/bin/sh\nenv > {home}/agent.env\n"
+        f'exec {sys.executable} -P -m remuda.testing.scripted_agent "$@"\n',
+    )
 
-    def __init__(self, remuda: Commands) -> None:
+
+class Calls:
+    """Calls of `remuda print`; by default on the scripted agent, whose home is that of the commands."""
+
+    def __init__(
+        self,
+        remuda: Commands,
+        binary: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
         self.remuda = remuda
         self.home = remuda.home
         self.sessions = remuda.sessions
-        self.binary = write_program(
-            self.home / "claude",
-            f"#!/bin/sh\nenv > {self.home}/agent.env\n"
-            f'exec {sys.executable} -P -m remuda.testing.scripted_agent "$@"\n',
-        )
-        self.env = {name: value for name, value in remuda.env.items() if not name.startswith("CLAUDE")}
+        self.cwd = cwd or remuda.cwd
+        self.binary = binary or scripted_agent(self.home)
+        inherited = {name: value for name, value in remuda.env.items() if not name.startswith("CLAUDE")}
+        self.env = inherited if env is None else {**env, "REMUDA_HOME": str(self.home)}
         self._running: list[Call] = []
 
     def words(self, *words: str) -> list[str]:
@@ -62,7 +75,7 @@ class Calls:
             [*prefix, *self.words(*words)],
             input=stdin,
             env={**self.env, **(env or {})},
-            cwd=cwd or self.remuda.cwd,
+            cwd=cwd or self.cwd,
             capture_output=True,
             timeout=2 * PATIENCE,
             check=False,
@@ -76,13 +89,22 @@ class Calls:
         assert isinstance(found, dict)
         return found
 
+    def hangs(self, *words: str, on: str, **more: Any) -> str:
+        """A call that runs out of time says what it hung on; on a busy machine it may come there late."""
+        said = ""
+        for seconds in (3, 12, 50):
+            said = self(*words, "--timeout", str(seconds), code=124, **more).err
+            if on in said:
+                return said
+        raise AssertionError(f"never hung on {on!r}: {said}")
+
     def begin(self, *words: str, env: Mapping[str, str] | None = None, **more: Any) -> Call:
         """A call beside the test; `--trace` says how far it is."""
         given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **more}
         process = subprocess.Popen(
             self.words("--trace", *words),
             env={**self.env, **(env or {})},
-            cwd=self.remuda.cwd,
+            cwd=self.cwd,
             stderr=subprocess.PIPE,
             # A worker of the test's may have been started with some of them ignored.
             preexec_fn=_default_signals,

@@ -189,8 +189,7 @@ def test_inv_7_every_end_has_its_exit_code(calls: Calls) -> None:
     unknown = calls("hello", code=2, env={"MOCK_TRUST_DIALOG": "1", "MOCK_TRUST_WORDING": "unresolvable"})
     assert "How shall this folder be opened, with which permission?" in unknown.err
     assert "--pretrust-cwd" in unknown.err
-    late = calls("THINK 600 x", "--timeout", "2", code=124)
-    assert "--timeout: no end after 2 s: the agent is thinking" in late.err
+    calls.hangs("THINK 600 x", on="s: the agent is thinking")
     calls.assert_nothing_left()
 
 
@@ -207,14 +206,12 @@ def test_a_stop_that_never_comes_is_a_timeout_of_its_own_name(calls: Calls) -> N
 
 
 def test_a_hang_is_named_a_tool(calls: Calls) -> None:
-    done = calls(f"RUNBASH {TAIL}", "--allowedTools", "Bash", "--timeout", "3", code=124)
-    assert "--timeout: no end after 3 s: a tool is running: PreToolUse Bash" in done.err
+    calls.hangs(f"RUNBASH {TAIL}", "--allowedTools", "Bash", on="s: a tool is running: PreToolUse Bash")
     calls.assert_nothing_left()
 
 
 def test_a_hang_is_named_the_api_that_is_tried_again(calls: Calls) -> None:
-    done = calls("err 500", "--timeout", "3", code=124, env={"MOCK_TIME_SCALE": "100"})
-    assert re.search(r"the API is being tried again, attempt 1 of \d+", done.err)
+    calls.hangs("err 500", on="the API is being tried again, attempt 1 of", env={"MOCK_TIME_SCALE": "100"})
 
 
 def test_a_dialog_that_no_hook_tells_of_is_refused_with_its_text(calls: Calls) -> None:
@@ -339,9 +336,10 @@ def test_ec_12_a_terminal_without_a_prompt_is_an_input_error(calls: Calls) -> No
 
 
 def test_inv_1_and_2_and_4_no_file_no_zombie_and_no_terminal_outlives_a_call(calls: Calls) -> None:
-    call = calls.begin("THINK 600 x", "--timeout", "3").until("submitted")
+    call = calls.begin("THINK 600 x").until("submitted")
     agent = call.agent()
-    assert call.ended()[0] == 124
+    call.process.terminate()
+    assert call.ended()[0] == 130
     calls.assert_nothing_left()
     assert agent.ended()
     # Not even as a zombie: its keeper has waited for it. So its terminal has no end that is open.
@@ -425,9 +423,8 @@ def test_without_a_human_a_permission_is_refused_and_told(calls: Calls) -> None:
 
 
 def test_a_permission_that_nobody_gives_is_named_when_time_is_up(calls: Calls) -> None:
-    done = calls("--ask", "--timeout", "4", "RUNBASH touch made", code=124)
-    assert "a dialog is open" in done.err
-    assert "Do you want to proceed? / ❯ 1. Yes" in done.err
+    said = calls.hangs("--ask", "RUNBASH touch made", on="a dialog is open")
+    assert "Do you want to proceed? / ❯ 1. Yes" in said
 
 
 def test_a_kept_session_goes_on(calls: Calls) -> None:
@@ -445,9 +442,8 @@ def test_a_kept_session_goes_on(calls: Calls) -> None:
 
 
 def test_the_agents_screen_is_shown_when_time_is_up(calls: Calls) -> None:
-    done = calls("--show-child-output", "--timeout", "2", "THINK 600 x", code=124)
-    assert "----- the agent's terminal (--timeout) -----" in done.err
-    assert "❯ THINK 600 x" in done.err
+    said = calls.hangs("--show-child-output", "THINK 600 x", on="❯ THINK 600 x")
+    assert "----- the agent's terminal (--timeout) -----" in said
 
 
 def test_what_the_agent_said_last_is_shown_when_it_is_gone(calls: Calls) -> None:

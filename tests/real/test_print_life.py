@@ -1,0 +1,192 @@
+"""`remuda print` on the real Claude Code: what it says, what it leaves, and a human beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import counts
+from benches import MakeCli
+from commands import Commands
+from keeping import event_named, until
+from printing import Calls
+from remuda.keeper.client import KeeperClient
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+from remuda.wire.connection import ClientConnection
+
+TAIL = "tail -f /dev/null"
+MakeCalls = Callable[[RealCli], Calls]
+
+
+@pytest.fixture
+def make_calls(home: Path) -> Iterator[MakeCalls]:
+    commands = Commands(home)
+    made: list[Calls] = []
+
+    def make(cli: RealCli) -> Calls:
+        made.append(Calls(commands, cli.binary, cli.env, cli.project))
+        return made[-1]
+
+    yield make
+    for calls in made:
+        calls.close()
+    commands.close()
+
+
+@pytest.fixture
+def calls(make_calls: MakeCalls, cli: RealCli) -> Calls:
+    return make_calls(cli)
+
+
+def assert_nothing_left(calls: Calls, cli: RealCli) -> None:
+    calls.assert_nothing_left()
+    until(lambda: not cli.running(), "the end of every process of the CLI")
+
+
+@pytest.mark.parametrize(("backend", "entrypoint"), [("terminal", "cli"), ("stream", "sdk-cli")])
+def test_a_call_is_answered_and_says_what_it_was(
+    calls: Calls, cli: RealCli, backend: str, entrypoint: str
+) -> None:
+    found = calls.json("hello", "--backend", backend)
+    assert found["result"] == "REPLY#1 to: hello"
+    assert (found["backend"], found["entrypoint"]) == (backend, entrypoint)
+    [path] = (cli.home / ".claude" / "projects").glob(f"*/{found['session_id']}.jsonl")
+    said = {json.loads(line).get("entrypoint") for line in path.read_text().splitlines()} - {None}
+    assert said == {entrypoint}, "what is told is what the CLI wrote of itself"
+    assert_nothing_left(calls, cli)
+
+
+def test_a_folder_that_nobody_trusted_yet_is_trusted_by_calling(
+    make_calls: MakeCalls, make_cli: MakeCli
+) -> None:
+    cli = make_cli(trust=False)
+    calls = make_calls(cli)
+    assert calls("hello").out == "REPLY#1 to: hello\n"
+    known = json.loads((cli.home / ".claude.json").read_text())["projects"]
+    assert known[os.path.realpath(cli.project)]["hasTrustDialogAccepted"] is True
+    assert_nothing_left(calls, cli)
+
+
+def test_a_stop_hook_of_the_user_that_takes_its_time_is_no_hang(calls: Calls, cli: RealCli) -> None:
+    """Ours is told at once, beside theirs; the turn is over when theirs is done."""
+    ran = cli.home / "ran"
+    hook = {"type": "command", "command": f"sleep 3; touch {ran}"}
+    (cli.home / ".claude").mkdir(exist_ok=True)
+    settings = {"hooks": {"Stop": [{"hooks": [hook]}]}}
+    (cli.home / ".claude" / "settings.json").write_text(json.dumps(settings))
+    assert calls("hello", "--stop-hook-timeout", "1").out == "REPLY#1 to: hello\n"
+    assert ran.exists()
+
+
+@pytest.mark.parametrize("backend", ["terminal", "stream"])
+def test_a_killed_call_in_a_tool_leaves_nothing_and_ends_the_agent_in_order(
+    calls: Calls, cli: RealCli, backend: str
+) -> None:
+    ended, marker = cli.home / "session-ended", cli.project / "in-tool"
+    hook = {"type": "command", "command": f"touch {ended}"}
+    (cli.home / ".claude").mkdir(exist_ok=True)
+    settings = {"hooks": {"SessionEnd": [{"hooks": [hook]}]}}
+    (cli.home / ".claude" / "settings.json").write_text(json.dumps(settings))
+    call = calls.begin(f"RUNBASH touch {marker}; {TAIL}", "--allowedTools", "Bash", "--backend", backend)
+    until(marker.exists, "the tool")
+    call.process.kill()
+    assert call.ended()[0] == -signal.SIGKILL
+    assert_nothing_left(calls, cli)
+    until(ended.exists, "the hook at the session's end")
+
+
+@pytest.mark.parametrize("who", ["keeper", "agent"])
+def test_a_killed_keeper_or_agent_in_a_tool_is_told_and_leaves_nothing(
+    calls: Calls, cli: RealCli, who: str
+) -> None:
+    marker = cli.project / "in-tool"
+    call = calls.begin(f"RUNBASH touch {marker}; {TAIL}", "--allowedTools", "Bash").until("started")
+    until(marker.exists, "the tool")
+    victim = call.keeper() if who == "keeper" else call.agent()
+    victim.signal(signal.SIGKILL)
+    code, out, err = call.ended()
+    victim.close()
+    assert (code, out) == (2, "")
+    assert "gone" in err
+    assert_nothing_left(calls, cli)
+
+
+def test_an_interrupted_stream_call_in_a_tool_leaves_nothing(calls: Calls, cli: RealCli) -> None:
+    marker = cli.project / "in-tool"
+    words = (f"RUNBASH touch {marker}; {TAIL}", "--allowedTools", "Bash", "--backend", "stream")
+    call = calls.begin(*words)
+    until(marker.exists, "the tool")
+    call.process.send_signal(signal.SIGINT)
+    assert call.ended()[0] == 130
+    assert_nothing_left(calls, cli)
+
+
+def test_what_it_hangs_on_is_named(calls: Calls, cli: RealCli) -> None:
+    calls.hangs("--ask", "RUNBASH touch made", on="Do you want to proceed? / ❯ 1. Yes")
+    calls.hangs("err 500", on="the API is being tried again, attempt ")
+    calls.hangs(f"RUNBASH {TAIL}", "--allowedTools", "Bash", on="a tool is running: ")
+    stream = ("--backend", "stream", "--allowedTools", "Bash")
+    calls.hangs(f"RUNBASH {TAIL}", *stream, on="a tool is running: Bash")
+    assert_nothing_left(calls, cli)
+
+
+def test_a_running_call_can_be_watched_and_its_permission_given(calls: Calls, cli: RealCli) -> None:
+    made = cli.project / "made"
+    call = calls.begin("--ask", f"RUNBASH touch {made}").until("submitted")
+    listed = calls.remuda.json("ls")
+    assert [one["name"] for one in listed] == [call.name]
+    with KeeperClient.connect(call.name, calls.sessions) as human:
+        if human.request("watch")["state"] != "waiting_permission":
+            event_named(human, "state", state="waiting_permission")
+
+        def shown() -> str:
+            return "\n".join(human.request("screen")["lines"])
+
+        until(lambda: "Do you want to proceed?" in shown(), "the dialog")
+        until(lambda: _pressed(human, shown), "that the dialog takes the key")
+        code, out, _ = call.ended()
+    assert (code, out) == (0, "REPLY#2 to: tool_result (Bash completed with no output)\n")
+    assert made.exists()
+    assert_nothing_left(calls, cli)
+
+
+def _pressed(human: KeeperClient, shown: Callable[[], str]) -> bool:
+    """A dialog drops the keys of its first moment."""
+    if "Do you want to proceed?" in shown():
+        human.send(ClientConnection.input(b"1"))
+        return False
+    return True
+
+
+def test_a_kept_session_takes_messages(calls: Calls, model: LoopbackModel) -> None:
+    done = calls("--keep", "--output-format", "json", "hello")
+    name = json.loads(done.out)["session"]
+    assert f"the session goes on as '{name}'" in done.err
+    assert "to: and again" in calls.remuda("send", name, "and again", "--wait").out
+    assert [request.prompt for request in model.main_requests] == ["hello", "and again"]
+    keeper = calls.remuda.keeper(name)
+    calls.remuda("kill", name)
+    assert keeper.ended()
+    keeper.close()
+
+
+def test_eight_calls_at_once_are_all_right(calls: Calls, cli: RealCli) -> None:
+    begun = [calls.begin("--output-format", "json", f"prompt {number}") for number in range(8)]
+    found = [json.loads(call.ended()[1]) for call in begun]
+    assert [one["result"] for one in found] == [f"REPLY#1 to: prompt {number}" for number in range(8)]
+    assert len({one["session_id"] for one in found}) == 8
+    assert_nothing_left(calls, cli)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_call_after_call_is_right_and_leaves_nothing(calls: Calls, cli: RealCli) -> None:
+    for number in range(counts.CALLS):
+        assert calls(f"prompt {number}").out == f"REPLY#1 to: prompt {number}\n"
+    assert_nothing_left(calls, cli)
