@@ -111,7 +111,9 @@ NEEDS_AN_ACCOUNT = {"--file"}
 
 
 def call_of(cli: RealCli, home: Path, *words: str) -> tuple[list[str], dict[str, str]]:
-    mark = {name: os.environ[name] for name in ("REMUDA_TEST_RUN", "PATH") if name in os.environ}
+    mark = {
+        name: os.environ[name] for name in ("REMUDA_TEST_RUN", "PATH", "PYTHONPATH") if name in os.environ
+    }
     command = [sys.executable, "-m", "remuda", "print", "--claude-binary", cli.argv()[0]]
     return [*command, *words], {**cli.env, **mark, "REMUDA_HOME": str(home)}
 

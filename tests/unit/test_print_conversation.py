@@ -103,6 +103,10 @@ def test_an_answer_has_come_when_its_text_is_there_whatever_the_blanks_around_it
     assert not summary.has("no")
 
 
+def test_an_answer_of_an_earlier_message_is_not_the_one_that_is_awaited() -> None:
+    assert not summary_of(assistant(text("yes")), assistant(text("I go on"), number="m2")).has("yes")
+
+
 def test_turns_are_what_the_model_was_given() -> None:
     prompt = {"type": "user", "message": {"role": "user", "content": "go"}}
     pushed = {"type": "user", "isMeta": True, "message": {"role": "user", "content": "go on"}}
