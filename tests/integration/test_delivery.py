@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -66,8 +67,8 @@ class Bench:
         return Post(self._start(name, argv, cwd=str(self.project), env=env, **given))
 
     def typed(self) -> bytes:
-        """All that came in; answers of the terminal to its queries are among it."""
-        return self.typed_file.read_bytes()
+        """All that came in, but for the terminal's answers to its queries, which come when they come."""
+        return re.sub(rb"\x1b\[\?[\d;]*\$y", b"", self.typed_file.read_bytes())
 
     def keys(self) -> list[int]:
         """How often those came in that a message, a draft or a dialog is moved by."""

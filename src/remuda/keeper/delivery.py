@@ -19,7 +19,8 @@ from remuda.inbox.journal import Inbox
 from remuda.inbox.stop_hook import InboxError
 from remuda.paths import accounts_folder, private_folder
 from remuda.turns.account import Account
-from remuda.turns.driver import Driver, Rules
+from remuda.turns.driver import Driver
+from remuda.turns.policy import Rules
 from remuda.turns.turn import Turn
 
 from .observe import MAX_LINE_BYTES, Observation
@@ -179,6 +180,10 @@ class SessionTerminal:
     @property
     def agreed(self) -> bool:
         return not self._session.evidence.dissent()
+
+    @property
+    def output_at(self) -> float:
+        return self._session.child.last_read
 
     @property
     def typed_at(self) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from remuda import durable
 from remuda.paths import private_folder
 
-_LONGEST = 24 * 3600.0
+_LONGEST = 8 * 24 * 3600.0
 
 
 class Account:

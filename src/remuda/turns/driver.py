@@ -12,20 +12,22 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from remuda.agents.speech import Choice, Composer, ComposerKind, Past, Signal, Speech, Stopped
+from remuda.agents.speech import ComposerKind, Past, Signal, Speech, Stopped
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased
 from remuda.inbox.stop_hook import InboxError
 
 from .account import Account
-from .policy import Action, Decision, OnOrphan, decide, decide_once
-from .readiness import DRAFT_PATIENCE, Look, Readiness, Step, readiness
+from .approach import Approach
+from .policy import Action, Decision, Rules, decide, decide_once
+from .readiness import Readiness, Step
+from .terminal import Terminal
 from .turn import End, Fact, Outcome, Turn
 
 log = logging.getLogger("remuda.turns")
@@ -38,66 +40,10 @@ _SUBMIT_BYTES_PER_SECOND = 100_000
 _SILENT_REST = 2.0
 # The transcript is a moment behind the hooks: what it has to tell belongs into the receipt.
 _TRANSCRIPT_PATIENCE = 1.0
-_STASH_TIMEOUT = 3.0
-_TRUST_PAUSE = 0.3
-# The dialog goes back to its default row once, 0.13 s after it was drawn.
-_TRUST_SETTLE = 1.0
 _BUSY_INTERVAL = 2.0
 # What runs on behind a stop may wake the agent again. A shell may also be a server that never ends.
 _BACKGROUND_PATIENCE = 600.0
 _SHELL_PATIENCE = 60.0
-
-
-class Terminal(Protocol):
-    """What the driver needs of a session."""
-
-    def now(self) -> float: ...
-
-    def type(self, data: bytes) -> None: ...
-
-    def hold_typing(self) -> None:
-        """Others' keys wait from here on."""
-
-    def release_typing(self) -> None: ...
-
-    def lines(self) -> list[str] | None:
-        """The screen; None when there is no model of it."""
-
-    def styled(self, y: int) -> bytes: ...
-
-    @property
-    def state(self) -> State: ...
-
-    @property
-    def agreed(self) -> bool: ...
-
-    @property
-    def typed_at(self) -> float:
-        """When somebody last typed."""
-
-    def tell(self, document: dict[str, Any]) -> None:
-        """To those who watch the session."""
-
-    @property
-    def conversation(self) -> Mapping[str, Any]: ...
-
-    def past(self, prompt: str, since: float, facts: Mapping[str, Any]) -> Past:
-        """What the transcript of the conversation proves; reads files."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the user chose for this session."""
-
-    on_orphan: OnOrphan = "deadletter"
-    trust: bool = False
-    once: bool = False
-    """The first message is tried once."""
-    turn_timeout: float = 0.0
-    """Without any sign of life for so long a turn counts as lost; 0 is never."""
-    draft_patience: float = DRAFT_PATIENCE
-    stop_timeout: float = 0.0
-    """A turn that is over, and of whose end no hook told for so long, has failed. 0: it was interrupted."""
 
 
 @dataclass(slots=True)
@@ -105,13 +51,12 @@ class InFlight:
     leased: Leased
     turn: Turn
     since: float
+    typed_at: float
     alive_at: float
     rested_at: float | None = None
     said_at: float | None = None
     """Since when the transcript has what the agent said last."""
     as_argument: bool = False
-    reacted: bool = False
-    """Whether anything was seen of the agent since it was typed."""
 
 
 class Driver:
@@ -123,12 +68,13 @@ class Driver:
         self._consumer = consumer
         self._account = account
         self._rules = rules
+        self._approach = Approach(terminal, speech, account, rules, self._wait)
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "inbox")
         self._signals: deque[Signal] = deque()
         self._in_flight: InFlight | None = None
         self._task: asyncio.Task[None] | None = None
-        self._opened = self._closing = self._trust_seen = self._begun = False
+        self._opened = self._closing = False
         self._running: frozenset[str] = frozenset()
         self._told: dict[str, Any] = {}
         self._ahead: Ahead | None = None
@@ -145,8 +91,6 @@ class Driver:
 
     def nudge(self) -> None:
         """Something may have changed: a state, the screen, the account."""
-        if self._in_flight is not None:
-            self._in_flight.reacted = True
         self._changed.set()
 
     def inbox_changed(self) -> None:
@@ -156,7 +100,7 @@ class Driver:
 
     def alive(self) -> None:
         """The agent has told something, whatever it was: the lease of its message begins anew."""
-        self._begun = True
+        self._approach.begun = True
         if self._in_flight is not None:
             self._in_flight.alive_at = self._terminal.now()
 
@@ -254,7 +198,7 @@ class Driver:
 
     async def _next(self) -> None:
         self._drop_signals()
-        if await self._trusted():
+        if await self._approach.trusted():
             return
         ahead = await self._look_ahead()
         if not ahead.ready:
@@ -262,7 +206,7 @@ class Driver:
             due = None if ahead.next_due is None else max(0.05, ahead.next_due - time.time())
             await self._wait(due)
             return
-        ready = self._readiness()
+        ready = self._approach.readiness()
         if ready.step is not Step.TYPE:
             await self._make_ready(ready)
             return
@@ -290,80 +234,20 @@ class Driver:
         known = self._terminal.conversation
         return {key: known[key] for key in ("session_id", "transcript_path", *more) if key in known}
 
-    def _readiness(self) -> Readiness:
-        terminal, lines = self._terminal, self._terminal.lines()
-        composer: Composer | None = None
-        dialog = None
-        if lines is not None:
-            composer = self._speech.composer(lines, terminal.styled)
-            dialog = self._speech.dialog(lines)
-        return readiness(
-            Look(
-                state=terminal.state,
-                agreed=terminal.agreed,
-                composer=composer,
-                dialog=dialog,
-                since_typed=terminal.now() - terminal.typed_at,
-                draft_patience=self._rules.draft_patience,
-                limited_for=0.0 if self._rules.once else self._account.limited_for(time.time()),
-            )
-        )
-
     async def _make_ready(self, ready: Readiness) -> None:
         self.held = ready.reason
-        if not self._begun and self._trust_choice() is not None:
+        if not self._approach.begun and self._approach.trust_choice() is not None:
             self.held = (
                 "the agent asks whether this folder is trusted: attach and answer, or start with --trust"
             )
         if ready.step is Step.STASH:
-            await self._stash()
+            if not await self._approach.stash():
+                self.held = "a draft in the composer could not be laid aside"
+                await self._wait(_BUSY_INTERVAL)
             return
         expires = self._ahead.expires if self._ahead is not None else None
         waits = [ready.look_again, None if expires is None else max(1.0, expires - time.time())]
         await self._wait(min((one for one in waits if one is not None), default=None))
-
-    async def _stash(self) -> None:
-        """Lay a draft aside; the agent brings it back when the next prompt was taken."""
-        self._terminal.hold_typing()
-        try:
-            self._terminal.type(self._speech.stash)
-            deadline = self._terminal.now() + _STASH_TIMEOUT
-            while self._terminal.now() < deadline:
-                await self._wait(0.1)
-                lines = self._terminal.lines()
-                if lines and self._speech.composer(lines, self._terminal.styled).kind is ComposerKind.EMPTY:
-                    log.info("laid a draft aside")
-                    return
-        finally:
-            self._terminal.release_typing()
-        self.held = "a draft in the composer could not be laid aside"
-        await self._wait(_BUSY_INTERVAL)
-
-    def _trust_choice(self) -> Choice | None:
-        lines = self._terminal.lines()
-        return self._speech.trust_choice(lines) if lines is not None else None
-
-    async def _trusted(self) -> bool:
-        """Whether the dialog that asks for trust was open, and was answered a step further."""
-        # It is asked before all else: rows that say so later are somebody's words.
-        choice = self._trust_choice() if self._rules.trust and not self._begun else None
-        if choice is not None and not self._trust_seen:
-            self._trust_seen = True
-            await asyncio.sleep(_TRUST_SETTLE)
-        elif choice is not None:
-            await self._trust(choice)
-        return choice is not None
-
-    async def _trust(self, choice: Choice) -> None:
-        """Move to the row that says yes, see that it is highlighted, and only then confirm."""
-        if choice.highlighted != choice.wanted:
-            step = b"\x1b[B" if choice.wanted > choice.highlighted else b"\x1b[A"
-            self._terminal.type(step * abs(choice.wanted - choice.highlighted))
-            await asyncio.sleep(_TRUST_PAUSE)
-            return
-        log.info("the folder is trusted, as was allowed at the start")
-        self._terminal.type(self._speech.enter)
-        await asyncio.sleep(_TRUST_PAUSE)
 
     async def _hand_over(self, leased: Leased) -> None:
         try:
@@ -372,8 +256,8 @@ class Driver:
             await self._settle(leased, Outcome(End.REFUSED, f"refused: {error.message}", submitted=False))
             return
         carried = self._speech.paste(leased.text, command=leased.command)
-        self._terminal.hold_typing()
-        if self._readiness().step is not Step.TYPE:
+        self._terminal.hold_typing()  # released in any case: below, or when it is submitted
+        if self._approach.readiness().step is not Step.TYPE:
             self._terminal.release_typing()
             await self._do(self._consumer.put_back, leased)
             return
@@ -385,7 +269,8 @@ class Driver:
 
     def _follow(self, leased: Leased, turn: Turn, *, as_argument: bool = False) -> None:
         self.held = ""
-        self._in_flight = InFlight(leased, turn, time.time(), self._terminal.now(), as_argument=as_argument)
+        now = self._terminal.now()
+        self._in_flight = InFlight(leased, turn, time.time(), now, now, as_argument=as_argument)
         log.info("message %s was handed over, attempt %d", leased.id, leased.attempt)
 
     # ── to its end ──
@@ -415,9 +300,9 @@ class Driver:
             await self._take_signals(flight)
             if turn.submitted:
                 return
-            if flight.as_argument and await self._trusted():
+            if flight.as_argument and await self._approach.trusted():
                 continue
-            if flight.as_argument and self._readiness().step is not Step.TYPE:
+            if flight.as_argument and self._approach.readiness().step is not Step.TYPE:
                 # It is taken when the agent is ready for it: after its start, after a dialog before that.
                 deadline = terminal.now() + _SUBMIT_TIMEOUT
             if terminal.state in WAITING and not flight.as_argument:
@@ -426,7 +311,9 @@ class Driver:
                 await self._note(flight, turn.opened_dialog())
             if turn.mixed:
                 turn.finish(End.MIXED, "it met a draft in the composer; the agent was given neither")
-            elif terminal.now() >= deadline and (terminal.state in WORKING or not flight.reacted):
+            elif terminal.now() >= deadline and (
+                terminal.state in WORKING or terminal.output_at < flight.typed_at
+            ):
                 # At ours, it may be: its own hooks come before ours is told of. Or it is stopped, and reads
                 # it when it goes on: the next one is not typed behind it. From here on people may type, and
                 # what stands in the composer may be theirs.
@@ -484,7 +371,7 @@ class Driver:
             and turn.recorded
             and turn.said is None
             and self._terminal.state is not State.INTERRUPTED
-            and not self._has_draft()
+            and not self._approach.has_draft()
         )
 
     def _judge(self, flight: InFlight) -> None:
@@ -538,16 +425,9 @@ class Driver:
             End.TIMEOUT, f"the turn is over, and no Stop hook came within {self._rules.stop_timeout:g} s"
         )
 
-    def _has_draft(self) -> bool:
-        lines = self._terminal.lines()
-        return (
-            lines is not None
-            and self._speech.composer(lines, self._terminal.styled).kind is ComposerKind.DRAFT
-        )
-
     def _silent_end(self, turn: Turn) -> None:
         """It was taken, and the agent rests without having said a word about it."""
-        if self._has_draft():
+        if self._approach.has_draft():
             turn.finish(End.INTERRUPTED, "interrupted by a human: it is back in the composer")
         elif turn.recorded:
             turn.finish(End.INTERRUPTED, "interrupted before the agent had answered")

@@ -20,12 +20,28 @@ from typing import Literal
 
 from remuda.agents.speech import Failure
 
+from .readiness import DRAFT_PATIENCE
 from .turn import End, Outcome
 
 OnOrphan = Literal["retry", "deadletter", "drop"]
 
 FIRST_DELAY = 15.0
 LONGEST_DELAY = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the user chose for this session."""
+
+    on_orphan: OnOrphan = "deadletter"
+    trust: bool = False
+    once: bool = False
+    """The first message is tried once."""
+    turn_timeout: float = 0.0
+    """Without any sign of life for so long a turn counts as lost; 0 is never."""
+    draft_patience: float = DRAFT_PATIENCE
+    stop_timeout: float = 0.0
+    """A turn that is over, and of whose end no hook told for so long, has failed. 0: it was interrupted."""
 
 
 class Action(StrEnum):
