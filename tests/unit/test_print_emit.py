@@ -148,19 +148,29 @@ def test_parts_of_messages_come_behind_init_and_before_their_message(
     assert deltas == ["one\n", "two", "three"]
 
 
-def test_a_result_of_the_stream_is_passed_on_and_says_what_ran(
+def test_results_of_the_stream_are_passed_on_and_say_what_ran(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    result = {"type": "result", "result": "x", "model_usage_since_last_result": {}}
+    """What was left in the background wakes the agent again: then `claude -p` has two results."""
+    first, last = ({"type": "result", "result": text} for text in ("one", "two\n"))
     added = {"backend": "stream", "entrypoint": "sdk-cli"}
+    ours = [{**first, **added}, {**last, **added}]
+    since: dict[str, Any] = {"model_usage_since_last_result": {}}
     for words, wanted in (
-        (["-o", "json"], {"type": "result", "result": "x", **added}),
-        (STREAM, {**result, **added}),
+        (["-o", "json"], [ours[1]]),
+        (["-o", "json", "--verbose"], [ours]),
+        (STREAM, [{**one, **since} for one in ours]),
     ):
         emitter = Emitter(parse(words))
-        emitter.message(result)
-        emitter.stream_result(result)
-        assert printed(capfdbinary) == [wanted]
+        emitter.message({**first, **since})
+        emitter.message({**last, **since})
+        emitter.stream_end()
+        assert printed(capfdbinary) == wanted
+    emitter = Emitter(parse([]))
+    emitter.message(first)
+    emitter.message(last)
+    emitter.stream_end()
+    assert capfdbinary.readouterr().out == b"one\n\ntwo\n"
 
 
 def test_an_error_is_one_object_in_json_and_one_line_on_standard_error_in_text(

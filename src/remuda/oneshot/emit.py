@@ -31,6 +31,7 @@ class Emitter:
         self._first: Mapping[str, Any] | None = None
         self._begun = False
         self._messages: list[dict[str, Any]] = []
+        self._results: list[dict[str, Any]] = []
         self._partial = Partial() if request.partial_messages else None
         self._early: list[str] = []
 
@@ -70,14 +71,24 @@ class Emitter:
                 self._delta(text, summary)
 
     def message(self, message: dict[str, Any]) -> None:
-        """A message of the CLI's own stream, passed on as it is where messages are printed."""
-        if self._wants_messages and message.get("type") != "result":
+        """A message of the CLI's own stream, passed on as it is where messages are printed.
+
+        There can be several results: what the agent left in the background may wake it again.
+        """
+        if message.get("type") == "result":
+            message = {**message, "backend": "stream", "entrypoint": "sdk-cli"}
+            if self._format == "json":  # as the CLI leaves it out there
+                message.pop(_SINCE_LAST, None)
+            self._results.append(message)
+        if self._wants_messages:
             self._message(message)
 
-    def stream_result(self, result: dict[str, Any]) -> None:
-        if self._format == "json":  # as the CLI leaves it out there
-            result = {key: value for key, value in result.items() if key != _SINCE_LAST}
-        self.result({**result, "backend": "stream", "entrypoint": "sdk-cli"})
+    def stream_end(self) -> None:
+        """The stream is over: what is not printed yet is printed."""
+        if self._format == "text":
+            _print("\n".join(_as_text(result) for result in self._results))
+        elif self._format == "json":
+            _print_document(self._messages if self._verbose else self._results[-1])
 
     def terminal_result(self, result: dict[str, Any], summary: Summary) -> None:
         if self._wants_messages:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import time
-import traceback
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remuda.errors import EXIT_CODES, CommandNotFound, InputError, InvalidOptions, RemudaError
-from remuda.paths import sessions_folder
 
 from .config import apply_defaults, load_defaults
 from .emit import Emitter
 from .prompt import read_prompt
-from .remains import sweep
 from .request import Request
 from .result import error_result, make_result
-from .stream import StreamCall
-from .terminal import TerminalCall
+
+if TYPE_CHECKING:
+    from .stream import StreamCall
 
 _SUBTYPES = {"TIMEOUT": "timeout", "INTERRUPTED": "interrupted", "AGENT_REFUSED": "assistant_error"}
 
@@ -77,6 +74,8 @@ def run(request: Request) -> int:
         return _failed(error, request, clock, emitter)
     except Exception as error:  # noqa: BLE001  # a bug of ours, or a machine out of something: one end for both
         if request.trace:
+            import traceback
+
             traceback.print_exc()
         return _failed(InternalError(f"{type(error).__name__}: {error}"), request, clock, emitter)
 
@@ -114,9 +113,17 @@ def _warn(text: str) -> None:
 
 
 def _call(request: Request, prompt: str, clock: Clock, emitter: Emitter) -> int:
+    # Each backend loads what it needs: a call is short.
     binary = find_binary(request.claude_binary)
     if request.backend == "stream":
+        from .stream import StreamCall
+
         return _stream(StreamCall(request, prompt, binary, clock.note, emitter.message), emitter)
+    from remuda.paths import sessions_folder
+
+    from .remains import sweep
+    from .terminal import TerminalCall
+
     call = TerminalCall(
         request,
         prompt,
@@ -155,18 +162,27 @@ def _stream(call: StreamCall, emitter: Emitter) -> int:
         result = call.run()
     finally:
         call.close()
-    emitter.stream_result(result)
+    emitter.stream_end()
     return EXIT_CODES["FAILED"] if result.get("is_error") else EXIT_CODES["OK"]
 
 
 def find_binary(named: str | None) -> str:
     """Raises `CommandNotFound`."""
-    found = shutil.which(named or "claude")
+    found = _which(named or "claude")
     if found is None:
         raise CommandNotFound(
             f"cannot find {named or 'claude'}", hint="install Claude Code, or name it with --claude-binary"
         )
     return os.path.abspath(found)
+
+
+def _which(name: str) -> str | None:
+    """As `shutil.which`, whose module is slow to load."""
+    folders = [""] if os.path.dirname(name) else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    for path in (os.path.join(folder, name) for folder in folders):
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 def _failed(error: RemudaError, request: Request, clock: Clock, emitter: Emitter) -> int:
