@@ -86,6 +86,16 @@ def test_message_is_not_taken_for_the_answer_to_a_question(post: Post, model: Lo
     assert "no colour" not in results[0]
 
 
+def test_command_that_the_agent_does_not_know_is_refused_in_its_own_words(
+    cli: RealCli, start: Start, model: LoopbackModel
+) -> None:
+    post = Post(keep(start, cli))
+    refused = post.send("/no-such-command", command=True)
+    assert step(refused, "ended")["end"] == "refused"
+    assert "/no-such-command" in refused.reason
+    assert not model.main_requests
+
+
 # ── 1 and 4: the trust dialog ──
 
 

@@ -10,6 +10,7 @@ import pytest
 from remuda.agents.claude.speech import ClaudeSpeech
 from remuda.agents.speech import (
     CommandRun,
+    CommandUnknown,
     Failed,
     Failure,
     Interrupted,
@@ -310,3 +311,9 @@ def test_account_is_the_same_for_the_same_home_service_and_credential() -> None:
         {"HOME": "/h"},
     ]
     assert len({name, *(SPEECH.account(other) for other in others)}) == 1 + len(others)
+
+
+def test_record_of_an_unknown_command_names_it() -> None:
+    record = {"type": "system", "subtype": "informational", "content": "Unknown command: /x1-y:z"}
+    assert SPEECH.record_signal(record) == CommandUnknown("x1-y:z")
+    assert SPEECH.record_signal({**record, "content": "Args from unknown skill: k"}) is None

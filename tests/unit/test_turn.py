@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from remuda.agents.claude.speech import ClaudeSpeech
 from remuda.agents.speech import (
     CommandRun,
+    CommandUnknown,
     Failed,
     Failure,
     Interrupted,
@@ -332,3 +333,13 @@ def test_turn_any_signals_keep_the_order_of_its_receipt(
     if turn.outcome is not None:
         assert told[:1] == ["submitted"]
         assert turn.outcome.submitted
+
+
+def test_command_that_the_agent_does_not_know_is_refused_at_once() -> None:
+    turn = Turn("/nosuch x", SPEECH.paste("/nosuch x", command=True), SPEECH, command=True)
+    turn.take(CommandUnknown("other"))
+    assert turn.outcome is None
+    turn.take(CommandUnknown("nosuch"))
+    assert turn.outcome is not None
+    assert turn.outcome.end is End.REFUSED
+    assert "/nosuch" in turn.outcome.text

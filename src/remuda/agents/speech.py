@@ -115,6 +115,13 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandUnknown:
+    """The agent has no command of that name, and did nothing."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A hook of the user's did not let the prompt pass; it is back in the composer."""
 
@@ -151,7 +158,17 @@ class WrittenDown:
 
 
 Signal = (
-    Submitted | Recorded | CommandRun | Stopped | Failed | Refused | Interrupted | Halted | Said | WrittenDown
+    Submitted
+    | Recorded
+    | CommandRun
+    | CommandUnknown
+    | Stopped
+    | Failed
+    | Refused
+    | Interrupted
+    | Halted
+    | Said
+    | WrittenDown
 )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from remuda.agents.speech import (
     Carried,
     CommandRun,
+    CommandUnknown,
     Failed,
     Failure,
     Halted,
@@ -142,6 +143,8 @@ class Turn:
                 return self._on_recorded(signal)
             case CommandRun():
                 return self._on_command(signal)
+            case CommandUnknown():
+                self._on_unknown(signal)
             case _ if not self.submitted:
                 pass  # late word of the turn before
             case Said() | WrittenDown():
@@ -218,7 +221,7 @@ class Turn:
     def _on_command(self, signal: CommandRun) -> list[Fact]:
         if not self._command:
             return []
-        word = self.prompt.split()[0].lstrip("/")
+        word = self._command_word
         if self.stage is Stage.WRITTEN and signal.name in (word, ""):
             self.stage, self._last = Stage.SUBMITTED, signal
             return [Fact("submitted", {"by": "transcript"})]
@@ -232,6 +235,14 @@ class Turn:
             return []
         self._end(Outcome(End.ANSWERED, "", facts={"command": True, "dialog": True}))
         return [Fact("submitted", {"by": "dialog"})]
+
+    def _on_unknown(self, signal: CommandUnknown) -> None:
+        if self._command and self.stage is Stage.WRITTEN and signal.name == self._command_word:
+            self.finish(End.REFUSED, f"the agent has no command /{signal.name}")
+
+    @property
+    def _command_word(self) -> str:
+        return self.prompt.split()[0].lstrip("/")
 
     def _is_ours(self, reported: str) -> bool:
         return self._speech.same(reported, self._carried.reported)

@@ -12,6 +12,7 @@ from remuda.agents.speech import (
     Carried,
     Choice,
     CommandRun,
+    CommandUnknown,
     Composer,
     Failed,
     Failure,
@@ -38,6 +39,7 @@ _INTERRUPTED = "[Request interrupted by user"
 _COMMAND_NAME = re.compile(
     r"\s*(?:<command-message>[^<]*</command-message>\s*)?<command-name>/?([^<]+)</command-name>"
 )
+_UNKNOWN_COMMAND = re.compile(r"Unknown command: /?(\S+)")
 _WAIT = re.compile(
     r"(?:try again|retry|resets?|wait)\D{0,20}(\d+)\s*"
     r"(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)\b",
@@ -120,7 +122,7 @@ class ClaudeSpeech:
         if kind == "assistant":
             return _assistant(record)
         if kind == "system":
-            return _refused(record) or _SYSTEM.get(str(record.get("subtype")))
+            return _refused(record) or _unknown(record) or _SYSTEM.get(str(record.get("subtype")))
         if kind != "user" or _is_tool_result(record):
             return None
         text = _content(record)
@@ -189,6 +191,11 @@ def _is_final(record: Mapping[str, Any]) -> bool:
     if not isinstance(message, dict) or record.get("isApiErrorMessage"):
         return False
     return message.get("model") != "<synthetic>" and message.get("stop_reason") in _FINAL
+
+
+def _unknown(record: Mapping[str, Any]) -> CommandUnknown | None:
+    found = _UNKNOWN_COMMAND.match(str(record.get("content", "")))
+    return CommandUnknown(found[1]) if found and record.get("subtype") == "informational" else None
 
 
 def _refused(record: Mapping[str, Any]) -> Refused | None:
