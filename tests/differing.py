@@ -44,10 +44,23 @@ def differences(theirs: Sequence[Message], ours: Sequence[Message]) -> set[str]:
 def _ordered(messages: list[Message]) -> list[Message]:
     """Results of tools that ran at the same time come as they end; here, by their ids."""
     ordered: list[Message] = []
-    for kind, group in itertools.groupby(messages, label):
+    for kind, group in itertools.groupby(_together(messages), label):
         found = list(group)
         ordered += sorted(found, key=_tool) if kind == "user" else found
     return ordered
+
+
+def _together(messages: list[Message]) -> list[Message]:
+    """A tool may be done before the rest of the message that called it; here, all of that is first."""
+    together: list[Message] = []
+    for message in messages:
+        same = [place for place, one in enumerate(together) if _number(one) == _number(message) is not None]
+        together.insert(same[-1] + 1 if same else len(together), message)
+    return together
+
+
+def _number(message: Message) -> str | None:
+    return str(message["message"]["id"]) if message.get("type") == "assistant" else None
 
 
 def _tool(message: Message) -> str:
