@@ -12,6 +12,16 @@ def main() -> None:
 
         sys.argv[:2] = ["remuda stop-hook"]
         stop_hook.main()
+    if sys.argv[1:2] == ["print"]:
+        # Each call of it starts an agent and waits for that: what the other commands need is not loaded.
+        from remuda.oneshot.entry import main as call
+
+        try:
+            code = call(sys.argv[2:])
+        except KeyboardInterrupt:
+            code = 130
+        if code is not None:
+            sys.exit(code)
     from remuda.cli.app import run
 
     sys.exit(run())

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from remuda.errors import InvalidOptions
 
-from .base import Agent
+if TYPE_CHECKING:  # a call of `remuda print` needs one module of one agent
+    from .base import Agent
 
 
 def _claude() -> Agent:
-    from .claude import ClaudeAgent
+    from .claude.agent import ClaudeAgent
 
     return ClaudeAgent()
 

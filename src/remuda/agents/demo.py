@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .claude import ClaudeAgent
+from .claude.agent import ClaudeAgent
 
 
 class DemoAgent(ClaudeAgent):

@@ -306,6 +306,11 @@ def _detach() -> None:
     """Leave the starter for good. It began a process session for us; we give up leading it as well."""
     if os.fork():
         os._exit(0)
+    settle()
+
+
+def settle() -> None:
+    """Nothing of the starter's is used from here on: no terminal, no folder, no standard streams."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.chdir("/")
@@ -335,6 +340,11 @@ def main() -> None:
         os.set_inheritable(lifeline, False)
     spec = SessionSpec.from_json(sys.stdin.buffer.read())
     _detach()
+    sys.exit(run_keeper(spec, report, lifeline))
+
+
+def run_keeper(spec: SessionSpec, report: Report, lifeline: int | None) -> int:
+    """The session's whole life, in a process that is detached already. What it shall exit with."""
     with _reporting(report):
         spec.check()
         paths = SessionPaths.of(spec.name, Path(spec.folder))
@@ -350,4 +360,4 @@ def main() -> None:
         finally:
             with contextlib.suppress(OSError):  # said in the log already
                 claim.release()
-    sys.exit(code if 0 <= code <= 255 else 1)
+    return code if 0 <= code <= 255 else 1

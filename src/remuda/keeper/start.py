@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 from remuda.errors import SpawnFailed, SpawnTimeout, from_code
 
+from .prefork import Waiting, take_waiting
 from .spec import SessionSpec
 
 DEFAULT_START_TIMEOUT = 30.0
@@ -32,6 +32,9 @@ class Owned(NamedTuple):
 
 def start_owned(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> Owned:
     """As `start_session`, for a session that does not outlive its owner but for its own orderly end."""
+    waiting = take_waiting()
+    if waiting is not None:
+        return _hand_over(replace(spec, owned=True), waiting, timeout)
     read, write = os.pipe()
     try:
         return Owned(_start(replace(spec, owned=True), timeout, lifeline=read), write)
@@ -40,6 +43,22 @@ def start_owned(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> Ow
         raise
     finally:
         os.close(read)
+
+
+def _hand_over(spec: SessionSpec, waiting: Waiting, timeout: float) -> Owned:
+    try:
+        spec.check()
+        with open(waiting.specification, "wb") as file:
+            file.write(spec.to_json())
+        return Owned(_read_report(waiting.report, spec, timeout, b""), waiting.lifeline)
+    except BrokenPipeError:
+        os.close(waiting.lifeline)
+        raise SpawnFailed(f"the keeper of '{spec.name}' ended before it was told what to keep") from None
+    except BaseException:
+        os.close(waiting.lifeline)
+        raise
+    finally:
+        os.close(waiting.report)
 
 
 def start_session(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> Started:
@@ -52,6 +71,8 @@ def start_session(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> 
 
 
 def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> Started:
+    import subprocess
+
     spec.check()
     report_read, report_write = os.pipe()
     passed = (report_write,) if lifeline is None else (report_write, lifeline)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from remuda.keeper.claim import read_holder, sweep_stale
-from remuda.keeper.record import remove_traces
 from remuda.paths import SessionPaths
 from remuda.proctree import is_alive
 
@@ -62,6 +60,10 @@ def sweep(folder: Path) -> None:
 
 def remove(paths: SessionPaths) -> None:
     """End what still runs of a session whose keeper is dead, and remove its files."""
+    import shutil
+
+    from remuda.keeper.record import remove_traces
+
     _end(paths.name)
     shutil.rmtree(paths.scratch, ignore_errors=True)
     remove_traces(paths)

@@ -5,7 +5,6 @@ The prompt goes through standard input, which carries every byte. The CLI dies w
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -16,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from remuda.agents.claude.launch import clean_environment
+from remuda.agents.claude.environment import clean_environment
 from remuda.errors import WaitTimeout
 from remuda.proctree import adopt_orphans, descendants
 
@@ -226,6 +225,8 @@ def _parsed(lines: list[bytes]) -> Iterator[Message]:
 
 
 def _die_with(parent: int) -> None:
+    import ctypes
+
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it was gone before we asked
         os._exit(1)

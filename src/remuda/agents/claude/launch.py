@@ -18,27 +18,12 @@ from typing import Any
 from remuda.agents.base import Launch, LaunchContext
 from remuda.errors import InvalidOptions
 
+from .environment import BLOCK_CAP_VARIABLE as BLOCK_CAP_VARIABLE
+from .environment import IDENTITY_VARIABLES as IDENTITY_VARIABLES
+from .environment import clean_environment as clean_environment
+from .environment import own_environment as own_environment
 from .files import find_transcript, read_settings, user_settings
 from .flags import split_arguments, without_flags, without_prompt
-
-IDENTITY_VARIABLES = (
-    "CLAUDECODE",
-    "CLAUDE_CODE_SESSION_ID",
-    "CLAUDE_CODE_SESSION_KIND",
-    "CLAUDE_CODE_CHILD_SESSION",
-    "CLAUDE_CODE_ENTRYPOINT",
-    "CLAUDE_CODE_EXECPATH",
-    "CLAUDE_CODE_SKIP_PROMPT_HISTORY",
-    "CLAUDE_CODE_MESSAGING_SOCKET",
-    "CLAUDE_CODE_MESSAGING_TOKEN",
-    "CLAUDE_PID",
-    "CLAUDE_PROJECT_DIR",
-    "CLAUDE_ENV_FILE",
-    "AI_AGENT",
-)
-
-BLOCK_CAP_VARIABLE = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"
-"""How many stops in a row a hook may block: 8 unless set, 0 for any number. The next one is passed over."""
 
 HTTP_EVENTS = (
     "UserPromptSubmit",
@@ -54,7 +39,6 @@ HTTP_EVENTS = (
 )
 HOOK_TIMEOUT = 10
 TOKEN_HEADER = "X-Remuda-Token"  # noqa: S105  # the name of a header
-_LOOPBACK = ("127.0.0.1", "localhost")
 _RESUMING = (
     "--resume",
     "-r",
@@ -191,27 +175,3 @@ def _without_hooks(
     if any(source.get("disableAllHooks") for source in [settings, *user_settings(context.env, context.cwd)]):
         return ["no hooks: the settings have disableAllHooks"]
     return []
-
-
-# ── environment ──
-
-
-def own_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """All of it but what tells an agent that it is somebody else, and with the block cap lifted."""
-    kept = {name: value for name, value in env.items() if name not in IDENTITY_VARIABLES}
-    kept.setdefault(BLOCK_CAP_VARIABLE, "0")
-    return kept
-
-
-def clean_environment(env: Mapping[str, str]) -> dict[str, str]:
-    cleaned = own_environment(env)
-    for name in ("NO_PROXY", "no_proxy"):
-        cleaned[name] = _exclude_loopback(cleaned.get(name, ""))
-    return cleaned
-
-
-def _exclude_loopback(value: str) -> str:
-    hosts = [host.strip() for host in value.split(",") if host.strip()]
-    if "*" in hosts:
-        return value
-    return ",".join([*hosts, *(host for host in _LOOPBACK if host not in hosts)])

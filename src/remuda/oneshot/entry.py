@@ -1,0 +1,27 @@
+"""`remuda print` from its words, with as little loaded before the agent starts as can be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from remuda.errors import RemudaError
+from remuda.keeper.prefork import fork_keeper
+
+# With one of these there is no session that ends with the call; else it is only slower than it could be.
+_WITHOUT_KEEPER = ("stream", "--backend=stream", "-h", "--help", "-v", "-V", "--version", "--check", "--keep")
+
+
+def main(words: Sequence[str]) -> int | None:
+    """The exit code; None for what the command line answers itself."""
+    if not any(word in _WITHOUT_KEEPER for word in words):
+        fork_keeper()
+    from .request import parse
+    from .run import run
+
+    try:
+        request = parse(list(words))
+    except RemudaError as error:
+        sys.stderr.write(f"remuda: {error}\n")
+        return error.exit_code
+    return None if request.wants == "help" else run(request)
