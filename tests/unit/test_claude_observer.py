@@ -217,6 +217,19 @@ def test_hook_that_is_unknown_says_nothing(watched: Watched, payload: dict[str, 
 # ── what no hook tells ──
 
 
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        ({"hook_event_name": "MessageDisplay", "delta": "a line\n", "final": False}, "a line\n"),
+        ({"hook_event_name": "MessageDisplay", "delta": None}, ""),
+        ({"hook_event_name": "MessageDisplay"}, ""),
+        ({"hook_event_name": "Stop", "delta": "x"}, ""),
+    ],
+)
+def test_text_that_appears_is_told_by_its_hook_alone(payload: dict[str, Any], text: str) -> None:
+    assert ClaudeObserver(1, {}, has_screen=True).shown(payload) == text
+
+
 def interrupted(text: str = "[Request interrupted by user]") -> dict[str, Any]:
     return {
         "type": "user",
