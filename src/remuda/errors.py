@@ -16,6 +16,7 @@
     ├── PathTooLong             no socket can have that path
     ├── NotATerminal            a terminal was needed
     ├── InboxBusy               another consumer hands out the messages of that inbox
+    ├── InboxCorrupt            the files of that inbox contradict each other, and a human must look
     ├── MessageNotFound         no inbox here has a message of that id
     ├── MessageDead             a message will not be answered: a dead letter, expired, or dropped
     ├── WaitTimeout             what was waited for did not come
@@ -143,6 +144,10 @@ class NotATerminal(RemudaError):
 class InboxBusy(RemudaError):
     code = "INBOX_BUSY"
     exit_name = "REFUSED"
+
+
+class InboxCorrupt(RemudaError):
+    code = "INBOX_CORRUPT"
 
 
 class MessageNotFound(RemudaError):

@@ -46,7 +46,7 @@ class Feeding:
         remuda.env.update(self.env)
         del remuda.env["REMUDA_HOME"]
         self.write(".local/bin/remuda", f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
-        remuda("start", "work", "--detach", "--", "cat")
+        remuda("start", "work", "--detach", "--agent", "demo")
         remuda("kill", "work")
 
     def write(self, name: str, text: str) -> Path:

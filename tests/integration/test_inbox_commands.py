@@ -277,13 +277,13 @@ def test_inbox_file_of_another_name_is_refused(remuda: Commands, name: str) -> N
 
 
 def test_message_for_a_live_session_is_accepted_and_its_flight_is_left_alone(remuda: Commands) -> None:
-    remuda.start("work", "--", "cat")
+    remuda.start("work", "--agent", "demo")
     assert ACCEPTED.fullmatch(remuda("inbox", "put", "work", "hello").out)
     assert "'work' is running" in remuda.refused("inbox", "recover", "work", code=8)
 
 
 def test_message_for_a_dead_session_is_kept_and_says_so(remuda: Commands) -> None:
-    remuda.start("work", "--", "cat")
+    remuda.start("work", "--agent", "demo")
     remuda("kill", "work")
     said = remuda("inbox", "put", "work", "hello").out
     assert re.fullmatch(r"accepted \S+ \(kept: 'work' is not running\)\n", said)

@@ -398,7 +398,7 @@ def test_signal_ends_it_and_whoever_is_silent_does_not_hold_it_up(remuda: Comman
 
 
 def test_serve_of_a_session_feeds_its_inbox(remuda: Commands) -> None:
-    remuda.start("work", "--", "cat")
+    remuda.start("work", "--agent", "demo")
     remuda("kill", "work")
     process = remuda.begin("inbox", "serve", "work")
     assert process.stdout is not None

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from remuda.errors import FolderUnusable, InputError
+from keeping import until
+from remuda.errors import FolderUnusable, InboxBusy, InboxCorrupt, InputError, RemudaError
 from remuda.inbox import stop_hook
+from remuda.inbox.compaction import WRITER_LOCK, FileLock
+from remuda.inbox.consumer_lock import ConsumerLock
 from remuda.inbox.journal import Inbox
 from remuda.inbox.message import make_message
 from remuda.inbox.stop_hook import Files
@@ -257,3 +262,155 @@ def test_put_after_the_folder_was_taken_away_makes_it_again(inbox: Inbox) -> Non
     inbox.put("second")
     assert texts(inbox) == ["second"]
     assert inbox.folder.stat().st_mode & 0o777 == 0o700
+
+
+# ── a folder or a file that goes while something is put ──
+
+
+def opened(path: Path) -> int:
+    """How often this process has the file at this path open."""
+    links = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return links.count(str(path))
+
+
+@pytest.mark.parametrize("options", [{}, {"dedup": "k"}])
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_put_into_a_folder_that_is_removed_meanwhile_is_in_the_new_one(
+    inbox: Inbox, options: dict[str, str], made_anew: bool
+) -> None:
+    inbox.put("before")
+    with ThreadPoolExecutor(1) as pool:
+        with FileLock(str(inbox.folder / WRITER_LOCK)):
+            putting = pool.submit(Inbox(inbox.folder).put, "after", **options)
+            until(lambda: opened(inbox.folder / WRITER_LOCK) == 2, "the put waits for the lock")
+            inbox.folder.rename(inbox.folder.with_name("removed"))
+            if made_anew:
+                Inbox(inbox.folder).put("another")
+        accepted = putting.result(30)
+    assert not accepted.duplicate
+    assert texts(inbox) == (["another"] if made_anew else []) + ["after"]
+    assert inbox.waiting()[-1].id == accepted.id
+
+
+def test_lock_whose_file_was_removed_meanwhile_is_that_of_the_new_one(inbox: Inbox) -> None:
+    inbox.folder.mkdir(mode=0o700)
+    path = inbox.folder / WRITER_LOCK
+    first, second, waiting = FileLock(str(path)), FileLock(str(path)), FileLock(str(path))
+    with ThreadPoolExecutor(1) as pool:
+        with first:
+            entering = pool.submit(waiting.__enter__)
+            until(lambda: opened(path) == 2, "the other waits for the lock")
+            path.unlink()
+            second.__enter__()
+        until(lambda: opened(path) == 2, "the other waits for the new one")
+        assert not entering.done()
+        second.__exit__()
+        entering.result(30)
+        waiting.__exit__()
+
+
+@pytest.mark.parametrize("way", ["replaced", "removed"])
+def test_put_into_a_file_that_goes_meanwhile_is_written_again(inbox: Inbox, way: str) -> None:
+    inbox.folder.mkdir(mode=0o700)
+    path, kept = inbox.folder / "inbox.jsonl", inbox.folder / "kept"
+    path.write_text("a line without its end")  # which the put waits for, with the file open
+    os.link(path, kept)
+    with ThreadPoolExecutor(1) as pool:
+        putting = pool.submit(inbox.put, "mine")
+        until(lambda: opened(path) == 1, "the put has opened the file")
+        path.unlink()
+        if way == "replaced":
+            path.write_text("theirs\n")
+        os.utime(kept, (1, 1))
+        accepted = putting.result(30)
+    assert texts(inbox) == (["theirs"] if way == "replaced" else []) + ["mine"]
+    assert inbox.waiting()[-1].id == accepted.id
+
+
+def test_put_into_a_file_that_an_editor_saves_with_the_message_in_it_is_there_once(inbox: Inbox) -> None:
+    """The editor read the message, and put its own file in place, before the put had looked."""
+    inbox.put("one")
+    saved = inbox.folder / "saved"
+    message = make_message("two")
+    saved.write_bytes((inbox.folder / "inbox.jsonl").read_bytes() + message.line())
+    (inbox.folder / "inbox.jsonl").rename(inbox.folder / "old")
+    saved.rename(inbox.folder / "inbox.jsonl")
+    assert inbox._is_in_place(message)
+    assert not inbox._is_in_place(make_message("two"))
+
+
+# ── what is wrong with the files, as our errors ──
+
+
+def test_corrupt_inbox_raises_our_error_with_a_code(inbox: Inbox) -> None:
+    inbox.put("x", dedup="k", now=time.time() - 3 * 86400)
+    (inbox.folder / ".inbox-offset").write_text("rubbish")
+    doings: list[Callable[[], object]] = [
+        inbox.overview,
+        inbox.waiting,
+        inbox.compact,
+        lambda: inbox.put("y", dedup="k"),
+        lambda: inbox.recover("drop"),
+        lambda: inbox.expire("x"),
+    ]
+    for doing in doings:
+        with pytest.raises(RemudaError) as raised:
+            doing()
+        assert isinstance(raised.value, InboxCorrupt)
+        assert raised.value.code == "INBOX_CORRUPT"
+        assert "corrupt offset file" in str(raised.value)
+
+
+def test_redrive_of_a_corrupt_inbox_raises_our_error(inbox: Inbox) -> None:
+    inbox.put("x")
+    _dead(inbox)
+    (inbox.folder / ".inbox-offset").write_text("rubbish")
+    (inbox.folder / ".inbox-queue.json").unlink()
+    with pytest.raises(InboxCorrupt):
+        inbox.redrive()
+
+
+def test_inbox_that_cannot_be_read_raises_our_error(inbox: Inbox) -> None:
+    (inbox.folder / "inbox.jsonl").mkdir(parents=True)
+    with pytest.raises(FolderUnusable):
+        inbox.put("x")
+
+
+def test_recover_beside_a_consumer_raises_our_error_and_else_decides(inbox: Inbox) -> None:
+    inbox.put("x")
+    take(inbox)
+    with ConsumerLock.take(inbox.folder, "a test"), pytest.raises(InboxBusy):
+        inbox.recover("drop")
+    assert inbox.recover("drop").outcome == "Dropped"
+
+
+# ── expiring ──
+
+
+def test_expire_bounces_a_message_past_its_time_wherever_it_stands(inbox: Inbox) -> None:
+    inbox.put("in time", ttl=3600)
+    late = inbox.put("too late", ttl=1.0, now=time.time() - 10, sender="cron").id
+    inbox.put("another")
+    assert inbox.expire(late)
+    assert not inbox.expire(late)
+    assert texts(inbox) == ["in time", "another"]
+    [bounce] = [json.loads(line) for line in (inbox.folder / "outbox.jsonl").read_text().splitlines()]
+    assert (bounce["id"], bounce["bounced"]) == (late, "expired")
+    assert [take(inbox), take(inbox), take(inbox)] == ["in time", "another", None]
+
+
+def test_expire_leaves_what_is_in_time_in_flight_or_anothers_to_hand_out(inbox: Inbox) -> None:
+    soon = inbox.put("soon", ttl=3600).id
+    assert not inbox.expire(soon)
+    assert not inbox.expire("nobody")
+    late = inbox.put("late", ttl=1.0, now=time.time() - 10).id
+    with ConsumerLock.take(inbox.folder, "a test"):
+        assert not inbox.expire(late)
+    entry = inbox.waiting()[1]
+    flight = {"start_offset": entry.start, "end_offset": entry.end, "raw_line": entry.raw}
+    (inbox.folder / ".in-flight").write_text(json.dumps(flight))
+    assert not inbox.expire(late)
+    assert texts(inbox) == ["soon", "late"]

@@ -91,6 +91,52 @@ def test_trace_line_of_a_foreign_writer_begins_with_accepted_before_and_after(be
     assert stages(bench.trace(entry.id)) == CHAIN
 
 
+def replace_inbox(bench: Bench, line: str) -> str:
+    """As `echo LINE > inbox.jsonl` does; the id of the line."""
+    (bench.folder / "inbox.jsonl").write_text(f"{line}\n")
+    [entry] = bench.inbox.waiting()
+    return entry.id
+
+
+def test_trace_plain_line_that_comes_again_has_receipts_and_an_answer_of_its_own(bench: Bench) -> None:
+    bench.folder.mkdir()
+    line = replace_inbox(bench, "continue")
+    bench.answered("first")
+    replace_inbox(bench, "go on")
+    bench.answered("between")
+    assert replace_inbox(bench, "continue") == line
+    found = bench.trace(line)
+    assert (stages(found), found.ended, found.answer) == (["accepted"], False, None)
+    leased = bench.lease()
+    bench.consumer.note(leased, "submitted")
+    found = bench.trace(line)
+    assert (stages(found), found.answer) == (["accepted", "written", "submitted"], None)
+    bench.consumer.acknowledge(leased, "second")
+    found = bench.trace(line)
+    assert stages(found) == ["accepted", "written", "submitted", "acked"]
+    assert found.answer is not None
+    assert found.answer["text"] == "second"
+
+
+def test_follow_plain_line_that_comes_again_goes_on_to_its_own_end(bench: Bench) -> None:
+    bench.folder.mkdir()
+    line = replace_inbox(bench, "continue")
+    bench.answered("first")
+    replace_inbox(bench, "go on")
+    bench.answered("between")
+    replace_inbox(bench, "continue")
+    following = follow(bench.folder, line, PATIENCE)
+    assert stages(next(following)) == ["accepted"]
+    leased = bench.lease()
+    assert stages(next(following)) == ["accepted", "written"]
+    compact(str(bench.folder), now=9e9, small=0)  # what the one before left goes by its age
+    bench.consumer.acknowledge(leased, "second")
+    *_, last = following
+    assert last.stage == "acked"
+    assert last.answer is not None
+    assert last.answer["text"] == "second"
+
+
 def test_trace_message_whose_line_is_gone_begins_with_accepted(bench: Bench) -> None:
     message = bench.put()
     bench.answered()

@@ -13,15 +13,15 @@ import click
 
 from remuda.duration import parse_duration
 from remuda.errors import RemudaError
-from remuda.inbox.journal import Inbox
-from remuda.inbox.stop_hook import InboxError
+from remuda.inbox.journal import Inbox, Overview
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.record import SessionRecord
 from remuda.paths import SessionPaths
 
-from .common import find_folder, folder_option
+from .common import complain, find_folder, folder_option
 
 _SUFFIXES = (".log.1", ".log", ".json", ".d", ".inbox")
+_GONE = ".removed"
 
 
 @click.command("clean")
@@ -47,17 +47,19 @@ def command(older_than: str, force: bool, folder: Path | None) -> None:
     old, young = [], 0
     busy = set(_with_messages(where))
     for name in sorted(busy - live):
-        click.echo(f"kept: {name}, for which messages wait; 'remuda inbox ls {name}' lists them")
+        _tell_kept(name)
     for path in _leftovers(where, live | busy):
         if time.time() - path.lstat().st_mtime >= window:
             old.append(path)
         else:
             young += 1
+    if force:
+        _sweep(where)
+        _summary(sum(_remove_session(where, *one) for one in _by_name(old)), len(live), young, force=True)
+        return
     for path in old:
-        click.echo(f"{'removing' if force else 'would remove'}: {path}")
-        if force:
-            _remove(path)
-    _summary(len(old), len(live), young, force=force)
+        click.echo(f"would remove: {path}")
+    _summary(len(old), len(live), young, force=False)
 
 
 def _with_messages(folder: Path) -> Iterator[str]:
@@ -65,11 +67,19 @@ def _with_messages(folder: Path) -> Iterator[str]:
     for path in folder.glob("*.inbox"):
         try:
             overview = Inbox(path).overview()
-        except (OSError, RemudaError, InboxError):
+        except (OSError, RemudaError):
             yield path.name.removesuffix(".inbox")  # what cannot be read is not removed
             continue
-        if overview.waiting or overview.in_flight or overview.dead:
+        if not _is_empty(overview):
             yield path.name.removesuffix(".inbox")
+
+
+def _is_empty(overview: Overview) -> bool:
+    return not (overview.waiting or overview.in_flight or overview.dead)
+
+
+def _tell_kept(name: str) -> None:
+    click.echo(f"kept: {name}, for which messages wait; 'remuda inbox ls {name}' lists them")
 
 
 def _leftovers(folder: Path, live: set[str]) -> Iterator[Path]:
@@ -103,11 +113,50 @@ def _is_of_a_session(path: Path, name: str, suffix: str) -> bool:
     return stat.S_ISREG(found.st_mode)
 
 
-def _remove(path: Path) -> None:
+def _by_name(paths: list[Path]) -> list[tuple[str, list[Path]]]:
+    found: dict[str, list[Path]] = {}
+    for path in paths:
+        suffix = next(suffix for suffix in _SUFFIXES if path.name.endswith(suffix))
+        found.setdefault(path.name.removesuffix(suffix), []).append(path)
+    return list(found.items())
+
+
+def _remove_session(folder: Path, name: str, paths: list[Path]) -> int:
+    """How many were removed: none of one that was started, or was sent something, since it was looked at."""
+    session = SessionPaths(folder, name)
+    if read_holder(session) is not None:
+        return 0
+    if not session.inbox.is_dir():
+        return sum(map(_remove, paths))
+    try:
+        with Inbox(session.inbox).quiet() as overview:
+            if not _is_empty(overview):
+                _tell_kept(name)
+                return 0
+            return sum(map(_remove, paths))
+    except (OSError, RemudaError) as error:
+        complain(f"{session.inbox} was kept: {error}")
+        return 0
+
+
+def _sweep(folder: Path) -> None:
+    """What one that was killed had left to do."""
+    for path in folder.glob(f".*{_GONE}"):
+        if path.name.removesuffix(_GONE).endswith((".d", ".inbox")) and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(path: Path) -> bool:
+    click.echo(f"removing: {path}")
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        # Out of sight first: whoever puts a message meanwhile makes a new one, and does not write into this.
+        gone = path.with_name(f".{path.name}{_GONE}")
+        shutil.rmtree(gone, ignore_errors=True)
+        path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+    return True
 
 
 def _summary(old: int, live: int, young: int, *, force: bool) -> None:

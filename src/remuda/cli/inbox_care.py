@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from remuda.errors import InboxBusy, InvalidOptions
-from remuda.inbox import stop_hook
+from remuda.inbox.consumer_lock import holder
 
 from .common import complain, json_option, print_json
-from .inbox_target import clear_errors, find_target, inbox_argument, inbox_options, with_word
+from .inbox_target import find_target, inbox_argument, inbox_options, with_word
 
 if TYPE_CHECKING:
     from remuda.inbox.stop_hook import Policy
@@ -39,7 +39,6 @@ _OUTCOMES = {
 @click.option("--force", is_flag=True, help="Also while the session runs, and may still be at it.")
 @inbox_options
 @json_option
-@clear_errors()
 def recover(
     name: str | None, policy: str, force: bool, path: Path | None, folder: Path | None, as_json: bool
 ) -> None:
@@ -54,13 +53,13 @@ def recover(
     """
     target = find_target(name, path, folder)
     if target.alive and not force:
+        # While its keeper has the inbox, --force is refused too.
+        forced = "" if holder(target.folder) else ", or --force"
         raise InboxBusy(
             f"session '{target.session}' is running, and may still be at it",
-            hint=f"'remuda kill {target.session}' first, or --force",
+            hint=f"'remuda kill {target.session}' first{forced}",
         )
-    target.existing()
-    notices: list[str] = []
-    outcome = stop_hook.recover(target.files, cast("Policy", policy), notices)
+    outcome, notices = target.existing().recover(cast("Policy", policy))
     for notice in notices:
         complain(notice)
     if as_json:
@@ -75,7 +74,6 @@ def recover(
 @click.option("--all", "everything", is_flag=True, help="Every dead letter.")
 @inbox_options
 @json_option
-@clear_errors()
 def redrive(
     name: str | None,
     letter_id: str | None,
@@ -109,7 +107,6 @@ def redrive(
 @inbox_argument
 @inbox_options
 @json_option
-@clear_errors()
 def compact(name: str | None, path: Path | None, folder: Path | None, as_json: bool) -> None:
     """Give the disk back what is done: acknowledged messages, and receipts and answers that are old.
 

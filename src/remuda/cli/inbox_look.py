@@ -14,13 +14,12 @@ import click
 
 from remuda.duration import show_duration
 from remuda.errors import InputError
-from remuda.inbox.journal import Inbox
+from remuda.inbox.journal import Inbox, clear_errors
 from remuda.inbox.stop_hook import Entry, Lock, Queue, number
 
 from .common import json_option, print_json, print_table, short_path
 from .inbox_target import (
     Target,
-    clear_errors,
     encodable,
     find_target,
     first_line,
@@ -38,7 +37,6 @@ _DEAD_HEAD = ("ID", "AGE", "REASON", "TEXT")
 @inbox_argument
 @inbox_options
 @json_option
-@clear_errors()
 def ls(name: str | None, path: Path | None, folder: Path | None, as_json: bool) -> None:
     """List the messages that are not done: the one in flight first, then those that wait, in order.
 
@@ -62,7 +60,7 @@ def list_messages(target: Target) -> list[dict[str, Any]]:
     inbox = target.existing()
     flight = inbox.overview().in_flight
     entries = inbox.waiting()
-    with Lock(target.files):
+    with clear_errors(), Lock(target.files):
         queue = Queue(target.files)
         queue.load(None)
     messages = [_message(entry, queue) for entry in entries]
@@ -118,7 +116,6 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 @inbox_argument
 @inbox_options
 @json_option
-@clear_errors()
 def status(name: str | None, path: Path | None, folder: Path | None, as_json: bool) -> None:
     """Say how many messages wait, which one is in flight, and how old the oldest is.
 
@@ -170,7 +167,6 @@ def _moment(stamp: object) -> float:
 @click.argument("letter_id", metavar="[ID]", required=False)
 @inbox_options
 @json_option
-@clear_errors()
 def dead(
     name: str | None, letter_id: str | None, path: Path | None, folder: Path | None, as_json: bool
 ) -> None:

@@ -19,12 +19,12 @@ from remuda.inbox.message import DEFAULT_MAX_BYTES
 from .common import complain, json_option, print_json, seconds
 from .inbox_target import (
     Target,
-    clear_errors,
     find_target,
     inbox_argument,
     inbox_options,
     with_word,
 )
+from .sendable import check_agent, check_sendable
 
 
 def time_span(text: str) -> float:
@@ -71,7 +71,6 @@ max_bytes_option = click.option(
 @max_bytes_option
 @inbox_options
 @json_option
-@clear_errors()
 def command(
     name: str | None,
     text: str | None,
@@ -99,16 +98,24 @@ def command(
     name, text = with_word(name, text, path)
     target = find_target(name, path, folder)
     options = {key: value for key, value in {**given, "command": command_}.items() if value}
+    check_agent(target)
     if lines:
         _check_lines(text, options)
         return _put_lines(target, max_bytes, options, as_json=as_json)
     prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
-    accepted = target.inbox(max_bytes).put(prompt, **options)
+    accepted = _put(target, target.inbox(max_bytes), prompt, options)
     if as_json:
         print_json(_document(accepted, target))
     else:
         click.echo(_told(accepted, target))
     return 0
+
+
+def _put(target: Target, inbox: Inbox, prompt: str, options: dict[str, Any]) -> Accepted:
+    check_sendable(
+        target, prompt, command=options.get("command", False), literal=options.get("literal", False)
+    )
+    return inbox.put(prompt, **options)
 
 
 def _told(accepted: Accepted, target: Target) -> str:
@@ -164,7 +171,7 @@ def _put_lines(target: Target, max_bytes: int, options: dict[str, Any], *, as_js
     inbox, code = target.inbox(max_bytes), 0
     for number, data in _numbered_lines(max_bytes):
         try:
-            accepted = _put_line(inbox, data, max_bytes, options)
+            accepted = _put_line(target, inbox, data, max_bytes, options)
         except InputError as error:
             complain(f"line {number}: {error}")
             code = error.exit_code
@@ -173,10 +180,10 @@ def _put_lines(target: Target, max_bytes: int, options: dict[str, Any], *, as_js
     return code
 
 
-def _put_line(inbox: Inbox, data: bytes, max_bytes: int, options: dict[str, Any]) -> Accepted:
+def _put_line(target: Target, inbox: Inbox, data: bytes, max_bytes: int, options: dict[str, Any]) -> Accepted:
     if len(data) > max_bytes:
         raise InputError(f"it has more than {max_bytes} bytes")
-    return inbox.put(_decoded(data, "it"), **options)
+    return _put(target, inbox, _decoded(data, "it"), options)
 
 
 def _numbered_lines(max_bytes: int) -> Iterator[tuple[int, bytes]]:

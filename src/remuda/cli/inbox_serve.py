@@ -12,7 +12,8 @@ from remuda.paths import private_folder
 
 from .common import json_option, print_json
 from .inbox_put import max_bytes_option
-from .inbox_target import clear_errors, find_target, inbox_argument, inbox_options
+from .inbox_target import find_target, inbox_argument, inbox_options
+from .sendable import check_agent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 @max_bytes_option
 @inbox_options
 @json_option
-@clear_errors()
 def command(
     name: str | None,
     host: str,
@@ -66,6 +66,7 @@ def command(
 
     loopback(host)
     target = find_target(name, path, folder)
+    check_agent(target)
     private_folder(target.folder)
     token_path = token_file.expanduser().absolute() if token_file else target.folder / TOKEN_NAME
     server = InjectServer(target.folder, load_token(token_path), max_prompt_bytes=max_bytes)

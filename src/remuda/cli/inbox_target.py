@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,13 +11,14 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from remuda.errors import FolderUnusable, InboxBusy, InvalidOptions, RemudaError, SessionNotFound
+from remuda.errors import FolderUnusable, InvalidOptions, RemudaError, SessionNotFound
 from remuda.inbox.journal import Inbox
 from remuda.inbox.message import DEFAULT_MAX_BYTES
-from remuda.inbox.stop_hook import ConsumerAlive, Files, InboxError
+from remuda.inbox.stop_hook import Files
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.listing import dead_records
 from remuda.keeper.record import SessionRecord
+from remuda.names import is_name
 from remuda.paths import SessionPaths, private_folder
 
 from .common import find_folder, folder_option
@@ -122,15 +122,13 @@ def _of_session(paths: SessionPaths) -> Target:
     return Target(paths.inbox, paths.name, paths.name, alive)
 
 
-@contextlib.contextmanager
-def clear_errors() -> Iterator[None]:
-    """What the inbox's own module says is wrong with the files, as an error of ours."""
-    try:
-        yield
-    except ConsumerAlive as error:
-        raise InboxBusy(str(error)) from error
-    except InboxError as error:
-        raise RemudaError(str(error)) from error
+def session_of(folder: Path) -> SessionPaths | None:
+    """The session whose inbox this is; None for any other folder."""
+    name = folder.name.removesuffix(".inbox")
+    if name == folder.name or not is_name(name):
+        return None
+    paths = SessionPaths(folder.parent, name)
+    return paths if paths.record.exists() or paths.pid.exists() else None
 
 
 def shown(text: str) -> str:

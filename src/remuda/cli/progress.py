@@ -11,7 +11,7 @@ import click
 
 from remuda.duration import show_duration
 
-from .common import cut
+from .common import complain, cut
 
 
 class Progress:
@@ -32,6 +32,13 @@ class Progress:
 
     def say(self, text: str) -> None:
         self._text = text
+        self._draw()
+
+    def tell(self, message: str) -> None:
+        """A line that stays."""
+        if self._shown and self._text:
+            click.echo("\r\x1b[K", nl=False, err=True)
+        complain(message)
         self._draw()
 
     def _run(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,18 @@ from typing import Any
 import click
 
 from remuda.duration import show_duration
-from remuda.errors import MessageDead
+from remuda.errors import MessageDead, RemudaError
+from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import Trace, find, follow
 from remuda.inbox.stop_hook import number
+from remuda.keeper.claim import read_holder
 
 from .common import find_folder, folder_option, json_option, print_json
-from .inbox_target import clear_errors, find_target, shown
+from .inbox_target import find_target, session_of, shown
 from .progress import Progress
 
 _COLOURS = {"acked": "green", "dead": "red", "expired": "red", "dropped": "red", "nacked": "yellow"}
-_TOLD = ("id", "stage", "at", "attempt", "reported", "reported_characters", "usage", "due")
+_TOLD = ("id", "stage", "at", "attempt", "reported", "reported_characters", "usage", "due", "expires")
 
 
 @click.command("receipt")
@@ -28,7 +31,6 @@ _TOLD = ("id", "stage", "at", "attempt", "reported", "reported_characters", "usa
 )
 @folder_option
 @json_option
-@clear_errors()
 def command(message_id: str, path: Path | None, folder: Path | None, as_json: bool) -> None:
     """Say what became of a message: every step it took, and the answer.
 
@@ -74,12 +76,37 @@ def _facts(step: dict[str, Any]) -> str:
     return ", ".join(facts)
 
 
+def held(name: str) -> str:
+    return f"it is held: '{name}' has ended; 'remuda start {name} --resume' brings it back"
+
+
+class _Attendant:
+    """While somebody waits for what nobody delivers: says so, and bounces it when its time is up."""
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self._folder = folder
+        self._progress = progress
+        self._session = session_of(folder)
+        self._said = False
+
+    def __call__(self, found: Trace) -> None:
+        if self._session is not None:
+            gone = read_holder(self._session) is None
+            if gone and not self._said:
+                self._progress.tell(held(self._session.name))
+            self._said = gone  # said again when it came back and ended once more
+        expires = number(found.steps[0].get("expires"))
+        if expires and time.time() >= expires:
+            with contextlib.suppress(OSError, RemudaError):  # it may not be ours to change
+                Inbox(self._folder).expire(found.id)
+
+
 def wait_for_end(message: str, folders: list[Path], timeout: float | None, *, as_json: bool) -> int:
     """Follow a message to its end and print the answer. Raises `MessageDead` and `WaitTimeout`."""
     found = find(message, folders)
     folder = found.folder
     with Progress() as progress:
-        for found in follow(folder, message, timeout):
+        for found in follow(folder, message, timeout, _Attendant(folder, progress)):
             progress.say(f"{message}: {found.stage}")
     if as_json:
         print_json(found.document())

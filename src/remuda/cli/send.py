@@ -7,16 +7,14 @@ from typing import Any
 
 import click
 
-from remuda.agents import find_agent
 from remuda.errors import InvalidOptions
 from remuda.inbox.journal import Accepted
-from remuda.keeper.record import SessionRecord
-from remuda.paths import SessionPaths
 
-from .common import complain, find_folder, folder_option, json_option, print_json
+from .common import complain, folder_option, json_option, print_json
 from .inbox_put import max_bytes_option, read_prompt, time_span
-from .inbox_target import Target, clear_errors, complete_inbox, find_target
-from .receipt import wait_for_end
+from .inbox_target import Target, complete_inbox, find_target
+from .receipt import held, wait_for_end
+from .sendable import check_sendable
 
 
 @click.command("send")
@@ -36,7 +34,6 @@ from .receipt import wait_for_end
 @max_bytes_option
 @folder_option
 @json_option
-@clear_errors()
 def command(
     name: str,
     text: str | None,
@@ -66,28 +63,13 @@ def command(
         raise InvalidOptions("--timeout is for --wait")
     target = find_target(name, None, folder)
     prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
-    check_sendable(SessionPaths.of(name, find_folder(folder)), prompt, command=command_, literal=literal)
+    check_sendable(target, prompt, command=command_, literal=literal)
     options = {key: value for key, value in given.items() if value}
     accepted = target.inbox(max_bytes).put(prompt, command=command_, literal=literal, **options)
     if not wait:
         _tell(accepted, target, as_json=as_json)
         return None
-    if not target.alive:
-        complain(_held(target))
     return wait_for_end(accepted.id, [target.folder], timeout, as_json=as_json)
-
-
-def check_sendable(paths: SessionPaths, prompt: str, *, command: bool, literal: bool) -> None:
-    """Raise for what can be known now: an agent that cannot be given prompts, or not this one."""
-    record = SessionRecord.load(paths.record)
-    speech = find_agent(record.agent).speech if record is not None else None
-    if record is not None and speech is None:
-        raise InvalidOptions(
-            f"session '{paths.name}' runs a plain command, which never says what it took",
-            hint=f"type into it: remuda attach {paths.name}",
-        )
-    if speech is not None:
-        speech.check(prompt, command=command, literal=literal)
 
 
 def _tell(accepted: Accepted, target: Target, *, as_json: bool) -> None:
@@ -98,10 +80,4 @@ def _tell(accepted: Accepted, target: Target, *, as_json: bool) -> None:
     if accepted.duplicate:
         complain("a message with this dedup key was accepted before, and this is its id")
     if not target.alive:
-        complain(_held(target))
-
-
-def _held(target: Target) -> str:
-    return (
-        f"it is held: '{target.session}' has ended; 'remuda start {target.session} --resume' brings it back"
-    )
+        complain(held(target.words))

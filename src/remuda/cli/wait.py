@@ -16,7 +16,7 @@ from remuda.paths import SessionPaths
 
 from .common import find_folder, folder_option, json_option, print_json
 from .inbox_put import time_span
-from .inbox_target import clear_errors, complete_inbox
+from .inbox_target import complete_inbox
 from .progress import Progress
 from .receipt import inbox_folders, wait_for_end
 
@@ -31,7 +31,6 @@ _LOOK_INTERVAL = 5.0
 @click.option("--inbox", "path", type=click.Path(path_type=Path), help="Look for the message in this inbox.")
 @folder_option
 @json_option
-@clear_errors()
 def command(what: str, timeout: float | None, path: Path | None, folder: Path | None, as_json: bool) -> int:
     """Wait for the end of a message, or until a session is idle and its inbox is empty.
 
@@ -92,5 +91,10 @@ def _has_due(inbox: Inbox) -> bool:
 
 
 def _why(document: dict[str, Any]) -> str:
-    held = (document.get("delivery") or {}).get("held")
-    return f"{document.get('state')}, {held}" if held else str(document.get("state"))
+    state, delivery = str(document.get("state")), document.get("delivery")
+    if not _rests(document):
+        held = (delivery or {}).get("held")
+        return f"{state}, {held}" if held else state
+    if delivery is None:
+        return f"{state}, messages wait: it runs a plain command, which is never given any"
+    return f"{state}, messages wait: {delivery.get('held') or 'the next is about to be handed over'}"

@@ -56,11 +56,26 @@ class FileLock:
         self._fd = -1
 
     def __enter__(self) -> None:
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        """Raises FileNotFoundError when the folder is gone, also while this waited for it."""
+        while True:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            if is_at(self._fd, self._path):
+                return
+            os.close(self._fd)
 
     def __exit__(self, *exc: object) -> None:
         os.close(self._fd)
+
+
+def is_at(fd: int, path: str) -> bool:
+    """Is the open file still the one at `path`? It may have been removed, or another put in its place."""
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        return False
+    here = os.fstat(fd)
+    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
 def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Given:

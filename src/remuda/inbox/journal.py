@@ -11,20 +11,26 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remuda.errors import FolderUnusable, InputError
+from remuda.errors import FolderUnusable, InboxBusy, InboxCorrupt, InputError
 from remuda.paths import private_folder
 
-from . import stop_hook
-from .compaction import WRITER_LOCK, FileLock, Given, compact, json_lines
+from . import letters, stop_hook
+from .compaction import WRITER_LOCK, FileLock, Given, compact, is_at, json_lines
 from .dedup import Keys
 from .message import DEFAULT_MAX_BYTES, Message, make_message
 from .stop_hook import Entry, Files, Lock
 
+if TYPE_CHECKING:
+    from .stop_hook import Policy
+
 _TORN_LOOK = 0.05
+_TRIES = 100
+"""So often may a folder be removed under a put before that gives up."""
 
 
 class Accepted(NamedTuple):
@@ -46,6 +52,26 @@ class Overview:
     bytes_waiting: int
 
 
+class Recovered(NamedTuple):
+    """`outcome` is named as heartbeat-rs names it."""
+
+    outcome: str
+    notices: list[str]
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """What the Stop hook's module says is wrong with the files, as an error of ours: it can import none."""
+    try:
+        yield
+    except stop_hook.ConsumerAlive as error:
+        raise InboxBusy(str(error)) from error
+    except stop_hook.InboxRead as error:
+        raise FolderUnusable(str(error)) from error
+    except stop_hook.InboxError as error:
+        raise InboxCorrupt(str(error)) from error
+
+
 class Inbox:
     """One inbox folder. Any number of processes may use it at once."""
 
@@ -65,10 +91,8 @@ class Inbox:
                 "this inbox keeps the order in which messages come, and has no priorities",
                 hint=f'its owner allows them with {{"priority": true}} in {self._files.options}',
             )
-        try:
+        with self._clear_errors():
             accepted = self._accept(message)
-        except OSError as error:
-            raise FolderUnusable(f"cannot write to the inbox {self.folder}: {error.strerror}") from error
         self._give_back()
         return accepted
 
@@ -80,13 +104,16 @@ class Inbox:
     def _accept(self, message: Message) -> Accepted:
         """The folder is made and looked at once, and again when it is gone."""
         put = self._put if message.dedup is None else self._put_once
-        if self._synced is not None:
+        tries = 0
+        while True:
             try:
+                if self._synced is None:
+                    self._make_folder()
                 return put(message)
             except FileNotFoundError:
-                self._synced = None
-        self._make_folder()
-        return put(message)
+                self._synced, tries = None, tries + 1
+                if tries == _TRIES:
+                    raise
 
     def _put(self, message: Message) -> Accepted:
         with self._writing():
@@ -124,6 +151,9 @@ class Inbox:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(fd)
             found, end = os.fstat(fd), os.lseek(fd, 0, os.SEEK_CUR)
+            if not is_at(fd, self._files.inbox) and not self._is_in_place(message):
+                # It was removed or replaced meanwhile: what was written there nobody will read.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         finally:
             os.close(fd)
         if self._synced != (found.st_dev, found.st_ino):
@@ -132,6 +162,10 @@ class Inbox:
             self._synced = (found.st_dev, found.st_ino)
         self._files.crossed(end - len(line), end)
         return end
+
+    def _is_in_place(self, message: Message) -> bool:
+        """Whether the file of now has it too: an editor may have read it before it put its own there."""
+        return message.line() in (stop_hook.read_file(self._files.inbox) or b"")
 
     def _torn(self, fd: int) -> bool:
         """Whether the last line has no end. A writer who is at it is given the time to end it."""
@@ -147,6 +181,14 @@ class Inbox:
     def _writing(self) -> FileLock:
         return FileLock(f"{self._files.folder}/{WRITER_LOCK}")
 
+    @contextmanager
+    def _clear_errors(self) -> Iterator[None]:
+        try:
+            with clear_errors():
+                yield
+        except OSError as error:
+            raise FolderUnusable(f"cannot write to the inbox {self.folder}: {error.strerror}") from error
+
     # ── giving back ──
 
     def compact(self) -> Given:
@@ -154,10 +196,8 @@ class Inbox:
 
         Done by itself whenever a file grew by some megabytes; here also when they are few.
         """
-        try:
+        with self._clear_errors():
             return compact(str(self.folder), small=0)
-        except OSError as error:
-            raise FolderUnusable(f"cannot write to the inbox {self.folder}: {error.strerror}") from error
 
     def _give_back(self) -> None:
         if self._files.grown:
@@ -170,17 +210,31 @@ class Inbox:
     # ── looking ──
 
     def overview(self, now: float | None = None) -> Overview:
-        now = time.time() if now is None else now
         with Lock(self._files):
-            inbox = stop_hook.Inbox(self._files)
+            return self._overview(time.time() if now is None else now)
+
+    @contextmanager
+    def quiet(self) -> Iterator[Overview]:
+        """What is there, and nothing is put or handed out until the context ends."""
+        with Lock(self._files), self._writing():
+            yield self._overview(time.time())
+
+    @contextmanager
+    def _opened(self) -> Iterator[stop_hook.Inbox]:
+        """As a consumer sees it. The lock is held."""
+        inbox = stop_hook.Inbox(self._files)
+        with clear_errors():
             try:
                 inbox.open()
-                flight, lease = inbox.in_flight(), inbox.lease()
-                start = None if flight is None else int(flight["start_offset"])
-                entries = [entry for entry in self._entries(inbox) if entry.start != start]
-                delayed = sum(_wait(inbox, entry) > 0 for entry in entries)
+                yield inbox
             finally:
                 inbox.close()
+
+    def _overview(self, now: float) -> Overview:
+        with self._opened() as inbox:
+            flight, lease = inbox.in_flight(), inbox.lease()
+            entries = [entry for entry in self._entries(inbox) if not _is_of(entry, flight)]
+            delayed = sum(_wait(inbox, entry) > 0 for entry in entries)
         ages = [now - stop_hook.number(entry.fields["at"]) for entry in entries if "at" in entry.fields]
         return Overview(
             waiting=len(entries),
@@ -209,13 +263,29 @@ class Inbox:
 
     def waiting(self) -> list[Entry]:
         """The messages that wait, in order; the one in flight is the first."""
+        with Lock(self._files), self._opened() as inbox:
+            return list(self._entries(inbox))
+
+    # ── what has no consumer ──
+
+    def recover(self, policy: Policy) -> Recovered:
+        """Decide on what was in flight when its agent died. Raises `InboxBusy` while a keeper is there."""
+        notices: list[str] = []
+        with clear_errors():
+            return Recovered(stop_hook.recover(self._files, policy, notices), notices)
+
+    def expire(self, message: str) -> bool:
+        """Bounce this one, if its time to live ran out and nobody is there who would: for whoever waits."""
         with Lock(self._files):
-            inbox = stop_hook.Inbox(self._files)
-            try:
-                inbox.open()
-                return list(self._entries(inbox))
-            finally:
-                inbox.close()
+            if stop_hook.consumer_of(self._files) is not None:
+                return False
+            with self._opened() as inbox:
+                flight = inbox.in_flight()
+                for entry in self._entries(inbox):
+                    if entry.id == message and entry.expired(inbox.queue.clock) and not _is_of(entry, flight):
+                        inbox.bury(entry, *stop_hook.TOO_LATE)
+                        return True
+        return False
 
     # ── dead letters ──
 
@@ -227,67 +297,36 @@ class Inbox:
 
         An envelope that was cut short was never accepted and is no message: it stays a dead letter.
         """
-        try:
-            with Lock(self._files), self._writing():
-                return self._redrive(choose)
-        except OSError as error:
-            raise FolderUnusable(f"cannot write to the inbox {self.folder}: {error.strerror}") from error
+        with self._clear_errors(), Lock(self._files), self._writing():
+            return self._redrive(choose)
 
     def _redrive(self, choose: str | None) -> list[str]:
-        letters = list(self.dead_letters())
-        chosen = [one for one in letters if choose is None or choose in _names(one)]
-        if choose is not None and not chosen:
-            raise InputError(f"there is no dead letter '{choose}'", hint="'remuda inbox dead' lists them")
-        whole = [one for one in chosen if not _entry(one).broken]
-        if choose is not None and not whole:
-            raise InputError(f"the dead letter '{choose}' was cut short", hint="send its prompt again")
-        messages = [_again(one) for one in whole]
+        dead = list(self.dead_letters())
+        whole = letters.choose(dead, choose)
+        messages = [letters.again(one) for one in whole]
         known = self._known({message.id for message in messages})
         for message, letter in zip(messages, whole, strict=True):
             if message.id not in known:  # else a crash ended this before its letters were taken away
                 self._append(message)
                 self._note_redriven(message, letter)
-        left = [one for one in letters if one not in whole]
-        data = b"".join(json.dumps(one).encode() + b"\n" for one in left)
+        data = b"".join(json.dumps(one).encode() + b"\n" for one in dead if one not in whole)
         self._files.replace(self._files.dead_letters, data)
         return [message.id for message in messages]
 
     def _known(self, ids: set[str]) -> set[str]:
         """Those that were put back before: they wait, or have a receipt."""
-        inbox = stop_hook.Inbox(self._files)
-        try:
-            inbox.open()
+        with self._opened() as inbox:
             waiting = {entry.id for entry in self._entries(inbox)} & ids
-        finally:
-            inbox.close()
         return waiting | {str(one.get("id")) for one in json_lines(self._files.receipts)} & ids
 
     def _note_redriven(self, message: Message, letter: dict[str, Any]) -> None:
-        stop_hook.Inbox(self._files).receipt(message.id, "accepted", redriven=_entry(letter).id)
+        stop_hook.Inbox(self._files).receipt(message.id, "accepted", redriven=letters.entry_of(letter).id)
 
 
-def _entry(letter: dict[str, Any]) -> Entry:
-    return Entry(int(stop_hook.number(letter.get("start_offset"))), 0, str(letter.get("raw_line")))
-
-
-def _again(letter: dict[str, Any]) -> Message:
-    """The message of a dead letter, with an id that is the same whenever it is asked for."""
-    entry = _entry(letter)
-    message = make_message(
-        entry.text,
-        sender=entry.fields.get("from"),
-        max_attempts=int(stop_hook.number(entry.fields.get("max_attempts"))),
-        command=bool(entry.fields.get("command")),
-        literal=bool(entry.fields.get("literal")),
-        max_bytes=max(DEFAULT_MAX_BYTES, 4 * len(entry.text)),
-    )
-    return replace(message, id=f"r{stop_hook.digest(json.dumps(letter, sort_keys=True))[:20]}")
+def _is_of(entry: Entry, flight: dict[str, Any] | None) -> bool:
+    return flight is not None and entry.start == int(flight["start_offset"])
 
 
 def _wait(inbox: stop_hook.Inbox, entry: Entry) -> float:
     held = inbox.queue.find(entry.start)
     return entry.wait(inbox.queue.clock) if held is None else inbox.queue.wait(held, inbox.queue.clock())
-
-
-def _names(letter: dict[str, Any]) -> set[str]:
-    return {str(letter.get("entry_id")), _entry(letter).id}

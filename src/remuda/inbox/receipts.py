@@ -11,7 +11,7 @@ import json
 import os
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from .stop_hook import number
 FINAL = frozenset({"acked", "dead", "expired", "dropped"})
 _LOOK_INTERVAL = 0.5
 _LONGEST_WAIT = 60.0
+_ATTENDED_WAIT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Trace:
     folder: Path
     steps: tuple[dict[str, Any], ...]
     answer: dict[str, Any] | None = None
+    before: dict[str, Any] | None = None
+    """The last receipt of an earlier message with the same id, as plain lines may have."""
 
     @property
     def stage(self) -> str:
@@ -63,20 +66,41 @@ def read_receipts(folder: Path, message: str) -> list[dict[str, Any]]:
     return [one for one in _lines_with(folder / "receipts.jsonl", message) if one.get("id") == message]
 
 
-def trace(folder: Path, message: str, accepted: dict[str, Any] | None = None) -> Trace | None:
-    """None when this inbox has never heard of it. `accepted`: its first step, where that is known."""
-    first = accepted or _accepted(folder, message)
-    steps = read_receipts(folder, message)  # after that: what no longer waits has receipts
-    if first is None and not steps:
+def trace(folder: Path, message: str, seen: Trace | None = None) -> Trace | None:
+    """None when this inbox has never heard of it. `seen`: what was found the last time."""
+    first = seen.steps[0] if seen is not None else _accepted(folder, message)
+    receipts = read_receipts(folder, message)  # after that: what no longer waits has receipts
+    if first is None and not receipts:
         return None
+    before = seen.before if seen is not None else _before(folder, message, receipts)
+    own = _behind(receipts, before)
     # What was handed out was accepted, also when its line is gone from the inbox.
-    steps.insert(0, first or {"id": message, "stage": "accepted"})
+    steps = (first or {"id": message, "stage": "accepted"}, *own)
     answers = [
         one
         for one in _lines_with(folder / "outbox.jsonl", message)
         if one.get("id") == message and "bounced" not in one
     ]
-    return Trace(message, folder, tuple(steps), answers[-1] if answers else None)
+    if before is not None and steps[-1]["stage"] != "acked":
+        answers = []
+    return Trace(message, folder, steps, answers[-1] if answers else None, before)
+
+
+def _before(folder: Path, message: str, receipts: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The id of a plain line is its place and its words: in an inbox that was replaced it may come again."""
+    ends = [one for one in receipts if one.get("stage") in FINAL]
+    if not ends or not message.startswith("line-"):
+        return None
+    if receipts[-1] is not ends[-1] or _accepted(folder, message) is not None:
+        return ends[-1]  # it waits, or is on its way: that end is not its own
+    return ends[-2] if len(ends) > 1 else None
+
+
+def _behind(receipts: list[dict[str, Any]], one: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """All, once that one is gone by its age."""
+    if one not in receipts:
+        return receipts
+    return receipts[len(receipts) - receipts[::-1].index(one) :]
 
 
 def find(message: str, folders: list[Path]) -> Trace:
@@ -90,17 +114,23 @@ def find(message: str, folders: list[Path]) -> Trace:
     )
 
 
-def follow(folder: Path, message: str, timeout: float | None = None) -> Iterator[Trace]:
+def follow(
+    folder: Path,
+    message: str,
+    timeout: float | None = None,
+    attend: Callable[[Trace], None] | None = None,
+) -> Iterator[Trace]:
     """The chain now, and again whenever it grew, up to its end. Raises `WaitTimeout`.
 
-    It looks after it has begun to watch: an end that came before anyone asked is found at once.
+    It looks after it has begun to watch: an end that came before anyone asked is found at once. While there
+    is none, `attend` is called at each change of the inbox, and every two seconds.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     seen: Trace | None = None
     with _Watch(folder) as watch:
         while True:
             # The search for its first step reads the inbox, which may be long: once is enough.
-            found = trace(folder, message, seen.steps[0] if seen is not None else None)
+            found = trace(folder, message, seen)
             if found is None:
                 raise MessageNotFound(f"no message '{message}' is known in {folder}")
             # Not by their number: old receipts may have gone meanwhile.
@@ -109,10 +139,14 @@ def follow(folder: Path, message: str, timeout: float | None = None) -> Iterator
             seen = found
             if found.ended:
                 return
-            left = _LONGEST_WAIT if deadline is None else deadline - time.monotonic()
+            longest = _LONGEST_WAIT
+            if attend is not None:
+                attend(found)
+                longest = _ATTENDED_WAIT
+            left = longest if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(f"message {message} has not ended; it is {found.stage}")
-            watch.wait(min(left, _LONGEST_WAIT))
+            watch.wait(min(left, longest))
 
 
 class _Watch:
@@ -149,7 +183,8 @@ def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
         return {"id": message, "stage": "accepted"} if known else None
     for one in _lines_with(folder / "inbox.jsonl", message):
         if one.get("id") == message and "remuda" in one:
-            return {"id": message, "stage": "accepted", "at": number(one.get("at"))}
+            step = {"id": message, "stage": "accepted", "at": number(one.get("at"))}
+            return step | ({"expires": one["expires"]} if "expires" in one else {})
     return None
 
 

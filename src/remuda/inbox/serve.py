@@ -31,7 +31,6 @@ from remuda.errors import FolderUnusable, InvalidOptions, RemudaError
 from .inject import read_injected
 from .journal import Inbox
 from .message import DEFAULT_MAX_BYTES
-from .stop_hook import InboxError
 
 TOKEN_NAME = ".inject-token"  # noqa: S105  # the name of a file
 MAX_HEAD_BYTES = 16 * 1024
@@ -228,7 +227,7 @@ class InjectServer:
             return await asyncio.get_running_loop().run_in_executor(self._disk, work)
         except InvalidOptions as error:
             raise _Refused(400, str(error)) from error
-        except (RemudaError, InboxError, OSError) as error:
+        except (RemudaError, OSError) as error:
             raise _Refused(503, str(error)) from error
 
 

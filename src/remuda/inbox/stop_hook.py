@@ -49,6 +49,7 @@ LOOK_AHEAD = 1000
 """Among so many the most urgent goes first, in an inbox whose owner wants that."""
 FINAL = ("acked", "dead", "dropped", "expired")
 """The stages in which a message ends."""
+TOO_LATE = ("its time to live ran out", "expired")
 _CHUNK = 65536
 _BLANK = b" \t\r\n\x0b\x0c\0"  # NUL: where an acknowledged part was given back to the disk
 FINGERPRINT = 4096
@@ -1058,7 +1059,7 @@ class Inbox:
         if "buried" in held or tried >= entry.max_attempts():
             return f"{tried} attempts", "dead"
         if entry.expired(self.queue.clock):
-            return "its time to live ran out", "expired"
+            return TOO_LATE
         return None
 
     def has_work(self) -> bool:

@@ -1,0 +1,154 @@
+"""Waiting for messages that nobody delivers, and what else is told of a session that cannot take them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from commands import Commands
+from keeping import until
+from remuda.inbox.compaction import WRITER_LOCK, FileLock
+from remuda.inbox.journal import Inbox
+
+HELD = "remuda: it is held: 'work' has ended; 'remuda start work --resume' brings it back\n"
+PLAIN = "session 'work' runs a plain command, which never says what it took"
+
+
+@pytest.fixture
+def agent(remuda: Commands) -> Commands:
+    remuda.start("work", "--agent", "demo")
+    return remuda
+
+
+@pytest.fixture
+def ended(agent: Commands) -> Commands:
+    agent("kill", "work")
+    return agent
+
+
+@pytest.fixture
+def plain(remuda: Commands) -> Commands:
+    remuda.start("work", "--", "cat")
+    return remuda
+
+
+def has_open(process: subprocess.Popen[bytes], name: str) -> bool:
+    folder = Path(f"/proc/{process.pid}/fd")
+    try:
+        return any(name in os.readlink(fd) for fd in folder.iterdir())
+    except OSError:  # one was closed meanwhile
+        return False
+
+
+# ── messages that nobody delivers ──
+
+
+def test_send_wait_to_a_session_that_has_ended_says_that_it_is_held_and_ends_with_its_time_to_live(
+    ended: Commands,
+) -> None:
+    ended("send", "work", "the first waits for ever")
+    done = ended("send", "work", "hello", "--ttl", "1", "--wait", code=10)
+    assert done.err.startswith(HELD)
+    assert done.err.count(HELD) == 1
+    assert "was not answered: expired, its time to live ran out" in done.err
+    assert len(json.loads(ended("inbox", "ls", "work", "--json").out)) == 1
+
+
+def test_wait_for_a_message_whose_session_ends_meanwhile_says_so_once_and_goes_on_waiting(
+    agent: Commands,
+) -> None:
+    message = agent.json("send", "work", "later", "--delay", "1h")["id"]
+    waiting = agent.begin("wait", message)
+    until(lambda: has_open(waiting, "inotify"), "the command waits")
+    agent("kill", "work")
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline().decode() == HELD
+    assert waiting.poll() is None
+    waiting.send_signal(signal.SIGINT)
+    assert HELD not in waiting.communicate(timeout=30)[1].decode()
+
+
+def test_wait_for_a_message_in_any_folder_ends_with_its_time_to_live(remuda: Commands) -> None:
+    where = ("--inbox", str(remuda.home / "box"))
+    said = remuda("inbox", "put", *where, "hello", "--ttl", "1").out
+    done = remuda("wait", said.split()[1], *where, code=10)
+    assert "expired, its time to live ran out" in done.err
+    assert "held" not in done.err
+
+
+# ── a plain command ──
+
+
+@pytest.mark.parametrize("words", [["hello"], ["--lines"], ["-"]])
+def test_inbox_put_to_a_plain_command_is_refused_as_send_does(plain: Commands, words: list[str]) -> None:
+    assert plain.refused("inbox", "put", "work", *words, code=2).startswith(PLAIN)
+    assert plain.refused("send", "work", "hello", code=2).startswith(PLAIN)
+    assert not (plain.sessions / "work.inbox" / "inbox.jsonl").exists()
+
+
+def test_inbox_serve_of_a_plain_command_is_refused(plain: Commands) -> None:
+    assert plain.refused("inbox", "serve", "work", "--port", "0", code=2).startswith(PLAIN)
+
+
+def test_inbox_put_of_a_prompt_that_the_agent_would_run_is_refused_as_send_does(ended: Commands) -> None:
+    refused = ended.refused("send", "work", "/clear", code=4)
+    assert ended.refused("inbox", "put", "work", "/clear", code=4) == refused
+    assert ended("inbox", "put", "work", "/clear", "--command").out.startswith("accepted ")
+
+
+def test_wait_for_a_session_says_why_its_messages_wait(plain: Commands) -> None:
+    assert plain("wait", "work", "--timeout", "30").out == "idle\n"
+    Inbox(plain.sessions / "work.inbox").put("by another way")
+    said = plain.refused("wait", "work", "--timeout", "0.1", code=124)
+    assert "idle, messages wait: it runs a plain command" in said
+
+
+# ── recover ──
+
+
+def test_recover_of_a_live_session_suggests_only_what_will_do(agent: Commands) -> None:
+    said = agent.refused("inbox", "recover", "work", code=8)
+    assert said.endswith("; 'remuda kill work' first")
+    agent.refused("inbox", "recover", "work", "--force", code=8)
+
+
+def test_recover_of_a_plain_command_that_runs_can_be_forced(plain: Commands) -> None:
+    assert plain.refused("inbox", "recover", "work", code=8).endswith("'remuda kill work' first, or --force")
+    assert plain("inbox", "recover", "work", "--force").out == "nothing was in flight\n"
+
+
+# ── clean ──
+
+
+def grow_old(remuda: Commands) -> None:
+    for path in remuda.sessions.iterdir():
+        os.utime(path, (1, 1), follow_symlinks=False)
+
+
+def test_clean_keeps_a_session_that_is_sent_something_after_it_was_looked_at(ended: Commands) -> None:
+    folder = ended.sessions / "work.inbox"
+    grow_old(ended)
+    with FileLock(str(folder / WRITER_LOCK)):
+        grow_old(ended)
+        cleaning = ended.begin("clean", "--force")
+        until(lambda: has_open(cleaning, WRITER_LOCK), "it has looked, and waits for the lock")
+        (folder / "inbox.jsonl").write_text("a new line\n")
+    out, err = cleaning.communicate(timeout=30)
+    assert cleaning.returncode == 0, err
+    assert "kept: work, for which messages wait" in out.decode()
+    assert [entry.text for entry in Inbox(folder).waiting()] == ["a new line"]
+    assert (ended.sessions / "work.json").exists()
+
+
+def test_clean_of_an_inbox_leaves_nothing_of_it_also_of_one_that_was_killed(ended: Commands) -> None:
+    (ended.sessions / ".other.inbox.removed").mkdir(mode=0o700)
+    grow_old(ended)
+    out = ended("clean", "--force").out
+    assert re.search(r"removing: \S+/work\.inbox\n", out)
+    assert sorted(path.name for path in ended.sessions.iterdir()) == []
