@@ -13,6 +13,7 @@ import pytest
 import counts
 import power
 from crashing import PAYLOAD, SOURCE, Box, Scenario, check, nothing, quick_folder
+from remuda.errors import RemudaError
 from remuda.inbox import stop_hook
 from scenarios import HOOK, JOURNAL
 
@@ -45,7 +46,7 @@ def cut_power_everywhere(
                 if len(seen) % step == 0 or number == len(calls) - 1:
                     try:
                         _try(work, box, scenario, expected, disk.said, state)
-                    except (AssertionError, stop_hook.InboxError, OSError) as error:
+                    except (AssertionError, stop_hook.InboxError, RemudaError, OSError) as error:
                         raise Lost(f"after {call[0]} ({number} of {len(calls)}): {error!r}") from error
         return len(seen)
 
