@@ -84,6 +84,19 @@ def test_a_stop_hook_of_the_user_that_takes_its_time_is_no_hang(calls: Calls, cl
     assert ran.exists()
 
 
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_stop_hook_of_the_user_that_sends_the_agent_on_is_followed(
+    calls: Calls, cli: RealCli, seconds: int
+) -> None:
+    once = cli.home / "once"
+    block = json.dumps({"decision": "block", "reason": "go on"})
+    command = f"sleep {seconds}; test -e {once} || {{ touch {once}; echo '{block}'; }}"
+    (cli.home / ".claude").mkdir(exist_ok=True)
+    settings = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}}
+    (cli.home / ".claude" / "settings.json").write_text(json.dumps(settings))
+    assert "REPLY#2" in calls("hello").out
+
+
 @pytest.mark.parametrize("backend", ["terminal", "stream"])
 def test_a_killed_call_in_a_tool_leaves_nothing_and_ends_the_agent_in_order(
     calls: Calls, cli: RealCli, backend: str

@@ -26,7 +26,8 @@ class LaunchContext:
     hook_url: str
     hook_token: str
     emit_command: str
-    """A shell command that hands its standard input to the keeper, for hooks that cannot be http."""
+    """A shell command that hands its standard input to the keeper, for hooks that cannot be http. Empty where
+    nobody waits for the agent's start, only for its first answer."""
     conversation: Mapping[str, Any] = field(default_factory=dict)
     """What to resume; empty for a new conversation."""
     prompt: str | None = None

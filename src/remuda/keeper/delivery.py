@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents.speech import Halted, Past, Speech, Submitted
-from remuda.agents.state import State
+from remuda.agents.state import RESTING, Source, State
 from remuda.errors import InputError, RemudaError
 from remuda.inbox.consumer import Consumer, Leased
 from remuda.inbox.journal import Inbox
@@ -184,6 +184,11 @@ class SessionTerminal:
     @property
     def output_at(self) -> float:
         return self._session.child.last_read
+
+    def shows_rest_since(self, at: float) -> bool:
+        votes = self._session.evidence.votes
+        told = [votes[source] for source in (Source.REGISTRY, Source.TITLE) if source in votes]
+        return any(vote.at >= at and vote.state in RESTING for vote in told)
 
     @property
     def typed_at(self) -> float:

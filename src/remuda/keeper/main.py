@@ -151,6 +151,7 @@ class Keeper:
         script = shlex.join([sys.executable, "-I", "-S", emit.__file__, str(self._paths.socket)])
         self._mailbox = self._open_mailbox()
         may_ask = self._mailbox is not None and self._agent.takes_argument(spec.argv)
+        prompt = self._mailbox.take_first() if self._mailbox is not None and may_ask else None
         context = LaunchContext(
             argv=spec.argv,
             env=spec.env,
@@ -158,10 +159,10 @@ class Keeper:
             scratch=self._paths.scratch,
             hook_url=self._hooks.url,
             hook_token=self._hooks.token,
-            emit_command=script,
+            emit_command="" if spec.ephemeral and prompt is not None else script,
             conversation=self._record.conversation,
             events=self._answers.events if self._answers is not None else (),
-            prompt=self._mailbox.take_first() if self._mailbox is not None and may_ask else None,
+            prompt=prompt,
         )
         launch = self._agent.launch(context)
         for path, content in launch.files.items():

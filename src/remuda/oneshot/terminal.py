@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remuda.agents import find_agent
 from remuda.agents.claude.answers import max_turns_reason
+from remuda.agents.claude.prompt import check
+from remuda.agents.claude.screen import open_dialog
 from remuda.errors import (
     InputError,
     RemudaError,
@@ -90,7 +91,6 @@ class TerminalCall:
         self._on_record = on_record
         self._on_shown = on_shown
         self.summary = Summary()
-        self._speech = find_agent(agent).speech
         self.name = call_name(request.keep)
         self._paths = SessionPaths.of(self.name, folder or sessions_folder())
         self._message = new_id(time.time())
@@ -161,9 +161,8 @@ class TerminalCall:
         self._note(f"session {self.name} started")
 
     def _check_prompt(self) -> None:
-        assert self._speech is not None
         try:
-            self._speech.check(self._prompt, command=False, literal=False)
+            check(self._prompt, command=False, literal=False)
         except InputError as error:
             raise InputError(
                 f"the terminal backend cannot take this prompt: {error.message}", hint="use --backend stream"
@@ -267,7 +266,7 @@ class TerminalCall:
         ):
             return
         lines = self.screen()
-        dialog = self._speech.dialog(lines) if self._speech is not None else None
+        dialog = open_dialog(lines)
         if (text := unanswerable(lines, dialog, begun=begun)) is not None:
             raise CallFailed(
                 f"the agent asks something that nobody here may answer: {text}",
@@ -293,7 +292,7 @@ class TerminalCall:
 
     def _why(self, stage: str) -> str:
         lines = self.screen()
-        dialog = self._speech.dialog(lines) if self._speech is not None else None
+        dialog = open_dialog(lines)
         document = self._status()
         silent = self._is_silent(document, lines)
         return diagnose(document and {**document, "silent_since_start": silent}, lines, dialog, stage)

@@ -54,6 +54,8 @@ class InFlight:
     typed_at: float
     alive_at: float
     rested_at: float | None = None
+    stopped_at: float | None = None
+    """When it was last heard that it stopped."""
     said_at: float | None = None
     """Since when the transcript has what the agent said last."""
     as_argument: bool = False
@@ -108,6 +110,8 @@ class Driver:
         if isinstance(signal, Stopped):
             self._running = frozenset(task.id for task in signal.background)
         if self._in_flight is not None:
+            if isinstance(signal, Stopped):
+                self._in_flight.stopped_at = self._terminal.now()
             self._signals.append(signal)
         self._changed.set()
 
@@ -377,7 +381,7 @@ class Driver:
     def _judge(self, flight: InFlight) -> None:
         """Whether it has ended."""
         terminal, turn, now = self._terminal, flight.turn, self._terminal.now()
-        if turn.ending and turn.written_down and not turn.background:
+        if turn.ending and not turn.background and (turn.written_down or self._shows_rest(flight)):
             turn.rest()  # its last record is written when no hook can send the agent on any more
             return
         self._judge_last_word(flight, now)
@@ -389,6 +393,18 @@ class Driver:
             flight.rested_at = now
         if now - flight.rested_at >= self._rest_needed(flight):
             self._judge_rest(turn)
+
+    def _shows_rest(self, flight: InFlight) -> bool:
+        """For somebody who waits: what it said last is written down, and it shows itself that it rests.
+
+        Its last record comes a tenth of a second later.
+        """
+        return (
+            self._rules.once
+            and flight.turn.said is not None
+            and flight.stopped_at is not None
+            and self._terminal.shows_rest_since(flight.stopped_at)
+        )
 
     def _judge_last_word(self, flight: InFlight, now: float) -> None:
         """The transcript has the answer: the hook that tells of its end is due at once."""

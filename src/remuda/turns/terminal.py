@@ -32,6 +32,9 @@ class Terminal(Protocol):
     @property
     def agreed(self) -> bool: ...
 
+    def shows_rest_since(self, at: float) -> bool:
+        """Whether the agent itself has shown that it rests, at that time or later."""
+
     @property
     def typed_at(self) -> float:
         """When somebody last typed."""

@@ -159,9 +159,10 @@ def _with_hooks(settings: Mapping[str, Any], context: LaunchContext) -> dict[str
     }
     for event in (*HTTP_EVENTS, *context.events):
         hooks.setdefault(event, []).append({"hooks": [http]})
-    # The CLI has no http form of SessionStart.
-    emit = {"type": "command", "command": context.emit_command, "timeout": HOOK_TIMEOUT}
-    hooks.setdefault("SessionStart", []).append({"hooks": [emit]})
+    # The CLI has no http form of SessionStart, and waits for its hooks before its first request.
+    if context.emit_command:
+        emit = {"type": "command", "command": context.emit_command, "timeout": HOOK_TIMEOUT}
+        hooks.setdefault("SessionStart", []).append({"hooks": [emit]})
     return {**settings, "hooks": hooks}
 
 
