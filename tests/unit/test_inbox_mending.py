@@ -119,8 +119,8 @@ def test_corrupt_queue_file_what_was_answered_behind_a_delayed_one_is_not_handed
     assert bench.waiting() == ["late"]
 
 
-def test_corrupt_queue_file_keeps_the_delay_and_the_tries_of_what_was_given_back(bench: Bench) -> None:
-    bench.inbox.put("again", max_attempts=2)
+def test_corrupt_queue_file_keeps_the_delay_of_what_was_given_back(bench: Bench) -> None:
+    bench.inbox.put("again")
     bench.inbox.put("one")
     leased = bench.consumer.lease("paste")
     assert leased is not None
@@ -133,6 +133,18 @@ def test_corrupt_queue_file_keeps_the_delay_and_the_tries_of_what_was_given_back
     assert 0 < ahead.next_due - time.time() <= FAR
     [entry] = bench.inbox.waiting()
     assert entry.text == "again"
+
+
+def test_corrupt_queue_file_tries_that_did_not_count_are_not_held_against_a_message(bench: Bench) -> None:
+    bench.inbox.put("limited", max_attempts=2)
+    for _ in range(3):
+        leased = bench.consumer.lease("paste")
+        assert leased is not None
+        bench.consumer.give_back(leased, 0.0, "limited", counts=False)
+    bench.write(".inbox-queue.json", "{")
+    leased = bench.consumer.lease("paste")
+    assert leased is not None
+    assert (leased.text, leased.attempt) == ("limited", 4)
 
 
 def test_corrupt_queue_file_the_first_that_waits_is_handed_out_whatever_its_receipts_say(

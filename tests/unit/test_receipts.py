@@ -118,7 +118,8 @@ def test_trace_plain_line_that_comes_again_has_receipts_and_an_answer_of_its_own
     assert found.answer["text"] == "second"
 
 
-def test_follow_plain_line_that_comes_again_goes_on_to_its_own_end(bench: Bench) -> None:
+@pytest.mark.parametrize("aged", [False, True])
+def test_follow_plain_line_that_comes_again_goes_on_to_its_own_end(bench: Bench, aged: bool) -> None:
     bench.folder.mkdir()
     line = replace_inbox(bench, "continue")
     bench.answered("first")
@@ -127,12 +128,14 @@ def test_follow_plain_line_that_comes_again_goes_on_to_its_own_end(bench: Bench)
     replace_inbox(bench, "continue")
     following = follow(bench.folder, line, PATIENCE)
     assert stages(next(following)) == ["accepted"]
+    if aged:
+        assert compact(str(bench.folder), now=9e9, small=0).receipts > 0  # of the one before
     leased = bench.lease()
     assert stages(next(following)) == ["accepted", "written"]
-    compact(str(bench.folder), now=9e9, small=0)  # what the one before left goes by its age
+    compact(str(bench.folder), now=9e9, small=0)
     bench.consumer.acknowledge(leased, "second")
     *_, last = following
-    assert last.stage == "acked"
+    assert stages(last) == ["accepted", "written", "acked"]
     assert last.answer is not None
     assert last.answer["text"] == "second"
 

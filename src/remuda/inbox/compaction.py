@@ -146,7 +146,8 @@ class _Receipts:
             if one.get("stage") in FINAL:
                 self.ended[message] = number(one.get("at"))
                 self.open.discard(message)
-            elif message not in self.ended:
+            elif message not in self.ended or message.startswith("line-"):
+                self.ended.pop(message, None)  # a plain line that came again has the id of the one before
                 self.open.add(message)
 
     def kept(self, lines: Lines, now: float) -> Lines:

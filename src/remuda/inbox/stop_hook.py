@@ -534,7 +534,9 @@ class Queue:
         self.frontier = self._stored = self._read_offset()
         known = self._read_own()
         if known is not None and reader is not None and self.frontier > reader.size:
-            self._restore(known, reader)
+            # The offset is no place in the inbox; whether ours is one of this file is looked at below.
+            self.notice = f"{self._files.offset} was beyond the inbox; restored from .inbox-queue.json"
+            self.frontier, self.changed = int(known["cursor"]), True
         if known is not None and int(known.get("cursor", -1)) == self.frontier:
             self.frontier, self.held = int(known["frontier"]), list(known["held"])
         elif known is not None:
@@ -550,14 +552,6 @@ class Queue:
             if self._corrupt and not self.replaced:
                 self._rebuild(reader)
         self._set_clocks()
-
-    def _restore(self, known: "Json", reader: Reader) -> None:
-        """The offset is no place in the inbox. Where our own file still tells of this one, it is right."""
-        cursor = int(known["cursor"])
-        if known.get("mark_at") == cursor <= reader.size and known.get("mark") == reader.fingerprint(cursor):
-            self.notice = f"{self._files.offset} was beyond the inbox; restored from .inbox-queue.json"
-            self.frontier = self._stored = cursor
-            self.changed = True
 
     def _rebuild(self, reader: Reader) -> None:
         """Our own file is corrupt: the receipts tell what behind the cursor is done, or was given back.
