@@ -1,5 +1,5 @@
 """`python -m remuda.keeper FD NAME`: started by `remuda start`, not by people. The name is for `ps`."""
 
-from .main import main
+from .process import main
 
 main()

@@ -10,7 +10,7 @@ import asyncio
 import hmac
 import json
 import logging
-import secrets
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -43,17 +43,17 @@ class _Refused(Exception):  # never leaves this module
 class HookServer:
     """`handler` gets each payload and may answer with a decision, or None for no opinion."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, listener: socket.socket | None, token: str) -> None:
         self._handler = handler
+        self._listener = listener
+        self._token = token
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.token = secrets.token_urlsafe(24)
-        self.url = ""
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=MAX_HEAD_BYTES)
-        port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}/hook"
+        """What came before is served now."""
+        if self._listener is not None:
+            self._server = await asyncio.start_server(self._serve, sock=self._listener, limit=MAX_HEAD_BYTES)
 
     async def close(self) -> None:
         """Ends all connections at once: an agent that still waits for an answer goes on without it."""
@@ -114,7 +114,7 @@ class HookServer:
             raise _Refused(405)
         pairs = (line.partition(":") for line in lines[1:] if line)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        if not hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self.token.encode()):
+        if not hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self._token.encode()):
             raise _Refused(403)
         return headers
 

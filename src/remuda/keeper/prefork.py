@@ -49,7 +49,7 @@ def take_waiting() -> Waiting | None:
 
 
 def _keep(ours: Waiting, specification: int, report: int, lifeline: int) -> NoReturn:
-    """In the forked process: what `keeper.main` does, but for the time at which it is loaded."""
+    """In the forked process: what `process` does, but for the time at which it is loaded."""
     code = 1
     try:
         os.setsid()
@@ -62,7 +62,7 @@ def _keep(ours: Waiting, specification: int, report: int, lifeline: int) -> NoRe
             os.close(fd)
         # As with -P: a json.py in the user's folder is not ours to import.
         sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
-        from .main import Report, run_keeper, settle
+        from .process import Report, run_keeper, settle
         from .spec import SessionSpec
 
         with open(specification, "rb") as file:

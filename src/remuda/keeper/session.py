@@ -226,6 +226,7 @@ class Session:
 
     def history(self) -> bytes:
         """The raw ring, for a client that knows nothing else."""
+        self.settle()
         return self._ring.snapshot()
 
     def paint(self) -> bytes:

@@ -63,6 +63,7 @@ _NEVER = 1e9
 _START_SLACK = 0.05
 _CLI_REFUSED = 1
 _GONE_TIMEOUT = 10.0
+_DYING = 1.0
 _KEPT_OUTPUT_BYTES = 1 << 16
 _ESCAPES = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x09\x0b-\x1f]"
@@ -149,6 +150,7 @@ class TerminalCall:
             raise
         except (SessionUnreachable, SessionDead, SessionNotFound):
             self._keeper_lost = True
+            self.wait_gone(_DYING)  # a process that was killed holds its locks for a moment longer
             if self.is_up():
                 raise
             raise SessionUnreachable("the keeper of this call is gone, and the agent with it") from None
@@ -182,9 +184,9 @@ class TerminalCall:
     def is_up(self) -> bool:
         return read_holder(self._paths) is not None
 
-    def wait_gone(self) -> None:
-        """After `close`: until nothing is left of it, for a bounded while."""
-        deadline = time.monotonic() + _GONE_TIMEOUT
+    def wait_gone(self, timeout: float = _GONE_TIMEOUT) -> None:
+        """Until its keeper has ended, for a bounded while."""
+        deadline = time.monotonic() + timeout
         while self.is_up() and time.monotonic() < deadline:
             time.sleep(0.02)
 

@@ -1,0 +1,64 @@
+"""A session's inbox before its agent runs: the first message may be an argument of that."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from remuda.agents.speech import Speech
+from remuda.errors import InputError, RemudaError
+from remuda.inbox.consumer import Consumer, Leased
+from remuda.inbox.journal import Inbox
+from remuda.inbox.stop_hook import InboxError
+from remuda.paths import accounts_folder, private_folder
+from remuda.turns.account import Account
+from remuda.turns.turn import Turn
+
+from .spec import SessionSpec
+
+log = logging.getLogger("remuda.keeper.mailbox")
+
+
+class Mailbox:
+    """A session's inbox before and after its agent is started."""
+
+    def __init__(self, spec: SessionSpec, speech: Speech, folder: Path) -> None:
+        private_folder(folder)
+        if spec.prompt is not None:
+            Inbox(folder).put(spec.prompt, message_id=spec.message_id)
+        self.folder = folder
+        self.speech = speech
+        self.consumer = Consumer(folder, f"the keeper of session '{spec.name}'")
+        self.account = Account(accounts_folder(), speech.account(spec.env))
+        self.first: tuple[Leased, Turn] | None = None
+
+    def take_first(self) -> str | None:
+        """The first message as an argument, where it can be one: exact, and no key is typed."""
+        try:
+            self.consumer.open()
+            if self.account.limited_for(time.time()) or self.consumer.orphan() is not None:
+                return None
+            return self._lease_argument()
+        except (RemudaError, InboxError, OSError) as error:
+            log.warning("no first message: %s", error)
+            return None
+
+    def _lease_argument(self) -> str | None:
+        entry = self.consumer.peek()
+        if entry is None or not self._fits(entry):
+            return None
+        leased = self.consumer.lease("argument")
+        if leased is None:
+            return None
+        carried = self.speech.argument(leased.text, command=leased.command)
+        assert carried is not None
+        self.first = leased, Turn(leased.text, carried, self.speech, command=leased.command)
+        return carried.data.decode()
+
+    def _fits(self, entry: Leased) -> bool:
+        try:
+            self.speech.check(entry.text, command=entry.command, literal=entry.literal)
+        except InputError:  # said when its turn comes
+            return False
+        return self.speech.argument(entry.text, command=entry.command) is not None

@@ -1,0 +1,122 @@
+"""The keeper process: claims the name, starts the program, keeps it, and cleans up behind it.
+
+It is started by `start.py` with the specification on standard input and one descriptor to report to:
+either what runs now, or why it does not. From then on nobody is needed: it has its own process session,
+no terminal, and a parent that is already gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from remuda.errors import FolderUnusable, RemudaError
+from remuda.paths import SessionPaths
+
+from .claim import Claim
+from .logfile import open_log
+from .prepare import prepare
+from .record import remove_traces
+from .spec import SessionSpec
+
+log = logging.getLogger("remuda.keeper")
+
+
+class Report:
+    """The one message to whoever started us."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        os.set_inheritable(fd, False)
+
+    def send(self, document: dict[str, Any]) -> None:
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):  # the starter may be gone; that is no reason to go as well
+                os.write(self._fd, json.dumps(document).encode())
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _detach() -> None:
+    """Leave the starter for good. It began a process session for us; we give up leading it as well."""
+    if os.fork():
+        os._exit(0)
+    settle()
+
+
+def settle() -> None:
+    """Nothing of the starter's is used from here on: no terminal, no folder, no standard streams."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.close(null)
+
+
+@contextlib.contextmanager
+def _reporting(report: Report) -> Iterator[None]:
+    try:
+        yield
+    except RemudaError as error:
+        report.send({"ok": False, "code": error.code, "message": error.message, "hint": error.hint})
+        raise SystemExit(error.exit_code) from error
+    except Exception as error:
+        log.exception("keeper failed")
+        report.send({"ok": False, "code": "SPAWN_FAILED", "message": f"keeper failed: {error}", "hint": None})
+        raise
+
+
+def main() -> None:
+    report = Report(int(sys.argv[1]))
+    lifeline = int(sys.argv[3]) if len(sys.argv) > 3 else None
+    if lifeline is not None:
+        os.set_inheritable(lifeline, False)
+    spec = SessionSpec.from_json(sys.stdin.buffer.read())
+    _detach()
+    sys.exit(run_keeper(spec, report, lifeline))
+
+
+def run_keeper(spec: SessionSpec, report: Report, lifeline: int | None) -> int:
+    """The session's whole life, in a process that is detached already. What it shall exit with."""
+    with _reporting(report):
+        spec.check()
+        paths = SessionPaths.of(spec.name, Path(spec.folder))
+        claim = Claim.take(paths)
+        try:
+            log_path = Path(spec.log_file) if spec.log_file else paths.log
+            try:
+                open_log(log_path, spec.log_level, spec.log_filter, spec.log_max_bytes)
+            except OSError as error:
+                raise FolderUnusable(f"cannot write the log {log_path}: {error.strerror}") from error
+            code = _prepare_and_keep(spec, claim, report, lifeline)
+        finally:
+            with contextlib.suppress(OSError):  # said in the log already
+                claim.release()
+    return code if 0 <= code <= 255 else 1
+
+
+def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: Report, lifeline: int | None) -> int:
+    try:
+        prepared = prepare(spec, claim.paths)
+        try:
+            from .main import run  # it takes as long to load as the program to show itself
+        except BaseException:
+            prepared.abandon()
+            raise
+        return run(spec, claim, prepared, report, lifeline)
+    except BaseException:
+        import shutil
+
+        shutil.rmtree(claim.paths.scratch, ignore_errors=True)
+        if spec.ephemeral:
+            remove_traces(claim.paths)
+        raise
