@@ -104,9 +104,10 @@ class Session:
     def settle(self) -> None:
         """Take note of what was handed out in a hurry."""
         if self._unnoted:
-            data = b"".join(self._unnoted)
+            pieces = self._unnoted[:]
             self._unnoted.clear()
-            self._note(data)
+            for piece in pieces:  # one by one: the ring forgets whole pieces
+                self._note(piece)
 
     def _note(self, data: bytes) -> None:
         self._ring.append(data)
