@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 from remuda.inotify import ATTRIB, CREATE, DELETE_SELF, MODIFY, MOVE_SELF, MOVED_TO, Inotify
@@ -31,10 +32,10 @@ def watch(path: Path, changed: Callable[[], None]) -> FileWatch | PolledWatch:
 
 
 class FileWatch:
-    def __init__(self, path: Path, changed: Callable[[], None]) -> None:
+    def __init__(self, path: Path, changed: Callable[[], None], inotify: Inotify | None = None) -> None:
         self._path = path
         self._changed = changed
-        self._inotify = Inotify()
+        self._inotify = inotify or Inotify()
         self._watch = -1
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._inotify.fd, self._readable)
@@ -48,14 +49,18 @@ class FileWatch:
 
     def _arm(self) -> None:
         """Watch the file, or the nearest folder above it that exists. A replaced file is a new one."""
-        if self._add(self._path, _FILE_MASK):
-            return
-        for folder in self._path.parents:
-            if self._add(folder, _FOLDER_MASK):
-                # It may have appeared between the two calls.
-                if folder == self._path.parent and self._path.exists():
-                    self._add(self._path, _FILE_MASK)
+        while not self._add(self._path, _FILE_MASK):
+            waited_for = self._watch_above()
+            # It may have appeared between the look and the watch: then nothing would ever tell of it.
+            if waited_for is None or not waited_for.exists():
                 return
+
+    def _watch_above(self) -> Path | None:
+        """What the nearest folder that exists does not have yet, and is now watched for."""
+        for wanted, folder in pairwise([self._path, *self._path.parents]):
+            if self._add(folder, _FOLDER_MASK):
+                return wanted
+        return None
 
     def _add(self, path: Path, mask: int) -> bool:
         number = self._inotify.add(path, mask)
