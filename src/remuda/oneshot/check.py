@@ -111,6 +111,7 @@ def round_trip() -> Step:
             agent=DemoAgent.name,
             folder=private_folder(Path(home, "s")),
             env=env,
+            cwd=private_folder(Path(home, "project")),  # hooks of the user's project are not what is tried
         )
         try:
             return _judged(what, call.run())

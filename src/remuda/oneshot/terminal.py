@@ -85,6 +85,7 @@ class TerminalCall:
         agent: str = "claude",
         folder: Path | None = None,
         env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         self._request = request
         self._prompt = prompt
@@ -95,6 +96,7 @@ class TerminalCall:
         self.name = call_name(request.keep)
         self._paths = SessionPaths.of(self.name, folder or sessions_folder())
         self._message = new_id(time.time())
+        self._cwd = cwd or Path.cwd()
         self._spec = self._make_spec(command, agent, os.environ if env is None else env)
         self._lifeline = -1
         self._keeper_lost = False
@@ -109,7 +111,7 @@ class TerminalCall:
 
     def _make_spec(self, command: Sequence[str], agent: str, env: Mapping[str, str]) -> SessionSpec:
         request = self._request
-        flags = for_terminal(request.passed, env, Path.cwd())
+        flags = for_terminal(request.passed, env, self._cwd)
         if request.inherit_hooks is False:
             flags.append("--setting-sources=")
         if not request.ask:
@@ -118,7 +120,7 @@ class TerminalCall:
             name=self.name,
             folder=str(self._paths.folder),
             argv=[*command, *flags],
-            cwd=os.getcwd(),
+            cwd=str(self._cwd),
             env=session_environment(env, self.name, "REMUDA_SESSION", {}),
             agent=agent,
             classifier="claude",
