@@ -68,7 +68,8 @@ def test_paste_bang_behind_something_stays_where_it_is(prompt: str) -> None:
     ["", " ", "\n", "\t\r\n ", "\u00a0", "\u3000", "\u2028", *INVISIBLE, " \u200b\t\u2060", "\ufe0f \ufe0f"],
 )
 @pytest.mark.parametrize(
-    "word", ["/clear", "/compact now", "/plugin:do it", "/mcp__a__b", "/", "/dep.prod now", "/v1.2", "/\u00fcber\nx"]
+    "word",
+    ["/clear", "/compact now", "/plugin:do it", "/mcp__a__b", "/", "/dep.prod now", "/v1.2", "/\u00fcber\nx"],
 )
 def test_check_slash_word_is_refused_and_allowed_as_a_command(before: str, word: str) -> None:
     assert "would run the agent's own command" in refusal(before + word)
@@ -80,7 +81,8 @@ def test_check_slash_word_hidden_inside_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "prompt", ["/tmp/foo is full", "/etc/passwd", "/a/b", "/notes/a.txt please", "a /clear", "\\/clear", "//x"]
+    "prompt",
+    ["/tmp/foo is full", "/etc/passwd", "/a/b", "/notes/a.txt please", "a /clear", "\\/clear", "//x"],
 )
 def test_check_a_path_or_a_word_before_it_is_text(prompt: str) -> None:
     assert accepted(prompt)

@@ -20,7 +20,7 @@ from remuda.errors import FolderUnusable, InboxBusy, InboxCorrupt, InputError
 from remuda.paths import private_folder
 
 from . import letters, stop_hook
-from .compaction import WRITER_LOCK, FileLock, Given, compact, is_at, json_lines
+from .compaction import WRITER_LOCK, FileLock, Given, compact, json_lines
 from .dedup import Keys
 from .message import DEFAULT_MAX_BYTES, Message, make_message
 from .stop_hook import Entry, Files, Lock
@@ -151,7 +151,7 @@ class Inbox:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(fd)
             found, end = os.fstat(fd), os.lseek(fd, 0, os.SEEK_CUR)
-            if not is_at(fd, self._files.inbox) and not self._is_in_place(message):
+            if not _is_still(found, self._files.inbox) and not self._is_in_place(message):
                 # It was removed or replaced meanwhile: what was written there nobody will read.
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         finally:
@@ -330,3 +330,9 @@ def _is_of(entry: Entry, flight: dict[str, Any] | None) -> bool:
 def _wait(inbox: stop_hook.Inbox, entry: Entry) -> float:
     held = inbox.queue.find(entry.start)
     return entry.wait(inbox.queue.clock) if held is None else inbox.queue.wait(held, inbox.queue.clock())
+
+
+def _is_still(found: os.stat_result, path: str) -> bool:
+    """Whether the file at `path` is the one that was found. Without a second look at that: a put is short."""
+    there = os.stat(path)
+    return there.st_ino == found.st_ino and there.st_dev == found.st_dev
