@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml uv.lock | $(BIN)/uv
 	@touch $@
 
 system-packages:
-	@sh scripts/system-packages tmux strace
+	@sh scripts/system-packages tmux strace curl
 
 demo: setup
 	$(BIN)/remuda demo

@@ -9,6 +9,21 @@ from remuda.keeper.environment import session_environment
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 
+QUESTION = {
+    "name": "AskUserQuestion",
+    "input": {
+        "questions": [
+            {
+                "question": "Which colour?",
+                "header": "Colour",
+                "multiSelect": False,
+                "options": [{"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}],
+            }
+        ]
+    },
+}
+"""A call of the tool that asks the user, for the loopback model to make."""
+
 
 class MakeCli(Protocol):
     """Makes further benches, each with a home of its own."""

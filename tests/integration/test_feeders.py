@@ -6,7 +6,6 @@ import configparser
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -122,7 +121,6 @@ def test_mail_that_cannot_be_put_stays_with_the_mail_server(feeding: Feeding) ->
     feeding.run("prlimit", "--fsize=10", str(script), data=MAIL, code=75)
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
 def test_webhook_is_taken_by_the_service(feeding: Feeding) -> None:
     argv = service(feeding, "systemd-service inject")
     served = subprocess.Popen(

@@ -25,13 +25,6 @@ ORDINARY = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.ge
 
 
 @pytest.fixture
-def remuda(home: Path) -> Iterator[Commands]:
-    commands = Commands(home)
-    yield commands
-    commands.close()
-
-
-@pytest.fixture
 def box(home: Path) -> Iterator[Box]:
     """An inbox that is no session's, and the Stop hook on it."""
     folder = home / "box"

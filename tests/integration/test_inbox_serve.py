@@ -89,13 +89,6 @@ class Serving:
 
 
 @pytest.fixture
-def remuda(home: Path) -> Iterator[Commands]:
-    commands = Commands(home)
-    yield commands
-    commands.close()
-
-
-@pytest.fixture
 def server(remuda: Commands) -> Iterator[Serving]:
     serving = Serving(remuda, remuda.home / "inbox")
     yield serving

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benches import MakeCli, keep
+from benches import QUESTION, MakeCli, keep
 from keeping import Process, Start, until
 from posting import CHAIN, Post, prompts, requests_with, stages, step
 from remuda.agents.claude.screen import open_dialog, read_trust_choice
@@ -18,20 +18,6 @@ from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 
 pytestmark = pytest.mark.real
-
-QUESTION = {
-    "name": "AskUserQuestion",
-    "input": {
-        "questions": [
-            {
-                "question": "Which colour?",
-                "header": "Colour",
-                "multiSelect": False,
-                "options": [{"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}],
-            }
-        ]
-    },
-}
 
 
 @pytest.fixture

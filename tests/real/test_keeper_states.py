@@ -7,27 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from benches import MakeCli, keep
+from benches import QUESTION, MakeCli, keep
 from keeping import Kept, Start, until
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from watching import Watcher
 
 pytestmark = pytest.mark.real
-
-QUESTION = {
-    "name": "AskUserQuestion",
-    "input": {
-        "questions": [
-            {
-                "question": "Which colour?",
-                "header": "Colour",
-                "multiSelect": False,
-                "options": [{"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}],
-            }
-        ]
-    },
-}
 
 
 @pytest.fixture
