@@ -11,20 +11,19 @@ import asyncio
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from remuda.agents.speech import ComposerKind, Past, Signal, Speech, Stopped
-from remuda.agents.state import RESTING, WAITING, WORKING, State
+from remuda.agents.speech import Past, Signal, Speech, Stopped
 from remuda.errors import InboxBusy, InputError, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased
 from remuda.inbox.stop_hook import InboxError
 
 from .account import Account
 from .approach import Approach
+from .following import InFlight
 from .policy import Action, Decision, Rules, decide, decide_once
 from .readiness import Readiness, Step
 from .terminal import Terminal
@@ -34,31 +33,7 @@ log = logging.getLogger("remuda.turns")
 
 T = TypeVar("T")
 
-_SUBMIT_TIMEOUT = 10.0
-_SUBMIT_BYTES_PER_SECOND = 100_000
-# Rest without a word about the end: the prompt went back into the composer, or a hook refused it.
-_SILENT_REST = 2.0
-# The transcript is a moment behind the hooks: what it has to tell belongs into the receipt.
-_TRANSCRIPT_PATIENCE = 1.0
 _BUSY_INTERVAL = 2.0
-# What runs on behind a stop may wake the agent again. A shell may also be a server that never ends.
-_BACKGROUND_PATIENCE = 600.0
-_SHELL_PATIENCE = 60.0
-
-
-@dataclass(slots=True)
-class InFlight:
-    leased: Leased
-    turn: Turn
-    since: float
-    typed_at: float
-    alive_at: float
-    rested_at: float | None = None
-    stopped_at: float | None = None
-    """When it was last heard that it stopped."""
-    said_at: float | None = None
-    """Since when the transcript has what the agent said last."""
-    as_argument: bool = False
 
 
 class Driver:
@@ -73,7 +48,6 @@ class Driver:
         self._approach = Approach(terminal, speech, account, rules, self._wait)
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "inbox")
-        self._signals: deque[Signal] = deque()
         self._in_flight: InFlight | None = None
         self._task: asyncio.Task[None] | None = None
         self._opened = self._closing = False
@@ -104,41 +78,22 @@ class Driver:
         """The agent has told something, whatever it was: the lease of its message begins anew."""
         self._approach.begun = True
         if self._in_flight is not None:
-            self._in_flight.alive_at = self._terminal.now()
+            self._in_flight.alive()
 
     def hear(self, signal: Signal) -> None:
         if isinstance(signal, Stopped):
             self._running = frozenset(task.id for task in signal.background)
         if self._in_flight is not None:
-            if isinstance(signal, Stopped):
-                self._in_flight.stopped_at = self._terminal.now()
-            self._signals.append(signal)
+            self._in_flight.hear(signal)
         self._changed.set()
 
     def refuses(self, signal: Signal) -> bool:
         """Whether the agent is about to take our prompt together with something that is not ours."""
-        flight = self._in_flight
-        if flight is None or flight.turn.submitted or flight.turn.outcome is not None:
-            return False
-        prompt = getattr(signal, "prompt", None)
-        ours = flight.turn.expected
-        return (
-            isinstance(prompt, str)
-            and not self._speech.same(prompt, ours)
-            and self._speech.holds(prompt, ours)
-        )
+        return self._in_flight is not None and self._in_flight.refuses(signal)
 
     def document(self) -> dict[str, Any]:
         flight = self._in_flight
-        current = None
-        if flight is not None:
-            current = {
-                "id": flight.leased.id,
-                "attempt": flight.leased.attempt,
-                "stage": str(flight.turn.stage),
-                "since": round(flight.since, 3),
-            }
-        return {"held": self.held or None, "in_flight": current}
+        return {"held": self.held or None, "in_flight": None if flight is None else flight.document()}
 
     # ── the loop ──
 
@@ -201,7 +156,6 @@ class Driver:
     # ── a message ──
 
     async def _next(self) -> None:
-        self._drop_signals()
         if await self._approach.trusted():
             return
         ahead = await self._look_ahead()
@@ -230,9 +184,6 @@ class Driver:
         found = await self._do(self._consumer.ahead)
         self._ahead = found if changes == self._inbox_changes else None
         return found
-
-    def _drop_signals(self) -> None:
-        self._signals.clear()
 
     def _conversation(self, *more: str) -> dict[str, Any]:
         known = self._terminal.conversation
@@ -266,194 +217,41 @@ class Driver:
             await self._do(self._consumer.put_back, leased)
             return
         # Nothing can come between the look and the keys: there is no wait between the two.
-        self._drop_signals()
         self._terminal.type(carried.data)
         turn = Turn(leased.text, carried, self._speech, command=leased.command, running=self._running)
         self._follow(leased, turn)
 
     def _follow(self, leased: Leased, turn: Turn, *, as_argument: bool = False) -> None:
         self.held = ""
-        now = self._terminal.now()
-        self._in_flight = InFlight(leased, turn, time.time(), now, now, as_argument=as_argument)
+        self._in_flight = InFlight(
+            leased,
+            turn,
+            terminal=self._terminal,
+            speech=self._speech,
+            approach=self._approach,
+            rules=self._rules,
+            wait=self._wait,
+            note=self._note,
+            as_argument=as_argument,
+        )
         log.info("message %s was handed over, attempt %d", leased.id, leased.attempt)
 
-    # ── to its end ──
-
-    async def _to_its_end(self, flight: InFlight) -> None:
-        turn = flight.turn
-        try:
-            await self._until_submitted(flight)
-            self._terminal.release_typing()
-            self._judge(flight)  # all may be over by now, and then nothing more is told
-            while turn.outcome is None:
-                await self._wait(self._patience(flight))
-                await self._take_signals(flight)
-                self._judge(flight)
-        finally:
-            self._terminal.release_typing()
-        self._in_flight = None
-        await self._settle(flight.leased, turn.outcome)
-        self._ahead = None
-
-    async def _until_submitted(self, flight: InFlight) -> None:
-        turn, terminal = flight.turn, self._terminal
-        size = len(flight.leased.text)
-        deadline = terminal.now() + _SUBMIT_TIMEOUT + size / _SUBMIT_BYTES_PER_SECOND
-        pressed = False
-        while turn.outcome is None:
-            await self._take_signals(flight)
-            if turn.submitted:
-                return
-            if flight.as_argument and await self._approach.trusted():
-                continue
-            if flight.as_argument and self._approach.readiness().step is not Step.TYPE:
-                # It is taken when the agent is ready for it: after its start, after a dialog before that.
-                deadline = terminal.now() + _SUBMIT_TIMEOUT
-            if terminal.state in WAITING and not flight.as_argument:
-                # What the prompt opened is for people to answer: their keys must reach it.
-                terminal.release_typing()
-                await self._note(flight, turn.opened_dialog())
-            if turn.mixed:
-                turn.finish(End.MIXED, "it met a draft in the composer; the agent was given neither")
-            elif terminal.now() >= deadline and (
-                terminal.state in WORKING or terminal.output_at < flight.typed_at
-            ):
-                # At ours, it may be: its own hooks come before ours is told of. Or it is stopped, and reads
-                # it when it goes on: the next one is not typed behind it. From here on people may type, and
-                # what stands in the composer may be theirs.
-                terminal.release_typing()
-                pressed, deadline = True, terminal.now() + _SUBMIT_TIMEOUT
-            elif terminal.now() >= deadline and terminal.state not in WAITING:
-                if pressed or not self._still_typed(turn):
-                    turn.finish(End.UNSUBMITTED, "typed, and the agent never said that it took it")
-                    return
-                # The text is there and the agent is idle: its Enter was lost.
-                terminal.type(self._speech.enter)
-                pressed, deadline = True, terminal.now() + _SUBMIT_TIMEOUT
-            else:
-                await self._wait(min(1.0, max(0.01, deadline - terminal.now())))
-
-    def _still_typed(self, turn: Turn) -> bool:
-        lines = self._terminal.lines()
-        if lines is None or self._terminal.state not in RESTING or self._speech.dialog(lines):
-            return False
-        return self._speech.composer(lines, self._terminal.styled).kind is ComposerKind.DRAFT
-
-    async def _take_signals(self, flight: InFlight) -> None:
-        while self._signals:
-            await self._note(flight, flight.turn.take(self._signals.popleft()))
-
-    async def _note(self, flight: InFlight, facts: list[Fact]) -> None:
+    async def _note(self, leased: Leased, facts: list[Fact]) -> None:
         for fact in facts:
-            log.info("message %s: %s", flight.leased.id, fact.stage)
+            log.info("message %s: %s", leased.id, fact.stage)
             # An argument was leased before the conversation had a name.
             where = self._conversation() if fact.stage == "submitted" else {}
-            await self._do(self._consumer.note, flight.leased, fact.stage, **{**where, **fact.facts})
+            await self._do(self._consumer.note, leased, fact.stage, **{**where, **fact.facts})
 
-    def _patience(self, flight: InFlight) -> float | None:
-        waits = []
-        if flight.rested_at is not None:
-            waits.append(max(0.01, flight.rested_at + self._rest_needed(flight) - self._terminal.now()))
-        if self._rules.turn_timeout:
-            waits.append(max(0.01, flight.alive_at + self._rules.turn_timeout - self._terminal.now()))
-        if self._rules.stop_timeout and not flight.turn.ending and flight.said_at is not None:
-            waits.append(max(0.01, flight.said_at + self._rules.stop_timeout - self._terminal.now()))
-        return min(waits, default=None)
-
-    def _rest_needed(self, flight: InFlight) -> float:
-        if flight.turn.background:
-            shells = all(task.is_shell for task in flight.turn.background)
-            return _SHELL_PATIENCE if shells else _BACKGROUND_PATIENCE
-        if not flight.turn.ending:
-            return self._rules.stop_timeout if self._is_missing_its_end(flight.turn) else _SILENT_REST
-        return 0.0 if flight.turn.written_down else _TRANSCRIPT_PATIENCE
-
-    def _is_missing_its_end(self, turn: Turn) -> bool:
-        """Whether the agent worked on it and rests, and neither it nor anybody who sits there said how."""
-        return (
-            self._rules.stop_timeout > 0
-            and turn.recorded
-            and turn.said is None
-            and self._terminal.state is not State.INTERRUPTED
-            and not self._approach.has_draft()
-        )
-
-    def _judge(self, flight: InFlight) -> None:
-        """Whether it has ended."""
-        terminal, turn, now = self._terminal, flight.turn, self._terminal.now()
-        if turn.ending and not turn.background and (turn.written_down or self._shows_rest(flight)):
-            turn.rest()  # its last record is written when no hook can send the agent on any more
-            return
-        self._judge_last_word(flight, now)
-        if terminal.state not in RESTING or not terminal.agreed:
-            flight.rested_at = None
-            self._judge_silence(flight, now)
-            return
-        if flight.rested_at is None:
-            flight.rested_at = now
-        if now - flight.rested_at >= self._rest_needed(flight):
-            self._judge_rest(turn)
-
-    def _shows_rest(self, flight: InFlight) -> bool:
-        """For somebody who waits: what it said last is written down, and it shows itself that it rests.
-
-        Its last record comes a tenth of a second later.
-        """
-        return (
-            self._rules.once
-            and flight.turn.said is not None
-            and flight.stopped_at is not None
-            and self._terminal.shows_rest_since(flight.stopped_at)
-        )
-
-    def _judge_last_word(self, flight: InFlight, now: float) -> None:
-        """The transcript has the answer: the hook that tells of its end is due at once."""
-        turn, limit = flight.turn, self._rules.stop_timeout
-        if turn.said is None or turn.ending:
-            flight.said_at = None
-        elif flight.said_at is None:
-            flight.said_at = now
-        elif limit and now - flight.said_at >= limit:
-            self._miss_its_end(turn)
-
-    def _judge_silence(self, flight: InFlight, now: float) -> None:
-        terminal, limit = self._terminal, self._rules.turn_timeout
-        if terminal.state in WAITING or terminal.state is State.TOOL_USE:  # as long as that takes
-            flight.alive_at = now
-        elif limit and now - flight.alive_at >= limit:
-            terminal.type(self._speech.interrupt)
-            flight.turn.finish(End.TIMEOUT, f"no sign of life for {limit:g} s")
-
-    def _judge_rest(self, turn: Turn) -> None:
-        if turn.ending:
-            turn.rest()
-        elif turn.said is not None:
-            turn.answered_by_transcript()
-        elif self._terminal.state is State.INTERRUPTED:
-            turn.finish(End.INTERRUPTED, "interrupted by a human")
-        elif self._is_missing_its_end(turn):
-            self._miss_its_end(turn)
-        else:
-            self._silent_end(turn)
-
-    def _miss_its_end(self, turn: Turn) -> None:
-        turn.finish(
-            End.TIMEOUT, f"the turn is over, and no Stop hook came within {self._rules.stop_timeout:g} s"
-        )
-
-    def _silent_end(self, turn: Turn) -> None:
-        """It was taken, and the agent rests without having said a word about it."""
-        if self._approach.has_draft():
-            turn.finish(End.INTERRUPTED, "interrupted by a human: it is back in the composer")
-        elif turn.recorded:
-            turn.finish(End.INTERRUPTED, "interrupted before the agent had answered")
-        else:
-            turn.finish(End.REFUSED, "refused by a hook of the agent's settings")
+    async def _to_its_end(self, flight: InFlight) -> None:
+        outcome = await flight.to_its_end()
+        self._in_flight = None
+        await self._settle(flight.leased, outcome)
+        self._ahead = None
 
     # ── afterwards ──
 
-    async def _settle(self, leased: Leased, outcome: Outcome | None) -> None:
-        assert outcome is not None
+    async def _settle(self, leased: Leased, outcome: Outcome) -> None:
         decision = (
             decide_once(outcome)
             if self._rules.once
@@ -515,16 +313,11 @@ class Driver:
         self._thread.shutdown(wait=False)
 
     async def _decide_now(self, flight: InFlight | None, how: str) -> None:
-        submitted = False
-        if flight is not None:
-            turn = flight.turn
-            while self._signals:
-                turn.take(self._signals.popleft())
-            submitted = turn.submitted
-            turn.rest()
-            if turn.outcome is not None:
-                await self._settle(flight.leased, turn.outcome)
-                return
+        outcome = None if flight is None else flight.heard_all()
+        if flight is not None and outcome is not None:
+            await self._settle(flight.leased, outcome)
+            return
+        submitted = flight is not None and flight.turn.submitted
         orphan = await self._do(self._consumer.orphan)
         if orphan is not None:
             await self._recover_one(replace(orphan, submitted=orphan.submitted or submitted), how)

@@ -1,0 +1,273 @@
+"""One message in flight, from the moment it was handed over to its end.
+
+The agent's own signals lead; where they fail to come, the state, the screen and the clock decide. Everything
+that can end a message is judged here, and nothing of what becomes of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from remuda.agents.speech import ComposerKind, Signal, Speech, Stopped
+from remuda.agents.state import RESTING, WAITING, WORKING, State
+from remuda.inbox.consumer import Leased
+
+from .approach import Approach
+from .policy import Rules
+from .readiness import Step
+from .terminal import Terminal
+from .turn import End, Fact, Outcome, Turn
+
+_SUBMIT_TIMEOUT = 10.0
+_SUBMIT_BYTES_PER_SECOND = 100_000
+# Rest without a word about the end: the prompt went back into the composer, or a hook refused it.
+_SILENT_REST = 2.0
+# The transcript is a moment behind the hooks: what it has to tell belongs into the receipt.
+_TRANSCRIPT_PATIENCE = 1.0
+# What runs on behind a stop may wake the agent again. A shell may also be a server that never ends.
+_BACKGROUND_PATIENCE = 600.0
+_SHELL_PATIENCE = 60.0
+
+Wait = Callable[[float | None], Awaitable[None]]
+Note = Callable[[Leased, list[Fact]], Awaitable[None]]
+
+
+class InFlight:
+    """`wait` returns when something may have changed, or after so many seconds; `note` writes steps down."""
+
+    def __init__(
+        self,
+        leased: Leased,
+        turn: Turn,
+        *,
+        terminal: Terminal,
+        speech: Speech,
+        approach: Approach,
+        rules: Rules,
+        wait: Wait,
+        note: Note,
+        as_argument: bool = False,
+    ) -> None:
+        self.leased = leased
+        self.turn = turn
+        self._terminal = terminal
+        self._speech = speech
+        self._approach = approach
+        self._rules = rules
+        self._wait = wait
+        self._note = note
+        self._as_argument = as_argument
+        self._signals: deque[Signal] = deque()
+        self._since = time.time()
+        self._typed_at = self._alive_at = terminal.now()
+        self._rested_at: float | None = None
+        self._stopped_at: float | None = None
+        """When it was last heard that it stopped."""
+        self._said_at: float | None = None
+        """Since when the transcript has what the agent said last."""
+
+    # ── being told ──
+
+    def alive(self) -> None:
+        self._alive_at = self._terminal.now()
+
+    def hear(self, signal: Signal) -> None:
+        if isinstance(signal, Stopped):
+            self._stopped_at = self._terminal.now()
+        self._signals.append(signal)
+
+    def refuses(self, signal: Signal) -> bool:
+        """Whether the agent is about to take our prompt together with something that is not ours."""
+        if self.turn.submitted or self.turn.outcome is not None:
+            return False
+        prompt = getattr(signal, "prompt", None)
+        ours = self.turn.expected
+        return (
+            isinstance(prompt, str)
+            and not self._speech.same(prompt, ours)
+            and self._speech.holds(prompt, ours)
+        )
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "id": self.leased.id,
+            "attempt": self.leased.attempt,
+            "stage": str(self.turn.stage),
+            "since": round(self._since, 3),
+        }
+
+    def heard_all(self) -> Outcome | None:
+        """The session has ended: what is known of the end by what was heard so far."""
+        while self._signals:
+            self.turn.take(self._signals.popleft())
+        self.turn.rest()
+        return self.turn.outcome
+
+    # ── to its end ──
+
+    async def to_its_end(self) -> Outcome:
+        turn = self.turn
+        try:
+            await self._until_submitted()
+            self._terminal.release_typing()
+            self._judge()  # all may be over by now, and then nothing more is told
+            while turn.outcome is None:
+                await self._wait(self._patience())
+                await self._take_signals()
+                self._judge()
+        finally:
+            self._terminal.release_typing()
+        return turn.outcome
+
+    async def _until_submitted(self) -> None:
+        turn, terminal = self.turn, self._terminal
+        size = len(self.leased.text)
+        deadline = terminal.now() + _SUBMIT_TIMEOUT + size / _SUBMIT_BYTES_PER_SECOND
+        pressed = False
+        while turn.outcome is None:
+            await self._take_signals()
+            if turn.submitted:
+                return
+            if self._as_argument and await self._approach.trusted():
+                continue
+            if self._as_argument and self._approach.readiness().step is not Step.TYPE:
+                # It is taken when the agent is ready for it: after its start, after a dialog before that.
+                deadline = terminal.now() + _SUBMIT_TIMEOUT
+            if terminal.state in WAITING and not self._as_argument:
+                # What the prompt opened is for people to answer: their keys must reach it.
+                terminal.release_typing()
+                await self._note(self.leased, turn.opened_dialog())
+            if turn.mixed:
+                turn.finish(End.MIXED, "it met a draft in the composer; the agent was given neither")
+            elif terminal.now() >= deadline and (
+                terminal.state in WORKING or terminal.output_at < self._typed_at
+            ):
+                # At ours, it may be: its own hooks come before ours is told of. Or it is stopped, and reads
+                # it when it goes on: the next one is not typed behind it. From here on people may type, and
+                # what stands in the composer may be theirs.
+                terminal.release_typing()
+                pressed, deadline = True, terminal.now() + _SUBMIT_TIMEOUT
+            elif terminal.now() >= deadline and terminal.state not in WAITING:
+                if pressed or not self._still_typed():
+                    turn.finish(End.UNSUBMITTED, "typed, and the agent never said that it took it")
+                    return
+                # The text is there and the agent is idle: its Enter was lost.
+                terminal.type(self._speech.enter)
+                pressed, deadline = True, terminal.now() + _SUBMIT_TIMEOUT
+            else:
+                await self._wait(min(1.0, max(0.01, deadline - terminal.now())))
+
+    def _still_typed(self) -> bool:
+        lines = self._terminal.lines()
+        if lines is None or self._terminal.state not in RESTING or self._speech.dialog(lines):
+            return False
+        return self._speech.composer(lines, self._terminal.styled).kind is ComposerKind.DRAFT
+
+    async def _take_signals(self) -> None:
+        while self._signals:
+            await self._note(self.leased, self.turn.take(self._signals.popleft()))
+
+    def _patience(self) -> float | None:
+        waits = []
+        if self._rested_at is not None:
+            waits.append(max(0.01, self._rested_at + self._rest_needed() - self._terminal.now()))
+        if self._rules.turn_timeout:
+            waits.append(max(0.01, self._alive_at + self._rules.turn_timeout - self._terminal.now()))
+        if self._rules.stop_timeout and not self.turn.ending and self._said_at is not None:
+            waits.append(max(0.01, self._said_at + self._rules.stop_timeout - self._terminal.now()))
+        return min(waits, default=None)
+
+    def _rest_needed(self) -> float:
+        if self.turn.background:
+            shells = all(task.is_shell for task in self.turn.background)
+            return _SHELL_PATIENCE if shells else _BACKGROUND_PATIENCE
+        if not self.turn.ending:
+            return self._rules.stop_timeout if self._is_missing_its_end() else _SILENT_REST
+        return 0.0 if self.turn.written_down else _TRANSCRIPT_PATIENCE
+
+    def _is_missing_its_end(self) -> bool:
+        """Whether the agent worked on it and rests, and neither it nor anybody who sits there said how."""
+        return (
+            self._rules.stop_timeout > 0
+            and self.turn.recorded
+            and self.turn.said is None
+            and self._terminal.state is not State.INTERRUPTED
+            and not self._approach.has_draft()
+        )
+
+    def _judge(self) -> None:
+        """Whether it has ended."""
+        terminal, turn, now = self._terminal, self.turn, self._terminal.now()
+        if turn.ending and not turn.background and (turn.written_down or self._shows_rest()):
+            turn.rest()  # its last record is written when no hook can send the agent on any more
+            return
+        self._judge_last_word(now)
+        if terminal.state not in RESTING or not terminal.agreed:
+            self._rested_at = None
+            self._judge_silence(now)
+            return
+        if self._rested_at is None:
+            self._rested_at = now
+        if now - self._rested_at >= self._rest_needed():
+            self._judge_rest()
+
+    def _shows_rest(self) -> bool:
+        """For somebody who waits: what it said last is written down, and it shows itself that it rests.
+
+        Its last record comes a tenth of a second later.
+        """
+        return (
+            self._rules.once
+            and self.turn.said is not None
+            and self._stopped_at is not None
+            and self._terminal.shows_rest_since(self._stopped_at)
+        )
+
+    def _judge_last_word(self, now: float) -> None:
+        """The transcript has the answer: the hook that tells of its end is due at once."""
+        turn, limit = self.turn, self._rules.stop_timeout
+        if turn.said is None or turn.ending:
+            self._said_at = None
+        elif self._said_at is None:
+            self._said_at = now
+        elif limit and now - self._said_at >= limit:
+            self._miss_its_end()
+
+    def _judge_silence(self, now: float) -> None:
+        terminal, limit = self._terminal, self._rules.turn_timeout
+        if terminal.state in WAITING or terminal.state is State.TOOL_USE:  # as long as that takes
+            self._alive_at = now
+        elif limit and now - self._alive_at >= limit:
+            terminal.type(self._speech.interrupt)
+            self.turn.finish(End.TIMEOUT, f"no sign of life for {limit:g} s")
+
+    def _judge_rest(self) -> None:
+        turn = self.turn
+        if turn.ending:
+            turn.rest()
+        elif turn.said is not None:
+            turn.answered_by_transcript()
+        elif self._terminal.state is State.INTERRUPTED:
+            turn.finish(End.INTERRUPTED, "interrupted by a human")
+        elif self._is_missing_its_end():
+            self._miss_its_end()
+        else:
+            self._silent_end()
+
+    def _miss_its_end(self) -> None:
+        self.turn.finish(
+            End.TIMEOUT, f"the turn is over, and no Stop hook came within {self._rules.stop_timeout:g} s"
+        )
+
+    def _silent_end(self) -> None:
+        """It was taken, and the agent rests without having said a word about it."""
+        turn = self.turn
+        if self._approach.has_draft():
+            turn.finish(End.INTERRUPTED, "interrupted by a human: it is back in the composer")
+        elif turn.recorded:
+            turn.finish(End.INTERRUPTED, "interrupted before the agent had answered")
+        else:
+            turn.finish(End.REFUSED, "refused by a hook of the agent's settings")
