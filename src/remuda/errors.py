@@ -20,6 +20,11 @@
     ├── MessageNotFound         no inbox here has a message of that id
     ├── MessageDead             a message will not be answered: a dead letter, expired, or dropped
     ├── WaitTimeout             what was waited for did not come
+    ├── Aborted                 the caller gave up on a request
+    ├── PoolExhausted           no warm session came free in time
+    ├── SessionCrashed          a warm session ended in the middle of a request
+    ├── AgentError              the agent itself reported an error
+    ├── ClientClosed            the client was closed before or during the call
     ├── PermissionRefused       the peer is another user
     └── ProtocolError
         ├── LocalProtocolError  we tried to say something the protocol cannot carry
@@ -163,6 +168,37 @@ class MessageDead(RemudaError):
 class WaitTimeout(RemudaError):
     code = "TIMEOUT"
     exit_name = "TIMEOUT"
+
+
+class Aborted(RemudaError):
+    code = "ABORTED"
+    exit_name = "INTERRUPTED"
+
+
+class PoolExhausted(RemudaError):
+    code = "POOL_EXHAUSTED"
+    exit_name = "TIMEOUT"
+
+
+class SessionCrashed(RemudaError):
+    """`detail` is how it ended and what it said last."""
+
+    code = "SESSION_CRASHED"
+    exit_name = "SESSION_DEAD"
+
+    def __init__(self, message: str, *, hint: str | None = None, detail: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.detail = detail
+
+
+class AgentError(RemudaError):
+    code = "AGENT_ERROR"
+    exit_name = "NOT_ANSWERED"
+
+
+class ClientClosed(RemudaError):
+    code = "CLIENT_CLOSED"
+    exit_name = "REFUSED"
 
 
 class PermissionRefused(RemudaError):
