@@ -22,6 +22,11 @@ $(STAMP): pyproject.toml uv.lock | $(BIN)/uv
 	UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --frozen --inexact
 	@touch $@
 
+# What others' programs are measured with.
+$(VENV)/.synced-bench: $(STAMP)
+	UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --frozen --inexact --group bench
+	@touch $@
+
 system-packages:
 	@sh scripts/system-packages tmux strace curl
 
@@ -44,7 +49,7 @@ lint: setup
 type: setup
 	$(BIN)/mypy
 
-bench: setup
+bench: $(VENV)/.synced-bench
 	@sh scripts/system-packages tmux dtach
 	$(BIN)/python -m remuda.testing.real_cli fetch
 	$(OFFLINE) $(BIN)/python benchmarks/run.py
