@@ -23,6 +23,7 @@
     ├── Aborted                 the caller gave up on a request
     ├── PoolExhausted           no warm session came free in time
     ├── SessionCrashed          a warm session ended in the middle of a request
+    ├── SessionDirty            something of one request would reach the next: that session is not used again
     ├── AgentError              the agent itself reported an error
     ├── ClientClosed            the client was closed before or during the call
     ├── PermissionRefused       the peer is another user
@@ -176,8 +177,15 @@ class Aborted(RemudaError):
 
 
 class PoolExhausted(RemudaError):
+    """`waited` seconds for one of `size` sessions."""
+
     code = "POOL_EXHAUSTED"
     exit_name = "TIMEOUT"
+
+    def __init__(self, message: str, *, hint: str | None = None, waited: float = 0.0, size: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.waited = waited
+        self.size = size
 
 
 class SessionCrashed(RemudaError):
@@ -189,6 +197,10 @@ class SessionCrashed(RemudaError):
     def __init__(self, message: str, *, hint: str | None = None, detail: str = "") -> None:
         super().__init__(message, hint=hint)
         self.detail = detail
+
+
+class SessionDirty(RemudaError):
+    code = "SESSION_DIRTY"
 
 
 class AgentError(RemudaError):

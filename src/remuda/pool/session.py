@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import ClassVar, Protocol
 
-from remuda.errors import RemudaError
+from remuda.errors import SessionDirty as SessionDirty
 
 from .profile import Profile
 from .types import BackendName, Request, SessionEvent, Usage
-
-
-class SessionDirty(RemudaError):
-    """Something of the last conversation would reach the next one. The session is ended, never reused."""
-
-    code = "SESSION_DIRTY"
 
 
 class WarmSession(Protocol):
