@@ -21,6 +21,10 @@ from pathlib import Path
 from .errors import FolderUnusable, PathTooLong
 from .names import check_name
 
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    import socket
+
 # sun_path, less its terminating NUL.
 SOCKET_PATH_BYTES = 107 if sys.platform.startswith("linux") else 103
 
@@ -136,3 +140,15 @@ class SocketAddress:
         if self._folder_fd >= 0:
             os.close(self._folder_fd)
             self._folder_fd = -1
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """Who is at the other end of a socket, by the kernel's word: who connected, or who listens."""
+    import socket
+    import struct
+
+    if hasattr(socket, "SO_PEERCRED"):
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", credentials)[1])
+    # macOS: struct xucred by LOCAL_PEERCRED; the uid is its second field.
+    return int(struct.unpack_from("2I", sock.getsockopt(0, 1, 76))[1])

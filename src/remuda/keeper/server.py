@@ -7,7 +7,6 @@ import itertools
 import logging
 import os
 import socket
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from remuda.errors import (
     RemoteProtocolError,
     RemudaError,
 )
+from remuda.paths import peer_uid
 from remuda.terminal.replies import CURSOR_QUERY, ReplyFilter
 from remuda.wire import connection as wire
 from remuda.wire.connection import KeeperConnection
@@ -37,15 +37,6 @@ _LINGER = 5.0
 _LINGER_LIMIT = 60.0
 
 Operation = Callable[["Peer", dict[str, Any]], dict[str, Any]]
-
-
-def peer_uid(sock: socket.socket) -> int:
-    """Who is at the other end."""
-    if hasattr(socket, "SO_PEERCRED"):
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return int(struct.unpack("3i", credentials)[1])
-    # macOS: struct xucred by LOCAL_PEERCRED; the uid is its second field.
-    return int(struct.unpack_from("2I", sock.getsockopt(0, 1, 76))[1])
 
 
 class Server:
