@@ -1,0 +1,64 @@
+"""What Claude Code asks leave for, whole and with a diff, so that a human can decide on it elsewhere."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Read = Callable[[str], str | None]
+"""A file's text as it is now, or None: a write is shown as what it changes."""
+
+_REASONS = {"AskUserQuestion": "question", "ExitPlanMode": "plan"}
+_DIFF_BYTES = 1 << 20
+
+
+def asked(tool: str, given: object, read: Read | None = None) -> dict[str, Any]:
+    """What there is to decide on, whole: for people as `message`, for programs as the rest."""
+    inputs = given if isinstance(given, dict) else {}
+    facts: dict[str, Any] = {"reason": _REASONS.get(tool, "permission"), "input": inputs, "tool": tool}
+    if tool == "AskUserQuestion":
+        facts["options"] = [one for one in _list(inputs.get("questions")) if isinstance(one, dict)]
+        facts["message"] = "\n".join(str(one.get("question", "")) for one in facts["options"])
+    elif tool == "ExitPlanMode":
+        facts["message"] = str(inputs.get("plan") or "Exit plan mode?")
+    else:
+        what = inputs.get("command") or inputs.get("file_path") or inputs.get("url")
+        facts["message"] = (
+            f"{tool}: {what if isinstance(what, str) else json.dumps(inputs, ensure_ascii=False)}"
+        )
+        if diff := edit_diff(tool, inputs, read):
+            facts["diff"] = diff
+    return facts
+
+
+def edit_diff(tool: str, given: Mapping[str, Any], read: Read | None = None) -> str | None:
+    """What an edit would change, as a unified diff; None for a call that edits nothing, or too much."""
+    path = str(given.get("file_path") or given.get("notebook_path") or "")
+    if tool == "Edit":
+        pairs = [(given.get("old_string"), given.get("new_string"))]
+    elif tool == "MultiEdit":
+        edits = [one for one in _list(given.get("edits")) if isinstance(one, dict)]
+        pairs = [(one.get("old_string"), one.get("new_string")) for one in edits]
+    elif tool == "NotebookEdit":
+        pairs = [("", given.get("new_source"))]
+    elif tool == "Write":
+        pairs = [((read(path) if read else None) or "", given.get("content"))]
+    else:
+        return None
+    texts = [(str(before or ""), str(after or "")) for before, after in pairs]
+    if sum(len(before) + len(after) for before, after in texts) > _DIFF_BYTES:
+        return None
+    return "".join(_diff(path, before, after) for before, after in texts)
+
+
+def _diff(path: str, before: str, after: str) -> str:
+    def lines(text: str) -> list[str]:
+        return [f"{line}\n" for line in text.splitlines()]
+
+    return "".join(difflib.unified_diff(lines(before), lines(after), f"a{path}", f"b{path}"))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

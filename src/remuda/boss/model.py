@@ -1,0 +1,184 @@
+"""What the boss knows, as data: sessions, what each waits for, approvals. Pure.
+
+A `Session` is one conversation of an agent, wherever it runs. While it needs a human there is exactly one
+open `Item` for it in the queue; a permission that it asks for is an `Approval` in the ledger as well. All
+three are made by the rules (`boss/attention`) from `Event`s, and by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from typing import Any
+
+from remuda.agents.attention import Event, EventKind, digest
+from remuda.agents.state import Source
+
+__all__ = [
+    "Approval",
+    "ApprovalState",
+    "Event",
+    "EventKind",
+    "Item",
+    "Origin",
+    "Reason",
+    "Session",
+    "Source",
+    "State",
+    "Wait",
+    "digest",
+    "document",
+]
+
+
+class Origin(StrEnum):
+    """How a session is known to us; where several are true, the one that says most."""
+
+    KEPT = "kept"
+    BACKGROUND = "background"
+    HOOKS = "hooks"
+    REGISTRY = "registry"
+    TMUX = "tmux"
+
+
+class State(StrEnum):
+    SEEN = "seen"
+    """It is there, and nothing is known of what it does."""
+    STARTED = "started"
+    """Nothing has been asked of it yet."""
+    WORKING = "working"
+    BACKGROUND = "background"
+    """It stopped, and what it started in the background will wake it."""
+    WAITING = "waiting"
+    """A dialog is open."""
+    STOPPED = "stopped"
+    FAILED = "failed"
+    LIMITED = "limited"
+    HUNG = "hung"
+    ENDED = "ended"
+    DEAD = "dead"
+
+
+class Reason(StrEnum):
+    """Why a human is needed."""
+
+    STOPPED = "stopped"
+    PERMISSION = "permission"
+    QUESTION = "question"
+    PLAN = "plan"
+    API_ERROR = "api_error"
+    LIMITED = "limited"
+    HUNG = "hung"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One conversation. `id` is the agent's own, or one of ours for an agent that has none."""
+
+    id: str
+    origin: Origin = Origin.HOOKS
+    agent: str = "claude"
+    name: str | None = None
+    """Of a kept session."""
+    pane: str | None = None
+    tmux: str | None = None
+    """The socket of the pane's tmux server; None for the user's default one."""
+    pid: int | None = None
+    cwd: str | None = None
+    repo: str | None = None
+    transcript_path: str | None = None
+    entrypoint: str | None = None
+    title: str | None = None
+    state: State = State.SEEN
+    since: float = 0.0
+    """When that state began."""
+    first_seen: float = 0.0
+    last_seen: float = 0.0
+    ended: float | None = None
+    replaced_by: str | None = None
+    """The session that has its pane, process or name now: this one is not there any more."""
+    dated: Mapping[str, float] = field(default_factory=dict)
+    """When each of the above was last told: what is older does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a session needs a human for, as its events say."""
+
+    reason: Reason
+    since: float
+    message: str = ""
+    """The agent's last words, whole."""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    """tool, input, diff, options, until, error, ask…: what there is to decide on, whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A place in the queue."""
+
+    id: str
+    session_id: str
+    reason: Reason
+    since: float
+    message: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    skip_until: float | None = None
+    skipped_at: float | None = None
+    """One that was skipped stands behind those that came before that."""
+    snooze_until: float | None = None
+    resolved_at: float | None = None
+    resolution: str | None = None
+    """working, prompted, answered, ended, dead, dismissed, replaced, moved_on."""
+
+    @property
+    def place(self) -> tuple[float, str]:
+        """The queue is in this order."""
+        return (max(self.since, self.skipped_at or 0.0), self.id)
+
+    def is_shown(self, now: float) -> bool:
+        return (
+            self.resolved_at is None and now >= (self.skip_until or 0.0) and now >= (self.snooze_until or 0.0)
+        )
+
+
+class ApprovalState(StrEnum):
+    OPEN = "open"
+    ANSWERED = "answered"
+    ENDED = "ended"
+    """It was answered at the terminal, or its turn is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A request for leave: what exactly is asked, who answered, and what happened then."""
+
+    id: str
+    session_id: str
+    reason: Reason
+    tool: str
+    input: Mapping[str, Any]
+    asked_at: float
+    tool_use_id: str | None = None
+    suggestions: tuple[Any, ...] = ()
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    expires_at: float | None = None
+    state: ApprovalState = ApprovalState.OPEN
+    answer: Mapping[str, Any] | None = None
+    by: str | None = None
+    at: float | None = None
+    """When it was answered, or ended."""
+    delivered_at: float | None = None
+    proof: Mapping[str, Any] | None = None
+    """What is known of what happened then: the tool ran, or was denied, and who says so."""
+
+
+def document(value: Any) -> Any:
+    """A JSON document of any of the above."""
+    if is_dataclass(value):
+        return {one.name: document(getattr(value, one.name)) for one in fields(value) if one.name != "dated"}
+    if isinstance(value, tuple | list):
+        return [document(one) for one in value]
+    return dict(value) if isinstance(value, Mapping) else value
