@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     Message = dict[str, Any]
+else:
+    Message = dict
 
 PROTOCOL: Final = "remuda-pool"
 VERSION: Final = 1

@@ -1,0 +1,131 @@
+"""What a pool knows as types, as messages of its protocol, and back. Pure.
+
+What comes from the other end is checked: a field that is missing or of another kind raises
+`RemoteProtocolError`, one that nobody knows is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from remuda.errors import PoolExhausted, RemoteProtocolError, RemudaError, SessionCrashed, from_code
+
+from .protocol import Message
+from .types import (
+    Allow,
+    Decision,
+    Deny,
+    PermissionRequest,
+    RunResult,
+    StreamEvent,
+    Token,
+    ToolResult,
+    ToolUse,
+    Usage,
+)
+
+_REQUIRED = ("request_id", "text", "session_id", "backend")
+_NUMBERS = ("duration", "queue_wait")
+
+
+# ── results ──
+
+
+def result_document(result: RunResult) -> dict[str, Any]:
+    return asdict(result)
+
+
+def read_result(document: Mapping[str, Any]) -> RunResult:
+    if not all(isinstance(document.get(name), str) for name in _REQUIRED):
+        raise RemoteProtocolError("a result without its text or its names")
+    if not all(isinstance(document.get(name, 0.0), int | float) for name in _NUMBERS):
+        raise RemoteProtocolError("a result whose times are no numbers")
+    known = {field.name for field in fields(RunResult)}
+    given = {name: value for name, value in document.items() if name in known}
+    return RunResult(**{**given, "usage": read_usage(document.get("usage"))})
+
+
+def read_usage(document: object) -> Usage | None:
+    if document is None:
+        return None
+    if not isinstance(document, Mapping):
+        raise RemoteProtocolError("a usage that is none")
+    known = {field.name for field in fields(Usage)}
+    counts = {name: value for name, value in document.items() if name in known}
+    if not all(type(value) is int for value in counts.values()):
+        raise RemoteProtocolError("a usage that does not count")
+    return Usage(**counts)
+
+
+# ── events ──
+
+
+def event_message(event: Token | ToolUse | ToolResult | PermissionRequest) -> Message:
+    return asdict(event)
+
+
+def read_event(message: Message) -> StreamEvent | None:
+    """None for a message that is no event of a stream. Its fields have been looked at by the protocol."""
+    match message["type"]:
+        case "token":
+            return Token(message["text"])
+        case "tool_use":
+            return ToolUse(message["id"], message["name"], message["input"])
+        case "tool_result":
+            return ToolResult(message["id"], message.get("content"), bool(message.get("is_error")))
+        case "permission":
+            return read_permission(message)
+    return None
+
+
+def read_permission(message: Message) -> PermissionRequest:
+    return PermissionRequest(
+        message["id"],
+        message["tool"],
+        message["input"],
+        str(message.get("request_id") or ""),
+        tuple(one for one in message.get("suggestions") or () if isinstance(one, Mapping)),
+    )
+
+
+# ── decisions ──
+
+
+def decision_message(request_id: str, decision: Decision) -> Message:
+    behavior = "allow" if isinstance(decision, Allow) else "deny"
+    return {"type": "decision", "id": request_id, "behavior": behavior, **asdict(decision)}
+
+
+def read_decision(message: Message) -> Decision:
+    if message["behavior"] == "allow":
+        return Allow(message.get("input"), bool(message.get("always")))
+    if message["behavior"] == "deny":
+        return Deny(str(message.get("message") or ""), bool(message.get("interrupt")))
+    raise RemoteProtocolError(f"a decision is allow or deny, not {message['behavior'][:40]!r}")
+
+
+# ── errors ──
+
+
+def error_message(error: RemudaError) -> Message:
+    message: Message = {"type": "error", "code": error.code, "message": error.message, "hint": error.hint}
+    if isinstance(error, SessionCrashed):
+        message["detail"] = error.detail
+    if isinstance(error, PoolExhausted):
+        message |= {"waited": error.waited, "size": error.size}
+    return message
+
+
+def read_error(message: Message) -> RemudaError:
+    error = from_code(message["code"], message["message"], message.get("hint"))
+    if isinstance(error, SessionCrashed):
+        error.detail = message.get("detail") or ""
+    if isinstance(error, PoolExhausted):
+        error.waited, error.size = _number(message.get("waited")), int(_number(message.get("size")))
+    return error
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) else 0.0
