@@ -27,6 +27,13 @@
     ├── AgentError              the agent itself reported an error
     ├── ClientClosed            the client was closed before or during the call
     ├── PermissionRefused       the peer is another user
+    ├── TmuxError               tmux refused a command; it says why
+    │   ├── TmuxMissing         there is no tmux to run
+    │   ├── TmuxTooOld          it is too old for what was asked of it
+    │   ├── TmuxGone            no tmux server answers there
+    │   ├── TmuxTargetGone      the pane, window, session or client is there no more
+    │   ├── NoTmuxClient        nobody is attached who could be shown a pane
+    │   └── NoOrigin            there is no place to return to
     └── ProtocolError
         ├── LocalProtocolError  we tried to say something the protocol cannot carry
         └── RemoteProtocolError the peer said something that it cannot mean
@@ -216,6 +223,39 @@ class ClientClosed(RemudaError):
 class PermissionRefused(RemudaError):
     code = "PERMISSION_REFUSED"
     exit_name = "REFUSED"
+
+
+class TmuxError(RemudaError):
+    code = "TMUX_ERROR"
+
+
+class TmuxMissing(TmuxError):
+    code = "TMUX_MISSING"
+    exit_name = "COMMAND_NOT_FOUND"
+
+
+class TmuxTooOld(TmuxError):
+    code = "TMUX_TOO_OLD"
+
+
+class TmuxGone(TmuxError):
+    code = "TMUX_GONE"
+    exit_name = "UNREACHABLE"
+
+
+class TmuxTargetGone(TmuxError):
+    code = "TMUX_TARGET_GONE"
+    exit_name = "NO_SESSION"
+
+
+class NoTmuxClient(TmuxError):
+    code = "NO_TMUX_CLIENT"
+    exit_name = "INVALID_INPUT"
+
+
+class NoOrigin(TmuxError):
+    code = "NO_ORIGIN"
+    exit_name = "NO_SESSION"
 
 
 class ProtocolError(RemudaError):
