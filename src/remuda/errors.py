@@ -5,6 +5,7 @@
     │   ├── BadName             a session name that is not a safe file name
     │   └── InputError          a prompt that no agent can be given
     ├── SessionNotFound         nobody of that name is kept here
+    │   └── PoolNotServed       nobody serves a warm pool there
     ├── SessionExists           the name is taken by a live session
     ├── SessionDead             it was here, and it ended
     ├── SessionUnreachable      its keeper does not answer
@@ -37,6 +38,7 @@
     └── ProtocolError
         ├── LocalProtocolError  we tried to say something the protocol cannot carry
         └── RemoteProtocolError the peer said something that it cannot mean
+            └── PoolBroken      whoever serves the pool says nonsense, nothing at all, or hung up
 
 Handle them by type or by `.code`; the text is for people and may change.
 """
@@ -103,6 +105,10 @@ class InputError(InvalidOptions):
 class SessionNotFound(RemudaError):
     code = "SESSION_NOT_FOUND"
     exit_name = "NO_SESSION"
+
+
+class PoolNotServed(SessionNotFound):
+    code = "POOL_NOT_SERVED"
 
 
 class SessionExists(RemudaError):
@@ -269,6 +275,10 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     code = "REMOTE_PROTOCOL_ERROR"
+
+
+class PoolBroken(RemoteProtocolError):
+    code = "POOL_BROKEN"
 
 
 def _tree(base: type[RemudaError]) -> dict[str, type[RemudaError]]:
