@@ -17,7 +17,7 @@ from remuda.errors import FolderUnusable, PoolNotServed, SessionExists
 from remuda.keeper.claim import Claim, read_holder
 from remuda.paths import SessionPaths
 
-from .call import connect
+from .line import connect
 
 _PROBE_TIMEOUT = 5.0
 
