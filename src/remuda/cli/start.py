@@ -9,20 +9,14 @@ from typing import Any
 
 import click
 
-from remuda.agents import AGENT_NAMES, find_agent, guess_agent
-from remuda.config import CLASSIFIERS, Config, check_variable
-from remuda.errors import InvalidOptions, SessionNotFound
-from remuda.keeper.environment import session_environment
-from remuda.keeper.logfile import parse_filter, parse_level
-from remuda.keeper.record import SessionRecord
-from remuda.keeper.size import check_size
-from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS, SessionSpec
+from remuda.agents import AGENT_NAMES
+from remuda.config import CLASSIFIERS
+from remuda.keeper.compose import compose
+from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS
 from remuda.keeper.start import start_session
-from remuda.names import check_name
-from remuda.paths import SessionPaths
-from remuda.turns.readiness import DRAFT_PATIENCE
 
 from .common import (
+    complain,
     config_option,
     configuration,
     find_folder,
@@ -101,12 +95,19 @@ _HELP = """Start CMD, or an agent, as the session NAME on a terminal of its own.
 def command(name: str, cmd: tuple[str, ...], as_json: bool, detach: bool, **options: Any) -> int | None:
     config = configuration(options["config_file"])
     attach = not detach and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
-    spec = make_spec(name, list(cmd), options, config, attached=attach)
-    started = start_session(spec)
+    folder = find_folder(options.get("folder"), config)
+    size = _size_here(bar=config.status_bar) if attach else (DEFAULT_COLS, DEFAULT_ROWS)
+    composed = compose(name, cmd, folder, options, config, attached=attach, size=size)
+    if composed.forgotten:
+        complain(
+            f"these variables were set for it before and are not now: {', '.join(composed.forgotten)}; "
+            "give them again with --env"
+        )
+    started = start_session(composed.spec)
     if attach:
         from .attach import attach_here
 
-        return attach_here(name, Path(spec.folder), config)
+        return attach_here(name, folder, config)
     if as_json:
         print_json({"name": name, "keeper_pid": started.keeper_pid, "pid": started.child_pid})
     else:
@@ -114,132 +115,9 @@ def command(name: str, cmd: tuple[str, ...], as_json: bool, detach: bool, **opti
     return None
 
 
-def make_spec(
-    name: str, cmd: list[str], options: dict[str, Any], config: Config, *, attached: bool = False
-) -> SessionSpec:
-    """Everything the keeper needs, from options, configuration and, to resume, the session's record."""
-    folder = find_folder(options.get("folder"), config)
-    paths = SessionPaths.of(check_name(name), folder)
-    record = _record_to_resume(paths) if options.get("resume") else None
-    options = _remembered(options, record)
-    agent_name, argv, cwd = _what_to_run(record, cmd, options)
-    agent = find_agent(agent_name)
-    cols, rows = _size(options, attached, bar=config.status_bar)
-    classifier = options.get("classifier") or config.classifier or agent.classifier
-    chosen_here = options.get("classifier") is not None
-    variable = _first(options.get("session_env_var"), config.session_env_var)
-    check_variable(variable, "--session-env-var")
-    log_level = options.get("log_level") or config.log_level
-    log_filter = options.get("log_filter") or config.log_filter
-    parse_level(log_level)
-    parse_filter(log_filter)
-    added = _variables(options)
-    _tell_forgotten(record, added)
-    return SessionSpec(
-        name=name,
-        folder=str(folder),
-        argv=argv,
-        cwd=str(cwd),
-        env=session_environment(os.environ, name, variable, {**config.env, **added}),
-        variables=sorted({*added, *(record.variables if record else ())}),
-        agent=agent.name,
-        cols=cols,
-        rows=rows,
-        size_policy=options.get("size") or config.size,
-        classifier=classifier,
-        # A classifier named on the command line begins with its own defaults, as Heimdall's does.
-        idle_threshold_ms=_first(
-            options.get("idle_threshold_ms"), None if chosen_here else config.idle_threshold_ms
-        ),
-        debounce_ms=_first(options.get("debounce_ms"), None if chosen_here else config.debounce_ms),
-        scrollback_bytes=_first(options.get("scrollback_bytes"), config.scrollback_bytes),
-        kill_group=_first(options.get("kill_group"), config.kill_process_group),
-        kill_grace=_first(options.get("grace"), config.kill_grace),
-        log_file=_absolute(options.get("log_file") or config.log_file),
-        log_level=log_level,
-        log_filter=log_filter,
-        log_max_bytes=config.log_max_bytes,
-        record_file=_absolute(options.get("record")),
-        resume=bool(options.get("resume")),
-        expect_attach=attached,
-        on_orphan=options.get("on_orphan") or "deadletter",
-        trust=bool(options.get("trust")),
-        draft_patience=_first(options.get("draft_patience"), DRAFT_PATIENCE),
-        turn_timeout=_first(options.get("turn_timeout"), 0.0),
-    )
-
-
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
-
-
-def _absolute(path: str | Path | None) -> str | None:
-    return str(Path(path).expanduser().absolute()) if path else None
-
-
-def _record_to_resume(paths: SessionPaths) -> SessionRecord:
-    record = SessionRecord.load(paths.record)
-    if record is None:
-        raise SessionNotFound(f"there is no session '{paths.name}' to resume")
-    return record
-
-
-def _remembered(options: dict[str, Any], record: SessionRecord | None) -> dict[str, Any]:
-    """What is not said now is as it was."""
-    said = {key: value for key, value in options.items() if value is not None}
-    return {**options, **(record.options if record else {}), **said}
-
-
-def _tell_forgotten(record: SessionRecord | None, added: dict[str, str]) -> None:
-    missing = [name for name in (record.variables if record else []) if name not in {*added, *os.environ}]
-    if missing:
-        click.echo(
-            f"remuda: these variables were set for it before and are not now: {', '.join(missing)}; "
-            "give them again with --env",
-            err=True,
-        )
-
-
-def _what_to_run(
-    record: SessionRecord | None, cmd: list[str], options: dict[str, Any]
-) -> tuple[str, list[str], Path]:
-    named = options.get("agent")
-    agent_name = named or (record.agent if record and not cmd else guess_agent(cmd) if cmd else "claude")
-    again = record is not None and not cmd
-    argv = list(record.argv) if record and again else _command(agent_name, cmd, explicit=named is not None)
-    cwd = options.get("cwd") or (Path(record.cwd) if record else Path.cwd())
-    return agent_name, argv, Path(cwd).expanduser().absolute()
-
-
-def _command(agent_name: str, cmd: list[str], *, explicit: bool) -> list[str]:
-    default = list(find_agent(agent_name).default_argv)
-    if not cmd:
-        if not default or not explicit:
-            raise InvalidOptions(
-                "nothing to run",
-                hint="name a command behind '--', or an agent: remuda start work --agent claude",
-            )
-        return default
-    # `--agent claude -- --model sonnet`: arguments for the agent, not a command.
-    if default and (cmd[0].startswith("-") or agent_name == "demo"):
-        return [*default, *cmd]
-    return cmd
-
-
-def _variables(options: dict[str, Any]) -> dict[str, str]:
-    found = {}
-    for entry in options.get("variables") or ():
-        name, equals, value = entry.partition("=")
-        if not name or not equals:
-            raise InvalidOptions(f"--env {entry!r} is not NAME=VALUE")
-        found[name] = value
-    return found
-
-
-def _size(options: dict[str, Any], attached: bool, *, bar: bool) -> tuple[int, int]:
-    cols, rows = DEFAULT_COLS, DEFAULT_ROWS
-    if attached:
-        here = os.get_terminal_size(sys.stdout.fileno())
-        if here.columns and here.lines:
-            cols, rows = here.columns, max(1, here.lines - (1 if bar else 0))
-    return check_size(_first(options.get("cols"), cols), _first(options.get("rows"), rows))
+def _size_here(*, bar: bool) -> tuple[int, int]:
+    """Of this terminal, without the row that our bar takes."""
+    here = os.get_terminal_size(sys.stdout.fileno())
+    if not here.columns or not here.lines:
+        return DEFAULT_COLS, DEFAULT_ROWS
+    return here.columns, max(1, here.lines - (1 if bar else 0))
