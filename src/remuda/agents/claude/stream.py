@@ -1,0 +1,285 @@
+"""Claude Code's stream-json protocol (2.1.325), a message a line: bytes in, events out; lines to send. Pure.
+
+Messages of types that are not known here give no events, and lines that are no messages are counted and left
+out: neither is a reason to fail.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from .stream_events import (
+    Asked,
+    Begun,
+    Ended,
+    Event,
+    Moved,
+    Replied,
+    Reset,
+    Retrying,
+    Said,
+    Spoke,
+    StateChanged,
+    Surroundings,
+    Task,
+    TasksChanged,
+    ToolCalled,
+    ToolEnded,
+    Unanswerable,
+    Withdrawn,
+)
+
+Message: TypeAlias = dict[str, Any]
+
+MAX_LINE_BYTES: Final = 64 << 20
+"""A longer line is left out. A message holds a tool's whole result, a picture say, and no more than one."""
+
+
+# ── bytes to messages ──
+
+
+class LineReader:
+    """Takes bytes in any pieces. `junk` counts lines that are no messages, `dropped` those too long."""
+
+    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max = max_line_bytes
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self.junk = 0
+        self.dropped = 0
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            self._add(end)
+            yield from self._line()
+        self._add(rest)
+
+    def close(self) -> Iterator[Message]:
+        """Nothing more comes: the last line may be whole without its end."""
+        if self._size:
+            yield from self._line()
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._max:
+            self._pieces.clear()
+        elif piece:
+            self._pieces.append(piece)
+
+    def _line(self) -> Iterator[Message]:
+        size, line = self._size, b"".join(self._pieces)
+        self._size = 0
+        self._pieces.clear()
+        if size > self._max:
+            self.dropped += 1
+            return
+        message = _parsed(line)
+        if message is not None:
+            yield message
+        elif line.strip():
+            self.junk += 1
+
+
+def _parsed(line: bytes) -> Message | None:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None
+
+
+# ── messages to events ──
+
+
+def events_of(message: Mapping[str, Any]) -> list[Event]:
+    """What a message means here, in order. Never raises, whatever the message holds."""
+    reader = _READERS.get(_text(message.get("type")))
+    return list(reader(message)) if reader else []
+
+
+def _stream_event(message: Mapping[str, Any]) -> Iterator[Event]:
+    event = _mapping(message.get("event"))
+    if message.get("parent_tool_use_id") is None and event.get("type") == "content_block_delta":
+        delta = _mapping(event.get("delta"))
+        if delta.get("type") == "text_delta" and (text := _text(delta.get("text"))):
+            yield Said(text)
+
+
+def _assistant(message: Mapping[str, Any]) -> Iterator[Event]:
+    nested = message.get("parent_tool_use_id") is not None
+    body = _mapping(message.get("message"))
+    if not nested and (model := _text(body.get("model"))):
+        yield Spoke(model)
+    for block in _mappings(body.get("content")):
+        if block.get("type") == "tool_use":
+            name, given = _text(block.get("name")), _mapping(block.get("input"))
+            yield ToolCalled(_text(block.get("id")), name, given, nested)
+
+
+def _user(message: Mapping[str, Any]) -> Iterator[Event]:
+    nested = message.get("parent_tool_use_id") is not None
+    for block in _mappings(_mapping(message.get("message")).get("content")):
+        if block.get("type") == "tool_result":
+            failed = block.get("is_error") is True
+            yield ToolEnded(_text(block.get("tool_use_id")), block.get("content"), failed, nested)
+
+
+def _system(message: Mapping[str, Any]) -> Iterator[Event]:
+    match message.get("subtype"):
+        case "init":
+            yield Begun(_text(message.get("session_id")), _surroundings(message))
+        case "api_retry":
+            status = message.get("error_status")
+            yield Retrying(
+                _number(message.get("attempt")) or 0,
+                status if isinstance(status, int) else None,
+                _text(message.get("error")),
+            )
+        case "background_tasks_changed":
+            listed = _mappings(message.get("tasks"))
+            kinds = ((_text(task.get("task_id")), _text(task.get("task_type"))) for task in listed)
+            yield TasksChanged(tuple(Task(*one) for one in kinds))
+        case "session_state_changed":
+            yield StateChanged(_text(message.get("state")))
+
+
+def _surroundings(message: Mapping[str, Any]) -> Surroundings:
+    return Surroundings(
+        cwd=_text(message.get("cwd")),
+        model=_text(message.get("model")),
+        permission_mode=_text(message.get("permissionMode")),
+        output_style=_text(message.get("output_style")),
+        directories=tuple(_texts(message.get("additional_directories"))),
+    )
+
+
+def _control_request(message: Mapping[str, Any]) -> Iterator[Event]:
+    request_id, request = _text(message.get("request_id")), _mapping(message.get("request"))
+    if request.get("subtype") != "can_use_tool":
+        yield Unanswerable(request_id, _text(request.get("subtype")))
+        return
+    suggestions = tuple(_mappings(request.get("permission_suggestions")))
+    yield Asked(request_id, _text(request.get("tool_name")), _mapping(request.get("input")), suggestions)
+
+
+def _control_response(message: Mapping[str, Any]) -> Iterator[Event]:
+    response = _mapping(message.get("response"))
+    failed = response.get("subtype") != "success"
+    error = _text(response.get("error")) or "refused without a reason" if failed else None
+    yield Replied(_text(response.get("request_id")), _mapping(response.get("response")), error)
+
+
+def _result(message: Mapping[str, Any]) -> Iterator[Event]:
+    cost = message.get("total_cost_usd")
+    usage = message.get("usage")
+    yield Ended(
+        conversation_id=_text(message.get("session_id")),
+        command_id=_text(message.get("user_message_uuid")) or None,
+        text=_text(message.get("result")),
+        is_error=message.get("is_error") is True,
+        subtype=_text(message.get("subtype")),
+        reason=_text(message.get("terminal_reason")),
+        errors=tuple(_texts(message.get("errors"))),
+        usage=usage if isinstance(usage, dict) else None,
+        num_turns=_number(message.get("num_turns")),
+        denials=tuple(_mappings(message.get("permission_denials"))),
+        cost_usd=cost if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
+    )
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Iterator[Event]]] = {
+    "assistant": _assistant,
+    "command_lifecycle": lambda m: iter((Moved(_text(m.get("command_uuid")), _text(m.get("state"))),)),
+    "control_cancel_request": lambda m: iter((Withdrawn(_text(m.get("request_id"))),)),
+    "control_request": _control_request,
+    "control_response": _control_response,
+    "conversation_reset": lambda m: iter((Reset(_text(m.get("user_message_uuid")) or None),)),
+    "result": _result,
+    "stream_event": _stream_event,
+    "system": _system,
+    "user": _user,
+}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+# ── lines to send ──
+
+
+def prompt(text: str, command_id: str) -> bytes:
+    """A user's message. Two that are sent before the first has ended become two turns."""
+    return _line({"type": "user", "uuid": command_id, "message": {"role": "user", "content": text}})
+
+
+def clear(command_id: str) -> bytes:
+    """Answered by `Reset`, `Begun` with a new conversation, and `Ended` of that one."""
+    return prompt("/clear", command_id)
+
+
+def initialize(request_id: str) -> bytes:
+    return _request(request_id, {"subtype": "initialize"})
+
+
+def interrupt(request_id: str) -> bytes:
+    """Stops the turn, which then has its `Ended`. A prompt that has not started has none: it is listed in the
+    reply as `cancelled`. Without `cancel_queued` such a prompt would run all the same."""
+    return _request(request_id, {"subtype": "interrupt", "cancel_queued": True})
+
+
+def allow(request_id: str, given: Mapping[str, Any], permissions: Sequence[Mapping[str, Any]] = ()) -> bytes:
+    answer: Message = {"behavior": "allow", "updatedInput": dict(given)}
+    if permissions:
+        answer["updatedPermissions"] = list(permissions)
+    return _response({"subtype": "success", "request_id": request_id, "response": answer})
+
+
+def deny(request_id: str, message: str, *, interrupt: bool = False) -> bytes:
+    answer: Message = {"behavior": "deny", "message": message or "denied"}
+    if interrupt:
+        answer["interrupt"] = True
+    return _response({"subtype": "success", "request_id": request_id, "response": answer})
+
+
+def refuse(request_id: str, why: str) -> bytes:
+    return _response({"subtype": "error", "request_id": request_id, "error": why})
+
+
+def for_conversation(tool: str, suggestions: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """What is to be allowed with `always`: the rules that the agent suggests, else the tool, and never in a
+    settings file, which every other conversation would read."""
+    rules = [dict(one) for one in suggestions if one.get("type") == "addRules"]
+    rules = rules or [{"type": "addRules", "rules": [{"toolName": tool}], "behavior": "allow"}]
+    return [{**one, "destination": "session"} for one in rules]
+
+
+def _request(request_id: str, request: Message) -> bytes:
+    return _line({"type": "control_request", "request_id": request_id, "request": request})
+
+
+def _response(response: Message) -> bytes:
+    return _line({"type": "control_response", "response": response})
+
+
+def _line(message: Message) -> bytes:
+    return json.dumps(message).encode() + b"\n"
