@@ -41,8 +41,12 @@ _OF_ANOTHER_TERMINAL_PREFIXES = (
 def session_environment(
     inherited: Mapping[str, str], name: str, session_variable: str, added: Mapping[str, str]
 ) -> dict[str, str]:
-    kept = {key: value for key, value in inherited.items() if not _belongs_elsewhere(key)}
+    kept = without_terminal(inherited)
     return {**kept, **TERMINAL, "REMUDA_SESSION": name, session_variable: name, **added}
+
+
+def without_terminal(inherited: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in inherited.items() if not _belongs_elsewhere(key)}
 
 
 def _belongs_elsewhere(key: str) -> bool:
