@@ -1,218 +1,161 @@
-"""One connection to `remuda pool serve`, blocking, without asyncio: what the commands use.
+"""One request, from the call to its end.
 
-Nobody there is `PoolNotServed`. Somebody there who talks nonsense, says nothing for too long, hangs up, or
-speaks another version is `PoolBroken`. Only the first may be answered with a cold run.
+A call ends once, with an answer or with an error, and whoever waits for it is told in that moment. What the
+ending leaves to be done on its session (stop the turn, clear) is the pool's, and nobody waits for it.
 """
 
 from __future__ import annotations
 
-import os
-import socket
-import stat
-import time
+import asyncio
 from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
 
-from remuda._version import __version__
-from remuda.errors import (
-    ClientClosed,
-    FolderUnusable,
-    PermissionRefused,
-    PoolBroken,
-    PoolNotServed,
-    RemoteProtocolError,
-    RemudaError,
-    from_code,
+from remuda.errors import Aborted, RemudaError, SessionCrashed, WaitTimeout
+
+from .observe import Observer
+from .options import RunSettings
+from .permission import decider
+from .profile import Profile
+from .types import (
+    Answered,
+    Done,
+    Failed,
+    PermissionRequest,
+    Raw,
+    Request,
+    RunResult,
+    SessionEvent,
+    StreamEvent,
 )
 
-from .protocol import Conversation, Message, encode, hello
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
-    from typing import Any, Self
+class Call:
+    """Iterate over it for its events. `quiet`: the last one only."""
 
-SILENCE_TIMEOUT = 20.0
-"""A server that works says so four times in this."""
-_READ_BYTES = 1 << 16
-_WAIT = "is it stopped, or a machine out of memory? 'remuda pool status' asks it again"
+    def __init__(
+        self,
+        request_id: str,
+        prompt: str,
+        profile: Profile,
+        options: RunSettings,
+        observer: Observer,
+        *,
+        permission_timeout: float,
+        quiet: bool = False,
+        raw: bool = False,
+    ) -> None:
+        self.id, self.profile = request_id, profile
+        self.timeout = options.timeout
+        self.result: RunResult | None = None
+        self.error: RemudaError | None = None
+        self.always = False
+        """Whether a permission was given for the rest of the conversation."""
+        decide = decider(options.permissions, permission_timeout, self._note_always)
+        self.request = Request(request_id, prompt, decide, raw)
+        self.let_go: Callable[[], object] = _nothing
+        """What the pool does when the call ends early."""
+        self.on_answer: Callable[[RunResult], object] = _nothing
+        self._observer, self._quiet = observer, quiet
+        self._loop = asyncio.get_running_loop()
+        self.since = self._loop.time()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._timer = self._loop.call_at(self.since + options.timeout, self._expire)
+        self._watch = self._watching(options.signal) if options.signal is not None else None
+        self._items: deque[StreamEvent | Raw] = deque()
+        self._reader: asyncio.Future[None] | None = None
+        self._session_id: str | None = None
+        self._waited = 0.0
+        self._warm = False
 
+    # ── on its way ──
 
-def default_socket() -> str:
-    from remuda.paths import home
+    def handed(self, session_id: str, *, warm: bool) -> float:
+        """It has a session now. Returns how long that took."""
+        self._session_id, self._warm = session_id, warm
+        self._waited = self._loop.time() - self.since
+        return self._waited
 
-    return str(home() / "pool.sock")
+    def push(self, event: SessionEvent) -> None:
+        if self.ended.done() or self._quiet or isinstance(event, Answered):
+            return
+        if isinstance(event, PermissionRequest) and not event.request_id:
+            event = replace(event, request_id=self.id)
+        self._put(event)
 
+    # ── its end ──
 
-class Line:
-    """Use as a context manager, or `close` it; either cancels a request that runs."""
+    def answer(self, result: RunResult) -> None:
+        if self.ended.done():
+            return
+        result.duration = self._loop.time() - self.since
+        result.queue_wait, result.warm = self._waited, self._warm
+        self.result = result
+        self.on_answer(result)
+        self._end(Done(result))
+        self._observer.done(result)
 
-    def __init__(self, path: str, *, silence_timeout: float = SILENCE_TIMEOUT) -> None:
-        """Raises `PoolNotServed`, `PoolBroken`, `PermissionRefused` or `FolderUnusable`."""
-        self.path = path
-        self.greeting: Message = {}
-        """What the server said of itself; known when something was asked."""
-        self.deadline = float("inf")
-        """When the answer must be there, however often the server says that it lives; monotonic."""
-        self._silence = silence_timeout
-        self._conversation = Conversation(server=False)
-        self._waiting: deque[Message] = deque()
-        self._sock = connect(path, silence_timeout)
+    def fail(self, error: RemudaError) -> bool:
+        """False when it had ended before."""
+        if self.ended.done():
+            return False
+        self.error = error
+        self._end(Failed(error))
+        self._observer.failed(self.id, self._session_id, error, self._loop.time() - self.since)
+        self.let_go()
+        return True
 
-    def send(self, *messages: Message) -> None:
-        """What cannot be sent because the other end hung up is told when it is read: it may have said why."""
-        data = b"".join(encode(message) for message in messages)
-        try:
-            self._sock.sendall(data)
-        except TimeoutError:
-            raise self._silent() from None
-        except (BrokenPipeError, ConnectionResetError):
-            pass
+    def abort(self, why: str = "the request was aborted") -> bool:
+        return self.fail(Aborted(why))
 
-    def ask(self, request: Message) -> None:
-        """Say hello and what is wanted in one breath, and hear the greeting."""
-        self.send(hello(client_version=__version__), request)
-        first = self.next()
-        if first["type"] == "error":
-            raise refused(first)
-        self.greeting = first
+    def crash(self, detail: str) -> bool:
+        return self.fail(crashed(self._session_id or "", detail))
 
-    def next(self) -> Message:
-        """The next message but for signs of life."""
-        while True:
-            while self._waiting:
-                message = self._waiting.popleft()
-                if message["type"] != "alive":
-                    return message
-            if time.monotonic() > self.deadline:
-                raise PoolBroken(f"the server of the pool at {self.path} lives and does not answer")
-            self._receive()
+    def _expire(self) -> None:
+        where = "while it waited for a session" if self._session_id is None else f"from {self._session_id}"
+        self.fail(WaitTimeout(f"no answer within {self.timeout:g} s {where}"))
 
-    def messages(self) -> Iterator[Message]:
-        """All up to the last that there can be."""
-        while True:
-            yield self.next()
-            if self._conversation.is_over and not self._waiting:
-                return
+    def _end(self, last: Done | Failed) -> None:
+        self.ended.set_result(None)
+        self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+        self._put(last)
 
-    def _receive(self) -> None:
-        try:
-            data = self._sock.recv(_READ_BYTES)
-        except TimeoutError:
-            raise self._silent() from None
-        except ConnectionResetError:
-            data = b""
-        if not data:
-            said = "before it said anything" if self._conversation.state == "new" else "in the middle"
-            raise PoolBroken(f"the server of the pool at {self.path} hung up {said}")
-        try:
-            for message in self._conversation.receive(data):
-                self._waiting.append(message)
-        except RemoteProtocolError as error:
-            raise broken(self.path, error) from None
+    def _watching(self, signal: asyncio.Event) -> asyncio.Task[None]:
+        async def watch() -> None:
+            await signal.wait()
+            self.abort()
 
-    def _silent(self) -> PoolBroken:
-        return PoolBroken(
-            f"the server of the pool at {self.path} has said nothing for {self._silence:g} s", hint=_WAIT
-        )
+        return self._loop.create_task(watch())
 
-    def wait_for_end(self, timeout: float) -> bool:
-        """Until the server closes the connection, which is the last that it does."""
-        deadline = time.monotonic() + timeout
-        while (left := deadline - time.monotonic()) > 0:
-            self._sock.settimeout(left)
-            try:
-                if not self._sock.recv(_READ_BYTES):
-                    return True
-            except TimeoutError:
-                break
-            except ConnectionResetError:
-                return True
-        return False
+    def _note_always(self) -> None:
+        self.always = True
 
-    def close(self) -> None:
-        self._sock.close()
+    # ── who reads it ──
 
-    def __enter__(self) -> Self:
+    def _put(self, item: StreamEvent | Raw) -> None:
+        self._items.append(item)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def __aiter__(self) -> Call:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    async def __anext__(self) -> StreamEvent | Raw:
+        while not self._items:
+            if self.error is not None:
+                raise self.error
+            if self.ended.done():
+                raise StopAsyncIteration
+            self._reader = self._loop.create_future()
+            await self._reader
+        return self._items.popleft()
 
 
-def broken(path: str, error: RemoteProtocolError) -> PoolBroken:
-    return PoolBroken(
-        f"what serves the pool at {path} does not speak its protocol: {error.message}", hint=error.hint
-    )
+def crashed(session_id: str, detail: str) -> SessionCrashed:
+    return SessionCrashed(f"session {session_id} ended in the middle of the request", detail=detail)
 
 
-def refused(message: Message) -> RemudaError:
-    """An error that the server said. One that is ending takes nothing any more: it is as good as gone."""
-    error = from_code(message["code"], message["message"], message.get("hint"))
-    if isinstance(error, ClientClosed):
-        return PoolNotServed(f"{error.message}; nothing was begun")
-    return error
-
-
-def connect(path: str, timeout: float) -> socket.socket:
-    """A connection to somebody of this user. See `Line` for what it raises."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(timeout)
-        _connect(sock, path, time.monotonic() + timeout)
-        _check_owner(sock, path)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _connect(sock: socket.socket, path: str, deadline: float) -> None:
-    from pathlib import Path
-
-    from remuda.paths import SocketAddress
-
-    while True:
-        try:
-            with SocketAddress(Path(path)) as address:
-                return sock.connect(address)
-        except BlockingIOError:  # its backlog is full
-            if time.monotonic() > deadline:
-                raise PoolBroken(
-                    f"the server of the pool at {path} takes no connection", hint=_WAIT
-                ) from None
-            time.sleep(0.01)
-        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
-            raise _absent(path) from None
-        except OSError as error:
-            raise FolderUnusable(f"cannot reach the pool at {path}: {error.strerror or error}") from error
-
-
-def _absent(path: str) -> RemudaError:
-    try:
-        is_other = not stat.S_ISSOCK(os.stat(path).st_mode)
-    except OSError:
-        is_other = False
-    if is_other:
-        return FolderUnusable(f"{path} is not a socket")
-    return PoolNotServed(f"nobody serves a pool at {path}", hint="'remuda pool serve' does")
-
-
-def _check_owner(sock: socket.socket, path: str) -> None:
-    """Before a word is said: prompt and environment are for our own user alone."""
-    from remuda.paths import peer_uid
-
-    if peer_uid(sock) != os.getuid():
-        raise PermissionRefused(f"the pool at {path} is served by another user")
-
-
-def request(path: str, message: dict[str, Any], *, silence_timeout: float = SILENCE_TIMEOUT) -> Message:
-    """One question and its answer. Raises what the server answers with, if that is an error."""
-    with Line(path, silence_timeout=silence_timeout) as line:
-        line.ask(message)
-        answer = line.next()
-    if answer["type"] == "error":
-        raise refused(answer)
-    return answer
+def _nothing(*_: object) -> None:
+    pass

@@ -1,0 +1,179 @@
+"""Readers of single options: each takes a name and a value, and gives the value as it is used, or raises
+`InvalidOptions`. Pure."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from remuda.errors import InvalidOptions
+
+MAX_REQUEST_ID = 128
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@+-]*", re.ASCII)
+
+Reader = Callable[[str, object], object]
+
+
+def read_all(given: Mapping[str, object], known: Mapping[str, Reader], of: str) -> dict[str, Any]:
+    """None is as if it were not given, but where it means `no limit`."""
+    read = {}
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidOptions(f"a {of} has no option {name!r}", hint=_like(name, known))
+        reader = known[name]
+        if value is not None or reader in (limit, count_limit):
+            read[name] = reader(name, value)
+    return read
+
+
+def _like(name: str, known: Mapping[str, Reader]) -> str | None:
+    import difflib  # only for a caller that is wrong
+
+    near = difflib.get_close_matches(name, known, 1)
+    return f"is {near[0]} meant?" if near else None
+
+
+def _wrong(name: str, value: object, wanted: str) -> InvalidOptions:
+    return InvalidOptions(f"{name} must be {wanted}, not {type(value).__name__}")
+
+
+def text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _wrong(name, value, "a string")
+    if "\0" in value:
+        raise InvalidOptions(f"{name} has a NUL character")
+    return value
+
+
+def word(name: str, value: object) -> str:
+    given = text(name, value)
+    if not given:
+        raise InvalidOptions(f"{name} is empty")
+    return given
+
+
+def path(name: str, value: object) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise _wrong(name, value, "a path")
+    return word(name, os.fspath(value))
+
+
+def config(name: str, value: object) -> str:
+    if isinstance(value, Mapping):
+        try:
+            return json.dumps(dict(value), sort_keys=True)
+        except (TypeError, ValueError) as error:
+            raise InvalidOptions(f"{name} cannot be written as JSON: {error}") from None
+    return path(name, value)
+
+
+def many(
+    read: Callable[[str, object], str], *, alone: bool = False
+) -> Callable[[str, object], tuple[str, ...]]:
+    """A sequence; `alone`: or one by itself. A plain string is no sequence: it would be its letters."""
+
+    def reader(name: str, value: object) -> tuple[str, ...]:
+        if alone and isinstance(value, str | os.PathLike | Mapping):
+            return (read(name, value),)
+        if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+            raise _wrong(name, value, "a list")
+        return tuple(read(name, one) for one in value)
+
+    return reader
+
+
+def sources(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return text(name, value)
+    return ",".join(many(word)(name, value))
+
+
+def env(name: str, value: object) -> dict[str, str | None]:
+    if not isinstance(value, Mapping):
+        raise _wrong(name, value, "a mapping")
+    for key, one in value.items():
+        if "=" in word(f"a name in {name}", key):
+            raise InvalidOptions(f"{name} has {key!r}, which cannot name a variable")
+        if one is not None:
+            text(f"{name}[{key!r}]", one)
+    return dict(value)
+
+
+def seconds(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(name, value, "a number of seconds")
+    if not math.isfinite(value) or value <= 0:
+        raise InvalidOptions(f"{name} must be more than 0 seconds and finite, not {value}")
+    return float(value)
+
+
+def seconds_or_zero(name: str, value: object) -> float:
+    return 0.0 if value == 0 and not isinstance(value, bool) else seconds(name, value)
+
+
+def limit(name: str, value: object) -> float | None:
+    return None if value is None else seconds(name, value)
+
+
+def count(name: str, value: object) -> int:
+    return count_from(name, value, 1)
+
+
+def count_limit(name: str, value: object) -> int | None:
+    return None if value is None else count(name, value)
+
+
+def one_of(*names: str) -> Reader:
+    def reader(name: str, value: object) -> str:
+        if value not in names:
+            raise InvalidOptions(f"{name} must be one of {', '.join(names)}, not {value!r}")
+        return str(value)
+
+    return reader
+
+
+def permissions(name: str, value: object) -> object:
+    if value not in ("deny", "allow") and not callable(value):
+        raise InvalidOptions(f"{name} must be 'deny', 'allow' or a function that decides, not {value!r}")
+    return value
+
+
+def request_id(name: str, value: object) -> str:
+    given = text(name, value)
+    if len(given) > MAX_REQUEST_ID or _REQUEST_ID.fullmatch(given) is None:
+        raise InvalidOptions(
+            f"{given[:64]!r} cannot be a {name}",
+            hint=f"letters, digits and . _ - @ + only, not beginning with a mark, {MAX_REQUEST_ID} at most",
+        )
+    return given
+
+
+def signal(name: str, value: object) -> object:
+    # Not one of threads: nothing could wait for it here.
+    if not hasattr(value, "is_set") or not inspect.iscoroutinefunction(getattr(value, "wait", None)):
+        raise _wrong(name, value, "an asyncio.Event")
+    return value
+
+
+def prompt(name: str, value: object) -> str:
+    given = text(name, value)
+    if not given.strip():
+        raise InvalidOptions(f"{name} is empty")
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidOptions(f"{name} is not valid Unicode: {error.reason}") from None
+    return given
+
+
+def count_from(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(name, value, "a whole number")
+    if value < least:
+        raise InvalidOptions(f"{name} must be at least {least}, not {value}")
+    return value

@@ -1,0 +1,270 @@
+"""The steps in the life of one warm session, as far as one session matters: open, serve, come to rest.
+
+Each step is bounded, also where a backend does not keep to its own bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeVar
+
+from remuda.errors import (
+    AgentError,
+    InvalidOptions,
+    RemudaError,
+    SessionCrashed,
+    SessionDirty,
+    SpawnFailed,
+    SpawnTimeout,
+    WaitTimeout,
+)
+
+from .call import Call
+from .events import LOG
+from .observe import Observer
+from .options import Settings
+from .permission import decider
+from .policy import Member, Reason, State, worn
+from .session import WarmSession
+from .types import Answered, Request, RunResult, SessionEvent
+
+GRACE = 2.0
+"""What a backend may take beyond its bound before it counts as broken."""
+USAGE_TIMEOUT = 3.0
+DETAIL_CHARACTERS = 2000
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True, kw_only=True)
+class Seat(Member):
+    """A place in the pool, and who sits there."""
+
+    session: WarmSession
+    call: Call | None = None
+    turn: asyncio.Task[Turn] | None = None
+    task: asyncio.Task[None] | None = None
+    """The step that it is in."""
+    waiter: int | None = None
+    """For whom it is being started."""
+    wished: bool = False
+    ready: int = 0
+    """Orders it against calls: who came first."""
+    dead: str | None = None
+    """Its last words, once its process has ended by itself."""
+
+
+class End(Enum):
+    ANSWERED = auto()
+    FAILED = auto()
+    """The agent said so, and stands ready."""
+    STOPPED = auto()
+    CRASHED = auto()
+    DOUBT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    end: End
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a session is not used again."""
+
+    reason: Reason
+    detail: str | None = None
+
+
+async def bounded(step: Awaitable[_T], timeout: float) -> _T:
+    async with asyncio.timeout(timeout + GRACE):
+        return await step
+
+
+# ── open ──
+
+
+async def open_session(session: WarmSession, timeout: float) -> None:
+    """Whatever goes wrong is a `RemudaError`."""
+    try:
+        await bounded(session.open(timeout), timeout)
+    except RemudaError:
+        raise
+    except TimeoutError:
+        raise SpawnTimeout(f"session {session.id} was not ready within {timeout:g} s") from None
+    except Exception as error:
+        LOG.exception("opening %s failed", session.id)
+        raise SpawnFailed(f"session {session.id} could not be started: {error}") from error
+
+
+async def warm_up(seat: Seat, settings: Settings) -> None:
+    """Run the warm-up prompt, and forget it."""
+    assert settings.warmup_prompt is not None
+    decide = decider("deny", settings.permission_timeout, lambda: None)
+    request = Request(f"w_{seat.id}", settings.warmup_prompt, decide)
+    try:
+        async with asyncio.timeout(settings.default_timeout), _events(seat.session, request) as events:
+            async for event in events:
+                if isinstance(event, Answered):
+                    break
+        await bounded(seat.session.renew(settings.clear_timeout), settings.clear_timeout)
+    except TimeoutError:
+        raise SpawnTimeout(f"session {seat.id} did not answer the warm-up prompt in time") from None
+
+
+# ── serve ──
+
+
+@asynccontextmanager
+async def _events(session: WarmSession, request: Request) -> AsyncIterator[AsyncIterator[SessionEvent]]:
+    """A generator that is left early is closed here, not when it is found by the garbage collector."""
+    events = session.run(request)
+    try:
+        yield events
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
+
+
+async def follow(session: WarmSession, call: Call) -> Turn:
+    """One turn. The call has ended when this returns."""
+    try:
+        async with _events(session, call.request) as events:
+            async for event in events:
+                if isinstance(event, Answered):
+                    call.answer(_result(call, session, event))
+                    return Turn(End.ANSWERED)
+                call.push(event)
+        raise SessionDirty("the turn ended without an answer")
+    except asyncio.CancelledError:
+        return Turn(End.STOPPED)
+    except Exception as error:  # noqa: BLE001  # whatever a backend raises ends its own request and no more
+        return _broken(session, call, error)
+
+
+def _broken(session: WarmSession, call: Call, error: Exception) -> Turn:
+    turn, told = _judged(session, error)
+    call.let_go = _nothing  # the turn is over by itself
+    call.fail(told)
+    return turn
+
+
+def _judged(session: WarmSession, error: Exception) -> tuple[Turn, RemudaError]:
+    match error:
+        case SessionCrashed():
+            return Turn(End.CRASHED, error.detail or error.message), error
+        case AgentError() | InvalidOptions():
+            return Turn(End.FAILED, error.message), error
+        case RemudaError():
+            return Turn(End.DOUBT, error.message), error
+        case _:
+            LOG.error("serving on %s failed", session.id, exc_info=error)
+            told = RemudaError(f"session {session.id} failed: {error}")
+            told.__cause__ = error
+            return Turn(End.DOUBT, str(error)), told
+
+
+def _result(call: Call, session: WarmSession, answered: Answered) -> RunResult:
+    return RunResult(
+        request_id=call.id,
+        text=answered.text,
+        session_id=session.id,
+        backend=session.backend,
+        usage=answered.usage,
+        conversation_id=answered.conversation_id,
+        entrypoint=answered.entrypoint,
+        model=answered.model,
+        num_turns=answered.num_turns,
+        permission_denials=[dict(denial) for denial in answered.permission_denials],
+        total_cost_usd=answered.total_cost_usd,
+    )
+
+
+def _nothing() -> None:
+    pass
+
+
+# ── come to rest ──
+
+
+async def turn_of(seat: Seat, call: Call, settings: Settings) -> Turn:
+    """How the turn ended. A turn that was stopped must let go soon, or it is in doubt."""
+    assert seat.turn is not None
+    await call.ended
+    await asyncio.wait([seat.turn], timeout=settings.interrupt_timeout)
+    if not seat.turn.done():
+        return Turn(End.DOUBT, "the turn did not let go")
+    if seat.turn.cancelled():  # before its first step
+        return Turn(End.STOPPED)
+    return seat.turn.result()
+
+
+async def rest(seat: Seat, call: Call, turn: Turn, settings: Settings, now: float) -> Verdict | None:
+    """All that must be true before its next conversation, but for the clearing itself. None: clear it."""
+    if turn.end is End.CRASHED:
+        return Verdict("crashed", _short(turn.detail))
+    if seat.dead is not None:
+        return Verdict("crashed", _short(seat.dead))
+    if turn.end is End.DOUBT:
+        return Verdict("dirty", _short(turn.detail))
+    if (reason := worn(seat, settings.limits, now)) is not None:
+        return Verdict(reason)
+    if call.always:
+        return Verdict("dirty", "a permission was given for the rest of the conversation")
+    if turn.end is End.STOPPED:
+        seat.state = State.STOPPING
+        if not await _interrupted(seat, settings):
+            return Verdict("dirty", "the turn could not be proven stopped")
+    return None
+
+
+async def _interrupted(seat: Seat, settings: Settings) -> bool:
+    try:
+        return await bounded(seat.session.interrupt(settings.interrupt_timeout), settings.interrupt_timeout)
+    except Exception:  # noqa: BLE001  # then it was not proven stopped
+        LOG.warning("interrupting %s failed", seat.id, exc_info=True)
+        return False
+
+
+async def learn_usage(seat: Seat, result: RunResult) -> None:
+    """Where the answer came before it was known."""
+    if result.usage is not None:
+        return
+    try:
+        result.usage = await bounded(seat.session.usage(USAGE_TIMEOUT), USAGE_TIMEOUT)
+    except Exception:  # noqa: BLE001  # the answer itself is there
+        LOG.warning("the usage of %s was not learnt", result.request_id, exc_info=True)
+
+
+async def clear(seat: Seat, settings: Settings, observer: Observer) -> Verdict | None:
+    """A fresh conversation, or why not."""
+    loop = asyncio.get_running_loop()
+    began, seat.state = loop.time(), State.CLEARING
+    try:
+        await bounded(seat.session.renew(settings.clear_timeout), settings.clear_timeout)
+    except SessionDirty as error:
+        return Verdict("dirty", _short(error.message))
+    except SessionCrashed as error:
+        return Verdict("crashed", _short(error.detail or error.message))
+    except (WaitTimeout, TimeoutError):
+        return Verdict("dirty", "it was not cleared in time")
+    except Exception as error:  # noqa: BLE001  # then it was not cleared
+        LOG.exception("clearing %s failed", seat.id)
+        return Verdict("dirty", _short(str(error)))
+    if seat.dead is not None:
+        return Verdict("crashed", _short(seat.dead))
+    observer.cleared(seat.id, loop.time() - began)
+    return None
+
+
+def _short(detail: str) -> str:
+    """Its beginning tells how it ended, its end what was said last."""
+    if len(detail) <= DETAIL_CHARACTERS:
+        return detail
+    half = DETAIL_CHARACTERS // 2
+    return f"{detail[:half]}…{detail[1 - half :]}"

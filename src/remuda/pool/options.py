@@ -1,0 +1,222 @@
+"""What a client and a request may be given. Pure; nothing runs before all of it was read.
+
+Every complaint is `InvalidOptions`. What needs a look at the disk is in `resolve`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+
+from remuda.errors import InvalidOptions
+
+from . import checks
+from .checks import Reader
+from .policy import Limits
+from .types import BackendName, Permissions
+
+if TYPE_CHECKING:
+    import asyncio
+
+AgentName = Literal["claude"]
+PathOption = str | os.PathLike[str]
+ConfigOption = str | os.PathLike[str] | Mapping[str, Any]
+"""A file, JSON, or what the JSON would say."""
+
+
+class ProfileOptions(TypedDict, total=False):
+    """What a session must be like to serve a request. A warm one has exactly this, or another is started.
+
+    Not given, or None: as the client says, else as the agent does it by itself.
+    """
+
+    cwd: PathOption | None
+    env: Mapping[str, str | None] | None
+    """Added to the client's environment; None takes a variable away."""
+    model: str | None
+    allowed_tools: Sequence[str] | None
+    disallowed_tools: Sequence[str] | None
+    permission_mode: str | None
+    settings: ConfigOption | None
+    setting_sources: str | Sequence[str] | None
+    mcp_config: ConfigOption | Sequence[ConfigOption] | None
+    system_prompt: str | None
+    append_system_prompt: str | None
+    add_dirs: Sequence[PathOption] | None
+    extra_args: Sequence[str] | None
+
+
+class PrewarmOptions(ProfileOptions, total=False):
+    """Which sessions are wanted: those that would serve a request with the same options."""
+
+    permissions: Permissions | None
+
+
+class RunOptions(PrewarmOptions, total=False):
+    """Options of one request."""
+
+    timeout: float | None
+    """Seconds for the whole call, waiting for a session included."""
+    request_id: str | None
+
+
+class AsyncRunOptions(RunOptions, total=False):
+    signal: asyncio.Event | None
+    """Set it, and the request ends with ABORTED."""
+
+
+class ClientOptions(ProfileOptions, total=False):
+    """Options of a client. Those of a profile are the defaults of its requests."""
+
+    pool_size: int
+    backend: BackendName
+    max_requests_per_session: int | None
+    max_session_age: float | None
+    max_idle: float | None
+    acquire_timeout: float
+    spawn_timeout: float
+    default_timeout: float
+    clear_timeout: float
+    interrupt_timeout: float
+    end_timeout: float
+    close_timeout: float
+    claude_binary: PathOption
+    agent: AgentName
+    runtime_dir: PathOption | None
+    warmup_prompt: str | None
+    permissions: Permissions
+    permission_timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The profile's fields as far as they were given."""
+
+    cwd: str | None = None
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    model: str | None = None
+    allowed_tools: tuple[str, ...] = ()
+    disallowed_tools: tuple[str, ...] = ()
+    permission_mode: str | None = None
+    settings: str | None = None
+    setting_sources: str | None = None
+    mcp_config: tuple[str, ...] = ()
+    system_prompt: str | None = None
+    append_system_prompt: str | None = None
+    add_dirs: tuple[str, ...] = ()
+    extra_args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A client's options, checked, with the defaults."""
+
+    pool_size: int = 1
+    backend: BackendName = "terminal"
+    max_requests_per_session: int | None = 50
+    max_session_age: float | None = 3600.0
+    max_idle: float | None = 600.0
+    acquire_timeout: float = 30.0
+    spawn_timeout: float = 30.0
+    default_timeout: float = 300.0
+    clear_timeout: float = 10.0
+    interrupt_timeout: float = 5.0
+    end_timeout: float = 10.0
+    close_timeout: float = 30.0
+    claude_binary: str = "claude"
+    agent: AgentName = "claude"
+    runtime_dir: str | None = None
+    warmup_prompt: str | None = None
+    permissions: Permissions = "deny"
+    permission_timeout: float = 120.0
+    wanted: Wanted = field(default_factory=Wanted)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.pool_size, self.max_requests_per_session, self.max_session_age, self.max_idle)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """A request's options, checked, with the client's for those that were not given."""
+
+    wanted: Wanted
+    timeout: float
+    permissions: Permissions
+    request_id: str | None = None
+    signal: asyncio.Event | None = None
+
+
+def read_client(given: Mapping[str, object]) -> Settings:
+    own = checks.read_all(given, {**_CLIENT, **_PROFILE}, "client")
+    wanted = Wanted(**{name: own.pop(name) for name in _PROFILE if name in own})
+    settings = Settings(**own, wanted=wanted)
+    if settings.backend == "print" and settings.warmup_prompt is not None:
+        raise InvalidOptions("warmup_prompt is for warm sessions, and the print backend has none")
+    return settings
+
+
+def read_run(given: Mapping[str, object], settings: Settings) -> RunSettings:
+    own = checks.read_all(given, {**_RUN, **_PROFILE}, "request")
+    wanted = _over(settings.wanted, {name: own.pop(name) for name in _PROFILE if name in own})
+    own.setdefault("timeout", settings.default_timeout)
+    own.setdefault("permissions", settings.permissions)
+    return RunSettings(wanted, **own)
+
+
+def read_prewarm(given: Mapping[str, object], settings: Settings) -> RunSettings:
+    own = checks.read_all(given, {**_PREWARM, **_PROFILE}, "profile")
+    return read_run(own, settings)
+
+
+def _over(base: Wanted, given: Mapping[str, Any]) -> Wanted:
+    env = {**base.env, **given.get("env", {})}
+    return replace(base, **{**given, "env": env})
+
+
+_PROFILE: dict[str, Reader] = {
+    "cwd": checks.path,
+    "env": checks.env,
+    "model": checks.word,
+    "allowed_tools": checks.many(checks.word),
+    "disallowed_tools": checks.many(checks.word),
+    "permission_mode": checks.word,
+    "settings": checks.config,
+    "setting_sources": checks.sources,
+    "mcp_config": checks.many(checks.config, alone=True),
+    "system_prompt": checks.text,
+    "append_system_prompt": checks.text,
+    "add_dirs": checks.many(checks.path),
+    "extra_args": checks.many(checks.word),
+}
+_PREWARM: dict[str, Reader] = {"permissions": checks.permissions}
+_RUN: dict[str, Reader] = {
+    **_PREWARM,
+    "timeout": checks.seconds,
+    "request_id": checks.request_id,
+    "signal": checks.signal,
+}
+_CLIENT: dict[str, Reader] = {
+    "pool_size": checks.count,
+    "backend": checks.one_of(*get_args(BackendName)),
+    "max_requests_per_session": checks.count_limit,
+    "max_session_age": checks.limit,
+    "max_idle": checks.limit,
+    "acquire_timeout": checks.seconds_or_zero,
+    "spawn_timeout": checks.seconds,
+    "default_timeout": checks.seconds,
+    "clear_timeout": checks.seconds,
+    "interrupt_timeout": checks.seconds,
+    "end_timeout": checks.seconds,
+    "close_timeout": checks.seconds_or_zero,
+    "claude_binary": checks.path,
+    "agent": checks.one_of(*get_args(AgentName)),
+    "runtime_dir": checks.path,
+    "warmup_prompt": checks.prompt,
+    "permissions": checks.permissions,
+    "permission_timeout": checks.seconds,
+}
+
+assert set(_PROFILE) == {one.name for one in fields(Wanted)}

@@ -1,0 +1,373 @@
+"""The pool: carries out what the policy decides.
+
+Nothing is polled. `_act` asks the policy whenever something has changed: a call came or went, a session came
+up, came to rest or is gone, a limit was reached. Each step in a session's life is one task. All of it runs in
+one loop, and deciding awaits nothing, so that no two decisions are made on the same state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+from remuda.errors import ClientClosed, PoolExhausted, RemudaError
+
+from . import life
+from .call import Call
+from .events import LOG
+from .life import End, Seat, Verdict
+from .observe import Observer
+from .options import Settings
+from .policy import Evict, HandOver, Reason, Spawn, State, Waiter, decide, next_look
+from .profile import Profile
+from .session import SessionFactory
+from .types import RunResult
+from .wishes import Wishes
+
+CRASH_GRACE = 1.0
+"""A backend says by itself that its process is gone; if not, the pool does so after this."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Waiting(Waiter):
+    """A call in the queue. The time for which a session is being started for it does not count as waiting."""
+
+    call: Call
+    left: float
+    resumed: float = 0.0
+    timer: asyncio.TimerHandle | None = None
+
+
+class Pool:
+    def __init__(self, make: SessionFactory, settings: Settings, observer: Observer) -> None:
+        self._make, self._settings, self._observer = make, settings, observer
+        self.loop = asyncio.get_running_loop()
+        self._limits = settings.limits
+        self._seats: dict[str, Seat] = {}
+        self._waiting: dict[int, Waiting] = {}
+        self._waiting_of: Counter[str] = Counter()
+        self._calls: set[Call] = set()
+        self._late: dict[int, tuple[RunResult, asyncio.Future[None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._order = count(1)
+        self._acting = self._again = False
+        self._closing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.wishes = Wishes(settings, self._act, self._standing)
+
+    # ── what the client asks ──
+
+    def submit(self, call: Call) -> None:
+        """The call has its session, and its end, in a bounded time from here."""
+        self._calls.add(call)
+        call.ended.add_done_callback(lambda _: self._calls.discard(call))
+        key = call.profile.key
+        waiting = Waiting(
+            id=next(self._order),
+            profile=key,
+            since=self.loop.time(),
+            call=call,
+            left=self._settings.acquire_timeout,
+        )
+        self._waiting[waiting.id] = waiting
+        self._waiting_of[key] += 1
+        call.let_go = partial(self._withdraw, waiting)
+        call.on_answer = self._answered
+        self._resume(waiting)
+        self._act()
+
+    async def complete(self, result: RunResult) -> None:
+        """Until its usage is known, or will not be."""
+        _, late = self._late.get(id(result), (result, None))
+        if late is not None:
+            await asyncio.wait([late], timeout=life.USAGE_TIMEOUT + life.GRACE)
+
+    def states(self) -> Counter[str]:
+        return Counter(seat.state.value for seat in self._seats.values())
+
+    def document(self) -> list[dict[str, object]]:
+        now = self.loop.time()
+        return [
+            {
+                "session_id": seat.id,
+                "profile": seat.profile,
+                "backend": seat.session.backend,
+                "state": seat.state.value,
+                "served": seat.served,
+                "age": now - seat.born,
+                "request_id": seat.call.id if seat.call and seat.state is State.BUSY else None,
+            }
+            for seat in self._seats.values()
+        ]
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    # ── the queue ──
+
+    def _withdraw(self, waiting: Waiting) -> None:
+        if self._waiting.pop(waiting.id, None) is None:
+            return
+        self._waiting_of[waiting.profile] -= 1
+        self._pause(waiting)
+        for seat in self._seats.values():
+            if seat.waiter == waiting.id:
+                seat.waiter = None
+
+    def _resume(self, waiting: Waiting) -> None:
+        waiting.resumed = self.loop.time()
+        waiting.timer = self.loop.call_later(waiting.left, self._exhausted, waiting)
+
+    def _pause(self, waiting: Waiting) -> None:
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+            waiting.timer = None
+            waiting.left = max(0.0, waiting.left - (self.loop.time() - waiting.resumed))
+
+    def _exhausted(self, waiting: Waiting) -> None:
+        waited = self.loop.time() - waiting.since
+        waiting.call.fail(
+            PoolExhausted(
+                f"no session was free within {self._settings.acquire_timeout:g} s",
+                hint="a larger pool_size, or a longer acquire_timeout",
+                waited=waited,
+                size=self._limits.size,
+            )
+        )
+
+    # ── decide, then do ──
+
+    def _act(self) -> None:
+        if self._acting:  # a listener did something
+            self._again = True
+            return
+        self._acting = True
+        try:
+            self._again = True
+            while self._again:
+                self._again = False
+                self._decide()
+        finally:
+            self._acting = False
+        self._set_timer()
+
+    def _decide(self) -> None:
+        actions = decide(
+            self._seats.values(),
+            self._waiting.values(),
+            self._waiting_of,
+            self.wishes.all,
+            self._limits,
+            self.loop.time(),
+        )
+        for action in actions:
+            match action:
+                case HandOver():
+                    self._hand_over(action)
+                case Spawn():
+                    self._spawn(action)
+                case Evict():
+                    self._evict(self._seats[action.session], action.reason)
+
+    def _hand_over(self, action: HandOver) -> None:
+        seat, waiting = self._seats[action.session], self._waiting.get(action.waiter)
+        if waiting is None or seat.state is not State.IDLE:  # changed by a listener just now
+            self._again = True
+            return
+        for other in action.passed:
+            if other in self._waiting:
+                self._waiting[other].passed += 1
+        self._withdraw(waiting)
+        call = waiting.call
+        warm, reused = seat.ready < waiting.id, seat.served > 0
+        seat.state, seat.call = State.BUSY, call
+        seat.served += 1
+        seat.turn = self.loop.create_task(life.follow(seat.session, call))
+        call.let_go = seat.turn.cancel
+        seat.task = self._run(self._serve(seat, call))
+        self._observer.handed(call.id, seat.id, call.handed(seat.id, warm=warm), warm=warm, reused=reused)
+
+    def _spawn(self, action: Spawn) -> None:
+        waiting = self._waiting.get(action.waiter) if action.waiter is not None else None
+        if waiting is not None:
+            profile = waiting.call.profile
+            waiting.spawning = True
+            self._pause(waiting)
+        elif action.waiter is None and action.profile in self.wishes.all:
+            profile = self.wishes.all[action.profile].profile
+        else:
+            self._again = True
+            return
+        self._start(action, profile)
+
+    def _start(self, action: Spawn, profile: Profile) -> None:
+        now = self.loop.time()
+        session = self._make(f"s_{secrets.token_hex(6)}", profile)
+        seat = Seat(
+            id=session.id,
+            profile=action.profile,
+            born=now,
+            used=now,
+            session=session,
+            waiter=action.waiter,
+            wished=action.waiter is None,
+        )
+        self._seats[seat.id] = seat
+        session.on_exit(partial(self._exited, seat))
+        seat.task = self._run(self._open(seat))
+
+    def _evict(self, seat: Seat, reason: Reason, detail: str | None = None) -> None:
+        if seat.state is State.CLOSING:
+            return
+        spawned, seat.state = seat.ready > 0, State.CLOSING
+        steps = [step for step in (seat.turn, seat.task) if step is not None and not step.done()]
+        seat.task = self._run(self._close(seat, steps))
+        if spawned:
+            self._observer.evicted(seat.id, reason, detail)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        when = next_look(self._seats.values(), self.wishes.all, self._limits, self.loop.time())
+        if when is not None and not self._closing:
+            self._timer = self.loop.call_at(when, self._act)
+
+    # ── steps of a session's life ──
+
+    def _run(self, step: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.loop.create_task(step)
+        self._tasks.add(task)  # the loop itself holds no task for sure
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _open(self, seat: Seat) -> None:
+        try:
+            await life.open_session(seat.session, self._settings.spawn_timeout)
+            self._opened(seat)
+            if seat.wished and self._settings.warmup_prompt is not None:
+                await life.warm_up(seat, self._settings)
+        except RemudaError as error:
+            self._not_opened(seat, error)
+            return
+        if seat.dead is not None:
+            self._evict(seat, "crashed", seat.dead)
+            return
+        self._rests(seat)
+
+    def _opened(self, seat: Seat) -> None:
+        seat.ready = next(self._order)
+        took = self.loop.time() - seat.born
+        self._observer.spawned(seat.id, seat.session.backend, seat.profile, took)
+
+    def _not_opened(self, seat: Seat, error: RemudaError) -> None:
+        """The one for whom it was started is told; who else waits has a session started of its own."""
+        waiting = self._waiting.get(seat.waiter) if seat.waiter is not None else None
+        if seat.ready:
+            self._evict(seat, "dirty", error.message)
+        else:
+            self._observer.spawn_failed(seat.id, seat.profile, error)
+            self._evict(seat, "dirty")
+        if seat.wished:
+            self.wishes.failed(seat.profile, error)
+        if waiting is not None:
+            waiting.call.fail(error)
+        self._act()
+
+    def _rests(self, seat: Seat) -> None:
+        """It stands ready, with a fresh conversation."""
+        seat.state, seat.used, seat.call, seat.turn = State.IDLE, self.loop.time(), None, None
+        if seat.waiter is not None and (waiting := self._waiting.get(seat.waiter)) is not None:
+            waiting.spawning = False  # who came first gets it, and that may be another
+            self._resume(waiting)
+        seat.waiter = None
+        self.wishes.stands(seat.profile)
+        self._act()
+
+    async def _serve(self, seat: Seat, call: Call) -> None:
+        try:
+            verdict = await self._after(seat, call)
+        finally:
+            self._settled(call)
+        if verdict is None:
+            self._rests(seat)
+        else:
+            self._evict(seat, verdict.reason, verdict.detail)
+            self._act()
+
+    async def _after(self, seat: Seat, call: Call) -> Verdict | None:
+        turn = await life.turn_of(seat, call, self._settings)
+        if turn.end is End.ANSWERED and call.result is not None:
+            self.wishes.worked(seat.profile)
+            seat.state = State.CLEARING
+            await life.learn_usage(seat, call.result)
+            self._settled(call)
+        verdict = await life.rest(seat, call, turn, self._settings, self.loop.time())
+        if verdict is None and self._closing and not self._waiting:
+            verdict = Verdict("closed")
+        return verdict or await life.clear(seat, self._settings, self._observer)
+
+    def _answered(self, result: RunResult) -> None:
+        if result.usage is None:
+            self._late[id(result)] = (result, self.loop.create_future())
+
+    def _settled(self, call: Call) -> None:
+        _, late = self._late.pop(id(call.result), (None, None))
+        if late is not None:
+            late.set_result(None)
+
+    def _exited(self, seat: Seat, last_words: str) -> None:
+        """Its process ended by itself. In other states the step that it is in finds out."""
+        seat.dead = last_words or "it ended without a word"
+        if seat.state is State.IDLE:
+            self._evict(seat, "crashed", seat.dead)
+            if not seat.served:
+                self.wishes.stumbled(seat.profile)
+            self._act()
+        elif seat.state is State.BUSY and seat.call is not None:
+            self.loop.call_later(CRASH_GRACE, seat.call.crash, seat.dead)
+
+    async def _close(self, seat: Seat, steps: list[asyncio.Task[Any]]) -> None:
+        """It counts until its process is gone."""
+        try:
+            running = [step for step in steps if not step.done()]
+            for step in running:
+                step.cancel()
+            if running:
+                await asyncio.wait(running, timeout=life.GRACE)
+            await life.bounded(seat.session.close(self._settings.end_timeout), self._settings.end_timeout)
+        except Exception:  # noqa: BLE001  # nothing else is left to be done for it
+            LOG.exception("ending %s failed", seat.id)
+        finally:
+            del self._seats[seat.id]
+            self._act()
+
+    def _standing(self, profile: str) -> int:
+        coming_or_going = (State.SPAWNING, State.CLOSING)
+        return sum(
+            seat.profile == profile and seat.state not in coming_or_going for seat in self._seats.values()
+        )
+
+    # ── the end ──
+
+    async def aclose(self) -> None:
+        """Calls that run may end within `close_timeout`; then all of it ends, within `end_timeout`."""
+        self._closing = True
+        self.wishes.close()
+        if running := [call.ended for call in self._calls]:
+            await asyncio.wait(running, timeout=self._settings.close_timeout)
+        for call in list(self._calls):
+            call.fail(ClientClosed("the client was closed during the call"))
+        for seat in list(self._seats.values()):
+            self._evict(seat, "closed")
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._settings.end_timeout + 2 * life.GRACE)
