@@ -11,17 +11,19 @@ if TYPE_CHECKING:
     from .keeper.client import KeeperClient as KeeperClient
     from .keeper.spec import SessionSpec as SessionSpec
     from .keeper.start import start_session as start_session
+    from .session import Session as Session
 
 # Loaded when first used: importing the package costs next to nothing.
 _LAZY = {
     "RemudaError": "remuda.errors",
     "Inbox": "remuda.inbox.journal",
     "KeeperClient": "remuda.keeper.client",
+    "Session": "remuda.session",
     "SessionSpec": "remuda.keeper.spec",
     "start_session": "remuda.keeper.start",
 }
 
-__all__ = ["Inbox", "KeeperClient", "RemudaError", "SessionSpec", "__version__", "start_session"]
+__all__ = ["Inbox", "KeeperClient", "RemudaError", "Session", "SessionSpec", "__version__", "start_session"]
 
 
 def __getattr__(name: str) -> object:

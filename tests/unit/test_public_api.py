@@ -16,7 +16,7 @@ import remuda
 from remuda import errors
 from remuda.inbox.journal import Accepted
 
-DOCUMENTED = {"Inbox", "KeeperClient", "RemudaError", "SessionSpec", "__version__", "start_session"}
+DOCUMENTED = {"Inbox", "KeeperClient", "RemudaError", "Session", "SessionSpec", "__version__", "start_session"}
 HEAVY = {"asyncio", "click", "ctypes", "logging", "socket", "subprocess", "typing", "dataclasses"}
 
 
