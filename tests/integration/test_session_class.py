@@ -97,7 +97,7 @@ def test_variables_reach_the_program_and_its_exit_code_comes_back(sessions: Sess
     script = 'trap "exit $CODE" TERM; echo ready; while :; do sleep 0.05; done'
     session = sessions.start("plain", "sh", "-c", script, env={"CODE": "7"})
 
-    until(lambda: "ready" in session.screen()[0])
+    until(lambda: "ready" in session.screen()[0], "it is ready")
 
     assert session.kill() == 7
     assert not session.alive
