@@ -48,14 +48,11 @@ def hook_events(
     if not isinstance(session_id, str) or not session_id:
         return []
     name = str(payload.get("hook_event_name"))
-    found = _HOOKS.get(name, _seen)(payload, at, read)
-    if found is None:
-        return []
-    kind, facts, source = found
+    kind, facts, source = _HOOKS.get(name, _seen)(payload, at, read)
     return [Event(kind, session_id, at, source, id, _identity(payload, env or {}) | facts)]
 
 
-Told = tuple[EventKind, Facts, Source] | None
+Told = tuple[EventKind, Facts, Source]
 
 
 def _identity(payload: Mapping[str, Any], env: Mapping[str, str]) -> Facts:
@@ -100,7 +97,7 @@ def _prompt(payload: Mapping[str, Any], _at: float, _read: Read | None) -> Told:
 
 
 def _stop(payload: Mapping[str, Any], _at: float, _read: Read | None) -> Told:
-    tasks = [task for task in payload.get("background_tasks") or [] if isinstance(task, dict)]
+    tasks = [task for task in _list(payload.get("background_tasks")) if isinstance(task, dict)]
     running = [task for task in tasks if task.get("status", "running") == "running"]
     shells = [task for task in running if "shell" in str(task.get("type")) or "bash" in str(task.get("type"))]
     facts: Facts = {"message": str(payload.get("last_assistant_message") or "")}

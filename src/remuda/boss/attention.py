@@ -1,0 +1,359 @@
+"""The rules of attention: what each event makes of a session. Pure: no clock, no I/O; all rules are here.
+
+Events come late, twice, in any order, and from sources that see more or less. `story` puts them in the order
+in which they happened, and the rules below are applied from the first to the last. The newest event decides;
+of the same moment the one whose source is worth more.
+
+| event | what becomes of the session |
+| --- | --- |
+| REGISTERED | `started`: nothing was asked of it. Not when it comes just behind its own first prompt |
+| PROMPTED | `working`; whatever it asked or said is answered |
+| WORKING | `working`, but a source that lags does not wake one that has just come to rest |
+| WORKING, notice | `working`: it woke itself. What it said before stays unanswered |
+| WORKING, continued | `working`: a hook did not let it stop |
+| STOPPED by a hook | `stopped`, or `background` while something runs that will wake it |
+| STOPPED by another | the same for one at work; rest after nothing at all is `started` |
+| ASKED | a dialog over whatever it does; described once, however often it is told |
+| TOOL_BEGAN | at work; which call a dialog is about |
+| TOOL_RAN | the dialog about that call is over, and this is the proof |
+| ASK_ENDED | that dialog is over |
+| FAILED, LIMITED | `failed`, `limited` |
+| INTERRUPTED | `stopped`; what was open is over |
+| HUNG | `hung`, if it was at work |
+| ENDED | `ended`: no death |
+| GONE | `dead`, if it did not say goodbye, and that process was its last |
+| DISMISSED | what it waits for now is out of the queue |
+| SEEN | nothing |
+
+One that is over comes back only when it is registered or prompted, or is heard of some time later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from .model import Event, EventKind, Reason, Source, State, digest
+from .standing import OVER, RESTING, Ask, Call, Standing
+
+SAME_MOMENT = 2.0
+"""Two sources that tell the same within this time tell of one thing."""
+AFTERGLOW = 0.5
+"""Files and late processes show work for a moment after the end of a turn."""
+_REVIVAL = 5.0
+_ASKS = 32
+_CALLS = 64
+_EARLIER = 5
+
+Rule = Callable[[Standing, Event], Standing]
+
+
+# ── the beginning and the end ──
+
+
+def _registered(now: Standing, event: Event) -> Standing:
+    late = now.under not in OVER and now.under is not State.SEEN and event.at - now.since < SAME_MOMENT
+    if late and event.facts.get("how") in ("startup", "resume", None):
+        return now
+    return _become(_end_asks(now, event, "registered"), State.STARTED, event, why="started")
+
+
+def _ended(now: Standing, event: Event) -> Standing:
+    detail = {"why": str(event.facts.get("why", ""))}
+    return _become(_end_asks(now, event, "ended"), State.ENDED, event, detail=detail, why="ended")
+
+
+def _gone(now: Standing, event: Event) -> Standing:
+    pid = event.facts.get("pid")
+    if now.under in OVER or (pid is not None and now.pid is not None and pid != now.pid):
+        return now
+    detail = {key: event.facts[key] for key in ("exit_code", "pid") if key in event.facts}
+    detail["was"] = str(now.state)
+    return _become(
+        _end_asks(now, event, "dead"), State.DEAD, event, message=now.message, detail=detail, why="dead"
+    )
+
+
+# ── work ──
+
+
+def _prompted(now: Standing, event: Event) -> Standing:
+    return replace(
+        _become(_end_asks(now, event, "prompted"), State.WORKING, event, why="prompted"), earlier=()
+    )
+
+
+def _working(now: Standing, event: Event) -> Standing:
+    if event.facts.get("continued"):
+        return replace(_become(now, State.WORKING, event, why="working"), continued_at=event.at)
+    if event.facts.get("notice"):
+        said = now.under is State.STOPPED and now.message
+        unread = ({"at": now.since, "message": now.message},) if said else ()
+        now = replace(now, earlier=(*now.earlier, *unread)[-_EARLIER:])
+        return now if now.under is State.WORKING else _become(now, State.WORKING, event, why="working")
+    if event.source is Source.REGISTRY:
+        if now.under is State.BACKGROUND:  # it does not tell what works
+            return now
+        now = _shut(now, event)
+    return _at_work(now, event)
+
+
+def _at_work(now: Standing, event: Event) -> Standing:
+    lagging = now.under in RESTING | {State.BACKGROUND} and event.at <= now.since + AFTERGLOW
+    if now.under is State.WORKING or lagging:
+        return now
+    return _become(now, State.WORKING, event, why="working")
+
+
+def _tool_began(now: Standing, event: Event) -> Standing:
+    number, subagent = event.facts.get("tool_use_id"), bool(event.facts.get("subagent"))
+    if isinstance(number, str):
+        given = event.facts.get("input")
+        call = Call(_key(event), str(event.facts.get("tool", "")), event.at, given, subagent)
+        calls = {**now.calls, number: call}
+        now = replace(now, calls=dict(list(calls.items())[-_CALLS:]))
+    return now if subagent else _at_work(now, event)
+
+
+def _tool_ran(now: Standing, event: Event) -> Standing:
+    number = str(event.facts.get("tool_use_id") or "")
+    call = now.calls.get(number)
+    keys = {_key(event), call.key if call else ""} - {""}
+    proof = {"ran": bool(event.facts.get("ok", True)), "at": event.at, "by": event.source.label}
+    if number:
+        proof["tool_use_id"] = number
+    now = replace(now, calls={one: call for one, call in now.calls.items() if one != number})
+
+    def is_it(ask: Ask) -> bool:
+        same = ask.tool_use_id == number if ask.tool_use_id and number else ask.key in keys
+        return same and ask.asked_at <= event.at and "ran" not in (ask.proof or {})
+
+    if (found := next((ask for ask in now.asks if is_it(ask)), None)) is not None:
+        ended = replace(found, ended_at=found.ended_at or event.at, proof=proof)
+        now = replace(now, asks=tuple(ended if ask is found else ask for ask in now.asks), why="answered")
+    return now if event.facts.get("subagent") else _at_work(now, event)
+
+
+# ── rest ──
+
+
+def _stopped(now: Standing, event: Event) -> Standing:
+    return _stopped_by_hook(now, event) if event.source <= Source.HOOK else _rests(now, event)
+
+
+def _stopped_by_hook(now: Standing, event: Event) -> Standing:
+    if 0 <= event.at - now.continued_at < AFTERGLOW:
+        return now
+    facts = event.facts
+    detail = {key: facts[key] for key in ("background", "shells") if facts.get(key)}
+    state = State.BACKGROUND if facts.get("background") else State.STOPPED
+    if state is State.STOPPED:
+        now = _end_asks(now, event, "stopped")
+    message = str(facts.get("message") or "")
+    again = now.under is State.STOPPED and event.at - now.since <= SAME_MOMENT
+    told_before = again and (now.by > Source.HOOK or now.message == message)
+    return _become(
+        now, state, event, since=now.since if told_before else None, message=message, detail=detail
+    )
+
+
+def _rests(now: Standing, event: Event) -> Standing:
+    """Somebody who does not see the end of a turn itself sees that it is at rest."""
+    message = str(event.facts.get("message") or "")
+    if event.source is Source.REGISTRY:
+        now = _shut(now, event)
+    elif message:
+        now = _end_asks(now, event, "stopped") if now.under is not State.BACKGROUND else now
+    if now.under is State.BACKGROUND:
+        return replace(now, message=now.message or message)
+    if now.under in RESTING:
+        missed = message and event.at - now.since > SAME_MOMENT and message != now.message
+        if not missed:
+            fills = now.under is State.STOPPED and not now.message and not now.detail.get("interrupted")
+            return replace(now, message=message) if fills else now
+    elif now.under in (State.SEEN, State.STARTED) and not message:
+        return now if now.under is State.STARTED else _become(now, State.STARTED, event, why="started")
+    return _become(now, State.STOPPED, event, message=message)
+
+
+def _interrupted(now: Standing, event: Event) -> Standing:
+    return _come_to_rest(now, event, State.STOPPED, {"interrupted": True})
+
+
+def _failed(now: Standing, event: Event) -> Standing:
+    return _come_to_rest(now, event, State.FAILED, _picked(event, "error"))
+
+
+def _limited(now: Standing, event: Event) -> Standing:
+    return _come_to_rest(now, event, State.LIMITED, _picked(event, "error", "until"))
+
+
+def _come_to_rest(now: Standing, event: Event, state: State, detail: dict[str, Any]) -> Standing:
+    now = _end_asks(now, event, str(event.kind))
+    near = now.under in RESTING and event.at - now.since <= SAME_MOMENT
+    if near and now.under is state and now.by < event.source and now.detail:
+        return now
+    message = str(event.facts.get("message") or "")
+    return _become(now, state, event, since=now.since if near else None, message=message, detail=detail)
+
+
+def _hung(now: Standing, event: Event) -> Standing:
+    if now.under not in (State.WORKING, State.BACKGROUND):
+        return now
+    return _become(now, State.HUNG, event, message=now.message, detail=_picked(event, "evidence", "quiet"))
+
+
+# ── dialogs ──
+
+
+def _asked(now: Standing, event: Event) -> Standing:
+    key = _key(event) if event.facts.get("tool") else ""
+    return _asked_of(now, event, key) if key else _asked_something(now, event)
+
+
+def _asked_of(now: Standing, event: Event, key: str) -> Standing:
+    told = (ask for ask in now.asks if ask.key == key and ask.ended_at is None)
+    if any(event.at - ask.asked_at <= SAME_MOMENT for ask in told):
+        return now
+    bare = [ask for ask in now.open_asks if not ask.key and event.at - ask.asked_at <= SAME_MOMENT]
+    asked_at = min([event.at, *(ask.asked_at for ask in bare)])
+    facts = dict(event.facts)
+    if "tool_use_id" not in facts:
+        calls = [number for number, call in now.calls.items() if call.key == key]
+        facts |= {"tool_use_id": calls[0]} if len(calls) == 1 else {}
+    ask = Ask(_number(event), key, _reason(event), asked_at, facts)
+    kept = [ask for ask in now.asks if ask not in bare]
+    return replace(now, asks=(*kept, ask)[-_ASKS:])
+
+
+def _asked_something(now: Standing, event: Event) -> Standing:
+    """A dialog is open, says one who does not know which: one that we know of, or a new one."""
+    known = replace(now, shut_at=0.0)
+    if known.open_asks:
+        return known
+    facts = dict(event.facts)
+    pending = [(number, call) for number, call in now.calls.items() if not call.subagent]
+    if _reason(event) is Reason.PERMISSION and len(pending) == 1 and pending[0][1].input is not None:
+        number, call = pending[0]
+        facts |= {"tool": call.tool, "input": call.input, "tool_use_id": number}
+    return replace(known, asks=(*now.asks, Ask(_number(event), "", _reason(event), event.at, facts))[-_ASKS:])
+
+
+def _ask_ended(now: Standing, event: Event) -> Standing:
+    facts = event.facts
+    key = _key(event) if facts.get("tool") else ""
+
+    def is_it(ask: Ask) -> bool:
+        by_number = facts.get("tool_use_id") is not None and ask.tool_use_id == facts["tool_use_id"]
+        return ask.id == facts.get("ask") or by_number or bool(key and ask.key == key)
+
+    return _end_asks(now, event, str(facts.get("why", "answered")), is_it)
+
+
+def _dismissed(now: Standing, event: Event) -> Standing:
+    return replace(now, dismissed_at=max(now.dismissed_at, event.at), why="dismissed")
+
+
+def _seen(now: Standing, _event: Event) -> Standing:
+    return now
+
+
+RULES: dict[EventKind, Rule] = {
+    EventKind.REGISTERED: _registered,
+    EventKind.PROMPTED: _prompted,
+    EventKind.WORKING: _working,
+    EventKind.STOPPED: _stopped,
+    EventKind.ASKED: _asked,
+    EventKind.ASK_ENDED: _ask_ended,
+    EventKind.TOOL_BEGAN: _tool_began,
+    EventKind.TOOL_RAN: _tool_ran,
+    EventKind.FAILED: _failed,
+    EventKind.LIMITED: _limited,
+    EventKind.INTERRUPTED: _interrupted,
+    EventKind.HUNG: _hung,
+    EventKind.ENDED: _ended,
+    EventKind.GONE: _gone,
+    EventKind.DISMISSED: _dismissed,
+    EventKind.SEEN: _seen,
+}
+_RETURN = (EventKind.REGISTERED, EventKind.PROMPTED)
+_LAST = (EventKind.ENDED, EventKind.GONE, EventKind.DISMISSED)
+
+
+def step(now: Standing, event: Event) -> Standing:
+    """Apply one event, which is not older than any before it."""
+    if now.under in OVER and event.kind not in _LAST:
+        heard_again = event.kind is not EventKind.SEEN and event.at > now.since + _REVIVAL
+        if event.kind not in _RETURN and not heard_again:
+            return now
+        now = Standing(since=event.at, pid=now.pid, scripted=now.scripted, dismissed_at=now.dismissed_at)
+    if event.kind is not EventKind.GONE:
+        now = _note(now, event.facts)
+    return RULES[event.kind](now, event)
+
+
+# ── parts ──
+
+
+def _become(
+    now: Standing,
+    state: State,
+    event: Event,
+    *,
+    since: float | None = None,
+    message: str = "",
+    detail: Mapping[str, Any] | None = None,
+    why: str = "",
+) -> Standing:
+    return replace(
+        now,
+        under=state,
+        since=event.at if since is None else since,
+        by=event.source,
+        message=message,
+        detail=detail or {},
+        why=why or str(state),
+    )
+
+
+def _note(now: Standing, facts: Mapping[str, Any]) -> Standing:
+    pid, entrypoint = facts.get("pid"), facts.get("entrypoint")
+    if isinstance(pid, int) and pid != now.pid:
+        now = replace(now, pid=pid)
+    if isinstance(entrypoint, str) and entrypoint.startswith("sdk") != now.scripted:
+        now = replace(now, scripted=not now.scripted)
+    return now
+
+
+def _shut(now: Standing, event: Event) -> Standing:
+    return replace(now, shut_at=event.at, why="answered") if now.open_asks else now
+
+
+def _end_asks(now: Standing, event: Event, end: str, which: Callable[[Ask], bool] | None = None) -> Standing:
+    def ended(ask: Ask) -> Ask:
+        over = ask.ended_at is not None or ask.asked_at > event.at or (which is not None and not which(ask))
+        return ask if over else replace(ask, ended_at=event.at, proof={"end": end, "at": event.at})
+
+    asks = tuple(ended(ask) for ask in now.asks)
+    return replace(now, asks=asks, why="answered") if asks != now.asks else now
+
+
+def _key(event: Event) -> str:
+    told = event.facts.get("digest")
+    if isinstance(told, str):
+        return told
+    return digest(event.facts["tool"], event.facts.get("input")) if event.facts.get("tool") else ""
+
+
+def _reason(event: Event) -> Reason:
+    told = str(event.facts.get("reason", "permission"))
+    return Reason(told) if told in ("permission", "question", "plan") else Reason.QUESTION
+
+
+def _number(event: Event) -> str:
+    return digest(event.session_id, [event.id, event.at])[:10]
+
+
+def _picked(event: Event, *names: str) -> dict[str, Any]:
+    return {name: event.facts[name] for name in names if event.facts.get(name) is not None}

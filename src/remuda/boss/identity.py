@@ -1,0 +1,107 @@
+"""Which session is which: what is known of where it runs, and who has a pane, a process or a name now. Pure.
+
+A conversation is resumed in another pane, `/clear` puts a new one into the same process, a pane is used
+again. So each event claims the pane, process and name that it comes from; the newest claim holds, and a
+session whose place is held by another is not there any more. A claim is never given back: whoever leaves does
+not bring the one before him back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .model import Event, Origin, Session, Source
+
+_TEXTS = ("name", "cwd", "repo", "transcript_path", "agent", "entrypoint", "title")
+_ORIGINS = {
+    Source.PROCESS: Origin.HOOKS,
+    Source.HOOK: Origin.HOOKS,
+    Source.REGISTRY: Origin.REGISTRY,
+    Source.TRANSCRIPT: Origin.REGISTRY,
+}
+_WORTH = {origin: number for number, origin in enumerate(Origin)}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    session_id: str
+    at: float
+
+
+def merge(session: Session, event: Event) -> Session:
+    """What the event says of where the session is. What is older than what we know changes nothing."""
+    told = _told(event.facts)
+    new = {name: value for name, value in told.items() if event.at >= session.dated.get(name, 0.0)}
+    dated = {**session.dated, **dict.fromkeys(new, event.at)}
+    if "pane" in new:
+        new["tmux"] = event.facts.get("tmux") or None
+    origin = _origin(event)
+    if _WORTH[origin] < _WORTH[session.origin] or not session.last_seen:
+        new["origin"] = origin
+    return replace(
+        session,
+        **new,
+        dated=dated,
+        first_seen=min(session.first_seen or event.at, event.at),
+        last_seen=max(session.last_seen, event.at),
+    )
+
+
+def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {name: facts[name] for name in _TEXTS if isinstance(facts.get(name), str)}
+    if isinstance(facts.get("pane"), str):
+        told["pane"] = facts["pane"]
+    if isinstance(facts.get("pid"), int):
+        told["pid"] = facts["pid"]
+    return told
+
+
+def _origin(event: Event) -> Origin:
+    told = event.facts.get("origin")
+    if told in tuple(Origin):
+        return Origin(told)
+    if event.facts.get("name"):
+        return Origin.KEPT
+    return _ORIGINS.get(event.source, Origin.TMUX)
+
+
+def places(session: Session) -> list[str]:
+    """What only one session can have at a time."""
+    return _places(session.pane, session.tmux, session.pid, session.name)
+
+
+def claimed(event: Event) -> list[str]:
+    """The places that an event comes from."""
+    told = _told(event.facts)
+    tmux = event.facts.get("tmux")
+    return _places(
+        told.get("pane"), tmux if isinstance(tmux, str) else None, told.get("pid"), told.get("name")
+    )
+
+
+def _places(pane: str | None, tmux: str | None, pid: int | None, name: str | None) -> list[str]:
+    found = [f"pane {_server(tmux)} {pane}"] if pane else []
+    found += [f"pid {pid}"] if pid else []
+    return found + ([f"name {name}"] if name else [])
+
+
+def _server(tmux: str | None) -> str:
+    """Emitters that do not say which server they are in are in the default one."""
+    return "" if not tmux or tmux.rpartition("/")[2] == "default" else tmux
+
+
+def newer(claim: Claim, held: Claim | None) -> bool:
+    return held is None or (claim.at, claim.session_id) > (held.at, held.session_id)
+
+
+def is_replaced(session: Session, place: str, holder: Session) -> bool:
+    """Whether the holder of a place of this session's has pushed it out.
+
+    An agent that runs another in its own pane is not gone: their processes differ.
+    """
+    if holder.id == session.id:
+        return False
+    both = session.pid is not None and holder.pid is not None
+    return not (place.startswith("pane ") and both and session.pid != holder.pid)

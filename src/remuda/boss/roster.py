@@ -1,0 +1,246 @@
+"""All sessions, the queue and the ledger, in memory: takes an event and says what it changes. Pure.
+
+The store carries `Changes` out on the disk, all of one event in one transaction, and makes the same roster
+again from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from . import identity
+from .attention import SAME_MOMENT
+from .identity import Claim
+from .model import (
+    Approval,
+    ApprovalState,
+    Event,
+    EventKind,
+    Item,
+    Session,
+    State,
+    Wait,
+    digest,
+)
+from .standing import OVER, Ask, Standing
+from .story import Story
+
+# A clock that is ahead must not keep out all that happens until then.
+_AHEAD = 2.0
+
+
+@dataclass(slots=True)
+class Known:
+    """All that is known of one session."""
+
+    session: Session
+    story: Story = field(default_factory=Story)
+    item: Item | None = None
+    """The open one."""
+    approvals: dict[str, Approval] = field(default_factory=dict)
+    """Of the dialogs that its story still tells of."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is different after an event. Empty for one that was known."""
+
+    event: Event | None = None
+    told: list[Event] = field(default_factory=list)
+    """Events that the base of a story holds now: they need not be kept."""
+    based: list[str] = field(default_factory=list)
+    """Sessions whose story has a new base."""
+    sessions: dict[str, Session] = field(default_factory=dict)
+    items: dict[str, Item] = field(default_factory=dict)
+    approvals: dict[str, Approval] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.event or self.sessions or self.items or self.approvals or self.claims)
+
+
+class Roster:
+    def __init__(self) -> None:
+        self.known: dict[str, Known] = {}
+        self.claims: dict[str, Claim] = {}
+        self._at: dict[str, set[str]] = {}  # place → sessions that say they are there
+
+    # ── making it again ──
+
+    def restore(self, known: Iterable[Known], claims: dict[str, Claim]) -> None:
+        self.claims = dict(claims)
+        for one in known:
+            one.story.retell()
+            self.known[one.session.id] = one
+            self._stand(one.session, [])
+
+    # ── events ──
+
+    def take(self, event: Event, now: float) -> Changes:
+        if event.at > now + _AHEAD:
+            event = replace(event, at=now)
+        changes = Changes()
+        known = self.known.get(event.session_id) or Known(Session(event.session_id))
+        fresh = known.story.take(event) if event.kind is not EventKind.SEEN else True
+        if not fresh and event.session_id in self.known:
+            return changes
+        self.known[event.session_id] = known
+        if event.kind is not EventKind.SEEN:
+            changes.event = event
+            if told := known.story.trim():
+                changes.told, changes.based = told, [event.session_id]
+        before, known.session = known.session, identity.merge(known.session, event)
+        self._stand(known.session, identity.places(before))
+        self._claim(known.session, event, changes)
+        places = {*identity.places(before), *identity.places(known.session), *changes.claims}
+        for one in {*self._beside(places), event.session_id}:
+            self._settle(self.known[one], event.at, changes)
+        if changes.event is not None or _differs(before, known.session):
+            changes.sessions[event.session_id] = known.session
+        return changes
+
+    def _claim(self, session: Session, event: Event, changes: Changes) -> None:
+        for place in identity.claimed(event):
+            claim = Claim(session.id, event.at)
+            if identity.newer(claim, self.claims.get(place)):
+                self.claims[place] = changes.claims[place] = claim
+
+    def _beside(self, places: Iterable[str]) -> set[str]:
+        """Those that say they are there: which of them is may have changed."""
+        return {one for place in places for one in self._at.get(place, ())}
+
+    def _stand(self, session: Session, before: list[str]) -> None:
+        for place in before:
+            self._at.get(place, set()).discard(session.id)
+        for place in identity.places(session):
+            self._at.setdefault(place, set()).add(session.id)
+
+    def _replaced_by(self, session: Session) -> str | None:
+        for place in identity.places(session):
+            held = self.claims.get(place)
+            holder = self.known.get(held.session_id) if held else None
+            if holder is not None and identity.is_replaced(session, place, holder.session):
+                return holder.session.id
+        return None
+
+    # ── what follows ──
+
+    def _settle(self, known: Known, at: float, changes: Changes) -> None:
+        standing, session = known.story.standing, known.session
+        replaced_by = self._replaced_by(session)
+        over = replaced_by is not None or standing.under in OVER
+        settled = replace(
+            session,
+            state=State.ENDED if replaced_by and standing.under not in OVER else standing.state,
+            since=standing.state_since,
+            ended=(session.ended or at) if over else None,
+            replaced_by=replaced_by,
+        )
+        if settled != session:
+            known.session = changes.sessions[session.id] = settled
+        self._settle_item(known, None if replaced_by else standing.wait(), at, changes)
+        for ask in standing.asks:
+            if ask.key:
+                self._settle_approval(known, standing, ask, replaced_by, changes)
+        self._withdraw(known, {ask.id for ask in standing.asks}, at, changes)
+
+    def _settle_item(self, known: Known, wait: Wait | None, at: float, changes: Changes) -> None:
+        item, why = known.item, known.story.standing.why
+        if item is not None and wait is not None and _same(item, wait):
+            known.item = _updated(item, wait)
+            if known.item != item:
+                changes.items[item.id] = known.item
+            return
+        if item is not None:
+            resolution = "replaced" if known.session.replaced_by else "moved_on" if wait else why
+            changes.items[item.id] = replace(
+                item, resolved_at=max(at, item.since), resolution=resolution or "working"
+            )
+            known.item = None
+        if wait is not None:
+            known.item = _enqueued(known.session.id, wait)
+            changes.items[known.item.id] = known.item
+
+    def _settle_approval(
+        self, known: Known, standing: Standing, ask: Ask, replaced_by: str | None, changes: Changes
+    ) -> None:
+        is_open = ask.ended_at is None and ask.asked_at > standing.shut_at and not replaced_by
+        before = known.approvals.get(ask.id)
+        after = before or _approval(known.session.id, ask)
+        if is_open and after.state is ApprovalState.ENDED:
+            after = replace(after, state=ApprovalState.OPEN, at=None)
+        elif not is_open and after.state is ApprovalState.OPEN:
+            after = replace(after, state=ApprovalState.ENDED, at=ask.ended_at or standing.shut_at)
+        if ask.proof is not None and ask.proof != after.proof:
+            after = replace(after, proof=ask.proof)
+        if after != before:
+            known.approvals[ask.id] = changes.approvals[ask.id] = after
+
+    def _withdraw(self, known: Known, told: set[str], at: float, changes: Changes) -> None:
+        """A dialog that does not count any more, now that we know what happened before it."""
+        for approval in list(known.approvals.values()):
+            if approval.id not in told and approval.state is ApprovalState.OPEN:
+                ended = replace(approval, state=ApprovalState.ENDED, at=at)
+                known.approvals[approval.id] = changes.approvals[approval.id] = ended
+
+    # ── what humans do ──
+
+    def change_item(self, item: Item) -> Changes:
+        """Skipped or snoozed: the open item of its session, as the caller made it anew."""
+        self.known[item.session_id].item = item
+        return Changes(items={item.id: item})
+
+    def change_approval(self, approval: Approval) -> Changes:
+        known = self.known.get(approval.session_id)
+        if known is not None:
+            known.approvals[approval.id] = approval
+        return Changes(approvals={approval.id: approval})
+
+    def forget(self, session_id: str) -> None:
+        known = self.known.pop(session_id)
+        self._stand(replace(known.session, pane=None, pid=None, name=None), identity.places(known.session))
+        self.claims = {place: claim for place, claim in self.claims.items() if claim.session_id != session_id}
+
+    def queue(self) -> list[Item]:
+        """All open items, the first to be answered first."""
+        found = (known.item for known in self.known.values() if known.item is not None)
+        return sorted(found, key=lambda item: item.place)
+
+
+def _differs(before: Session, after: Session) -> bool:
+    """Whether more is known of it than that it is still there."""
+    return replace(after, last_seen=before.last_seen, dated=before.dated) != before
+
+
+def _same(item: Item, wait: Wait) -> bool:
+    near = abs(item.since - wait.since) <= SAME_MOMENT
+    return near or (item.reason == wait.reason and wait.since < item.since)
+
+
+def _updated(item: Item, wait: Wait) -> Item:
+    return replace(item, reason=wait.reason, since=wait.since, message=wait.message, detail=wait.detail)
+
+
+def _enqueued(session_id: str, wait: Wait) -> Item:
+    number = digest(session_id, [wait.reason, wait.since])[:10]
+    return Item(number, session_id, wait.reason, wait.since, wait.message, wait.detail)
+
+
+def _approval(session_id: str, ask: Ask) -> Approval:
+    facts = ask.facts
+    given, suggestions, expires = facts.get("input"), facts.get("suggestions"), facts.get("expires_at")
+    return Approval(
+        id=ask.id,
+        session_id=session_id,
+        reason=ask.reason,
+        tool=str(facts.get("tool", "")),
+        input=given if isinstance(given, dict) else {},
+        asked_at=ask.asked_at,
+        tool_use_id=ask.tool_use_id,
+        suggestions=tuple(suggestions) if isinstance(suggestions, list) else (),
+        detail={
+            name: facts[name] for name in ("diff", "options", "message", "permission_mode") if name in facts
+        },
+        expires_at=expires if isinstance(expires, float) else None,
+    )

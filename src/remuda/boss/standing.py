@@ -1,0 +1,158 @@
+"""Where a session stands after all that has happened in it, and what it needs a human for. Pure.
+
+Made by the rules in `attention`, event by event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from .model import Reason, Source, State, Wait
+
+RESTING = frozenset({State.STOPPED, State.FAILED, State.LIMITED})
+OVER = frozenset({State.ENDED, State.DEAD})
+_REASONS = {
+    State.STOPPED: Reason.STOPPED,
+    State.FAILED: Reason.API_ERROR,
+    State.LIMITED: Reason.LIMITED,
+    State.HUNG: Reason.HUNG,
+    State.DEAD: Reason.DEAD,
+}
+_SHOWN = (
+    "tool",
+    "input",
+    "tool_use_id",
+    "diff",
+    "options",
+    "suggestions",
+    "permission_mode",
+    "subagent",
+    "waiting_for",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A dialog that was opened. `key` tells the call it is about; empty where nobody said what is asked."""
+
+    id: str
+    key: str
+    reason: Reason
+    asked_at: float
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    ended_at: float | None = None
+    proof: Mapping[str, Any] | None = None
+
+    @property
+    def tool_use_id(self) -> str | None:
+        found = self.facts.get("tool_use_id")
+        return found if isinstance(found, str) else None
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        return {name: self.facts[name] for name in _SHOWN if name in self.facts}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool's call that has begun."""
+
+    key: str
+    tool: str
+    at: float
+    input: Mapping[str, Any] | None = None
+    subagent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    under: State = State.SEEN
+    """What it does; a dialog may lie over it."""
+    since: float = 0.0
+    by: Source = Source.TIMING
+    message: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    asks: tuple[Ask, ...] = ()
+    shut_at: float = 0.0
+    """At that time no dialog was open, says one who sees dialogs come and go but not which."""
+    calls: Mapping[str, Call] = field(default_factory=dict)
+    earlier: tuple[Mapping[str, Any], ...] = ()
+    """What it said before it woke itself: no human has answered that."""
+    continued_at: float = 0.0
+    dismissed_at: float = 0.0
+    pid: int | None = None
+    scripted: bool = False
+    """A program started it and reads its answer: its end is nothing for a human."""
+    why: str = ""
+    """What the last change of state was."""
+
+    @property
+    def open_asks(self) -> list[Ask]:
+        return [ask for ask in self.asks if ask.ended_at is None and ask.asked_at > self.shut_at]
+
+    @property
+    def asking(self) -> Ask | None:
+        """What is to be answered first. A dialog that a human opens in a session at rest is his own."""
+        if self.under in OVER:
+            return None
+        bare = self.under in RESTING
+        open_asks = [ask for ask in self.open_asks if ask.key or not bare]
+        return min(open_asks, key=lambda ask: (ask.asked_at, ask.id), default=None)
+
+    @property
+    def state(self) -> State:
+        return State.WAITING if self.asking else self.under
+
+    @property
+    def state_since(self) -> float:
+        return ask.asked_at if (ask := self.asking) else self.since
+
+    def wait(self) -> Wait | None:
+        """None while no human is needed."""
+        found = self._wait()
+        return found if found is not None and found.since > self.dismissed_at else None
+
+    def _wait(self) -> Wait | None:
+        if (ask := self.asking) is not None:
+            more = len(self.open_asks) - 1
+            detail = ask.detail | {"ask": ask.id} | ({"more": more} if more else {})
+            return Wait(ask.reason, ask.asked_at, str(ask.facts.get("message", "")), detail)
+        reason = _REASONS.get(self.under)
+        if reason is None or (self.scripted and reason is Reason.STOPPED):
+            return None
+        earlier = {"earlier": [dict(one) for one in self.earlier]} if self.earlier else {}
+        return Wait(reason, self.since, self.message, dict(self.detail) | earlier)
+
+
+# ── on the disk ──
+
+
+def save(standing: Standing) -> dict[str, Any]:
+    """A JSON document from which `load` makes the same again."""
+    plain = {one.name: getattr(standing, one.name) for one in fields(standing)}
+    return plain | {
+        "by": int(standing.by),
+        "asks": [{one.name: getattr(ask, one.name) for one in fields(ask)} for ask in standing.asks],
+        "calls": {
+            number: {one.name: getattr(call, one.name) for one in fields(call)}
+            for number, call in standing.calls.items()
+        },
+        "earlier": list(standing.earlier),
+    }
+
+
+def load(found: Mapping[str, Any]) -> Standing:
+    """What a later version has added is left out."""
+    known = {one.name: found[one.name] for one in fields(Standing) if one.name in found}
+    return Standing(
+        **known
+        | {
+            "under": State(known["under"]),
+            "by": Source(known["by"]),
+            "asks": tuple(Ask(**ask | {"reason": Reason(ask["reason"])}) for ask in found["asks"]),
+            "calls": {number: Call(**call) for number, call in found["calls"].items()},
+            "earlier": tuple(found["earlier"]),
+        }
+    )

@@ -1,0 +1,62 @@
+"""All events of one session, in the order in which they happened, and where they lead. Pure.
+
+Whatever the order in which they come, and however often each does, the end is the same: an event that comes
+late is put in its place, and what follows is told again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from .attention import step
+from .model import Event, EventKind
+from .standing import Standing
+
+_ORDER = {kind: number for number, kind in enumerate(EventKind)}
+
+
+def order(event: Event) -> tuple[float, int, int, str]:
+    """When it happened; of the same moment the source that is worth more has the last word."""
+    return (event.at, -event.source, _ORDER[event.kind], event.id)
+
+
+@dataclass(slots=True)
+class Story:
+    """The last events of one session, and where they lead. Older ones are told in one: `base`."""
+
+    KEPT = 64
+    """How many late and twice told events can be put right at least."""
+
+    base: Standing = field(default_factory=Standing)
+    base_at: float = 0.0
+    events: list[Event] = field(default_factory=list)
+    standing: Standing = field(default_factory=Standing)
+
+    def retell(self) -> None:
+        standing = self.base
+        for event in self.events:
+            standing = step(standing, event)
+        self.standing = standing
+
+    def take(self, event: Event) -> bool:
+        """False for one that is known, or is older than what can be told again: nothing has changed then."""
+        if event.at < self.base_at or any(event.id and event.id == known.id for known in self.events):
+            return False
+        place = bisect_left(self.events, order(event), key=order)
+        self.events.insert(place, event)
+        if place == len(self.events) - 1:
+            self.standing = step(self.standing, event)
+        else:
+            self.retell()
+        return True
+
+    def trim(self) -> list[Event]:
+        """Tell the older half in one, once there are twice as many as are kept; returns those."""
+        if len(self.events) < 2 * self.KEPT:
+            return []
+        told, self.events = self.events[: -self.KEPT], self.events[-self.KEPT :]
+        for event in told:
+            self.base = step(self.base, event)
+        self.base_at = told[-1].at
+        return told
