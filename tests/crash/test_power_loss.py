@@ -90,6 +90,7 @@ LATE = (
     "        posix.rename(temporary, path)\n"
     "        fd = posix.open(path, O_RDONLY)\n        posix.fsync(fd)\n        posix.close(fd)\n"
 )
+WRITTEN = "            os.fsync(fd)\n            # While it is open"
 MUTATIONS = {
     "no folder is synced": (
         "acknowledges and delivers",
@@ -105,10 +106,10 @@ MUTATIONS = {
         "            posix.fsync(fd)\n        finally:\n            posix.close(fd)\n        if not size:",
         "            pass\n        finally:\n            posix.close(fd)\n        if not size:",
     ),
-    "a message is not synced": ("put", "journal.py", "            os.fsync(fd)\n", ""),
+    "a message is not synced": ("put", "writer.py", WRITTEN, WRITTEN.replace("os.fsync(fd)", "pass")),
     "the inbox's name is not synced": (
         "put into nothing",
-        "journal.py",
+        "writer.py",
         "            stop_hook.sync_folder(self._files.folder)\n",
         "",
     ),
@@ -120,9 +121,9 @@ MUTATIONS = {
     ),
     "letters are taken away before their messages are back": (
         "redrive",
-        "journal.py",
-        "            os.fsync(fd)\n",
-        "",
+        "writer.py",
+        WRITTEN,
+        WRITTEN.replace("os.fsync(fd)", "pass"),
     ),
 }
 

@@ -93,6 +93,7 @@ def test_read_only_folder_can_be_looked_at_and_nothing_else(tmp_path: Path) -> N
         """
 inbox.put("before")
 inbox.put("once", dedup="k")
+inbox.close()
 subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
 said = {"put": refused("x"), "waiting": waiting(), "count": inbox.overview().waiting, "tick": tick()}
 for name in ("compact", "redrive"):

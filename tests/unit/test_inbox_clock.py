@@ -156,7 +156,7 @@ def test_ttl_and_a_clock_set_back_the_message_ends_in_time(box: Box, clock: Hand
 
 
 def test_message_with_delay_or_ttl_carries_the_stamp_and_others_do_not() -> None:
-    assert b'"clock"' not in make_message("x").line()
-    entry = Entry(0, 0, make_message("x", delay=60.0).line().decode())
+    assert b'"clock"' not in make_message("x").line
+    entry = Entry(0, 0, make_message("x", delay=60.0).line.decode())
     assert isinstance(entry.fields["clock"], list)
-    assert b'"clock"' in make_message("x", ttl=60.0).line()
+    assert b'"clock"' in make_message("x", ttl=60.0).line

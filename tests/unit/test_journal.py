@@ -22,6 +22,7 @@ from remuda.inbox.consumer_lock import ConsumerLock
 from remuda.inbox.journal import Inbox
 from remuda.inbox.message import make_message
 from remuda.inbox.stop_hook import Files
+from remuda.inbox.writer import Writer
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_put_many_writers_beside_a_foreign_one_nothing_is_lost_or_mixed(inbox: I
 
 def test_put_on_a_full_disk_tells_the_sender_and_the_torn_envelope_is_never_handed_out(inbox: Inbox) -> None:
     inbox.put("good")
-    line = make_message("cut short").line()
+    line = make_message("cut short").line
     with open(inbox.folder / "inbox.jsonl", "ab") as file:
         file.write(line[: len(line) // 2] + b"\n")
     inbox.put("good too")
@@ -282,6 +283,7 @@ def test_put_into_a_folder_that_is_removed_meanwhile_is_in_the_new_one(
     inbox: Inbox, options: dict[str, str], made_anew: bool
 ) -> None:
     inbox.put("before")
+    inbox.close()
     with ThreadPoolExecutor(1) as pool:
         with FileLock(str(inbox.folder / WRITER_LOCK)):
             putting = pool.submit(Inbox(inbox.folder).put, "after", **options)
@@ -335,11 +337,12 @@ def test_put_into_a_file_that_an_editor_saves_with_the_message_in_it_is_there_on
     inbox.put("one")
     saved = inbox.folder / "saved"
     message = make_message("two")
-    saved.write_bytes((inbox.folder / "inbox.jsonl").read_bytes() + message.line())
+    saved.write_bytes((inbox.folder / "inbox.jsonl").read_bytes() + message.line)
     (inbox.folder / "inbox.jsonl").rename(inbox.folder / "old")
     saved.rename(inbox.folder / "inbox.jsonl")
-    assert inbox._is_in_place(message)
-    assert not inbox._is_in_place(make_message("two"))
+    writer = Writer(Files(str(inbox.folder / "inbox.jsonl")))
+    assert writer.is_in_place(message.line)
+    assert not writer.is_in_place(make_message("two").line)
 
 
 # ── what is wrong with the files, as our errors ──

@@ -65,6 +65,8 @@ class FileLock:
             os.close(self._fd)
 
     def __exit__(self, *exc: object) -> None:
+        # Not by closing it alone: a process that was forked meanwhile has it open too.
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 
 

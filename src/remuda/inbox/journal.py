@@ -6,9 +6,7 @@ Foreign writers append to the same file without asking; ours never write into th
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,15 +18,15 @@ from remuda.errors import FolderUnusable, InboxBusy, InboxCorrupt, InputError
 from remuda.paths import private_folder
 
 from . import letters, stop_hook
-from .compaction import WRITER_LOCK, FileLock, Given, compact, json_lines
+from .compaction import Given, compact, json_lines
 from .dedup import Keys
-from .message import DEFAULT_MAX_BYTES, Message, make_message
+from .message import DEFAULT_MAX_BYTES, Message, make_message, plain_message
 from .stop_hook import Entry, Files, Lock
+from .writer import Writer
 
 if TYPE_CHECKING:
     from .stop_hook import Policy
 
-_TORN_LOOK = 0.05
 _TRIES = 100
 """So often may a folder be removed under a put before that gives up."""
 
@@ -59,41 +57,76 @@ class Recovered(NamedTuple):
     notices: list[str]
 
 
+def clear(error: Exception, what: str = "") -> Exception:
+    """What the Stop hook's module says is wrong with the files, as an error of ours: it can import none.
+
+    With `what` cannot be done also what the system says is wrong.
+    """
+    match error:
+        case stop_hook.ConsumerAlive():
+            return InboxBusy(str(error))
+        case stop_hook.InboxRead():
+            return FolderUnusable(str(error))
+        case stop_hook.InboxError():
+            return InboxCorrupt(str(error))
+        case OSError() if what:
+            return FolderUnusable(f"{what}: {error.strerror}")
+    return error
+
+
 @contextmanager
-def clear_errors() -> Iterator[None]:
-    """What the Stop hook's module says is wrong with the files, as an error of ours: it can import none."""
+def clear_errors(what: str = "") -> Iterator[None]:
     try:
         yield
-    except stop_hook.ConsumerAlive as error:
-        raise InboxBusy(str(error)) from error
-    except stop_hook.InboxRead as error:
-        raise FolderUnusable(str(error)) from error
-    except stop_hook.InboxError as error:
-        raise InboxCorrupt(str(error)) from error
+    except (OSError, stop_hook.InboxError) as error:
+        ours = clear(error, what)
+        if ours is error:
+            raise
+        raise ours from error
 
 
 class Inbox:
-    """One inbox folder. Any number of processes may use it at once."""
+    """One inbox folder. Any number of processes and threads may use it at once.
+
+    It keeps one small file open from a put to the next; to `close` it is only needed before an unmount.
+    """
 
     def __init__(self, folder: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self.folder = Path(folder)
         self._max_bytes = max_bytes
         self._files = Files(str(self.folder / "inbox.jsonl"))
-        self._synced: tuple[int, int] | None = None
+        self._writer = Writer(self._files)
+        self._unwritable = f"cannot write to the inbox {self.folder}"
+
+    def close(self) -> None:
+        """Nothing of the folder is kept open any more. An inbox that was closed can be used again."""
+        self._writer.close()
+
+    def __enter__(self) -> Inbox:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     # ── putting ──
 
     def put(self, prompt: str, **options: Any) -> Accepted:
         """Append a message; it is on the disk when this returns. For the options see `make_message`."""
-        message = make_message(prompt, max_bytes=self._max_bytes, **options)
+        if options:
+            message = make_message(prompt, max_bytes=self._max_bytes, **options)
+        else:
+            message = plain_message(prompt, self._max_bytes)
         if message.priority and not self._files.by_priority():
             raise InputError(
                 "this inbox keeps the order in which messages come, and has no priorities",
                 hint=f'its owner allows them with {{"priority": true}} in {self._files.options}',
             )
-        with self._clear_errors():
+        try:  # by hand: a context manager would be a tenth of a put
             accepted = self._accept(message)
-        self._give_back()
+        except (OSError, stop_hook.InboxError) as error:
+            raise clear(error, self._unwritable) from error
+        if self._files.grown:
+            self._give_back()
         return accepted
 
     def allow_priority(self, allowed: bool = True) -> None:
@@ -103,30 +136,27 @@ class Inbox:
 
     def _accept(self, message: Message) -> Accepted:
         """The folder is made and looked at once, and again when it is gone."""
-        put = self._put if message.dedup is None else self._put_once
         tries = 0
         while True:
             try:
-                if self._synced is None:
+                if self._writer.synced is None:
                     self._make_folder()
-                return put(message)
+                if message.dedup is not None:
+                    return self._put_once(message)
+                self._writer.put(message.line)
+                return Accepted(message.id)
             except FileNotFoundError:
-                self._synced, tries = None, tries + 1
+                self._writer.synced, tries = None, tries + 1
                 if tries == _TRIES:
                     raise
-
-    def _put(self, message: Message) -> Accepted:
-        with self._writing():
-            self._append(message)
-        return Accepted(message.id)
 
     def _put_once(self, message: Message) -> Accepted:
         assert message.dedup is not None
         keys = Keys(self._files)
-        with Lock(self._files), self._writing():
+        with Lock(self._files), self._writer.lock():
             if (known := keys.find(message.dedup)) is not None:
                 return Accepted(known, duplicate=True)
-            end = self._append(message)
+            end = self._writer.append(message.line)
             try:
                 keys.add(message, end)
             except OSError:  # it is accepted; without the record the inbox itself is looked through
@@ -140,55 +170,6 @@ class Inbox:
         for one in missing:
             stop_hook.sync_folder(str(one.parent))
 
-    def _append(self, message: Message) -> int:
-        """On the disk, with its name; where its line ends."""
-        fd = os.open(self._files.inbox, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            line = (b"\n" if self._torn(fd) else b"") + message.line()
-            # In one write, so that no other writer's line can get into it. On a full disk part of it stays
-            # behind: a broken envelope, which no consumer hands out.
-            if os.write(fd, line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(fd)
-            found, end = os.fstat(fd), os.lseek(fd, 0, os.SEEK_CUR)
-            if not _is_still(found, self._files.inbox) and not self._is_in_place(message):
-                # It was removed or replaced meanwhile: what was written there nobody will read.
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        finally:
-            os.close(fd)
-        if self._synced != (found.st_dev, found.st_ino):
-            # Whoever made the file, a foreign writer or one that was killed, may not have done this.
-            stop_hook.sync_folder(self._files.folder)
-            self._synced = (found.st_dev, found.st_ino)
-        self._files.crossed(end - len(line), end)
-        return end
-
-    def _is_in_place(self, message: Message) -> bool:
-        """Whether the file of now has it too: an editor may have read it before it put its own there."""
-        return message.line() in (stop_hook.read_file(self._files.inbox) or b"")
-
-    def _torn(self, fd: int) -> bool:
-        """Whether the last line has no end. A writer who is at it is given the time to end it."""
-        deadline = time.monotonic() + stop_hook.TORN_GRACE
-        while True:
-            size = os.fstat(fd).st_size
-            if size == 0 or os.pread(fd, 1, size - 1) in (b"\n", b"\0"):
-                return False
-            if time.time() - os.fstat(fd).st_mtime >= stop_hook.TORN_GRACE or time.monotonic() > deadline:
-                return True
-            time.sleep(_TORN_LOOK)
-
-    def _writing(self) -> FileLock:
-        return FileLock(f"{self._files.folder}/{WRITER_LOCK}")
-
-    @contextmanager
-    def _clear_errors(self) -> Iterator[None]:
-        try:
-            with clear_errors():
-                yield
-        except OSError as error:
-            raise FolderUnusable(f"cannot write to the inbox {self.folder}: {error.strerror}") from error
-
     # ── giving back ──
 
     def compact(self) -> Given:
@@ -196,16 +177,15 @@ class Inbox:
 
         Done by itself whenever a file grew by some megabytes; here also when they are few.
         """
-        with self._clear_errors():
+        with clear_errors(self._unwritable):
             return compact(str(self.folder), small=0)
 
     def _give_back(self) -> None:
-        if self._files.grown:
-            self._files.grown = False
-            try:
-                compact(str(self.folder))
-            except (OSError, stop_hook.InboxError):  # the message is accepted; another time, then
-                pass
+        self._files.grown = False
+        try:
+            compact(str(self.folder))
+        except (OSError, stop_hook.InboxError):  # the message is accepted; another time, then
+            pass
 
     # ── looking ──
 
@@ -216,7 +196,7 @@ class Inbox:
     @contextmanager
     def quiet(self) -> Iterator[Overview]:
         """What is there, and nothing is put or handed out until the context ends."""
-        with Lock(self._files), self._writing():
+        with Lock(self._files), self._writer.lock():
             yield self._overview(time.time())
 
     @contextmanager
@@ -297,7 +277,7 @@ class Inbox:
 
         An envelope that was cut short was never accepted and is no message: it stays a dead letter.
         """
-        with self._clear_errors(), Lock(self._files), self._writing():
+        with clear_errors(self._unwritable), Lock(self._files), self._writer.lock():
             return self._redrive(choose)
 
     def _redrive(self, choose: str | None) -> list[str]:
@@ -307,7 +287,7 @@ class Inbox:
         known = self._known({message.id for message in messages})
         for message, letter in zip(messages, whole, strict=True):
             if message.id not in known:  # else a crash ended this before its letters were taken away
-                self._append(message)
+                self._writer.append(message.line)
                 self._note_redriven(message, letter)
         data = b"".join(json.dumps(one).encode() + b"\n" for one in dead if one not in whole)
         self._files.replace(self._files.dead_letters, data)
@@ -330,9 +310,3 @@ def _is_of(entry: Entry, flight: dict[str, Any] | None) -> bool:
 def _wait(inbox: stop_hook.Inbox, entry: Entry) -> float:
     held = inbox.queue.find(entry.start)
     return entry.wait(inbox.queue.clock) if held is None else inbox.queue.wait(held, inbox.queue.clock())
-
-
-def _is_still(found: os.stat_result, path: str) -> bool:
-    """Whether the file at `path` is the one that was found. Without a second look at that: a put is short."""
-    there = os.stat(path)
-    return there.st_ino == found.st_ino and there.st_dev == found.st_dev

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from remuda.errors import InputError
@@ -31,15 +30,15 @@ def choose(letters: list[dict[str, Any]], wanted: str | None) -> list[dict[str, 
 def again(letter: dict[str, Any]) -> Message:
     """The message of a dead letter, with an id that is the same whenever it is asked for."""
     entry = entry_of(letter)
-    message = make_message(
+    return make_message(
         entry.text,
         sender=entry.fields.get("from"),
         max_attempts=int(stop_hook.number(entry.fields.get("max_attempts"))),
         command=bool(entry.fields.get("command")),
         literal=bool(entry.fields.get("literal")),
         max_bytes=max(DEFAULT_MAX_BYTES, 4 * len(entry.text)),
+        message_id=f"r{stop_hook.digest(json.dumps(letter, sort_keys=True))[:20]}",
     )
-    return replace(message, id=f"r{stop_hook.digest(json.dumps(letter, sort_keys=True))[:20]}")
 
 
 def _names(letter: dict[str, Any]) -> set[str]:

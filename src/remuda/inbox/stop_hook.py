@@ -142,12 +142,16 @@ def read_file(path: str) -> "bytes | None":
     except FileNotFoundError:
         return None
     try:
-        pieces = []
-        while piece := posix.read(fd, 1 << 20):
-            pieces.append(piece)
-        return b"".join(pieces)
+        return read_all(fd)
     finally:
         posix.close(fd)
+
+
+def read_all(fd: int) -> bytes:
+    pieces = []
+    while piece := posix.read(fd, 1 << 20):
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def write_all(fd: int, data: bytes) -> None:
