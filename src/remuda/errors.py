@@ -28,6 +28,12 @@
     ├── AgentError              the agent itself reported an error
     ├── ClientClosed            the client was closed before or during the call
     ├── PermissionRefused       the peer is another user
+    ├── BossDown                the boss does not run, or does not answer
+    ├── BossExists              one runs already
+    ├── NotInQueue              there is nothing of that id in the queue, the ledger or the registry
+    ├── AlreadyAnswered         somebody else was first, or it is over
+    ├── NotSafe                 nothing was typed: the session is not proven to wait for a prompt
+    ├── StoreFailed             it could not be written to the disk: nothing of it counts
     ├── TmuxError               tmux refused a command; it says why
     │   ├── TmuxMissing         there is no tmux to run
     │   ├── TmuxTooOld          it is too old for what was asked of it
@@ -262,6 +268,35 @@ class NoTmuxClient(TmuxError):
 class NoOrigin(TmuxError):
     code = "NO_ORIGIN"
     exit_name = "NO_SESSION"
+
+
+class BossDown(RemudaError):
+    code = "BOSS_DOWN"
+    exit_name = "UNREACHABLE"
+
+
+class BossExists(RemudaError):
+    code = "BOSS_EXISTS"
+    exit_name = "SESSION_EXISTS"
+
+
+class NotInQueue(RemudaError):
+    code = "NOT_IN_QUEUE"
+    exit_name = "NO_SESSION"
+
+
+class AlreadyAnswered(RemudaError):
+    code = "ALREADY_ANSWERED"
+    exit_name = "REFUSED"
+
+
+class NotSafe(RemudaError):
+    code = "NOT_SAFE"
+    exit_name = "REFUSED"
+
+
+class StoreFailed(RemudaError):
+    code = "STORE_FAILED"
 
 
 class ProtocolError(RemudaError):
