@@ -79,6 +79,8 @@ class Call:
     def push(self, event: SessionEvent) -> None:
         if self.ended.done() or self._quiet or isinstance(event, Answered):
             return
+        if isinstance(event, Raw) and not self.request.raw:
+            return
         if isinstance(event, PermissionRequest) and not event.request_id:
             event = replace(event, request_id=self.id)
         self._put(event)

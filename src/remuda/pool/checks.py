@@ -128,6 +128,12 @@ def count_limit(name: str, value: object) -> int | None:
     return None if value is None else count(name, value)
 
 
+def flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, value, "True or False")
+    return value
+
+
 def one_of(*names: str) -> Reader:
     def reader(name: str, value: object) -> str:
         if value not in names:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from remuda.errors import (
     AgentError,
@@ -63,6 +63,8 @@ class End(Enum):
     FAILED = auto()
     """The agent said so, and stands ready."""
     STOPPED = auto()
+    UNTOUCHED = auto()
+    """Stopped before the agent was told anything."""
     CRASHED = auto()
     DOUBT = auto()
 
@@ -113,8 +115,18 @@ async def warm_up(seat: Seat, settings: Settings) -> None:
                 if isinstance(event, Answered):
                     break
         await bounded(seat.session.renew(settings.clear_timeout), settings.clear_timeout)
+    except RemudaError:
+        raise
     except TimeoutError:
         raise SpawnTimeout(f"session {seat.id} did not answer the warm-up prompt in time") from None
+    except Exception as error:
+        LOG.exception("warming up %s failed", seat.id)
+        raise SpawnFailed(f"session {seat.id} failed at the warm-up prompt: {error}") from error
+
+
+def check_alive(seat: Seat) -> None:
+    if seat.dead is not None:
+        raise SpawnFailed(f"session {seat.id} ended right behind its start: {_short(seat.dead)}")
 
 
 # ── serve ──
@@ -199,8 +211,8 @@ async def turn_of(seat: Seat, call: Call, settings: Settings) -> Turn:
     await asyncio.wait([seat.turn], timeout=settings.interrupt_timeout)
     if not seat.turn.done():
         return Turn(End.DOUBT, "the turn did not let go")
-    if seat.turn.cancelled():  # before its first step
-        return Turn(End.STOPPED)
+    if seat.turn.cancelled():  # before its first step: else it says how it ended
+        return Turn(End.UNTOUCHED)
     return seat.turn.result()
 
 
@@ -268,3 +280,17 @@ def _short(detail: str) -> str:
         return detail
     half = DETAIL_CHARACTERS // 2
     return f"{detail[:half]}…{detail[1 - half :]}"
+
+
+# ── end ──
+
+
+async def close(seat: Seat, steps: list[asyncio.Task[Any]], timeout: float) -> None:
+    """`steps` were told to stop, and go first: no two speak with one session at a time."""
+    running = [step for step in steps if not step.done()]
+    try:
+        if running:
+            await asyncio.wait(running, timeout=GRACE)
+        await bounded(seat.session.close(timeout), timeout)
+    except Exception:  # noqa: BLE001  # nothing else is left to be done for it
+        LOG.exception("ending %s failed", seat.id)

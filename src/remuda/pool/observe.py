@@ -38,16 +38,9 @@ class Observer:
         )
         self.listeners.tell(SessionSpawned(session_id, backend, profile))
 
-    def spawn_failed(self, session_id: str, profile: str, error: RemudaError) -> None:
+    def spawn_failed(self, profile: str, error: RemudaError) -> None:
         self.metrics.count("spawn_failures", code=error.code)
-        _log(
-            logging.WARNING,
-            "session.spawn_failed",
-            session_id=session_id,
-            profile=profile,
-            code=error.code,
-            detail=str(error),
-        )
+        _log(logging.WARNING, "session.failed", profile=profile, code=error.code, detail=str(error))
 
     def evicted(self, session_id: str, reason: Reason, detail: str | None) -> None:
         self.metrics.count("evictions", reason=reason)

@@ -85,6 +85,9 @@ class ClientOptions(ProfileOptions, total=False):
     claude_binary: PathOption
     agent: AgentName
     runtime_dir: PathOption | None
+    """Where the files of the sessions lie; None: where those of all sessions do."""
+    inherit_env: bool
+    """False: sessions have the variables of `env` and no others."""
     warmup_prompt: str | None
     permissions: Permissions
     permission_timeout: float
@@ -128,6 +131,7 @@ class Settings:
     claude_binary: str = "claude"
     agent: AgentName = "claude"
     runtime_dir: str | None = None
+    inherit_env: bool = True
     warmup_prompt: str | None = None
     permissions: Permissions = "deny"
     permission_timeout: float = 120.0
@@ -214,6 +218,7 @@ _CLIENT: dict[str, Reader] = {
     "claude_binary": checks.path,
     "agent": checks.one_of(*get_args(AgentName)),
     "runtime_dir": checks.path,
+    "inherit_env": checks.flag,
     "warmup_prompt": checks.prompt,
     "permissions": checks.permissions,
     "permission_timeout": checks.seconds,

@@ -132,7 +132,7 @@ def worn(member: Member, limits: Limits, now: float) -> Reason | None:
     """Why a session that has just served must not serve again."""
     if limits.max_requests is not None and member.served >= limits.max_requests:
         return "max_requests"
-    if limits.max_age is not None and now - member.born >= limits.max_age:
+    if limits.max_age is not None and now >= member.born + limits.max_age:
         return "max_age"
     return None
 
@@ -195,7 +195,7 @@ class _Plan:
                 self._closing += 1
 
     def _slept_long(self, member: Member) -> Reason | None:
-        if self._limits.max_idle is None or self._now - member.used < self._limits.max_idle:
+        if self._limits.max_idle is None or self._now < member.used + self._limits.max_idle:
             return None
         # One that is wished for would only be started again.
         return "max_idle" if self._have[member.profile] > _wished(self._wishes, member.profile) else None

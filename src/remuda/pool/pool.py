@@ -11,21 +11,20 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any
 
-from remuda.errors import ClientClosed, PoolExhausted, RemudaError
+from remuda.errors import ClientClosed, InvalidOptions, RemudaError, SpawnFailed
 
 from . import life
 from .call import Call
-from .events import LOG
 from .life import End, Seat, Verdict
 from .observe import Observer
 from .options import Settings
-from .policy import Evict, HandOver, Reason, Spawn, State, Waiter, decide, next_look
+from .policy import Evict, HandOver, Reason, Spawn, State, decide, next_look
 from .profile import Profile
+from .queue import Queue
 from .session import SessionFactory
 from .types import RunResult
 from .wishes import Wishes
@@ -34,24 +33,13 @@ CRASH_GRACE = 1.0
 """A backend says by itself that its process is gone; if not, the pool does so after this."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Waiting(Waiter):
-    """A call in the queue. The time for which a session is being started for it does not count as waiting."""
-
-    call: Call
-    left: float
-    resumed: float = 0.0
-    timer: asyncio.TimerHandle | None = None
-
-
 class Pool:
     def __init__(self, make: SessionFactory, settings: Settings, observer: Observer) -> None:
         self._make, self._settings, self._observer = make, settings, observer
         self.loop = asyncio.get_running_loop()
         self._limits = settings.limits
         self._seats: dict[str, Seat] = {}
-        self._waiting: dict[int, Waiting] = {}
-        self._waiting_of: Counter[str] = Counter()
+        self._queue = Queue(settings)
         self._calls: set[Call] = set()
         self._late: dict[int, tuple[RunResult, asyncio.Future[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -63,23 +51,18 @@ class Pool:
 
     # ── what the client asks ──
 
+    def check_loop(self) -> None:
+        if self.loop.is_closed():
+            raise ClientClosed("the event loop of the client has ended")
+        if asyncio.get_running_loop() is not self.loop:
+            raise InvalidOptions("the client belongs to another event loop", hint="one client for each loop")
+
     def submit(self, call: Call) -> None:
         """The call has its session, and its end, in a bounded time from here."""
         self._calls.add(call)
         call.ended.add_done_callback(lambda _: self._calls.discard(call))
-        key = call.profile.key
-        waiting = Waiting(
-            id=next(self._order),
-            profile=key,
-            since=self.loop.time(),
-            call=call,
-            left=self._settings.acquire_timeout,
-        )
-        self._waiting[waiting.id] = waiting
-        self._waiting_of[key] += 1
-        call.let_go = partial(self._withdraw, waiting)
         call.on_answer = self._answered
-        self._resume(waiting)
+        self._queue.add(next(self._order), call)
         self._act()
 
     async def complete(self, result: RunResult) -> None:
@@ -108,39 +91,7 @@ class Pool:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
-
-    # ── the queue ──
-
-    def _withdraw(self, waiting: Waiting) -> None:
-        if self._waiting.pop(waiting.id, None) is None:
-            return
-        self._waiting_of[waiting.profile] -= 1
-        self._pause(waiting)
-        for seat in self._seats.values():
-            if seat.waiter == waiting.id:
-                seat.waiter = None
-
-    def _resume(self, waiting: Waiting) -> None:
-        waiting.resumed = self.loop.time()
-        waiting.timer = self.loop.call_later(waiting.left, self._exhausted, waiting)
-
-    def _pause(self, waiting: Waiting) -> None:
-        if waiting.timer is not None:
-            waiting.timer.cancel()
-            waiting.timer = None
-            waiting.left = max(0.0, waiting.left - (self.loop.time() - waiting.resumed))
-
-    def _exhausted(self, waiting: Waiting) -> None:
-        waited = self.loop.time() - waiting.since
-        waiting.call.fail(
-            PoolExhausted(
-                f"no session was free within {self._settings.acquire_timeout:g} s",
-                hint="a larger pool_size, or a longer acquire_timeout",
-                waited=waited,
-                size=self._limits.size,
-            )
-        )
+        return len(self._queue)
 
     # ── decide, then do ──
 
@@ -161,8 +112,8 @@ class Pool:
     def _decide(self) -> None:
         actions = decide(
             self._seats.values(),
-            self._waiting.values(),
-            self._waiting_of,
+            self._queue.all.values(),
+            self._queue.of_profile,
             self.wishes.all,
             self._limits,
             self.loop.time(),
@@ -177,39 +128,44 @@ class Pool:
                     self._evict(self._seats[action.session], action.reason)
 
     def _hand_over(self, action: HandOver) -> None:
-        seat, waiting = self._seats[action.session], self._waiting.get(action.waiter)
+        seat, waiting = self._seats[action.session], self._queue.find(action.waiter)
         if waiting is None or seat.state is not State.IDLE:  # changed by a listener just now
             self._again = True
             return
-        for other in action.passed:
-            if other in self._waiting:
-                self._waiting[other].passed += 1
-        self._withdraw(waiting)
-        call = waiting.call
-        warm, reused = seat.ready < waiting.id, seat.served > 0
+        for older in action.passed:
+            if (other := self._queue.find(older)) is not None:
+                other.passed += 1
+        self._queue.take(waiting.id)
+        self._give(seat, waiting.call, warm=seat.ready < waiting.id)
+
+    def _give(self, seat: Seat, call: Call, *, warm: bool) -> None:
+        reused = seat.served > 0
         seat.state, seat.call = State.BUSY, call
         seat.served += 1
         seat.turn = self.loop.create_task(life.follow(seat.session, call))
         call.let_go = seat.turn.cancel
         seat.task = self._run(self._serve(seat, call))
-        self._observer.handed(call.id, seat.id, call.handed(seat.id, warm=warm), warm=warm, reused=reused)
+        waited = call.handed(seat.id, warm=warm)
+        self._observer.handed(call.id, seat.id, waited, warm=warm, reused=reused)
 
     def _spawn(self, action: Spawn) -> None:
-        waiting = self._waiting.get(action.waiter) if action.waiter is not None else None
+        waiting, kept = self._queue.find(action.waiter), self.wishes.all.get(action.profile)
         if waiting is not None:
-            profile = waiting.call.profile
             waiting.spawning = True
-            self._pause(waiting)
-        elif action.waiter is None and action.profile in self.wishes.all:
-            profile = self.wishes.all[action.profile].profile
-        else:
+            self._queue.pause(waiting)
+            self._start(action, waiting.call.profile)
+        elif action.waiter is None and kept is not None:
+            self._start(action, kept.profile)
+        else:  # changed by a listener just now
             self._again = True
-            return
-        self._start(action, profile)
 
     def _start(self, action: Spawn, profile: Profile) -> None:
         now = self.loop.time()
-        session = self._make(f"s_{secrets.token_hex(6)}", profile)
+        try:
+            session = self._make(f"s_{secrets.token_hex(6)}", profile)
+        except Exception as error:  # noqa: BLE001  # a factory may be the caller's
+            self._unmade(action, error)
+            return
         seat = Seat(
             id=session.id,
             profile=action.profile,
@@ -223,13 +179,31 @@ class Pool:
         session.on_exit(partial(self._exited, seat))
         seat.task = self._run(self._open(seat))
 
+    def _unmade(self, action: Spawn, error: Exception) -> None:
+        told = error if isinstance(error, RemudaError) else SpawnFailed(f"no session could be made: {error}")
+        self._start_failed(action.profile, action.waiter, told)
+        self._again = True
+
+    def _start_failed(self, profile: str, waiter: int | None, error: RemudaError) -> None:
+        """The one for whom it was started is told; who else waits has a session started of its own."""
+        self._observer.spawn_failed(profile, error)
+        if waiter is None:
+            self.wishes.failed(profile, error)
+        elif (waiting := self._queue.find(waiter)) is not None:
+            waiting.call.fail(error)
+
     def _evict(self, seat: Seat, reason: Reason, detail: str | None = None) -> None:
         if seat.state is State.CLOSING:
             return
-        spawned, seat.state = seat.ready > 0, State.CLOSING
-        steps = [step for step in (seat.turn, seat.task) if step is not None and not step.done()]
+        seat.state = State.CLOSING
+        # At once: a step that went on would take it for its own.
+        steps = [
+            step for step in (seat.turn, seat.task) if step is not None and step is not asyncio.current_task()
+        ]
+        for step in steps:
+            step.cancel()
         seat.task = self._run(self._close(seat, steps))
-        if spawned:
+        if seat.ready:
             self._observer.evicted(seat.id, reason, detail)
 
     def _set_timer(self) -> None:
@@ -254,13 +228,11 @@ class Pool:
             self._opened(seat)
             if seat.wished and self._settings.warmup_prompt is not None:
                 await life.warm_up(seat, self._settings)
+            life.check_alive(seat)
         except RemudaError as error:
             self._not_opened(seat, error)
-            return
-        if seat.dead is not None:
-            self._evict(seat, "crashed", seat.dead)
-            return
-        self._rests(seat)
+        else:
+            self._rests(seat)
 
     def _opened(self, seat: Seat) -> None:
         seat.ready = next(self._order)
@@ -268,25 +240,16 @@ class Pool:
         self._observer.spawned(seat.id, seat.session.backend, seat.profile, took)
 
     def _not_opened(self, seat: Seat, error: RemudaError) -> None:
-        """The one for whom it was started is told; who else waits has a session started of its own."""
-        waiting = self._waiting.get(seat.waiter) if seat.waiter is not None else None
-        if seat.ready:
-            self._evict(seat, "dirty", error.message)
-        else:
-            self._observer.spawn_failed(seat.id, seat.profile, error)
-            self._evict(seat, "dirty")
-        if seat.wished:
-            self.wishes.failed(seat.profile, error)
-        if waiting is not None:
-            waiting.call.fail(error)
+        self._evict(seat, "dirty" if seat.dead is None else "crashed", seat.dead or error.message)
+        self._start_failed(seat.profile, None if seat.wished else seat.waiter, error)
         self._act()
 
     def _rests(self, seat: Seat) -> None:
         """It stands ready, with a fresh conversation."""
         seat.state, seat.used, seat.call, seat.turn = State.IDLE, self.loop.time(), None, None
-        if seat.waiter is not None and (waiting := self._waiting.get(seat.waiter)) is not None:
+        if (waiting := self._queue.find(seat.waiter)) is not None:
             waiting.spawning = False  # who came first gets it, and that may be another
-            self._resume(waiting)
+            self._queue.resume(waiting)
         seat.waiter = None
         self.wishes.stands(seat.profile)
         self._act()
@@ -304,13 +267,16 @@ class Pool:
 
     async def _after(self, seat: Seat, call: Call) -> Verdict | None:
         turn = await life.turn_of(seat, call, self._settings)
+        if turn.end is End.UNTOUCHED and seat.dead is None:
+            seat.served -= 1
+            return None
         if turn.end is End.ANSWERED and call.result is not None:
             self.wishes.worked(seat.profile)
             seat.state = State.CLEARING
             await life.learn_usage(seat, call.result)
             self._settled(call)
         verdict = await life.rest(seat, call, turn, self._settings, self.loop.time())
-        if verdict is None and self._closing and not self._waiting:
+        if verdict is None and self._closing and not self._queue:
             verdict = Verdict("closed")
         return verdict or await life.clear(seat, self._settings, self._observer)
 
@@ -337,17 +303,10 @@ class Pool:
     async def _close(self, seat: Seat, steps: list[asyncio.Task[Any]]) -> None:
         """It counts until its process is gone."""
         try:
-            running = [step for step in steps if not step.done()]
-            for step in running:
-                step.cancel()
-            if running:
-                await asyncio.wait(running, timeout=life.GRACE)
-            await life.bounded(seat.session.close(self._settings.end_timeout), self._settings.end_timeout)
-        except Exception:  # noqa: BLE001  # nothing else is left to be done for it
-            LOG.exception("ending %s failed", seat.id)
+            await life.close(seat, steps, self._settings.end_timeout)
         finally:
             del self._seats[seat.id]
-            self._act()
+        self._act()
 
     def _standing(self, profile: str) -> int:
         coming_or_going = (State.SPAWNING, State.CLOSING)
@@ -369,5 +328,17 @@ class Pool:
             self._evict(seat, "closed")
         if self._timer is not None:
             self._timer.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._settings.end_timeout + 2 * life.GRACE)
+        if ends := [seat.task for seat in self._seats.values() if seat.task is not None]:
+            await asyncio.wait(ends, timeout=self._settings.end_timeout + 3 * life.GRACE)
+
+    def abandon(self) -> None:
+        """Nobody holds the client any more: end what it had. From any thread, at any moment."""
+        try:
+            self.loop.call_soon_threadsafe(self._abandoned)
+        except RuntimeError:  # the loop is closed, and its descriptors with it
+            pass
+
+    def _abandoned(self) -> None:
+        for call in list(self._calls):
+            call.abort("the client is gone")
+        self._run(self.aclose())

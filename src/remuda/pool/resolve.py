@@ -19,7 +19,7 @@ class Resolver:
 
     def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
         self._settings = settings
-        self._environment = dict(environment)
+        self._environment = dict(environment) if settings.inherit_env else {}
         self._folder = os.getcwd()
 
     def profile(self, wanted: Wanted, permissions: Permissions, *, find_binary: bool = True) -> Profile:

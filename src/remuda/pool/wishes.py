@@ -100,6 +100,7 @@ class Wishes:
         """A start of which nothing came: whoever waits is told, and the next one is not made at once."""
         if (kept := self.all.get(profile)) is not None:
             _wake(kept, error)
+            kept.pressing = False
             kept.failures += 1
             self._delay(kept)
 

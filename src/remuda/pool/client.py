@@ -1,0 +1,242 @@
+"""`remuda.Client`: requests to warm agents. See docs/pool.md."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import warnings
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack, overload
+
+from remuda.errors import ClientClosed, InvalidOptions
+from remuda.paths import sessions_folder
+
+from . import checks
+from .backends import backend_factory as backend_factory
+from .backends import check_profile
+from .call import Call
+from .events import EventName, Listener
+from .observe import Observer
+from .options import (
+    AsyncRunOptions,
+    ClientOptions,
+    PrewarmOptions,
+    RunSettings,
+    read_client,
+    read_prewarm,
+    read_run,
+)
+from .pool import Pool
+from .profile import Profile
+from .resolve import Resolver
+from .session import SessionFactory
+from .types import Done, Raw, RunResult, StreamEvent
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A request that was looked at, and of which nothing has begun."""
+
+    prompt: str
+    options: RunSettings
+    profile: Profile
+
+
+class Client:
+    """A pool of warm agents, for the event loop in which it is first used.
+
+    Use it with `async with`, or call `aclose`. Agents of a client that is only forgotten, or whose process is
+    killed, end because the client's end of their lifeline is gone.
+
+    `session_factory` takes the place of the backend: see `remuda.testing.pool`, for tests without agents.
+    """
+
+    def __init__(
+        self, *, session_factory: SessionFactory | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        self._pool: Pool | None = None
+        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
+        self._settings = read_client(options)
+        self._resolver = Resolver(self._settings, os.environ)
+        self._factory = session_factory
+        self._observer = Observer()
+        self._calls: dict[str, Call] = {}
+        self._checked: set[str] = set()
+        self._profile(read_run({}, self._settings), find_binary=False)
+
+    # ── requests ──
+
+    async def run(self, prompt: str, **options: Unpack[AsyncRunOptions]) -> RunResult:
+        """One prompt in a conversation of its own, and its answer, within `timeout` seconds."""
+        call = self._begin(self._prepare(prompt, options), quiet=True)
+        try:
+            async for event in call:
+                if isinstance(event, Done):
+                    return event.result
+        finally:
+            self._leave(call)
+        raise AssertionError("a call ends with its end")
+
+    @overload
+    def stream(
+        self, prompt: str, *, raw: Literal[False] = False, **options: Unpack[AsyncRunOptions]
+    ) -> AsyncGenerator[StreamEvent, None]: ...
+
+    @overload
+    def stream(
+        self, prompt: str, *, raw: bool, **options: Unpack[AsyncRunOptions]
+    ) -> AsyncGenerator[StreamEvent | Raw, None]: ...
+
+    def stream(
+        self, prompt: str, *, raw: bool = False, **options: Unpack[AsyncRunOptions]
+    ) -> AsyncGenerator[Any, None]:
+        """The same, as it happens. `Done` comes last; a failure is `Failed`, and is then raised.
+
+        Whoever leaves the loop early has aborted the request. `raw` adds the agent's own messages, in the
+        shape of `claude -p --output-format stream-json`.
+        """
+        return self._stream(self._prepare(prompt, options), raw=raw)
+
+    async def _stream(self, prepared: _Prepared, *, raw: bool) -> AsyncGenerator[StreamEvent | Raw, None]:
+        call = self._begin(prepared, raw=raw)
+        try:
+            async for event in call:
+                yield event
+        finally:
+            self._leave(call)
+
+    def abort(self, request_id: str) -> bool:
+        """End that request with ABORTED. False when none of that id is on its way."""
+        call = self._calls.get(request_id)
+        return call is not None and call.abort()
+
+    async def complete(self, result: RunResult) -> RunResult:
+        """Waits for the usage of an answer that came before it was known. It stays None where the agent does
+        not tell; some seconds at most."""
+        if self._pool is not None and result.usage is None:
+            await self._pool.complete(result)
+        return result
+
+    async def prewarm(self, count: int | None = None, **profile: Unpack[PrewarmOptions]) -> None:
+        """Returns when `count` sessions for such requests are up, and keeps as many from then on.
+
+        None is as many as the pool has room for; 0 keeps none from now on. What is up already counts. When it
+        raises, nothing is kept that was not kept before.
+        """
+        if self._settings.backend == "print":
+            raise InvalidOptions("the print backend starts an agent for each request: none can be warm")
+        wanted = None if count is None else checks.count_from("count", count, 0)
+        found = self._profile(read_prewarm(profile, self._settings))
+        await self._the_pool().wishes.prewarm(found, wanted)
+
+    # ── what is told ──
+
+    def on(self, event: EventName, listener: Listener) -> None:
+        """`listener` is a plain function of one argument, called in the loop of the client. What it raises is
+        logged and harms nobody."""
+        self._observer.listeners.add(event, listener)
+
+    def off(self, event: EventName, listener: Listener) -> None:
+        self._observer.listeners.remove(event, listener)
+
+    def metrics(self) -> str:
+        """Text for Prometheus."""
+        states, waiting = ({}, 0) if self._pool is None else (self._pool.states(), self._pool.waiting)
+        return self._observer.metrics.text(states, waiting, self._settings.pool_size)
+
+    def stats(self) -> dict[str, object]:
+        """The same as a document, with each session."""
+        pool = self._pool
+        return {
+            "backend": self._settings.backend,
+            "pool_size": self._settings.pool_size,
+            "waiting": 0 if pool is None else pool.waiting,
+            "sessions": [] if pool is None else pool.document(),
+            **self._observer.metrics.document(),
+        }
+
+    # ── the end ──
+
+    async def aclose(self) -> None:
+        """Refuses new calls, lets those that run end within `close_timeout`, then ends all sessions, within
+        `end_timeout`. To call it again is to wait for the same end; to cancel it is to wait no longer."""
+        self._closed = True
+        if self._pool is None or self._pool.loop.is_closed():
+            return
+        self._pool.check_loop()
+        if self._closing is None:
+            self._closing = self._pool.loop.create_task(self._pool.aclose())
+        await asyncio.shield(self._closing)
+
+    async def __aenter__(self) -> Self:
+        self._the_pool()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if self._pool is not None and not self._closed and self._pool.states():
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
+            self._pool.abandon()
+
+    # ── within ──
+
+    def _prepare(self, prompt: str, given: Mapping[str, Any]) -> _Prepared:
+        options = read_run(given, self._settings)
+        return _Prepared(checks.prompt("the prompt", prompt), options, self._profile(options))
+
+    def _profile(self, options: RunSettings, *, find_binary: bool = True) -> Profile:
+        find_binary = find_binary and self._factory is None
+        profile = self._resolver.profile(options.wanted, options.permissions, find_binary=find_binary)
+        if profile.key not in self._checked:
+            check_profile(profile, self._settings.backend)
+            self._checked.add(profile.key)
+        return profile
+
+    def _begin(self, prepared: _Prepared, *, quiet: bool = False, raw: bool = False) -> Call:
+        pool, options = self._the_pool(), prepared.options
+        request_id = options.request_id or f"r_{secrets.token_hex(8)}"
+        if request_id in self._calls:
+            raise InvalidOptions(f"a request {request_id} is on its way already")
+        call = Call(
+            request_id,
+            prepared.prompt,
+            prepared.profile,
+            options,
+            self._observer,
+            permission_timeout=self._settings.permission_timeout,
+            quiet=quiet,
+            raw=raw,
+        )
+        self._calls[request_id] = call
+        if options.signal is not None and options.signal.is_set():
+            call.abort()
+        else:
+            pool.submit(call)
+        return call
+
+    def _leave(self, call: Call) -> None:
+        """Whoever goes while it runs has aborted it."""
+        del self._calls[call.id]
+        call.abort("the caller left")
+
+    def _the_pool(self) -> Pool:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        if self._pool is None:
+            self._pool = Pool(self._factory or self._backend(), self._settings, self._observer)
+        self._pool.check_loop()
+        return self._pool
+
+    def _backend(self) -> SessionFactory:
+        given = self._settings.runtime_dir
+        folder = sessions_folder() if given is None else Path(given).expanduser().absolute()
+        return backend_factory(self._settings.backend, folder)

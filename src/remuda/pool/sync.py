@@ -1,0 +1,210 @@
+"""`remuda.SyncClient`: the same client for programs without an event loop. Its loop runs in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+import threading
+import warnings
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from remuda.errors import ClientClosed, InvalidOptions
+
+from .client import Client
+from .events import EventName, Listener
+from .options import ClientOptions, PrewarmOptions, RunOptions
+from .session import SessionFactory
+from .types import Decision, PermissionHandler, PermissionRequest, RunResult, StreamEvent
+
+_T = TypeVar("_T")
+_JOIN_TIMEOUT = 5.0
+
+
+class SyncClient:
+    """As `Client`, each method until its work is done. Any thread may call any of them at any time.
+
+    A permission handler may be a plain function: it has a thread of its own, and may block. A listener is
+    called in the thread of the loop, where it cannot wait for the client. Use it with `with`, or call `close`.
+    """
+
+    def __init__(
+        self, *, session_factory: SessionFactory | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        self._thread: _LoopThread | None = None
+        self._client = Client(session_factory=session_factory, **_threaded(options))
+        self._thread = _LoopThread()
+
+    def run(self, prompt: str, **options: Unpack[RunOptions]) -> RunResult:
+        return self._do(lambda: self._client.run(prompt, **_threaded(options)))
+
+    def stream(self, prompt: str, **options: Unpack[RunOptions]) -> Generator[StreamEvent, None, None]:
+        """To close the generator, or to leave it behind, is to abort the request."""
+        return self._iterate(self._client.stream(prompt, **_threaded(options)))
+
+    def abort(self, request_id: str) -> bool:
+        return self._ask(lambda: self._client.abort(request_id))
+
+    def complete(self, result: RunResult) -> RunResult:
+        return self._do(lambda: self._client.complete(result))
+
+    def prewarm(self, count: int | None = None, **profile: Unpack[PrewarmOptions]) -> None:
+        self._do(lambda: self._client.prewarm(count, **_threaded(profile)))
+
+    def on(self, event: EventName, listener: Listener) -> None:
+        self._client.on(event, listener)
+
+    def off(self, event: EventName, listener: Listener) -> None:
+        self._client.off(event, listener)
+
+    def metrics(self) -> str:
+        return self._ask(self._client.metrics)
+
+    def stats(self) -> dict[str, object]:
+        return self._ask(self._client.stats)
+
+    def close(self) -> None:
+        """As `Client.aclose`, with the same bounds. Again, and from other threads: waits for the same end."""
+        assert self._thread is not None
+        try:
+            self._do(self._client.aclose)
+        except ClientClosed:
+            pass
+        finally:
+            self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._thread is not None and not self._thread.stopped:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
+            self._thread.stop_after(self._client.aclose)
+
+    # ── within ──
+
+    def _do(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        assert self._thread is not None
+        return self._thread.do(work)
+
+    def _ask(self, question: Callable[[], _T]) -> _T:
+        async def ask() -> _T:
+            return question()
+
+        return self._do(ask)
+
+    def _iterate(self, events: AsyncGenerator[StreamEvent, None]) -> Generator[StreamEvent, None, None]:
+        async def following() -> StreamEvent | None:
+            return await anext(events, None)
+
+        try:
+            while (event := self._do(following)) is not None:
+                yield event
+        finally:
+            try:
+                self._do(events.aclose)
+            except ClientClosed:
+                pass  # and so has ended
+
+
+class _LoopThread:
+    """A loop that runs until it is stopped. No reference to whoever uses it: it may be forgotten."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop
+        self._end: asyncio.Event
+        ready = threading.Event()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._main(ready)), name="remuda-pool", daemon=True
+        )
+        self._thread.start()
+        ready.wait()
+
+    async def _main(self, ready: threading.Event) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        ready.set()
+        await self._end.wait()
+
+    def do(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """What is under way when the thread stops raises `ClientClosed`. Ctrl-C in here cancels it."""
+        if threading.current_thread() is self._thread:
+            raise InvalidOptions("a listener cannot wait for the client that calls it")
+        with self._lock:
+            if self.stopped:
+                raise ClientClosed("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise ClientClosed("the client was closed during the call") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        with self._lock:
+            if not self.stopped:
+                self.stopped = True
+                self._loop.call_soon_threadsafe(self._end.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_JOIN_TIMEOUT)
+
+    def stop_after(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Without waiting for it."""
+
+        async def last() -> None:
+            try:
+                await work()
+            finally:
+                self._end.set()
+
+        with self._lock:
+            self.stopped = True
+            asyncio.run_coroutine_threadsafe(last(), self._loop)
+
+
+def _threaded(options: Mapping[str, Any]) -> Any:
+    """A handler that is a plain function may block, and gets a thread."""
+    handler = options.get("permissions")
+    if not callable(handler) or inspect.iscoroutinefunction(handler):
+        return options
+    return {**options, "permissions": _in_a_thread(handler)}
+
+
+def _in_a_thread(handler: Callable[[PermissionRequest], Decision]) -> PermissionHandler:
+    async def decide(request: PermissionRequest) -> Decision:
+        loop = asyncio.get_running_loop()
+        decided: asyncio.Future[Decision] = loop.create_future()
+
+        def work() -> None:
+            # A daemon: one that never decides must not keep the program from ending.
+            try:
+                outcome: Callable[[], None] = _setting(decided, handler(request))
+            except Exception as error:  # noqa: BLE001  # raised where it is waited for
+                outcome = _raising(decided, error)
+            try:
+                loop.call_soon_threadsafe(outcome)
+            except RuntimeError:
+                pass  # the loop has ended, and with it the one who asked
+
+        threading.Thread(target=work, name="remuda-permission", daemon=True).start()
+        return await decided
+
+    return decide
+
+
+def _setting(future: asyncio.Future[_T], value: _T) -> Callable[[], None]:
+    return lambda: None if future.done() else future.set_result(value)
+
+
+def _raising(future: asyncio.Future[_T], error: Exception) -> Callable[[], None]:
+    return lambda: None if future.done() else future.set_exception(error)
