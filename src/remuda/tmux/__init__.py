@@ -1,0 +1,1 @@
+"""tmux as we use it: facts of its panes, going to one and back, its settings. Knows no agent, no boss."""

@@ -1,0 +1,136 @@
+"""Our lines in the user's tmux.conf: between two marks, put in and taken out. No other byte is changed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from remuda.durable import replace_file
+from remuda.errors import InvalidOptions
+
+_BEGIN: Final = b"# >>> remuda >>>"
+_END: Final = b"# <<< remuda <<<"
+_HINT: Final = b" 'remuda hooks uninstall --tmux' takes these lines out"
+# What else `uninstall` has to undo stands in the first mark.
+_NEWLINE: Final = b" (and the line break before)"
+_NEW: Final = b" (and the file)"
+
+
+def conf_files(env: Mapping[str, str]) -> list[Path]:
+    """Where tmux looks for the user's configuration, in its order."""
+    home = Path(env.get("HOME") or "~").expanduser()
+    config = env.get("XDG_CONFIG_HOME")
+    return [home / ".tmux.conf", (Path(config) if config else home / ".config") / "tmux" / "tmux.conf"]
+
+
+def conf_file(env: Mapping[str, str]) -> Path:
+    """The one that tmux reads: the first that exists. With none, the one that every version reads."""
+    files = conf_files(env)
+    return next((path for path in files if path.exists()), files[0])
+
+
+def put_block(text: bytes | None, lines: Sequence[str]) -> bytes:
+    """The file with our lines in it: where they were, else at the end. `None`: there is no file yet."""
+    place = _find(text or b"")
+    if text is not None and place is not None:
+        first = text[place[0] :].partition(b"\n")[0]
+        undo = next((undo for undo in (_NEW, _NEWLINE) if undo in first), b"")
+        return text[: place[0]] + _block(lines, undo) + text[place[1] :]
+    if text is None:
+        return _block(lines, _NEW)
+    if text and not text.endswith(b"\n"):
+        return text + b"\n" + _block(lines, _NEWLINE)
+    return text + _block(lines, b"")
+
+
+def take_block(text: bytes) -> bytes | None:
+    """The file as it was before, but for what others have changed since. None: it was not there at all."""
+    place = _find(text)
+    if place is None:
+        return text
+    before, block, after = text[: place[0]], text[place[0] : place[1]], text[place[1] :]
+    first = block.partition(b"\n")[0]
+    if _NEW in first and not (before + after).strip():
+        return None
+    if _NEWLINE in first and not after:
+        before = before.removesuffix(b"\n")
+    return before + after
+
+
+def _block(lines: Sequence[str], undo: bytes) -> bytes:
+    return b"\n".join([_BEGIN + _HINT + undo, *(line.encode() for line in lines), _END, b""])
+
+
+def _find(text: bytes) -> tuple[int, int] | None:
+    """Where our block begins and ends."""
+    starts, ends, at = [], [], 0
+    for line in text.splitlines(keepends=True):
+        if line.startswith(_BEGIN):
+            starts.append(at)
+        at += len(line)
+        if line.rstrip() == _END:
+            ends.append(at)
+    if not starts and not ends:
+        return None
+    if len(starts) != 1 or len(ends) != 1 or starts[0] >= ends[0]:
+        raise InvalidOptions(
+            "the marks around Remuda's lines are damaged", hint=f"mend them by hand: {_BEGIN!r} … {_END!r}"
+        )
+    return starts[0], ends[0]
+
+
+class ConfFile:
+    """One file: what it is and what it would become. `save` refuses if somebody else was quicker."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # Written through a link: many keep their configuration elsewhere.
+        self._real = Path(os.path.realpath(path))
+        self.before = self._read()
+        self.after = self.before
+
+    def _read(self) -> bytes | None:
+        try:
+            return self._real.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def install(self, lines: Sequence[str]) -> None:
+        self.after = put_block(self.before, lines)
+
+    def uninstall(self) -> None:
+        self.after = None if self.before is None else take_block(self.before)
+
+    @property
+    def is_changed(self) -> bool:
+        return self.after != self.before
+
+    def difference(self) -> list[str]:
+        """What `save` would change, as `diff -u` writes it."""
+        import difflib
+
+        before, after = ((text or b"").decode("utf-8", "replace") for text in (self.before, self.after))
+        name = str(self.path)
+        found = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, n=1, lineterm="")
+        return list(found)
+
+    def save(self) -> None:
+        if not self.is_changed:
+            return
+        if self._read() != self.before:
+            raise InvalidOptions(f"{self.path} was changed by somebody else meanwhile", hint="try again")
+        if self.after is None:
+            self._real.unlink()
+        else:
+            self._real.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._real, self.after, self._mode())
+        self.before = self.after
+
+    def _mode(self) -> int:
+        try:
+            return stat.S_IMODE(self._real.stat().st_mode)
+        except FileNotFoundError:
+            return 0o644

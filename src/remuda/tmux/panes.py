@@ -1,0 +1,214 @@
+"""Facts of all panes of a server, taken with one command; and which of them a process runs in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from remuda.errors import InvalidOptions
+
+from .address import Address, check_version
+from .once import Tmux
+
+if TYPE_CHECKING:
+    from .link import Link  # which loads asyncio: a key of the user's waits for what is done here
+
+FIELDS: Final = (
+    "pane_id",
+    "pane_pid",
+    "pane_tty",
+    "pane_current_command",
+    "pane_title",
+    "pane_current_path",
+    "session_id",
+    "session_name",
+    "session_attached",
+    "session_activity",
+    "window_id",
+    "window_index",
+    "window_name",
+    "window_active",
+    "window_activity",
+    "window_zoomed_flag",
+    "pane_index",
+    "pane_active",
+    "pane_dead",
+    "pane_in_mode",
+    "pid",
+    "version",
+)
+
+
+class Place(NamedTuple):
+    """Where a pane can be seen: a window stands in every session that it is linked into."""
+
+    session_id: str
+    session_name: str
+    window_index: int
+    is_current: bool
+    """Whether the session shows that window now."""
+    is_attached: bool
+    session_activity: int
+
+
+class Pane(NamedTuple):
+    """One pane, as it was when it was listed. Its id lasts as long as its server, also across windows.
+
+    `pid` is the program that tmux started in it; when a pane is used again for another one (respawn) it
+    changes and the id does not. `command` and `cwd` are those of the process in the foreground.
+    """
+
+    id: str
+    pid: int
+    tty: str
+    command: str
+    title: str
+    cwd: str
+    window_id: str
+    window_name: str
+    number: int
+    is_active: bool
+    """Whether it is the one of its window that takes keys."""
+    is_zoomed: bool
+    """Whether its window is zoomed, on whichever pane."""
+    is_dead: bool
+    in_mode: bool
+    """Whether it shows its history (copy mode) and not its program."""
+    activity: int
+    """When its window last printed anything; tmux keeps no such time for a pane."""
+    places: tuple[Place, ...]
+
+    @property
+    def address(self) -> str:
+        """As people write it: `work:1.0`."""
+        place = self.places[0]
+        return f"{place.session_name}:{place.window_index}.{self.number}"
+
+
+def check_pane(pane: str) -> str:
+    """The id of a pane (`%12`), and nothing else that tmux would take for a target."""
+    if not (pane.startswith("%") and pane[1:].isdecimal() and pane.isascii()):
+        raise InvalidOptions(f"{pane!r} is not the id of a tmux pane", hint="write for example %12")
+    return pane
+
+
+class Snapshot(NamedTuple):
+    """All panes of a server. `server_pid` tells it from a later server at the same place."""
+
+    address: Address
+    server_pid: int
+    version: str
+    panes: dict[str, Pane]
+
+    def of_process(self, pid: int) -> Pane | None:
+        """The pane that the process runs in, if it runs in one.
+
+        The nearest of itself and its ancestors counts that tmux started in a pane, or that has its terminal.
+        """
+        programs = {pane.pid: pane for pane in self.panes.values() if not pane.is_dead}
+        terminals = {_device(pane.tty): pane for pane in self.panes.values() if not pane.is_dead}
+        for process, terminal in _ancestry(pid):
+            if found := programs.get(process) or (terminals.get(terminal) if terminal else None):
+                return found
+        return None
+
+
+def take_snapshot(tmux: Tmux) -> Snapshot:
+    return snapshot_of(tmux.address, tmux.rows("list-panes", "-a", fields=FIELDS))
+
+
+async def take_snapshot_async(link: Link) -> Snapshot:
+    return snapshot_of(link.address, await link.rows("list-panes", "-a", fields=FIELDS))
+
+
+def snapshot_of(address: Address, rows: Sequence[Sequence[str]]) -> Snapshot:
+    panes: dict[str, Pane] = {}
+    named = [dict(zip(FIELDS, row, strict=True)) for row in rows]
+    for facts in named:
+        place = _place(facts)
+        if known := panes.get(facts["pane_id"]):
+            panes[known.id] = known._replace(places=(*known.places, place))
+        else:
+            panes[facts["pane_id"]] = _pane(facts, place)
+    if not named:
+        return Snapshot(address, 0, "", panes)
+    check_version(named[0]["version"])
+    return Snapshot(address, _number(named[0]["pid"]), named[0]["version"], panes)
+
+
+def _place(facts: dict[str, str]) -> Place:
+    return Place(
+        session_id=facts["session_id"],
+        session_name=facts["session_name"],
+        window_index=_number(facts["window_index"]),
+        is_current=facts["window_active"] == "1",
+        is_attached=_number(facts["session_attached"]) > 0,
+        session_activity=_number(facts["session_activity"]),
+    )
+
+
+def _pane(facts: dict[str, str], place: Place) -> Pane:
+    return Pane(
+        id=facts["pane_id"],
+        pid=_number(facts["pane_pid"]),
+        tty=facts["pane_tty"],
+        command=facts["pane_current_command"],
+        title=facts["pane_title"],
+        cwd=facts["pane_current_path"],
+        window_id=facts["window_id"],
+        window_name=facts["window_name"],
+        number=_number(facts["pane_index"]),
+        is_active=facts["pane_active"] == "1",
+        is_zoomed=facts["window_zoomed_flag"] == "1",
+        is_dead=facts["pane_dead"] == "1",
+        in_mode=_number(facts["pane_in_mode"]) > 0,
+        activity=_number(facts["window_activity"]),
+        places=(place,),
+    )
+
+
+def _number(text: str) -> int:
+    """tmux leaves empty what it does not know."""
+    return int(text) if text.isdecimal() else 0
+
+
+# ── processes ──
+
+
+def _device(tty: str) -> int:
+    try:
+        return os.stat(tty).st_rdev
+    except OSError:
+        return 0
+
+
+def _ancestry(pid: int) -> Iterator[tuple[int, int]]:
+    """The process and its ancestors, each with the device of its terminal, or 0."""
+    look = _look_proc if sys.platform.startswith("linux") else _look_ps
+    while pid > 1 and (found := look(pid)):
+        yield pid, found[1]
+        pid = found[0]
+
+
+def _look_proc(pid: int) -> tuple[int, int] | None:
+    """Parent and terminal."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    # The minor number is split around the major one.
+    number = int(fields[4])
+    return int(fields[1]), os.makedev(number >> 8 & 0xFFF, number & 0xFF | number >> 12 & 0xFFF00)
+
+
+def _look_ps(pid: int) -> tuple[int, int] | None:
+    import subprocess
+
+    listing = subprocess.run(
+        ["ps", "-o", "ppid=,tty=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    found = listing.stdout.split()
+    return (int(found[0]), _device(f"/dev/{found[1]}")) if len(found) == 2 else None
