@@ -7,8 +7,11 @@ out: neither is a reason to fail.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
+
+from remuda.errors import InputError
 
 from .stream_events import (
     Asked,
@@ -225,6 +228,18 @@ def _texts(value: object) -> list[str]:
 
 
 # ── lines to send ──
+
+_COMMAND = re.compile(r"/[^\s/]*(?:\s|$)")
+
+
+def check_prompt(text: str) -> None:
+    """Raises `InputError` for what would not arrive as what it is. All else does, byte for byte: `!` runs
+    nothing here, and a blank before `/` makes it text."""
+    if _COMMAND.match(text):
+        raise InputError(
+            f"a prompt that begins with {text.split(None, 1)[0]} would run the agent's own command",
+            hint="put a word or a blank before it",
+        )
 
 
 def prompt(text: str, command_id: str) -> bytes:
