@@ -27,11 +27,11 @@ def adopt_orphans() -> bool:
     return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
-def descendants(pid: int) -> list[int]:
+def descendants(pid: int, *, surely: bool = False) -> list[int]:
     """All living descendants of `pid`, parents before children. Zombies are not living."""
     # The kernel's own lists are quick, but may miss one while others exit: that nobody is left is believed
-    # only of a look at all.
-    return _listed_descendants(pid) or _searched_descendants(pid)
+    # only of a look at all, and so is that nobody is new (`surely`).
+    return (not surely and _listed_descendants(pid)) or _searched_descendants(pid)
 
 
 def _listed_descendants(pid: int) -> list[int]:

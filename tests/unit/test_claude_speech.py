@@ -137,7 +137,8 @@ def test_hook_stop_failure_delay_is_what_the_text_says(text: str, seconds: float
 
 
 def test_hook_session_start_of_a_clear_tells_that_the_command_ran() -> None:
-    assert hook("SessionStart", source="clear") == CommandRun("clear")
+    cleared = CommandRun("clear", confirmed=True, conversation="s-new")
+    assert hook("SessionStart", source="clear", session_id="s-new") == cleared
 
 
 @pytest.mark.parametrize(

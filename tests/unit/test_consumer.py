@@ -364,3 +364,24 @@ def test_tidy_gives_the_acknowledged_part_back_when_the_files_have_grown(tmp_pat
     consumer.close()
     assert after.st_size == before.st_size
     assert after.st_blocks < before.st_blocks // 2
+
+
+# ── taken back ──
+
+
+def test_cancel_drops_one_that_waits_and_the_others_keep_their_order(bench: Bench) -> None:
+    first, second, third = (bench.inbox.put(text).id for text in ("one", "two", "three"))
+    assert bench.consumer.cancel(second, "no longer wanted") == "dropped"
+    assert bench.stages(second) == ["accepted", "dropped"]
+    assert read_receipts(bench.folder, second)[-1]["reason"] == "no longer wanted"
+    assert bench.lease().id == first
+    bench.consumer.acknowledge(Leased(first, "one", 1), "done")
+    assert bench.lease().id == third
+
+
+def test_cancel_does_not_touch_what_is_in_flight_or_unknown(bench: Bench) -> None:
+    message = bench.inbox.put("one").id
+    bench.lease()
+    assert bench.consumer.cancel(message, "no longer wanted") == "in flight"
+    assert bench.consumer.cancel("m-unknown", "no longer wanted") == "unknown"
+    assert bench.stages(message) == ["accepted", "written"]

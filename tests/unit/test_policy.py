@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.agents.speech import Failure
-from remuda.turns.policy import FIRST_DELAY, LONGEST_DELAY, Action, OnOrphan, backoff, decide, decide_once
+from remuda.turns.policy import (
+    FIRST_DELAY,
+    LONGEST_DELAY,
+    Action,
+    Decision,
+    OnOrphan,
+    backoff,
+    decide,
+    decide_once,
+)
 from remuda.turns.turn import End, Outcome
 
 POLICIES: tuple[OnOrphan, ...] = get_args(OnOrphan)
@@ -80,9 +89,15 @@ def test_decide_delay_that_the_service_asked_for_is_kept_and_never_none() -> Non
     assert delay(0, 0) == 1
 
 
+@pytest.mark.parametrize("on_orphan", POLICIES)
+def test_decide_what_was_taken_back_is_dropped(on_orphan: OnOrphan) -> None:
+    outcome = Outcome(End.CANCELLED, "no longer wanted", submitted=False)
+    assert decide(outcome, 1, on_orphan, 0.5) == Decision(Action.DROP, "no longer wanted")
+
+
 def test_decide_once_never_tries_again() -> None:
     for end in End:
-        wanted = Action.ACK if end is End.ANSWERED else Action.DEAD
+        wanted = {End.ANSWERED: Action.ACK, End.CANCELLED: Action.DROP}.get(end, Action.DEAD)
         assert decide_once(Outcome(end, "x", Failure.RATE_LIMITED)).action is wanted
 
 

@@ -22,6 +22,7 @@ from remuda.agents.speech import (
     Task,
     WrittenDown,
 )
+from remuda.turns.early import Early, stop_document
 from remuda.turns.turn import End, Outcome, Stage, Turn
 
 SPEECH = ClaudeSpeech()
@@ -272,6 +273,22 @@ def test_command_is_taken_and_done_when_it_ran() -> None:
     assert outcome(turn) == Outcome(End.ANSWERED, "", facts={"command": True})
 
 
+@pytest.mark.parametrize("recorded_first", [True, False])
+def test_command_that_the_agent_confirmed_has_ended_and_names_its_conversation(recorded_first: bool) -> None:
+    turn = made("/clear", command=True)
+    first = [CommandRun("clear", finished=False)] if recorded_first else []
+    told = facts(turn, *first, CommandRun("clear", confirmed=True, conversation="s2"))
+    assert told == ["submitted"]
+    assert turn.outcome == Outcome(End.ANSWERED, "", facts={"command": True, "session_id": "s2"})
+
+
+def test_command_confirmed_for_somebody_else_does_not_end_ours() -> None:
+    turn = made("/compact", command=True)
+    turn.take(CommandRun("compact", finished=False))
+    turn.take(CommandRun("clear", confirmed=True))
+    assert turn.outcome is None
+
+
 @pytest.mark.parametrize("name", ["compact", ""])
 def test_command_is_known_by_its_name_or_by_none(name: str) -> None:
     assert facts(made("/compact keep the tests", command=True), CommandRun(name)) == ["submitted"]
@@ -297,6 +314,66 @@ def test_command_of_somebody_does_not_concern_a_prompt() -> None:
     assert not turn.submitted
 
 
+# ── whose stop it is ──
+
+
+def stops(turn: Turn, *signals: Signal) -> list[Signal | None]:
+    early = Early(turn)
+    return [early.take(signal) for signal in signals]
+
+
+def test_early_stop_of_ours_is_known_before_the_turn_has_taken_anything() -> None:
+    stop = Stopped("done", OURS)
+    assert stops(made(), Submitted("do it", OURS), stop) == [None, stop]
+
+
+@pytest.mark.parametrize("stop", [Stopped("x", THEIRS), Failed(Failure.OTHER, "x", THEIRS)])
+def test_early_stop_of_another_prompt_is_none_of_ours(stop: Signal) -> None:
+    assert stops(made(), Submitted("do it", OURS), stop)[-1] is None
+    assert stops(made(), Submitted("their prompt", THEIRS), stop)[-1] is None
+
+
+def test_early_stop_of_the_turn_before_is_none_of_ours() -> None:
+    assert stops(made(), Stopped("late", None)) == [None]
+
+
+def test_early_stop_behind_a_notice_of_its_own_background_is_ours() -> None:
+    stop = Stopped("all done", "p-notice")
+    heard = stops(made(), Submitted("do it", OURS), Submitted("<task>", "p-notice", notice=True), stop)
+    assert heard[-1] is stop
+
+
+SUBAGENT, SHELL = Task("a", "subagent"), Task("b", "shell", is_shell=True)
+
+
+@pytest.mark.parametrize(
+    ("begun", "last_word", "final"),
+    [
+        ((), True, True),
+        ((), False, False),
+        ((SHELL,), True, True),
+        ((SUBAGENT,), True, False),
+        ((SHELL, SUBAGENT), True, False),
+    ],
+)
+def test_stop_is_final_when_nobody_sends_the_agent_on_and_nothing_will_wake_it(
+    begun: tuple[Task, ...], last_word: bool, final: bool
+) -> None:
+    told = stop_document(Stopped("done", OURS, (), "s"), begun, last_word=last_word)
+    assert (told["end"], told["text"], told["conversation"], told["final"]) == (
+        "answered",
+        "done",
+        "s",
+        final,
+    )
+    assert [task["id"] for task in told["background"]] == [task.id for task in begun]
+
+
+def test_failure_is_final_in_any_case() -> None:
+    told = stop_document(Failed(Failure.INVALID, "API Error: 400"), (), last_word=False)
+    assert told == {"end": "failed", "text": "API Error: 400", "failure": "invalid_request", "final": True}
+
+
 # ── in any order ──
 
 ids = st.sampled_from([OURS, THEIRS, None])
@@ -304,7 +381,7 @@ texts = st.sampled_from(["do it", "my own", "draft do it", "<task-notification>x
 signals = st.one_of(
     st.builds(Submitted, texts, ids, st.booleans()),
     st.builds(Recorded, texts, ids),
-    st.builds(CommandRun, st.sampled_from(["clear", ""]), st.booleans()),
+    st.builds(CommandRun, st.sampled_from(["clear", ""]), st.booleans(), st.booleans()),
     st.builds(Stopped, st.just("said"), ids, st.sampled_from([(), ("subagent",)])),
     st.builds(Failed, st.sampled_from(Failure), st.just("failed"), ids),
     st.just(Interrupted()),

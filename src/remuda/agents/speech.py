@@ -85,6 +85,10 @@ class CommandRun:
 
     name: str
     finished: bool = True
+    confirmed: bool = False
+    """The agent itself said that it is done: nothing more will be told of it."""
+    conversation: str | None = None
+    """The one that it began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,8 @@ class Speech(Protocol):
     """The key that lays a draft aside until the next prompt was taken."""
     enter: bytes
     interrupt: bytes
+    wipe: bytes
+    """The key that takes away what stands in the composer of an agent at rest."""
     max_argument_bytes: int
 
     def check(self, prompt: str, *, command: bool, literal: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from . import stop_hook
 from .compaction import compact
@@ -194,6 +194,18 @@ class Consumer:
             except (OSError, stop_hook.InboxError) as error:
                 self.notices.append(f"no disk space could be given back: {error}")
 
+    def cancel(self, message: str, reason: str) -> Literal["dropped", "in flight", "unknown"]:
+        """Drop one that waits. One that is in flight is not touched."""
+        with self._inbox() as inbox:
+            entry = next((one for one in _waiting(inbox) if one.id == message), None)
+            if entry is None:
+                return "unknown"
+            flight = inbox.in_flight()
+            if flight is not None and entry.start == int(flight["start_offset"]):
+                return "in flight"
+            inbox.bury(entry, reason, "dropped")
+            return "dropped"
+
     # ── on its way ──
 
     def note(self, leased: Leased, stage: str, **facts: Any) -> None:
@@ -237,3 +249,19 @@ class Consumer:
             flight = inbox.in_flight()
             if flight is not None:
                 inbox.acknowledge(flight, "dropped", reason=reason, **facts)
+
+
+def _waiting(inbox: stop_hook.Inbox) -> Iterator[Entry]:
+    """All that is not acknowledged, in order."""
+    if inbox.reader is None:
+        return
+    for one in inbox.queue.held:
+        entry, _ = inbox.reader.next(int(one["start"]))
+        if entry is not None:
+            yield entry
+    position = inbox.queue.frontier
+    while True:
+        entry, position = inbox.reader.next(position)
+        if entry is None:
+            return
+        yield entry

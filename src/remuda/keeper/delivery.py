@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Delivery:
         mailbox: Mailbox,
         observation: Observation,
         resumed: Mapping[str, Any],
+        last_word: Callable[[], bool] = lambda: False,
     ) -> None:
         speech, inbox = mailbox.speech, mailbox.folder
         self._session = session
@@ -48,7 +49,7 @@ class Delivery:
             stop_timeout=spec.stop_timeout,
         )
         self._driver = Driver(
-            SessionTerminal(session, speech, observation, resumed),
+            SessionTerminal(session, speech, observation, resumed, last_word),
             speech,
             mailbox.consumer,
             self._account,
@@ -94,8 +95,14 @@ class SessionTerminal:
     """A session as the driver sees it."""
 
     def __init__(
-        self, session: Session, speech: Speech, observation: Observation, resumed: Mapping[str, Any]
+        self,
+        session: Session,
+        speech: Speech,
+        observation: Observation,
+        resumed: Mapping[str, Any],
+        last_word: Callable[[], bool],
     ) -> None:
+        self.last_word = last_word
         self._resumed = resumed
         self._session = session
         self._speech = speech
@@ -144,6 +151,12 @@ class SessionTerminal:
 
     def tell(self, document: dict[str, Any]) -> None:
         self._session.tell({"event": "delivery", **document})
+
+    def announce(self, event: str, document: dict[str, Any]) -> None:
+        self._session.tell_whole({"event": event, **document})
+
+    def handed_over(self) -> None:
+        self._session.household.remember()
 
     @property
     def conversation(self) -> Mapping[str, Any]:

@@ -294,9 +294,9 @@ class Peer:
             # Reflow depends on history, which a painted copy does not have: it is painted anew.
             self.outlet.repaint()
 
-    def watch(self) -> None:
+    def watch(self, *, tools: bool = False) -> None:
         """Events without output."""
-        self.session.add_listener(self.note)
+        self.session.add_listener(self.note, tools=tools)
 
     def require_typist(self) -> None:
         if self.read_only:

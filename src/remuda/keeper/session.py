@@ -27,8 +27,10 @@ from remuda.wire.messages import SHORT_OUTPUT, Status
 from .child import Child
 from .fanout import Outlet, OutputFrame
 from .feeder import Feeder
+from .household import Household
 from .keyboard import Keyboard
 from .loop import afterwards
+from .parcels import Parcels
 from .size import SizeKeeper, check_policy, check_size
 from .spec import SessionSpec
 
@@ -58,6 +60,9 @@ class Session:
         self._sizes = SizeKeeper(check_policy(spec.size_policy), (spec.cols, spec.rows))
         self._outlets: set[Outlet] = set()
         self._listeners: set[Listener] = set()
+        self._tool_listeners: set[Listener] = set()
+        self.parcels = Parcels()
+        self.household = Household()
         self._unnoted: list[bytes] = []
         self._afterwards = afterwards(self._loop)
         self._title = ""
@@ -215,15 +220,30 @@ class Session:
     def discard_outlet(self, outlet: Outlet) -> None:
         self._outlets.discard(outlet)
 
-    def add_listener(self, listener: Listener) -> None:
+    def add_listener(self, listener: Listener, *, tools: bool = False) -> None:
+        """`tools`: it is told of the agent's tools too, with all that goes in and comes out of them."""
         self._listeners.add(listener)
+        if tools:
+            self._tool_listeners.add(listener)
 
     def discard_listener(self, listener: Listener) -> None:
         self._listeners.discard(listener)
+        self._tool_listeners.discard(listener)
 
     def tell(self, document: dict[str, Any]) -> None:
         for listener in list(self._listeners):
             listener(document)
+
+    def tell_whole(self, document: dict[str, Any]) -> None:
+        """The same for what may be larger than a frame: it can be fetched."""
+        if self._listeners:
+            self.tell(self.parcels.told(document))
+
+    def tell_tool(self, document: dict[str, Any]) -> None:
+        if self._tool_listeners:
+            told = self.parcels.told(document)
+            for listener in list(self._tool_listeners):
+                listener(told)
 
     def history(self) -> bytes:
         """The raw ring, for a client that knows nothing else."""

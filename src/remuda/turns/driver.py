@@ -11,18 +11,19 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from remuda.agents.speech import Past, Signal, Speech, Stopped
+from remuda.agents.speech import Failed, Past, Signal, Speech, Stopped
 from remuda.errors import InboxBusy, InputError, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased
 from remuda.inbox.stop_hook import InboxError
 
 from .account import Account
 from .approach import Approach
+from .early import stop_document
 from .following import InFlight
 from .policy import Action, Decision, Rules, decide, decide_once
 from .readiness import Readiness, Step
@@ -34,6 +35,7 @@ log = logging.getLogger("remuda.turns")
 T = TypeVar("T")
 
 _BUSY_INTERVAL = 2.0
+_UNWANTED = "no longer wanted"
 
 
 class Driver:
@@ -55,6 +57,8 @@ class Driver:
         self._told: dict[str, Any] = {}
         self._ahead: Ahead | None = None
         self._inbox_changes = 0
+        self._unwanted: set[str] = set()
+        self._dropping: set[asyncio.Task[None]] = set()
         self.held = ""
         """Why nothing is being delivered; empty when nothing waits or something is under way."""
 
@@ -84,8 +88,49 @@ class Driver:
         if isinstance(signal, Stopped):
             self._running = frozenset(task.id for task in signal.background)
         if self._in_flight is not None:
-            self._in_flight.hear(signal)
+            stop = self._in_flight.hear(signal)
+            if stop is not None:
+                self._announce_stop(self._in_flight, stop)
         self._changed.set()
+
+    def _announce_stop(self, flight: InFlight, stop: Stopped | Failed) -> None:
+        begun = flight.turn.begun_of(stop.background) if isinstance(stop, Stopped) else ()
+        document = stop_document(stop, begun, last_word=self._terminal.last_word())
+        self._terminal.announce("stopped", {"id": flight.leased.id, **document})
+
+    def interrupt(self, message: str) -> bool:
+        """It is no longer wanted: dropped if it waits, else its turn is stopped. Whether it is in flight now.
+
+        How that ended is announced; nothing is, where there is no such message.
+        """
+        flight = self._in_flight
+        if flight is not None and flight.leased.id == message:
+            flight.interrupt()
+            self._changed.set()
+            return True
+        self._unwanted.add(message)
+        task = asyncio.get_running_loop().create_task(self._drop(message))
+        self._dropping.add(task)
+        task.add_done_callback(self._dropping.discard)
+        return False
+
+    async def _drop(self, message: str) -> None:
+        """In the thread of all that is done to the inbox: it waits there, or has been leased by now."""
+        found = await self._do(self._consumer.cancel, message, _UNWANTED)
+        if found != "in flight":
+            self._unwanted.discard(message)
+        if found == "dropped":
+            self._announce_end(message, str(End.CANCELLED), str(Action.DROP), _UNWANTED, {})
+        flight = self._in_flight
+        if flight is not None and flight.leased.id == message:
+            flight.interrupt()
+        self.inbox_changed()
+
+    def _announce_end(
+        self, message: str, end: str, action: str, reason: str, facts: Mapping[str, Any]
+    ) -> None:
+        document = {"id": message, "end": end, "action": action, "reason": reason, **facts}
+        self._terminal.announce("ended", document)
 
     def refuses(self, signal: Signal) -> bool:
         """Whether the agent is about to take our prompt together with something that is not ours."""
@@ -205,6 +250,9 @@ class Driver:
         await self._wait(min((one for one in waits if one is not None), default=None))
 
     async def _hand_over(self, leased: Leased) -> None:
+        if leased.id in self._unwanted:
+            await self._settle(leased, Outcome(End.CANCELLED, _UNWANTED, submitted=False))
+            return
         try:
             self._speech.check(leased.text, command=leased.command, literal=leased.literal)
         except InputError as error:
@@ -218,6 +266,7 @@ class Driver:
             return
         # Nothing can come between the look and the keys: there is no wait between the two.
         self._terminal.type(carried.data)
+        self._terminal.handed_over()
         turn = Turn(leased.text, carried, self._speech, command=leased.command, running=self._running)
         self._follow(leased, turn)
 
@@ -257,11 +306,16 @@ class Driver:
             if self._rules.once
             else decide(outcome, leased.attempt, self._rules.on_orphan, random.random())  # noqa: S311
         )
-        self._rules = replace(self._rules, once=False)
+        self._rules = replace(self._rules, once=self._rules.single_try)
         log.info("message %s ended: %s, %s", leased.id, outcome.end, decision.action)
         if decision.account_waits:
             self._limit_account(decision)
         await self._do(self._carry_out, leased, outcome, decision)
+        self._unwanted.discard(leased.id)
+        facts = {"attempt": leased.attempt, **outcome.facts}
+        if outcome.failure is not None:
+            facts["failure"] = str(outcome.failure)
+        self._announce_end(leased.id, str(outcome.end), str(decision.action), decision.reason, facts)
         await self._do(self._consumer.tidy)
 
     def _limit_account(self, decision: Decision) -> None:
@@ -300,9 +354,10 @@ class Driver:
     async def close(self, how: str) -> None:
         """The session has ended. What was in flight is decided on now, as far as its transcript tells."""
         self._closing = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [*self._dropping, *([self._task] if self._task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         flight, self._in_flight = self._in_flight, None
         try:
             if self._opened:

@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from remuda.agents.speech import ComposerKind, Signal, Speech, Stopped
+from remuda.agents.speech import ComposerKind, Failed, Signal, Speech, Stopped
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.inbox.consumer import Leased
 
 from .approach import Approach
+from .early import Early
+from .interruption import Interruption, wipe
 from .policy import Rules
 from .readiness import Step
 from .terminal import Terminal
@@ -30,6 +32,8 @@ _TRANSCRIPT_PATIENCE = 1.0
 # What runs on behind a stop may wake the agent again. A shell may also be a server that never ends.
 _BACKGROUND_PATIENCE = 600.0
 _SHELL_PATIENCE = 60.0
+# How long an interrupted turn may take to show that it rests before its composer is looked at.
+_TIDY_TIMEOUT = 2.0
 
 Wait = Callable[[float | None], Awaitable[None]]
 Note = Callable[[Leased, list[Fact]], Awaitable[None]]
@@ -60,6 +64,8 @@ class InFlight:
         self._wait = wait
         self._note = note
         self._as_argument = as_argument
+        self._early = Early(turn)
+        self._interruption = Interruption(terminal, speech)
         self._signals: deque[Signal] = deque()
         self._since = time.time()
         self._typed_at = self._alive_at = terminal.now()
@@ -74,10 +80,17 @@ class InFlight:
     def alive(self) -> None:
         self._alive_at = self._terminal.now()
 
-    def hear(self, signal: Signal) -> None:
+    def hear(self, signal: Signal) -> Stopped | Failed | None:
+        """The signal itself, when it says that this message's turn stopped."""
         if isinstance(signal, Stopped):
             self._stopped_at = self._terminal.now()
         self._signals.append(signal)
+        return self._early.take(signal)
+
+    def interrupt(self) -> None:
+        """It is no longer wanted. Its turn is stopped as soon as the agent is at it."""
+        self._interruption.wanted = True
+        self.turn.interrupter = "on request"
 
     def refuses(self, signal: Signal) -> bool:
         """Whether the agent is about to take our prompt together with something that is not ours."""
@@ -115,12 +128,22 @@ class InFlight:
             self._terminal.release_typing()
             self._judge()  # all may be over by now, and then nothing more is told
             while turn.outcome is None:
+                self._interruption.press()
                 await self._wait(self._patience())
                 await self._take_signals()
                 self._judge()
+            if self._interruption.pressed:
+                await self._tidy()
         finally:
             self._terminal.release_typing()
         return turn.outcome
+
+    async def _tidy(self) -> None:
+        """Behind an interrupt that was asked for: nothing of the prompt stays in the composer."""
+        deadline = self._terminal.now() + _TIDY_TIMEOUT
+        while not self._interruption.proven and self._terminal.now() < deadline:
+            await self._wait(self._interruption.patience)
+        await wipe(self._terminal, self._speech, self._typed_at, self._wait)
 
     async def _until_submitted(self) -> None:
         turn, terminal = self.turn, self._terminal
@@ -178,6 +201,8 @@ class InFlight:
             waits.append(max(0.01, self._alive_at + self._rules.turn_timeout - self._terminal.now()))
         if self._rules.stop_timeout and not self.turn.ending and self._said_at is not None:
             waits.append(max(0.01, self._said_at + self._rules.stop_timeout - self._terminal.now()))
+        if self._interruption.patience is not None:
+            waits.append(self._interruption.patience)
         return min(waits, default=None)
 
     def _rest_needed(self) -> float:
@@ -201,6 +226,8 @@ class InFlight:
     def _judge(self) -> None:
         """Whether it has ended."""
         terminal, turn, now = self._terminal, self.turn, self._terminal.now()
+        if self._interruption.wanted and self._judge_interruption():
+            return
         if turn.ending and not turn.background and (turn.written_down or self._shows_rest()):
             turn.rest()  # its last record is written when no hook can send the agent on any more
             return
@@ -213,6 +240,17 @@ class InFlight:
             self._rested_at = now
         if now - self._rested_at >= self._rest_needed():
             self._judge_rest()
+
+    def _judge_interruption(self) -> bool:
+        """Whether the turn stopped because it was asked for. A stop of its own, heard before, comes first."""
+        turn = self.turn
+        if turn.ending and not turn.background:
+            return False
+        if turn.background and self._terminal.state in RESTING:
+            turn.finish(End.INTERRUPTED, "interrupted on request while it waited for work in the background")
+        elif self._interruption.proven:
+            turn.finish(End.INTERRUPTED, "interrupted on request")
+        return turn.outcome is not None
 
     def _shows_rest(self) -> bool:
         """For somebody who waits: what it said last is written down, and it shows itself that it rests.

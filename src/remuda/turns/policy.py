@@ -8,6 +8,7 @@
 | another API error | given back with a growing delay |
 | interrupted by a human | dead letter: held for whoever interrupted it, and never tried again by itself |
 | met a draft, or died before it was submitted | handed over again |
+| no longer wanted, before it was handed over | dropped |
 | typed, and nothing was heard of it | dead letter: it may have run, and is not typed twice by itself |
 | died or timed out after it was submitted | what `on_orphan` says |
 """
@@ -37,6 +38,8 @@ class Rules:
     trust: bool = False
     once: bool = False
     """The first message is tried once."""
+    single_try: bool = False
+    """Each of them is."""
     turn_timeout: float = 0.0
     """Without any sign of life for so long a turn counts as lost; 0 is never."""
     draft_patience: float = DRAFT_PATIENCE
@@ -63,6 +66,8 @@ class Decision:
 
 def decide_once(outcome: Outcome) -> Decision:
     """For a message that is not tried again, whatever happened."""
+    if outcome.end is End.CANCELLED:
+        return Decision(Action.DROP, outcome.text)
     return Decision(Action.ACK) if outcome.end is End.ANSWERED else Decision(Action.DEAD, outcome.text)
 
 
@@ -78,6 +83,8 @@ def decide(outcome: Outcome, attempt: int, on_orphan: OnOrphan, jitter: float) -
         return Decision(Action.NACK, outcome.text)
     if outcome.end in (End.DIED, End.TIMEOUT):
         return _orphaned(outcome, on_orphan)
+    if outcome.end is End.CANCELLED:
+        return Decision(Action.DROP, outcome.text)
     return Decision(Action.DEAD, outcome.text)
 
 

@@ -44,7 +44,16 @@ class Terminal(Protocol):
         """When the agent last printed anything."""
 
     def tell(self, document: dict[str, Any]) -> None:
-        """To those who watch the session."""
+        """To those who watch the session: where delivery stands."""
+
+    def announce(self, event: str, document: dict[str, Any]) -> None:
+        """To the same, what happened to a message."""
+
+    def handed_over(self) -> None:
+        """A prompt was typed in this moment: what runs now ran before it."""
+
+    def last_word(self) -> bool:
+        """Whether a stop of the agent is its end: no hook but ours can send it on."""
 
     @property
     def conversation(self) -> Mapping[str, Any]: ...

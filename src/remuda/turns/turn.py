@@ -51,6 +51,8 @@ class End(StrEnum):
     REFUSED = "refused"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    """It was taken back before the agent was given it."""
     UNSUBMITTED = "unsubmitted"
     """It was typed, and the agent never said that it took it. Nobody knows what became of it."""
     MIXED = "mixed"
@@ -99,6 +101,7 @@ class Turn:
         self.written_down = False
         """Whether the transcript has all of it; the hooks are quicker."""
         self.outcome: Outcome | None = None
+        self.interrupter = "by a human"
         self._carried = carried
         self._speech = speech
         self._command = command
@@ -130,7 +133,10 @@ class Turn:
     @property
     def background(self) -> tuple[Task, ...]:
         """What the agent began in this turn and left running when it last stopped."""
-        running = self._last.background if isinstance(self._last, Stopped) else ()
+        return self.begun_of(self._last.background if isinstance(self._last, Stopped) else ())
+
+    def begun_of(self, running: Iterable[Task]) -> tuple[Task, ...]:
+        """Those of them that did not run before this turn."""
         return tuple(task for task in running if task.id not in self._before)
 
     def take(self, signal: Signal) -> list[Fact]:
@@ -161,7 +167,7 @@ class Turn:
         if self.submitted:
             self._on_another(signal)
             return []
-        if not self._is_ours(signal.prompt):
+        if not self.is_ours(signal.prompt):
             self.mixed = self.mixed or self._speech.holds(signal.prompt, self._carried.reported)
             return []
         self.stage, self.prompt_id = Stage.SUBMITTED, signal.prompt_id
@@ -187,7 +193,7 @@ class Turn:
         if isinstance(signal, Refused):
             self.finish(End.REFUSED, f"refused by a hook of the agent's settings: {signal.reason}")
         else:
-            self.finish(End.INTERRUPTED, "interrupted by a human")
+            self.finish(End.INTERRUPTED, f"interrupted {self.interrupter}")
 
     def _on_transcript(self, signal: Said | WrittenDown) -> None:
         if not self.recorded and not self._command:
@@ -201,7 +207,7 @@ class Turn:
 
     def _on_recorded(self, signal: Recorded) -> list[Fact]:
         known = self.prompt_id is not None and signal.prompt_id == self.prompt_id
-        if not known and not self._is_ours(signal.prompt):
+        if not known and not self.is_ours(signal.prompt):
             return []
         facts = []
         if self.stage is Stage.WRITTEN:  # no hook told: they are off, or late
@@ -222,12 +228,15 @@ class Turn:
         if not self._command:
             return []
         word = self._command_word
+        told: list[Fact] = []
         if self.stage is Stage.WRITTEN and signal.name in (word, ""):
             self.stage, self._last = Stage.SUBMITTED, signal
-            return [Fact("submitted", {"by": "transcript"})]
+            told = [Fact("submitted", {"by": "hook" if signal.confirmed else "transcript"})]
         if self.submitted and signal.finished:
             self._last = signal
-        return []
+        if self.submitted and signal.confirmed and signal.name == word:
+            self.rest()
+        return told
 
     def opened_dialog(self) -> list[Fact]:
         """A dialog came up behind what was typed. A command that opens one tells nothing else: it has run."""
@@ -244,7 +253,8 @@ class Turn:
     def _command_word(self) -> str:
         return self.prompt.split()[0].lstrip("/")
 
-    def _is_ours(self, reported: str) -> bool:
+    def is_ours(self, reported: str) -> bool:
+        """Whether the agent says that it got this prompt."""
         return self._speech.same(reported, self._carried.reported)
 
     def _difference(self, reported: str) -> dict[str, Any]:
@@ -271,7 +281,7 @@ class Turn:
             case Halted():
                 self._end(Outcome(End.INTERRUPTED, self._last.reason))
             case CommandRun():
-                self._end(Outcome(End.ANSWERED, "", facts={"command": True}))
+                self._end(Outcome(End.ANSWERED, "", facts=_command_facts(self._last)))
 
     def finish(self, end: End, text: str) -> None:
         """It ended in a way that the agent did not tell."""
@@ -295,6 +305,11 @@ class Turn:
         if stopped.background:
             facts["background"] = [task.kind for task in stopped.background]
         return facts
+
+
+def _command_facts(run: CommandRun) -> dict[str, Any]:
+    began = {} if run.conversation is None else {"session_id": run.conversation}
+    return {"command": True, **began}
 
 
 def _sum(usages: Any) -> dict[str, int]:

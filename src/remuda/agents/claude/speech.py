@@ -65,6 +65,7 @@ class ClaudeSpeech:
     stash = b"\x13"
     enter = b"\r"
     interrupt = b"\x1b"
+    wipe = b"\x03"
     max_argument_bytes = prompts.MAX_ARGUMENT_BYTES
 
     def check(self, prompt: str, *, command: bool, literal: bool) -> None:
@@ -110,7 +111,7 @@ class ClaudeSpeech:
             text = str(payload.get("last_assistant_message") or payload.get("error") or "")
             return Failed(_failure(payload.get("error"), text), text, prompt_id, _delay(text))
         if event == "SessionStart" and payload.get("source") == "clear":
-            return CommandRun("clear")
+            return CommandRun("clear", confirmed=True, conversation=_text(payload, "session_id"))
         return None
 
     # ── transcript ──

@@ -1,0 +1,46 @@
+"""Whose stop it is, known in the moment it is heard. Pure.
+
+The turn itself is a step behind: what it learns is written down first. Whoever waits for the answer need not
+wait for that, and is told as soon as the agent says that it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from remuda.agents.speech import Failed, Signal, Stopped, Submitted, Task
+
+from .turn import Turn
+
+
+class Early:
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._ids: set[str | None] = set()
+
+    def take(self, signal: Signal) -> Stopped | Failed | None:
+        """The signal, if it says that the turn stopped. It may be sent on, or woken again."""
+        if isinstance(signal, Submitted):
+            if self._turn.is_ours(signal.prompt) or (signal.notice and self._ids):
+                self._ids.add(signal.prompt_id)
+        elif isinstance(signal, Stopped | Failed) and self._ids:
+            return signal if signal.prompt_id is None or signal.prompt_id in self._ids else None
+        return None
+
+
+def stop_document(signal: Stopped | Failed, begun: Iterable[Task], *, last_word: bool) -> dict[str, Any]:
+    """What is told of it. `begun`: what this turn left running; `last_word`: nobody can send the agent on.
+
+    A shell may be meant to run for ever, and ends nothing; what else runs on will wake the agent.
+    """
+    if isinstance(signal, Failed):
+        return {"end": "failed", "text": signal.text, "failure": str(signal.kind), "final": True}
+    running = list(begun)
+    return {
+        "end": "answered",
+        "text": signal.text,
+        "conversation": signal.conversation,
+        "background": [{"id": task.id, "kind": task.kind, "shell": task.is_shell} for task in running],
+        "final": last_word and all(task.is_shell for task in running),
+    }

@@ -1,0 +1,79 @@
+"""Stopping a turn on request: the agent's own key for it, pressed only while the agent is at that turn.
+
+One press too many is not harmless: at rest a second one opens a menu. So it is pressed again only when the
+agent still shows work a good while later (a dialog drops the keys of its first moments), and not for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from remuda.agents.speech import ComposerKind, Speech
+from remuda.agents.state import RESTING
+
+from .terminal import Terminal
+
+AGAIN_INTERVAL = 1.0
+_MOST_PRESSES = 5
+# What is drawn behind a press: the prompt may come back into the composer.
+SETTLE = 0.15
+_WIPE_TIMEOUT = 3.0
+
+Wait = Callable[[float | None], Awaitable[None]]
+
+
+class Interruption:
+    """Asked for at any time; `press` does what can be done now."""
+
+    def __init__(self, terminal: Terminal, speech: Speech) -> None:
+        self._terminal = terminal
+        self._speech = speech
+        self._pressed_at: float | None = None
+        self._presses = 0
+        self.wanted = False
+
+    @property
+    def pressed(self) -> bool:
+        return self._pressed_at is not None
+
+    def press(self) -> None:
+        """When it is wanted and the agent is at work, or waits for leave in the middle of it."""
+        now = self._terminal.now()
+        if not self.wanted or self._terminal.state in RESTING or self._presses >= _MOST_PRESSES:
+            return
+        if self._pressed_at is None or now - self._pressed_at >= AGAIN_INTERVAL:
+            self._terminal.type(self._speech.interrupt)
+            self._pressed_at, self._presses = now, self._presses + 1
+
+    @property
+    def patience(self) -> float | None:
+        """How long to wait before the next look; None when only events matter."""
+        if not self.wanted:
+            return None
+        return SETTLE if self._terminal.state in RESTING else AGAIN_INTERVAL
+
+    @property
+    def proven(self) -> bool:
+        """The agent shows since the press that it rests, and all that it drew of that is on the screen."""
+        terminal, pressed = self._terminal, self._pressed_at
+        return (
+            pressed is not None
+            and terminal.state in RESTING
+            and terminal.agreed
+            and terminal.shows_rest_since(pressed)
+            and terminal.now() - terminal.output_at >= SETTLE
+        )
+
+
+async def wipe(terminal: Terminal, speech: Speech, since: float, wait: Wait) -> None:
+    """Take a prompt of ours away that came back into the composer; one that somebody touched is theirs."""
+    deadline = terminal.now() + _WIPE_TIMEOUT
+    pressed = False
+    while terminal.now() < deadline and terminal.typed_at < since:
+        lines = terminal.lines()
+        if lines is None or speech.composer(lines, terminal.styled).kind is not ComposerKind.DRAFT:
+            return
+        if not pressed:
+            terminal.type(speech.wipe)
+            pressed = True
+        await wait(0.1)
