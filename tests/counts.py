@@ -32,3 +32,9 @@ CHAOS_MESSAGES: Final = 300 if SOAK else 6
 """Messages through a kept Claude Code while agent, keeper and sender are killed at random."""
 CALLS: Final = 100 if SOAK else 3
 """Calls of `remuda print` in a row on the real CLI."""
+ISOLATED_REQUESTS: Final = 200 if SOAK else 12
+"""Requests with secrets through a warm pool of four sessions on the real CLI."""
+POOL_CHAOS: Final = 500 if SOAK else 24
+"""Requests to a warm pool while its sessions are killed, aborted and timed out at random."""
+IDLE_POOL: Final = 60.0 if SOAK else 3.0
+"""Seconds for which an idle pool is watched for requests to the model."""

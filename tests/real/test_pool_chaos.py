@@ -1,0 +1,159 @@
+"""A warm pool of the real CLI while its agents are killed, its requests aborted and timed out at random."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+
+import counts
+from remuda import Client
+from remuda.errors import Aborted, RemudaError, SessionCrashed, WaitTimeout
+from remuda.pool.types import BackendName
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+
+SEED = 11
+SIZE = 3
+AT_ONCE = 5
+KINDS = ("plain", "plain", "plain", "tool", "aborted", "timed out")
+WARM: tuple[BackendName, ...] = ("terminal", "stream")
+
+
+class Chaos:
+    """Requests of every kind, and somebody who kills agents while they run."""
+
+    def __init__(self, client: Client, cli: RealCli) -> None:
+        self._client, self._cli = client, cli
+        self._random = random.Random(SEED)
+        self.ended: Counter[str] = Counter()
+        self.kills = 0
+        self.wrong: list[str] = []
+
+    async def run(self, requests: int) -> None:
+        room = asyncio.Semaphore(AT_ONCE)
+        kinds = [self._random.choice(KINDS) for _ in range(requests)]
+
+        async def one(number: int) -> None:
+            async with room:
+                await self._request(number, kinds[number])
+
+        killer = asyncio.create_task(self._kill_some(requests // 10))
+        await asyncio.gather(*(one(number) for number in range(requests)))
+        killer.cancel()
+        await asyncio.gather(killer, return_exceptions=True)
+
+    async def _request(self, number: int, kind: str) -> None:
+        word = f"chaos-{number}"
+        prompts = {"tool": f"RUNBASH echo {word}", "aborted": "SLOW 60", "timed out": "SLOW 60"}
+        gone = asyncio.Event()
+        timeout = self._random.uniform(0.1, 1.5) if kind == "timed out" else 60.0
+        if kind == "aborted":
+            asyncio.get_running_loop().call_later(self._random.uniform(0.0, 1.0), gone.set)
+        try:
+            result = await self._client.run(
+                prompts.get(kind, word), request_id=word, timeout=timeout, signal=gone
+            )
+            outcome = "answered"
+            if not _is_right(kind, word, result.text):
+                self.wrong.append(f"{word} ({kind}): {result.text!r}")
+        except RemudaError as error:
+            outcome = error.code
+            if not isinstance(error, _allowed(kind)):
+                self.wrong.append(f"{word} ({kind}): {error!r}")
+        self.ended[outcome] += 1
+
+    async def _kill_some(self, kills: int) -> None:
+        """The agents alone: what keeps them has to notice."""
+        while self.kills < kills:
+            await asyncio.sleep(self._random.uniform(0.1, 0.4))
+            agents = [
+                pid for pid, words in self._cli.running().items() if words.startswith(str(self._cli.binary))
+            ]
+            if agents:
+                with suppress(ProcessLookupError):
+                    os.kill(self._random.choice(agents), signal.SIGKILL)
+                    self.kills += 1
+
+
+def _allowed(kind: str) -> tuple[type[RemudaError], ...]:
+    own = {"aborted": (Aborted,), "timed out": (WaitTimeout,)}.get(kind, ())
+    return (*own, SessionCrashed)
+
+
+def _is_right(kind: str, word: str, text: str) -> bool:
+    """The first answer of a conversation, or the second behind a tool: a higher number is an old one's."""
+    if kind == "tool":
+        return text == f"REPLY#2 to: tool_result {word}"
+    return kind == "plain" and text == f"REPLY#1 to: {word}"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("backend", WARM)
+def test_every_call_ends_rightly_while_agents_are_killed(
+    backend: BackendName, cli: RealCli, model: LoopbackModel
+) -> None:
+    requests = counts.POOL_CHAOS
+
+    async def serve() -> Chaos:
+        client = Client(
+            backend=backend,
+            pool_size=SIZE,
+            claude_binary=str(cli.binary),
+            env=cli.env,
+            cwd=str(cli.project),
+            allowed_tools=["Bash"],
+            runtime_dir=str(cli.folder / "sessions"),
+        )
+        most = 0
+
+        def count(_event: object) -> None:
+            nonlocal most
+            most = max(most, len(client.stats()["sessions"]))  # type: ignore[arg-type]
+
+        async with client:
+            client.on("session.spawned", count)
+            await client.prewarm()
+            chaos = Chaos(client, cli)
+            await chaos.run(requests)
+            await client.prewarm()
+            after = await asyncio.gather(*(client.run(f"after-{number}") for number in range(SIZE)))
+            assert [result.text for result in after] == [f"REPLY#1 to: after-{n}" for n in range(SIZE)]
+            assert most <= SIZE
+            assert len(client.stats()["sessions"]) == SIZE  # type: ignore[arg-type]
+        return chaos
+
+    chaos = asyncio.run(serve())
+
+    assert chaos.wrong == []
+    assert chaos.ended.total() == requests
+    assert chaos.ended["SESSION_CRASHED"] <= chaos.kills
+    assert {"answered", "ABORTED", "TIMEOUT"} <= set(chaos.ended)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("backend", WARM)
+def test_idle_pool_asks_the_model_nothing(backend: BackendName, cli: RealCli, model: LoopbackModel) -> None:
+    async def serve() -> int:
+        client = Client(
+            backend=backend,
+            pool_size=2,
+            claude_binary=str(cli.binary),
+            env=cli.env,
+            cwd=str(cli.project),
+            runtime_dir=str(cli.folder / "sessions"),
+        )
+        async with client:
+            await client.prewarm()
+            await client.run("once")
+            before = len(model.requests)
+            await asyncio.sleep(counts.IDLE_POOL)
+            assert len(model.requests) == before
+            return before
+
+    assert asyncio.run(serve()) >= 1
