@@ -102,13 +102,17 @@ def make_client(cli: RealCli, backend: BackendName, **options: Any) -> Client:
 
 
 async def run_all(client: Client, cases: Sequence[Case]) -> list[RunResult]:
-    room = asyncio.Semaphore(SESSIONS)
+    """All profiles at once, those of one profile one after the other."""
 
-    async def one(case: Case) -> RunResult:
-        async with room:
-            return await client.run(case.prompt(), request_id=f"case-{case.number}", **case.kind.options)
+    async def chain(kind: Kind) -> list[RunResult]:
+        return [
+            await client.run(case.prompt(), request_id=f"case-{case.number}", **kind.options)
+            for case in cases
+            if case.kind == kind
+        ]
 
-    return await asyncio.gather(*(one(case) for case in cases))
+    chains = await asyncio.gather(*(chain(kind) for kind in {case.kind: None for case in cases}))
+    return [result for one in chains for result in one]
 
 
 # ── what the model was sent ──
