@@ -38,3 +38,5 @@ POOL_CHAOS: Final = 500 if SOAK else 24
 """Requests to a warm pool while its sessions are killed, aborted and timed out at random."""
 IDLE_POOL: Final = 60.0 if SOAK else 3.0
 """Seconds for which an idle pool is watched for requests to the model."""
+BOSS_KILLS: Final = 60 if SOAK else 4
+"""Kills of a boss's desk while events pour in."""

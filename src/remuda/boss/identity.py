@@ -53,8 +53,8 @@ def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {name: facts[name] for name in _TEXTS if isinstance(facts.get(name), str)}
     if isinstance(facts.get("pane"), str):
         told["pane"] = facts["pane"]
-    if isinstance(facts.get("pid"), int):
-        told["pid"] = facts["pid"]
+    if type(pid := facts.get("pid")) is int and 0 < pid < 1 << 31:
+        told["pid"] = pid
     return told
 
 

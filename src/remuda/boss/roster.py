@@ -49,8 +49,8 @@ class Changes:
     event: Event | None = None
     told: list[Event] = field(default_factory=list)
     """Events that the base of a story holds now: they need not be kept."""
-    based: list[str] = field(default_factory=list)
-    """Sessions whose story has a new base."""
+    based: dict[str, tuple[float, Standing]] = field(default_factory=dict)
+    """Sessions whose story has a new base, and from when on it is told."""
     sessions: dict[str, Session] = field(default_factory=dict)
     items: dict[str, Item] = field(default_factory=dict)
     approvals: dict[str, Approval] = field(default_factory=dict)
@@ -71,9 +71,12 @@ class Roster:
     def restore(self, known: Iterable[Known], claims: dict[str, Claim]) -> None:
         self.claims = dict(claims)
         for one in known:
-            one.story.retell()
-            self.known[one.session.id] = one
-            self._stand(one.session, [])
+            self.add(one)
+
+    def add(self, known: Known) -> None:
+        known.story.retell()
+        self.known[known.session.id] = known
+        self._stand(known.session, [])
 
     # ── events ──
 
@@ -89,7 +92,8 @@ class Roster:
         if event.kind is not EventKind.SEEN:
             changes.event = event
             if told := known.story.trim():
-                changes.told, changes.based = told, [event.session_id]
+                changes.told = told
+                changes.based[event.session_id] = (known.story.base_at, known.story.base)
         before, known.session = known.session, identity.merge(known.session, event)
         self._stand(known.session, identity.places(before))
         self._claim(known.session, event, changes)
@@ -118,10 +122,11 @@ class Roster:
 
     def _replaced_by(self, session: Session) -> str | None:
         for place in identity.places(session):
-            held = self.claims.get(place)
-            holder = self.known.get(held.session_id) if held else None
-            if holder is not None and identity.is_replaced(session, place, holder.session):
-                return holder.session.id
+            if (held := self.claims.get(place)) is None:
+                continue
+            holder = self.known.get(held.session_id)
+            if identity.is_replaced(session, place, holder.session if holder else Session(held.session_id)):
+                return held.session_id
         return None
 
     # ── what follows ──
@@ -198,9 +203,9 @@ class Roster:
         return Changes(approvals={approval.id: approval})
 
     def forget(self, session_id: str) -> None:
+        """It is over; the store still has it, and its claims stay."""
         known = self.known.pop(session_id)
         self._stand(replace(known.session, pane=None, pid=None, name=None), identity.places(known.session))
-        self.claims = {place: claim for place, claim in self.claims.items() if claim.session_id != session_id}
 
     def queue(self) -> list[Item]:
         """All open items, the first to be answered first."""

@@ -34,6 +34,8 @@ class Story:
     standing: Standing = field(default_factory=Standing)
 
     def retell(self) -> None:
+        """From the base on; the events may come from the disk in any order."""
+        self.events.sort(key=order)
         standing = self.base
         for event in self.events:
             standing = step(standing, event)

@@ -1,0 +1,98 @@
+"""The boss's database file: opened, made, or laid aside.
+
+A file that is damaged, or that a later version made, is laid aside under another name, which is told, and is
+never written to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+from remuda.errors import StoreFailed
+
+from . import rows
+
+log = logging.getLogger("remuda.boss.store")
+
+_APPLICATION = 0x524D4442
+_LOG_PAGES = 8000
+
+
+def open_database(path: Path) -> tuple[sqlite3.Connection, Path | None]:
+    """A connection to a database of our version, and the name of what had to be laid aside for it."""
+    try:
+        return _prepared(path), None
+    except _Unusable as error:
+        aside = _lay_aside(path, error.label)
+        log.error("%s: %s; it is kept as %s", path, error, aside)
+        return _prepared(path), aside
+
+
+class _Unusable(Exception):
+    def __init__(self, what: str, label: str) -> None:
+        super().__init__(what)
+        self.label = label
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+    connection.execute("PRAGMA journal_mode=WAL").fetchall()
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}").fetchall()
+    return connection
+
+
+def _prepared(path: Path) -> sqlite3.Connection:
+    """A connection to a database of our version; made if it is not there."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite gives its files this mode
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = connect(path)
+        _check(connection)
+    except sqlite3.DatabaseError as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+            raise StoreFailed(f"cannot open {path}: {error}") from error
+        raise _Unusable(f"the database is damaged ({error})", "damaged") from error
+    except _Unusable:
+        if connection is not None:
+            connection.close()
+        raise
+    return connection
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > rows.VERSION:
+        raise _Unusable(f"a later version made it (its schema is {version})", f"version-{version}")
+    if version:
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(f"malformed: {found}")
+        return
+    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise _Unusable("it is not ours", "foreign")
+    script = f"BEGIN IMMEDIATE; {rows.SCHEMA} PRAGMA user_version={rows.VERSION};"
+    connection.executescript(f"{script} PRAGMA application_id={_APPLICATION}; COMMIT;")
+
+
+def _lay_aside(path: Path, label: str) -> Path:
+    """With its log, which may hold more than the file itself. Never over another."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    aside = path.with_name(f"{path.name}.{label}-{stamp}")
+    for number in itertools.count(1):
+        if not aside.exists():
+            break
+        aside = path.with_name(f"{path.name}.{label}-{stamp}-{number}")
+    for ending in ("-wal", "-shm", ""):
+        try:
+            os.rename(f"{path}{ending}", f"{aside}{ending}")
+        except FileNotFoundError:
+            pass
+    return aside

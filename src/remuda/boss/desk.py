@@ -1,0 +1,282 @@
+"""The boss's desk: all events come here, and all that is asked about sessions, queue and ledger.
+
+An event is taken when it is on the disk, and only then does anybody hear of what it changed. When the disk
+fails nothing of it counts: what is in memory is made anew from what was written, and whoever told the event
+is told that it was not taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFailed
+
+from .feed import Feed
+from .model import Approval, ApprovalState, Event, EventKind, Item, Session, Source, document
+from .repository import Repositories
+from .roster import Changes, Known, Roster
+from .store import Store
+
+log = logging.getLogger("remuda.boss.desk")
+
+SKIP_COOLDOWN = 30.0
+_FORGET_AFTER = 3600.0
+_UPKEEP_INTERVAL = 600.0
+_MAX_ID = 256
+
+
+class EventSource(Protocol):
+    """Something that tells the desk of events, from `start` to `close`.
+
+    `start` returns when it listens, and has told what happened while nobody did. `close` ends it, and takes
+    a few seconds at most. An error of `start` is logged and costs the boss this source alone.
+    """
+
+    name: str
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Desk:
+    """Use from one event loop; nothing here is for other threads."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self.store = store
+        self.clock = clock
+        self.feed = Feed(secrets.token_hex(4))
+        self.started_at = clock()
+        self.taken = 0
+        self.repeated = 0
+        self._roster = Roster()
+        self._repositories = Repositories()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._load()
+
+    async def open(self) -> None:
+        self._begin(self._keep_up())
+
+    async def close(self) -> None:
+        """What was taken is on the disk; nobody is told anything any more."""
+        self.feed.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.store.close()
+
+    def _load(self) -> None:
+        self._roster = Roster()
+        self._roster.restore(*self.store.load(self.clock()))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ── events ──
+
+    async def take(self, *events: Event) -> int:
+        """Returns when they are on the disk: how many were news. Raises `StoreFailed`: then none is taken."""
+        for event in events:
+            _check(event)
+        now = self.clock()
+        changes = [self._take(event, now) for event in events]
+        await self._carry_out(changes)
+        news = sum(change.event is not None for change in changes)
+        self.taken += len(events)
+        self.repeated += len(events) - news
+        return news
+
+    def _take(self, event: Event, now: float) -> Changes:
+        self._recall(event.session_id)
+        if not event.id:
+            event = replace(event, id=f"ours:{secrets.token_hex(8)}")
+        return self._roster.take(self._with_repository(event), now)
+
+    def _recall(self, session_id: str) -> Known | None:
+        """A session that is over is not kept in memory for ever."""
+        if session_id not in self._roster.known and (known := self.store.fetch(session_id)) is not None:
+            self._roster.add(known)
+        return self._roster.known.get(session_id)
+
+    async def _carry_out(self, changes: list[Changes]) -> None:
+        changes = [change for change in changes if change]
+        if not changes:
+            return
+        epoch = self.store.epoch
+        try:
+            await self.store.write(changes)
+        except StoreFailed:
+            if self.store.epoch == epoch:  # the first of those that failed together
+                self._load()
+                self.store.epoch += 1
+            raise
+        for change in changes:
+            self._publish(change)
+
+    def _publish(self, change: Changes) -> None:
+        found: tuple[tuple[str, Mapping[str, Session | Item | Approval]], ...] = (
+            ("session", change.sessions),
+            ("item", change.items),
+            ("approval", change.approvals),
+        )
+        for kind, all_of_it in found:
+            for one in all_of_it.values():
+                self.feed.publish(kind, document(one))
+
+    def _with_repository(self, event: Event) -> Event:
+        cwd = event.facts.get("cwd")
+        if not isinstance(cwd, str) or "repo" in event.facts:
+            return event
+        if not self._repositories.is_known(cwd):
+            self._begin(self._tell_repository(event.session_id, cwd, event.at))
+        repo = self._repositories.known(cwd)
+        return replace(event, facts={**event.facts, "repo": repo}) if repo else event
+
+    async def _tell_repository(self, session_id: str, cwd: str, at: float) -> None:
+        repo = await self._repositories.find(cwd)
+        if repo:
+            await self.take(Event(EventKind.SEEN, session_id, at, Source.PROCESS, facts={"repo": repo}))
+
+    # ── sessions ──
+
+    def sessions(self) -> list[Session]:
+        """All that are there, and those that were a while ago; the last that was heard of first."""
+        found = (known.session for known in self._roster.known.values())
+        return sorted(found, key=lambda session: (-session.last_seen, session.id))
+
+    def session(self, word: str) -> Session:
+        """By id, by the name of a kept session, by pane, or by a beginning of an id that only one has."""
+        if (known := self._recall(word)) is not None:
+            return known.session
+        here = [session for session in self.sessions() if session.replaced_by is None]
+        for found in (
+            [session for session in here if word == session.name],
+            [session for session in here if word == session.pane],
+            [session for session in here if len(word) >= 4 and session.id.startswith(word)],
+        ):
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise InvalidOptions(f"'{word}' means {len(found)} sessions", hint="write more of its id")
+        raise NotInQueue(f"there is no session '{word}'", hint="'remuda queue --all' lists them")
+
+    # ── queue ──
+
+    def queue(self, *, hidden: bool = False) -> list[Item]:
+        """What waits, the first to be answered first; `hidden` with those that were skipped or snoozed."""
+        now = self.clock()
+        return [item for item in self._roster.queue() if hidden or item.is_shown(now)]
+
+    def item(self, number: str) -> Item:
+        """Also one that is resolved."""
+        found = self._open_item(number) or self.store.item(number)
+        if found is None:
+            raise NotInQueue(f"there is no item '{number}' in the queue")
+        return found
+
+    def item_of(self, session_id: str) -> Item | None:
+        known = self._roster.known.get(session_id)
+        return known.item if known else None
+
+    def _open_item(self, number: str) -> Item | None:
+        return next((item for item in self._roster.queue() if item.id == number), None)
+
+    def _must_be_open(self, number: str) -> Item:
+        found = self._open_item(number)
+        if found is None:
+            resolution = self.item(number).resolution
+            raise AlreadyAnswered(f"item '{number}' is resolved already: {resolution}")
+        return found
+
+    async def skip(self, number: str, cooldown: float = SKIP_COOLDOWN) -> Item:
+        """To the end of the queue, and out of sight for a moment."""
+        now = self.clock()
+        item = replace(self._must_be_open(number), skip_until=now + cooldown, skipped_at=now)
+        await self._carry_out([self._roster.change_item(item)])
+        return item
+
+    async def snooze(self, number: str, until: float) -> Item:
+        """Out of sight until then; it keeps its place."""
+        item = replace(self._must_be_open(number), snooze_until=until)
+        await self._carry_out([self._roster.change_item(item)])
+        return item
+
+    async def dismiss(self, number: str) -> Item:
+        """Out of the queue, until its session waits for something new."""
+        item = self._must_be_open(number)
+        at = max(self.clock(), item.since)
+        await self.take(Event(EventKind.DISMISSED, item.session_id, at, Source.PROCESS))
+        return self.item(number)
+
+    # ── ledger ──
+
+    def approval(self, number: str) -> Approval:
+        for known in self._roster.known.values():
+            if number in known.approvals:
+                return known.approvals[number]
+        if (found := self.store.approval(number)) is None:
+            raise NotInQueue(f"there is no approval '{number}'")
+        return found
+
+    def open_approvals(self) -> list[Approval]:
+        found = (one for known in self._roster.known.values() for one in known.approvals.values())
+        return sorted(
+            (one for one in found if one.state is ApprovalState.OPEN), key=lambda one: (one.asked_at, one.id)
+        )
+
+    async def answer(self, number: str, answer: Mapping[str, Any], by: str) -> Approval:
+        """The first answer is the one that counts. Raises `AlreadyAnswered` for every other."""
+        approval = self.approval(number)
+        if approval.state is ApprovalState.ANSWERED:
+            raise AlreadyAnswered(f"{approval.by} has answered it: {(approval.answer or {}).get('behavior')}")
+        if approval.state is not ApprovalState.OPEN:
+            raise AlreadyAnswered("it was answered at the terminal, or its turn is over")
+        now = self.clock()
+        answered = replace(approval, state=ApprovalState.ANSWERED, answer=answer, by=by, at=now)
+        self._recall(approval.session_id)
+        ended = Event(
+            EventKind.ASK_ENDED,
+            approval.session_id,
+            max(now, approval.asked_at),
+            Source.PROCESS,
+            f"answer:{number}",
+            {"ask": number, "why": "answered"},
+        )
+        await self._carry_out([self._roster.change_approval(answered), self._take(ended, now)])
+        return self.approval(number)
+
+    async def change_approval(self, approval: Approval) -> None:
+        """What became of an answer: that it was delivered, and until when one can be."""
+        await self._carry_out([self._roster.change_approval(approval)])
+
+    # ── upkeep ──
+
+    async def _keep_up(self) -> None:
+        while True:
+            await asyncio.sleep(_UPKEEP_INTERVAL)
+            now = self.clock()
+            for known in list(self._roster.known.values()):
+                ended = known.session.ended
+                if known.item is None and ended is not None and ended < now - _FORGET_AFTER:
+                    self._roster.forget(known.session.id)
+            try:
+                await self.store.prune(now)
+            except StoreFailed as error:
+                log.warning("cannot tidy up: %s", error)
+
+
+def _check(event: Event) -> None:
+    """What no source of ours tells: it would be in the way of everything that happens after."""
+    if not event.session_id.isprintable() or not 0 < len(event.session_id) <= _MAX_ID:
+        raise InvalidOptions(f"{event.session_id[:40]!r} cannot be the id of a session")
+    if not math.isfinite(event.at) or event.at < 0:
+        raise InvalidOptions(f"{event.at!r} is not a time")

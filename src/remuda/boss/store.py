@@ -1,0 +1,224 @@
+"""What the boss knows, on the disk: SQLite, one writer; nothing is acknowledged that is not there.
+
+One thread writes. Whatever has come while it wrote is the next transaction, with one sync of the disk for all
+of it; all changes of one event are in the same transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remuda.errors import StoreFailed
+
+from . import database, rows
+from .identity import Claim
+from .model import Approval, Item
+from .roster import Changes, Known
+from .rows import Statement
+
+log = logging.getLogger("remuda.boss.store")
+
+_BATCH = 256
+# The log is copied into the database when nothing comes: that costs syncs of its own.
+_QUIET = 1.0
+# Rows of sessions that are over are read from the disk when somebody asks for them.
+_REMEMBERED = 3600.0
+_ASKS = 32
+_EVER = 1e18
+
+
+@dataclass(slots=True)
+class _Job:
+    epoch: int
+    statements: Callable[[], Iterator[Statement]]
+    done: asyncio.Future[None]
+
+
+class Store:
+    """Use from one event loop. `laid_aside` names a file that could not be used."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._writer, self.laid_aside = database.open_database(path)
+        self.epoch = 0
+        """Raised after a failure, when what is in memory is made anew from the disk; see `failed`."""
+        self._failed_epoch = -1
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._reader = database.connect(path)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Writes what was handed over before, and ends."""
+        self._jobs.put(None)
+        self._thread.join()
+        self._reader.close()
+        self._writer.close()
+
+    # ── writing ──
+
+    async def write(self, changes: Sequence[Changes]) -> None:
+        """Returns when all of it is on the disk; raises `StoreFailed` when nothing is."""
+        await self.run(lambda: (one for change in changes for one in rows.statements(change)))
+
+    async def run(self, statements: Callable[[], Iterator[Statement]]) -> None:
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._jobs.put(_Job(self.epoch, statements, done))
+        await done
+
+    def _run(self) -> None:
+        dirty = False
+        while True:
+            try:
+                first = self._jobs.get(timeout=_QUIET if dirty else None)
+            except queue.Empty:
+                dirty = False
+                self._checkpoint()
+                continue
+            batch = [first]
+            while len(batch) < _BATCH and batch[-1] is not None and not self._jobs.empty():
+                batch.append(self._jobs.get())
+            dirty = True
+            jobs = [job for job in batch if job is not None]
+            outcomes = self._attempt(jobs)
+            self._tell(list(zip(jobs, outcomes, strict=True)))
+            if batch[-1] is None:
+                self._checkpoint()
+                return
+
+    def _attempt(self, jobs: list[_Job]) -> list[StoreFailed | None]:
+        """All in one transaction; if that fails each by itself, up to the one that cannot be written."""
+        current = [job for job in jobs if job.epoch > self._failed_epoch]
+        error = self._transaction(current) if len(current) == len(jobs) else StoreFailed("stale")
+        if error is None:
+            return [None] * len(jobs)
+        outcomes: list[StoreFailed | None] = []
+        for job in jobs:
+            stale = job.epoch <= self._failed_epoch
+            failed = StoreFailed("an earlier change could not be written") if stale else None
+            failed = failed or self._transaction([job])
+            if failed is not None:
+                self._failed_epoch = max(self._failed_epoch, job.epoch)
+            outcomes.append(failed)
+        return outcomes
+
+    def _transaction(self, jobs: list[_Job]) -> StoreFailed | None:
+        execute = self._writer.execute
+        try:
+            execute("BEGIN IMMEDIATE")
+            for job in jobs:
+                for sql, values in job.statements():
+                    execute(sql, values)
+            execute("COMMIT")
+        except Exception as error:  # noqa: BLE001  # whatever it is: nothing of this was written
+            log.warning("cannot write to %s: %s", self.path, error)
+            if self._writer.in_transaction:
+                self._writer.rollback()
+            return StoreFailed(f"cannot write to {self.path}: {error}", hint="is the disk full?")
+        return None
+
+    def _tell(self, outcomes: list[tuple[_Job, StoreFailed | None]]) -> None:
+        def tell() -> None:
+            for job, error in outcomes:
+                if job.done.done():  # its caller has gone
+                    continue
+                if error is None:
+                    job.done.set_result(None)
+                else:
+                    job.done.set_exception(error)
+
+        if outcomes and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(tell)
+
+    def _checkpoint(self) -> None:
+        try:
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            log.warning("cannot tidy up %s: %s", self.path, error)
+
+    # ── reading ──
+
+    def load(self, now: float) -> tuple[list[Known], dict[str, Claim]]:
+        """All sessions that are there, or were a moment ago, and who holds which place."""
+        found = self._read("SELECT id FROM session WHERE ended IS NULL OR ended > ?", now - _REMEMBERED)
+        claims = rows.read_claims(self._read("SELECT place, session_id, at FROM claim"))
+        return [known for (number,) in found if (known := self.fetch(number))], claims
+
+    def fetch(self, session_id: str) -> Known | None:
+        for (session,) in self._read("SELECT document FROM session WHERE id = ?", session_id):
+            base = self._read("SELECT at, document FROM base WHERE session_id = ?", session_id)
+            events = self._read(
+                "SELECT session_id, id, at, source, kind, facts FROM event WHERE session_id = ?", session_id
+            )
+            item = self._read(
+                "SELECT document FROM item WHERE session_id = ? AND resolved_at IS NULL", session_id
+            )
+            approvals = self._read(
+                "SELECT document FROM approval WHERE session_id = ? ORDER BY asked_at DESC LIMIT ?",
+                session_id,
+                _ASKS,
+            )
+            return rows.read_known(
+                session,
+                base[0] if base else None,
+                [rows.read_event(*event) for event in events],
+                rows.read_item(item[0][0]) if item else None,
+                [one for (one,) in approvals],
+            )
+        return None
+
+    def history(self, limit: int, before: float | None = None) -> list[Item]:
+        """What was resolved, the newest first."""
+        found = self._read(
+            "SELECT document FROM item WHERE resolved_at < ? ORDER BY resolved_at DESC, id LIMIT ?",
+            before if before is not None else _EVER,
+            limit,
+        )
+        return [rows.read_item(one) for (one,) in found]
+
+    def item(self, number: str) -> Item | None:
+        found = self._read("SELECT document FROM item WHERE id = ?", number)
+        return rows.read_item(found[0][0]) if found else None
+
+    def approval(self, number: str) -> Approval | None:
+        found = self._read("SELECT document FROM approval WHERE id = ?", number)
+        return rows.read_approval(found[0][0]) if found else None
+
+    def approvals(
+        self, limit: int, *, state: str | None = None, before: float | None = None
+    ) -> list[Approval]:
+        """The ledger, the newest request first."""
+        found = self._read(
+            "SELECT document FROM approval WHERE asked_at < ? AND (? IS NULL OR state = ?)"
+            " ORDER BY asked_at DESC, id LIMIT ?",
+            before if before is not None else _EVER,
+            state,
+            state,
+            limit,
+        )
+        return [rows.read_approval(one) for (one,) in found]
+
+    def note(self, name: str) -> str | None:
+        """Something small that one of our sources has to remember, as `save_note` kept it."""
+        found = self._read("SELECT value FROM note WHERE name = ?", name)
+        return str(found[0][0]) if found else None
+
+    async def save_note(self, name: str, value: str) -> None:
+        sql = "INSERT OR REPLACE INTO note (name, value) VALUES (?, ?)"
+        await self.run(lambda: iter([(sql, (name, value))]))
+
+    async def prune(self, now: float, *, days: float = 30.0, history: int = 10_000) -> None:
+        """Forget what is older, and what is more than that many."""
+        await self.run(lambda: rows.pruning(now - days * 86400, history))
+
+    def _read(self, sql: str, *values: object) -> list[Any]:
+        return self._reader.execute(sql, values).fetchall()
