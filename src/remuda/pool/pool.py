@@ -107,6 +107,7 @@ class Pool:
                 self._decide()
         finally:
             self._acting = False
+        self._claim_starts()
         self._set_timer()
 
     def _decide(self) -> None:
@@ -151,8 +152,7 @@ class Pool:
     def _spawn(self, action: Spawn) -> None:
         waiting, kept = self._queue.find(action.waiter), self.wishes.all.get(action.profile)
         if waiting is not None:
-            waiting.spawning = True
-            self._queue.pause(waiting)
+            self._queue.has_start(waiting)
             self._start(action, waiting.call.profile)
         elif action.waiter is None and kept is not None:
             self._start(action, kept.profile)
@@ -179,17 +179,27 @@ class Pool:
         session.on_exit(partial(self._exited, seat))
         seat.task = self._run(self._open(seat))
 
+    def _claim_starts(self) -> None:
+        """A start whose waiter was served otherwise, or left, or that nobody asked for, is the next one's."""
+        for seat in self._seats.values():
+            if seat.state is not State.SPAWNING or self._queue.find(seat.waiter) is not None:
+                continue
+            heir = self._queue.oldest_without_start(seat.profile)
+            seat.waiter = None if heir is None else heir.id
+            if heir is not None:
+                self._queue.has_start(heir)
+
     def _unmade(self, action: Spawn, error: Exception) -> None:
         told = error if isinstance(error, RemudaError) else SpawnFailed(f"no session could be made: {error}")
-        self._start_failed(action.profile, action.waiter, told)
+        self._start_failed(action.profile, action.waiter, told, wished=action.waiter is None)
         self._again = True
 
-    def _start_failed(self, profile: str, waiter: int | None, error: RemudaError) -> None:
-        """The one for whom it was started is told; who else waits has a session started of its own."""
+    def _start_failed(self, profile: str, waiter: int | None, error: RemudaError, *, wished: bool) -> None:
+        """Whose start it was is told; who else waits has a session started of its own."""
         self._observer.spawn_failed(profile, error)
-        if waiter is None:
+        if wished:
             self.wishes.failed(profile, error)
-        elif (waiting := self._queue.find(waiter)) is not None:
+        if (waiting := self._queue.find(waiter)) is not None:
             waiting.call.fail(error)
 
     def _evict(self, seat: Seat, reason: Reason, detail: str | None = None) -> None:
@@ -241,15 +251,14 @@ class Pool:
 
     def _not_opened(self, seat: Seat, error: RemudaError) -> None:
         self._evict(seat, "dirty" if seat.dead is None else "crashed", seat.dead or error.message)
-        self._start_failed(seat.profile, None if seat.wished else seat.waiter, error)
+        self._start_failed(seat.profile, seat.waiter, error, wished=seat.wished)
         self._act()
 
     def _rests(self, seat: Seat) -> None:
         """It stands ready, with a fresh conversation."""
         seat.state, seat.used, seat.call, seat.turn = State.IDLE, self.loop.time(), None, None
         if (waiting := self._queue.find(seat.waiter)) is not None:
-            waiting.spawning = False  # who came first gets it, and that may be another
-            self._queue.resume(waiting)
+            self._queue.has_no_start(waiting)  # who came first gets it, and that may be another
         seat.waiter = None
         self.wishes.stands(seat.profile)
         self._act()

@@ -47,7 +47,7 @@ class Queue:
         self.all[number] = waiting
         self.of_profile[waiting.profile] += 1
         call.let_go = lambda: self.take(number)
-        self.resume(waiting)
+        self._resume(waiting)
 
     def find(self, number: int | None) -> Waiting | None:
         return None if number is None else self.all.get(number)
@@ -56,18 +56,30 @@ class Queue:
         waiting = self.all.pop(number, None)
         if waiting is None:
             return
-        self.pause(waiting)
+        self._pause(waiting)
         self.of_profile[waiting.profile] -= 1
         if not self.of_profile[waiting.profile]:
             del self.of_profile[waiting.profile]
 
-    def pause(self, waiting: Waiting) -> None:
+    def oldest_without_start(self, profile: str) -> Waiting | None:
+        waiters = (w for w in self.all.values() if w.profile == profile and not w.spawning)
+        return next(waiters, None) if self.of_profile[profile] else None
+
+    def has_start(self, waiting: Waiting) -> None:
+        waiting.spawning = True
+        self._pause(waiting)
+
+    def has_no_start(self, waiting: Waiting) -> None:
+        waiting.spawning = False
+        self._resume(waiting)
+
+    def _pause(self, waiting: Waiting) -> None:
         if waiting.timer is not None:
             waiting.timer.cancel()
             waiting.timer = None
             waiting.left = max(0.0, waiting.left - (self._loop.time() - waiting.resumed))
 
-    def resume(self, waiting: Waiting) -> None:
+    def _resume(self, waiting: Waiting) -> None:
         waiting.resumed = self._loop.time()
         waiting.timer = self._loop.call_later(waiting.left, self._exhausted, waiting)
 
