@@ -1,4 +1,4 @@
-"""What is asked of a served pool, made of the caller's own folder and environment. Pure."""
+"""What is asked of a served pool, made of the caller's own folder and environment."""
 
 from __future__ import annotations
 

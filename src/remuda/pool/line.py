@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 SILENCE_TIMEOUT = 20.0
 """A server that works says so four times in this."""
+FULL_PAUSE = 0.01
+"""Before a server whose backlog is full is tried again."""
 _READ_BYTES = 1 << 16
 _WAIT = "is it stopped, or a machine out of memory? 'remuda pool status' asks it again"
 
@@ -53,7 +55,8 @@ class Line:
         self.greeting: Message = {}
         """What the server said of itself; known when something was asked."""
         self.deadline = float("inf")
-        """When the answer must be there, however often the server says that it lives; monotonic."""
+        """When the answer must be there, however often the server says that it lives; monotonic. To be set
+        when something was asked."""
         self._silence = silence_timeout
         self._conversation = Conversation(server=False)
         self._waiting: deque[Message] = deque()
@@ -65,14 +68,16 @@ class Line:
         try:
             self._sock.sendall(data)
         except TimeoutError:
-            raise self._silent() from None
+            raise silent(self.path, self._silence) from None
         except (BrokenPipeError, ConnectionResetError):
             pass
 
     def ask(self, request: Message) -> None:
         """Say hello and what is wanted in one breath, and hear the greeting."""
+        self.deadline = time.monotonic() + self._silence
         self.send(hello(client_version=__version__), request)
         first = self.next()
+        self.deadline = float("inf")
         if first["type"] == "error":
             raise refused(first)
         self.greeting = first
@@ -85,7 +90,7 @@ class Line:
                 if message["type"] != "alive":
                     return message
             if time.monotonic() > self.deadline:
-                raise PoolBroken(f"the server of the pool at {self.path} lives and does not answer")
+                raise late(self.path)
             self._receive()
 
     def messages(self) -> Iterator[Message]:
@@ -99,22 +104,16 @@ class Line:
         try:
             data = self._sock.recv(_READ_BYTES)
         except TimeoutError:
-            raise self._silent() from None
+            raise silent(self.path, self._silence) from None
         except ConnectionResetError:
             data = b""
         if not data:
-            said = "before it said anything" if self._conversation.state == "new" else "in the middle"
-            raise PoolBroken(f"the server of the pool at {self.path} hung up {said}")
+            raise hung_up(self.path, self._conversation)
         try:
             for message in self._conversation.receive(data):
                 self._waiting.append(message)
         except RemoteProtocolError as error:
             raise broken(self.path, error) from None
-
-    def _silent(self) -> PoolBroken:
-        return PoolBroken(
-            f"the server of the pool at {self.path} has said nothing for {self._silence:g} s", hint=_WAIT
-        )
 
     def wait_for_end(self, timeout: float) -> bool:
         """Until the server closes the connection, which is the last that it does."""
@@ -142,6 +141,26 @@ class Line:
         self.close()
 
 
+# ── what can be wrong with who serves ──
+
+
+def silent(path: str, timeout: float) -> PoolBroken:
+    return PoolBroken(f"the server of the pool at {path} has said nothing for {timeout:g} s", hint=_WAIT)
+
+
+def late(path: str) -> PoolBroken:
+    return PoolBroken(f"the server of the pool at {path} lives and does not answer")
+
+
+def hung_up(path: str, conversation: Conversation) -> PoolBroken:
+    when = "before it said anything" if conversation.state == "new" else "in the middle"
+    return PoolBroken(f"the server of the pool at {path} hung up {when}")
+
+
+def full(path: str) -> PoolBroken:
+    return PoolBroken(f"the server of the pool at {path} takes no connection", hint=_WAIT)
+
+
 def broken(path: str, error: RemoteProtocolError) -> PoolBroken:
     return PoolBroken(
         f"what serves the pool at {path} does not speak its protocol: {error.message}", hint=error.hint
@@ -156,38 +175,45 @@ def refused(message: Message) -> RemudaError:
     return error
 
 
+# ── the way there ──
+
+
 def connect(path: str, timeout: float) -> socket.socket:
     """A connection to somebody of this user. See `Line` for what it raises."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(timeout)
-        _connect(sock, path, time.monotonic() + timeout)
-        _check_owner(sock, path)
-    except BaseException:
-        sock.close()
-        raise
+    deadline = time.monotonic() + timeout
+    while (sock := try_connect(path)) is None:
+        if time.monotonic() > deadline:
+            raise full(path)
+        time.sleep(FULL_PAUSE)
+    sock.settimeout(timeout)
     return sock
 
 
-def _connect(sock: socket.socket, path: str, deadline: float) -> None:
+def try_connect(path: str) -> socket.socket | None:
+    """Never waits. None when so many wait to be heard there that one more cannot."""
     from pathlib import Path
 
     from remuda.paths import SocketAddress
 
-    while True:
-        try:
-            with SocketAddress(Path(path)) as address:
-                return sock.connect(address)
-        except BlockingIOError:  # its backlog is full
-            if time.monotonic() > deadline:
-                raise PoolBroken(
-                    f"the server of the pool at {path} takes no connection", hint=_WAIT
-                ) from None
-            time.sleep(0.01)
-        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
-            raise _absent(path) from None
-        except OSError as error:
-            raise FolderUnusable(f"cannot reach the pool at {path}: {error.strerror or error}") from error
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        with SocketAddress(Path(path)) as address:
+            sock.connect(address)
+        _check_owner(sock, path)
+    except BlockingIOError:
+        sock.close()
+        return None
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+        sock.close()
+        raise _absent(path) from None
+    except OSError as error:
+        sock.close()
+        raise FolderUnusable(f"cannot reach the pool at {path}: {error.strerror or error}") from error
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _absent(path: str) -> RemudaError:

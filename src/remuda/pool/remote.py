@@ -1,0 +1,226 @@
+"""`remuda.RemoteClient`: a pool that another process serves, with the calls of `Client`.
+
+Each request has a connection of its own. To leave it early, by cancelling, by its signal or by leaving the
+loop over its events, closes the connection, and the server stops the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Coroutine
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack, overload
+
+from remuda.errors import Aborted, ClientClosed, RemudaError
+
+from .async_line import AsyncLine
+from .codec import decision_message, read_error, read_event, read_permission, read_result, read_usage
+from .errand import prewarm_message, run_message
+from .line import SILENCE_TIMEOUT, default_socket
+from .options import AsyncRunOptions, PathOption, PrewarmOptions
+from .permission import decider
+from .protocol import Message
+from .types import Done, Failed, PermissionHandler, Raw, RunResult, StreamEvent
+
+ANSWER_GRACE = 30.0
+"""What an answer may take beyond the timeout of its request."""
+DEFAULT_TIMEOUT = 300.0
+"""Of a server that does not say what its own is."""
+_PERMISSION_TIMEOUT = 3600.0  # the server's own ends it sooner
+
+
+class RemoteClient:
+    """`socket` is where `remuda pool serve` listens. Errors are those of `Client`, and `PoolNotServed` when
+    nobody is there, `PoolBroken` when somebody is who does not speak, or not sense."""
+
+    def __init__(self, socket: PathOption | None = None, *, silence_timeout: float = SILENCE_TIMEOUT) -> None:
+        self._path = os.path.abspath(os.path.expanduser(os.fspath(socket or default_socket())))
+        self._silence = silence_timeout
+        self._late: dict[int, tuple[RunResult, asyncio.Task[None]]] = {}
+        self._closed = False
+
+    # ── requests ──
+
+    async def run(self, prompt: str, **options: Unpack[AsyncRunOptions]) -> RunResult:
+        """As `Client.run`, in the folder and with the environment of this process."""
+        async with contextlib.aclosing(self._events(prompt, dict(options), stream=False)) as events:
+            async for event in events:
+                if isinstance(event, Done):
+                    return event.result
+        raise AssertionError("a request ends with its end")
+
+    @overload
+    def stream(
+        self, prompt: str, *, raw: Literal[False] = False, **options: Unpack[AsyncRunOptions]
+    ) -> AsyncGenerator[StreamEvent, None]: ...
+
+    @overload
+    def stream(
+        self, prompt: str, *, raw: bool, **options: Unpack[AsyncRunOptions]
+    ) -> AsyncGenerator[StreamEvent | Raw, None]: ...
+
+    def stream(
+        self, prompt: str, *, raw: bool = False, **options: Unpack[AsyncRunOptions]
+    ) -> AsyncGenerator[Any, None]:
+        """As `Client.stream`."""
+        return self._events(prompt, dict(options), stream=True, raw=raw)
+
+    async def complete(self, result: RunResult) -> RunResult:
+        """As `Client.complete`."""
+        _, learning = self._late.get(id(result), (result, None))
+        if learning is not None:
+            await asyncio.wait([learning])
+        return result
+
+    async def prewarm(self, count: int | None = None, **profile: Unpack[PrewarmOptions]) -> None:
+        """As `Client.prewarm`, for requests from this folder with this environment."""
+        await self._ask(prewarm_message(count, profile, cwd=os.getcwd(), environ=os.environ))
+
+    async def stats(self) -> dict[str, Any]:
+        """What the server tells of itself and its pool."""
+        return dict((await self._ask({"type": "status"})).get("status") or {})
+
+    async def metrics(self) -> str:
+        return str((await self._ask({"type": "metrics"})).get("text", ""))
+
+    async def aclose(self) -> None:
+        """Takes no more requests. Those that run are their callers' to end."""
+        self._closed = True
+        for _, learning in list(self._late.values()):
+            learning.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # ── within ──
+
+    async def _open(self, message: Message) -> AsyncLine:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        return await AsyncLine.ask(self._path, message, silence_timeout=self._silence)
+
+    async def _ask(self, message: Message) -> Message:
+        async with await self._open(message) as line:
+            answer = await line.next()
+        if answer["type"] == "error":
+            raise read_error(answer)
+        return answer
+
+    async def _events(
+        self, prompt: str, options: dict[str, Any], *, stream: bool, raw: bool = False
+    ) -> AsyncGenerator[StreamEvent | Raw, None]:
+        signal: asyncio.Event | None = options.pop("signal", None)
+        permissions = options.pop("permissions", None)
+        message = run_message(
+            prompt,
+            options,
+            cwd=os.getcwd(),
+            environ=os.environ,
+            stream=stream,
+            raw=raw,
+            permissions="ask" if callable(permissions) else permissions,
+        )
+        line = await self._open(message)
+        request = _Request(line, permissions if callable(permissions) else None, signal)
+        line.expect((options.get("timeout") or _number(line.greeting)) + ANSWER_GRACE)
+        try:
+            async with contextlib.aclosing(request.events()) as events:
+                async for event in events:
+                    if isinstance(event, Done) and request.more:
+                        self._learn_usage(line, event.result)
+                    yield event
+        finally:
+            request.close()
+            if not request.more:
+                line.close()
+
+    def _learn_usage(self, line: AsyncLine, result: RunResult) -> None:
+        """It comes behind the answer. Who wants it waits for it with `complete`."""
+
+        async def learn() -> None:
+            try:
+                async with line:
+                    result.usage = read_usage((await line.next()).get("usage"))
+            except RemudaError:
+                pass  # it stays unknown
+
+        learning = asyncio.create_task(learn())
+        self._late[id(result)] = (result, learning)
+        learning.add_done_callback(lambda _: self._late.pop(id(result), None))
+
+
+class _Request:
+    """What comes back for one request."""
+
+    def __init__(
+        self, line: AsyncLine, handler: PermissionHandler | None, signal: asyncio.Event | None
+    ) -> None:
+        self.more = False
+        """Whether something comes behind the answer."""
+        self._line = line
+        self._decide = decider(handler, _PERMISSION_TIMEOUT, _nothing) if handler is not None else None
+        self._tasks: set[asyncio.Task[None]] = set()
+        if signal is not None:
+            self._beside(self._watch(signal))
+
+    async def events(self) -> AsyncGenerator[StreamEvent | Raw, None]:
+        """`Done` comes last; a failure is `Failed`, and is then raised."""
+        while True:
+            try:
+                message = await self._line.next()
+                event = self._read(message)
+            except RemudaError as error:
+                event = Failed(error)
+            if event is not None:
+                yield event
+            if isinstance(event, Done):
+                return
+            if isinstance(event, Failed):
+                raise event.error
+
+    def _read(self, message: Message) -> StreamEvent | Raw | None:
+        match message["type"]:
+            case "done":
+                self.more = bool(message.get("more"))
+                return Done(read_result(message["result"]))
+            case "error":
+                return Failed(read_error(message))
+            case "raw":
+                return Raw(message["message"])
+            case "permission" if message.get("decide"):
+                self._beside(self._ask(message))
+        return read_event(message)
+
+    async def _ask(self, message: Message) -> None:
+        if self._decide is not None:
+            request = read_permission(message)
+            await self._line.send(decision_message(request.id, await self._decide(request)))
+
+    async def _watch(self, signal: asyncio.Event) -> None:
+        await signal.wait()
+        self._line.leave(Aborted("the request was aborted"))
+
+    def _beside(self, step: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(step)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+def _number(greeting: Message) -> float:
+    given = greeting.get("default_timeout")
+    return float(given) if isinstance(given, int | float) else DEFAULT_TIMEOUT
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,270 @@
+"""A pool for other processes of this user: one client, behind a Unix socket.
+
+Each connection is one request. Its folder and its environment come with it, and nothing of the server's own
+takes their place. Whoever hangs up has cancelled; whoever does not read what he asked for is let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from remuda._version import __version__
+from remuda.errors import (
+    ClientClosed,
+    LocalProtocolError,
+    PoolExhausted,
+    RemoteProtocolError,
+    RemudaError,
+)
+from remuda.paths import peer_uid
+
+from .client import Client
+from .codec import error_message, result_document
+from .door import Door
+from .peer import Peer
+from .protocol import MAX_FRAME_BYTES, Message, hello
+from .types import Done, RunResult
+from .visit import Visit
+
+LOG = logging.getLogger("remuda.pool.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeLimits:
+    """What peers may take, in numbers and in seconds."""
+
+    max_connections: int = 128
+    max_queue: int = 256
+    """Requests that wait for a session."""
+    max_body_bytes: int = MAX_FRAME_BYTES
+    first_word_timeout: float = 10.0
+    request_timeout: float = 60.0
+    """For the whole of a request to arrive."""
+    slow_timeout: float = 30.0
+    """For a peer to read what waits for him."""
+    linger_timeout: float = 10.0
+    """For a peer who still sends to read why that is in vain."""
+    alive_interval: float = 5.0
+    """While a request runs its peer hears something at least so often."""
+
+
+class PoolServer:
+    """Serves `client` on `listener` from `open` to `close`."""
+
+    def __init__(
+        self, client: Client, listener: socket.socket, limits: ServeLimits, facts: Mapping[str, Any]
+    ) -> None:
+        self._client, self._listener, self._limits = client, listener, limits
+        pool = {name: client.stats()[name] for name in ("backend", "pool_size")}
+        self._facts = {"server_version": __version__, "pid": os.getpid(), **pool, **facts}
+        """What every peer is told."""
+        self._since = time.monotonic()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._requests = 0
+        self._served = 0
+        self._server: asyncio.Server | None = None
+        self._closed = asyncio.Event()
+        self.asked_to_stop = asyncio.Event()
+        """A peer wants the server to end."""
+        self._closing = False
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_unix_server(self._connected, sock=self._listener)
+
+    def refuse(self) -> None:
+        """From now on whoever asks is told that it is over; what runs goes on."""
+        self._closing = True
+
+    async def close(self) -> None:
+        """When nothing runs any more: let everybody go. Bounded by how long a peer may take to read."""
+        self._closing = True
+        if self._server is not None:
+            self._server.close()
+        self._closed.set()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._limits.first_word_timeout)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ── one connection ──
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        uid = peer_uid(writer.get_extra_info("socket"))
+        if uid != os.getuid():
+            LOG.warning("refused a connection of uid %d", uid)
+            writer.transport.abort()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        peer = Peer(
+            reader,
+            writer,
+            max_bytes=self._limits.max_body_bytes,
+            slow_timeout=self._limits.slow_timeout,
+            alive_interval=self._limits.alive_interval,
+        )
+        full = len(self._tasks) >= self._limits.max_connections
+        self._tasks.add(task)
+        try:
+            await self._converse(peer, full=full)
+        except (ConnectionError, TimeoutError) as error:
+            LOG.debug("a peer is gone: %s", error)
+        finally:
+            self._tasks.discard(task)
+            await peer.close()
+
+    async def _converse(self, peer: Peer, *, full: bool) -> None:
+        try:
+            if full:
+                raise PoolExhausted(
+                    f"{self._limits.max_connections} connections are open, the most there may be"
+                )
+            request = await self._request(peer)
+            await self._carry_out(peer, request)
+        except RemoteProtocolError as error:
+            LOG.warning("a peer does not keep to the protocol: %s", error)
+            await peer.send(error_message(LocalProtocolError(error.message, hint=error.hint)))  # his own
+            await peer.ignore(self._limits.linger_timeout)
+        except RemudaError as error:
+            await peer.send(error_message(error))
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as error:
+            LOG.exception("a request failed for a reason of ours")
+            await peer.send(error_message(RemudaError(f"the server failed: {error}")))
+
+    async def _request(self, peer: Peer) -> Message:
+        async with asyncio.timeout(self._limits.first_word_timeout):
+            await peer.receive()  # the protocol lets nothing but a hello come first
+        await peer.send(hello(**self._facts))
+        async with asyncio.timeout(self._limits.request_timeout):
+            return await peer.receive()
+
+    async def _carry_out(self, peer: Peer, request: Message) -> None:
+        match request["type"]:
+            case "run":
+                await self._with_cancel(peer, request, self._run)
+            case "prewarm":
+                await self._with_cancel(peer, request, self._prewarm)
+            case "status":
+                await peer.send({"type": "status", "status": self.status()})
+            case "metrics":
+                await peer.send({"type": "metrics", "text": self._client.metrics()})
+            case "shutdown":
+                await peer.send({"type": "stopping"})
+                self.asked_to_stop.set()
+                peer.keep_alive()
+                await self._closed.wait()
+
+    # ── requests that take their time ──
+
+    async def _with_cancel(self, peer: Peer, request: Message, work: Work) -> None:
+        """Until it is done, or the peer wants no more of it."""
+        visit = Visit(peer, request)
+        self._admit()
+        self._requests += 1
+        peer.keep_alive()
+        working = asyncio.create_task(work(visit))
+        hearing = asyncio.create_task(visit.hear())
+        try:
+            await asyncio.wait((working, hearing), return_when=asyncio.FIRST_COMPLETED)
+            visit.cancelled.set()  # says nothing to one that has ended
+            if hearing.done() and not working.done():
+                await self._let_go(working)
+                hearing.result()  # nonsense is told behind that
+            await working
+        finally:
+            self._requests -= 1
+            for task in (working, hearing):
+                task.cancel()
+            await asyncio.gather(working, hearing, return_exceptions=True)
+
+    async def _let_go(self, working: asyncio.Task[None]) -> None:
+        _, late = await asyncio.wait((working,), timeout=self._limits.first_word_timeout)
+        for task in late:
+            task.cancel()
+
+    def _admit(self) -> None:
+        if self._closing:
+            raise ClientClosed("the pool is being closed")
+        size = int(self._facts.get("pool_size", 0))
+        if self._requests >= size + self._limits.max_queue:
+            raise PoolExhausted(f"{self._limits.max_queue} requests wait already", size=size)
+
+    async def _run(self, visit: Visit) -> None:
+        request, options = visit.request, visit.options()
+        if request.get("stream") or request.get("raw"):
+            result = await self._stream(visit, options)
+        else:
+            result = await self._client.run(request["prompt"], **options)
+        self._served += 1
+        more = result.usage is None
+        await visit.peer.send({"type": "done", "result": result_document(result), "more": more})
+        if more:
+            await self._client.complete(result)
+            usage = result_document(result)["usage"]
+            await visit.peer.send({"type": "usage", "usage": usage})
+
+    async def _stream(self, visit: Visit, options: Any) -> RunResult:
+        request = visit.request
+        stream = self._client.stream(request["prompt"], raw=bool(request.get("raw")), **options)
+        async with contextlib.aclosing(stream) as events:
+            async for event in events:
+                if isinstance(event, Done):
+                    return event.result
+                if (message := visit.told(event)) is not None:
+                    await visit.peer.send(message)
+        raise AssertionError("a stream ended without its end")
+
+    async def _prewarm(self, visit: Visit) -> None:
+        options = visit.options()
+        del options["signal"]
+        count = visit.request.get("count")
+        await self._client.prewarm(count, **options)
+        await visit.peer.send({"type": "prewarmed"})
+
+    # ── what can be asked ──
+
+    def status(self) -> dict[str, Any]:
+        return {
+            **self._facts,
+            "uptime": time.monotonic() - self._since,
+            "state": "closing" if self._closing else "serving",
+            "connections": len(self._tasks),
+            "requests": self._requests,
+            "served": self._served,
+            "pool": self._client.stats(),
+        }
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    client: Client, path: str, limits: ServeLimits | None = None, **facts: Any
+) -> AsyncIterator[PoolServer]:
+    """Serves `client` at that path, and at the end closes it: what runs may end, within its bounds.
+
+    The socket is gone at once then. Whoever asked for the end is told when all of it has ended.
+    """
+    door = Door(path)
+    server = PoolServer(client, door.open(), limits or ServeLimits(), facts)
+    try:
+        await server.open()
+        yield server
+    finally:
+        server.refuse()
+        door.hide()
+        await client.aclose()
+        door.close()
+        await server.close()
+
+
+Work = Callable[[Visit], Coroutine[Any, Any, None]]

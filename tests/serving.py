@@ -1,0 +1,97 @@
+"""A pool that is served in the test's own loop, on agents that do what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any
+
+from heimdall_client import PATIENCE
+from remuda.pool.client import Client
+from remuda.pool.protocol import Conversation, Message, encode, hello
+from remuda.pool.remote import RemoteClient
+from remuda.pool.serve import PoolServer, ServeLimits, serving
+from remuda.testing.pool import FakeAgent
+
+
+class Served:
+    def __init__(self, path: Path, client: Client, server: PoolServer, agent: FakeAgent) -> None:
+        self.path, self.client, self.server, self.agent = path, client, server, agent
+        self.remote = RemoteClient(path)
+
+    def talk(self) -> Talk:
+        return Talk(self.path)
+
+
+@contextlib.asynccontextmanager
+async def served(
+    home: Path, agent: FakeAgent | None = None, *, limits: ServeLimits | None = None, **options: Any
+) -> AsyncIterator[Served]:
+    agent = agent or FakeAgent()
+    given: dict[str, Any] = {"inherit_env": False, "close_timeout": 0.0, **options}
+    client = Client(session_factory=agent, **given)
+    async with serving(client, str(home / "pool.sock"), limits) as server:
+        yield Served(home / "pool.sock", client, server, agent)
+    assert not agent.alive
+
+
+def within(step: Coroutine[Any, Any, None]) -> None:
+    """Run a test's own coroutine, which must come to its end."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(2 * PATIENCE):
+            await step
+
+    asyncio.run(bounded())
+
+
+class Talk:
+    """A peer by hand: says any bytes, hears messages."""
+
+    def __init__(self, path: Path) -> None:
+        self._sock = socket.socket(socket.AF_UNIX)
+        self._sock.connect(str(path))
+        self._sock.setblocking(False)
+        self._conversation = Conversation(server=False)
+        self._heard: list[Message] = []
+
+    async def say(self, *messages: Message | bytes) -> None:
+        data = b"".join(one if isinstance(one, bytes) else encode(one) for one in messages)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            await asyncio.get_running_loop().sock_sendall(self._sock, data)
+
+    async def greet(self) -> Message:
+        await self.say(hello())
+        return await self.hear()
+
+    async def hear(self) -> Message:
+        """The next message; `{"type": "closed"}` when the server hung up."""
+        while not self._heard:
+            async with asyncio.timeout(PATIENCE):
+                data = await asyncio.get_running_loop().sock_recv(self._sock, 65536)
+            if not data:
+                return {"type": "closed"}
+            self._heard += [one for one in self._conversation.receive(data) if one["type"] != "alive"]
+        return self._heard.pop(0)
+
+    async def all(self) -> list[Message]:
+        """Up to the server's hanging up."""
+        heard = []
+        while (message := await self.hear())["type"] != "closed":
+            heard.append(message)
+        return heard
+
+    def end_sending(self) -> None:
+        self._sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def __enter__(self) -> Talk:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
