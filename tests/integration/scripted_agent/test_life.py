@@ -104,7 +104,6 @@ def test_version_says_what_it_is() -> None:
         (["--permission-mode", "wild"], "is invalid"),
         (["--resume", "11111111-1111-4111-8111-111111111111"], "No conversation found"),
         (["--settings", "/nowhere.json"], "Settings file not found"),
-        (["-p", "hello"], "has no print mode"),
         ([], "needs a terminal"),
     ],
 )

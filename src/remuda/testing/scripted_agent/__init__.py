@@ -1,4 +1,4 @@
-"""A program that behaves as Claude Code's terminal interface does, as far as a supervisor relies on it.
+"""A program that behaves as Claude Code, on a terminal and with ``-p``, as far as a supervisor relies on it.
 
 ``python -m remuda.testing.scripted_agent [flags] [PROMPT]`` needs no account and no network: its answers come
 from :mod:`remuda.testing.script`. It is what ``remuda start NAME --agent demo`` runs, and what tests drive
@@ -22,6 +22,8 @@ How it is made, from the inside out:
 ``worker``                                 doing what was submitted
 ``terminal``, ``face``                     the terminal; all that is seen from outside
 ``stage``, ``app``                         what a turn needs of the program; the program
+``print_voice``, ``print_turn``            print mode: its messages; a turn
+``print_app``                              print mode: input, control requests, tasks in the background
 =========================================  =================================================================
 """
 

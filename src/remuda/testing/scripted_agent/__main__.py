@@ -27,6 +27,10 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
             Path(knobs.record_args).write_bytes(b"".join(os.fsencode(word) + b"\0" for word in arguments))
         _check(options, environ)
         # Not at the top: --version must be quick, and nothing else needs the rest.
+        if options.prints:
+            from .print_app import PrintApp
+
+            return PrintApp(options, knobs, environ).run()
         from .app import App
 
         return App(options, knobs, environ).run()
@@ -38,9 +42,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 def _check(options: Options, environ: Mapping[str, str]) -> None:
     if options.skips_permissions and os.geteuid() == 0 and environ.get("IS_SANDBOX") != "1":
         raise UsageError("--dangerously-skip-permissions cannot be used with root privileges")
-    if options.prints:
-        raise UsageError("The scripted agent has no print mode: it plays the terminal interface only.")
-    if not (os.isatty(0) and os.isatty(1)):
+    if not options.prints and not (os.isatty(0) and os.isatty(1)):
         raise UsageError("The scripted agent needs a terminal on its standard input and output.")
 
 

@@ -49,6 +49,17 @@ class Knobs:
     time_scale: float = 1.0  # MOCK_TIME_SCALE: factor for retries and notifications
     dialog_guard: float = 0.12  # MOCK_DIALOG_GUARD: milliseconds in which a new dialog drops all keys
     auto_mode_dialog: bool = False  # MOCK_AUTO_MODE_DIALOG: auto mode cannot check, and asks without a hook
+    # Print mode.
+    die_on: str = ""  # MOCK_DIE_ON: dies in the turn whose prompt holds this text
+    die_code: int = 1  # MOCK_DIE_CODE: with this exit code
+    die_saying: str = ""  # MOCK_DIE_SAYING: and these last words on stderr
+    die_torn: bool = False  # MOCK_DIE_TORN: in the middle of a line
+    delay_start: float = 0.0  # MOCK_DELAY_START: milliseconds before it reads anything
+    delay_clear: float = 0.0  # MOCK_DELAY_CLEAR: milliseconds that /clear takes
+    ignore_interrupt: bool = False  # MOCK_IGNORE_INTERRUPT: says yes to an interrupt and goes on
+    ignore_term: bool = False  # MOCK_IGNORE_TERM: SIGTERM does nothing
+    keep_conversation: bool = False  # MOCK_KEEP_CONVERSATION: /clear forgets nothing
+    is_stray: bool = False  # MOCK_IS_STRAY: begins a turn of its own after a /clear
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Knobs:
@@ -77,10 +88,16 @@ class Knobs:
             "writes_transcript": mock.get("WRITE_DERIVED_JSONL") != "0",
             "time_scale": number("TIME_SCALE", 1),
             "dialog_guard": number("DIALOG_GUARD", 120) / 1000,
+            "die_on": mock.get("DIE_ON", ""),
+            "die_code": int(number("DIE_CODE", 1)),
+            "die_saying": mock.get("DIE_SAYING", ""),
+            "delay_start": number("DELAY_START", 0) / 1000,
+            "delay_clear": number("DELAY_CLEAR", 0) / 1000,
         }
         switches = (
             "trust_from_claude_json silent unknown_probe stop_before_inject exit_before_stop"
             " is_error unknown_event_type unknown_usage_fields auto_mode_dialog"
+            " die_torn ignore_interrupt ignore_term keep_conversation is_stray"
         )
         values |= {name: on(name.upper()) for name in switches.split()}
         return cls(**values)

@@ -188,10 +188,10 @@ class Request:
     def _failed(failure: Fail) -> ApiFailed:
         status, message = failure.status, failure.message
         name = _ERROR_NAMES.get(status, "server_error" if status >= 500 else "unknown")
-        return ApiFailed(_error_text(status, message), name, status, failure.kind)
+        return ApiFailed(error_text(status, message), name, status, failure.kind)
 
 
-def _error_text(status: int, message: str) -> str:
+def error_text(status: int, message: str) -> str:
     """How the real program words an error, but for its gateway's address."""
     gateway = "If it persists, check your inference gateway (made up)."
     match status:

@@ -48,7 +48,8 @@ _OPTIONAL_VALUE = frozenset(["--resume", "--debug", "--worktree", "--from-pr", "
 USAGE = f"""\
 usage: python -m remuda.testing.scripted_agent [flags] [PROMPT]
 
-Plays the terminal interface of Claude Code {VERSION}, with made-up answers and no network.
+Plays Claude Code {VERSION}, with made-up answers and no network: its terminal interface, and with -p its
+print mode, also as a stream of messages.
 
   --settings FILE|JSON        hooks and permissions, added to those of the settings files
   --setting-sources LIST      which settings files count: user, project, local
@@ -57,6 +58,8 @@ Plays the terminal interface of Claude Code {VERSION}, with made-up answers and 
   --permission-mode MODE      {", ".join(MODES)} (manual is default)
   --allowedTools, --disallowedTools, --dangerously-skip-permissions
   --model, --name, --bare, --safe-mode, --version
+  -p, --input-format text|stream-json, --output-format text|json|stream-json, --include-partial-messages,
+  --permission-prompt-tool stdio
 
 Prompts that do something: RUNBASH cmd, TOOL {{json}}, SLOW secs, THINK secs, err 529. The MOCK_* variables
 that make it misbehave are listed in the documentation of remuda.testing.
@@ -90,6 +93,10 @@ class Options:
     allowed_tools: list[str] = field(default_factory=list)
     disallowed_tools: list[str] = field(default_factory=list)
     prints: bool = False
+    input_format: str = "text"
+    output_format: str = "text"
+    partial: bool = False
+    asks_stdio: bool = False
     shows_version: bool = False
     shows_help: bool = False
 
@@ -159,6 +166,14 @@ def _apply(options: Options, flag: str, values: list[str]) -> None:  # noqa: C90
             options.disallowed_tools += _rules(values)
         case "--print":
             options.prints = True
+        case "--input-format":
+            options.input_format = value
+        case "--output-format":
+            options.output_format = value
+        case "--include-partial-messages":
+            options.partial = True
+        case "--permission-prompt-tool":
+            options.asks_stdio = value == "stdio"
         case "--version":
             options.shows_version = True
         case "--help":
