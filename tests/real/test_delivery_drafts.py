@@ -74,3 +74,43 @@ def test_keys_at_the_moment_of_hand_over_stay_with_their_human(
         post.watcher.press(b"\x15")  # Ctrl+U takes the line away
         until(lambda: post.draft() == "", "an empty composer")
     assert [request.prompt for request in model.main_requests] == sent
+
+
+def shows(post: Post, text: str) -> bool:
+    return any(text in line for line in post.lines())
+
+
+def leave_agents_view(post: Post) -> None:
+    """As a human would: it may say that the session is not there yet, and wants to be asked again."""
+    early = "Still starting"
+    while shows(post, "describe a task"):
+        post.watcher.press(b"\x1b")
+        until(lambda: shows(post, early) or not shows(post, "describe a task"), "an answer to Esc")
+        if shows(post, early):
+            type_task(post, "again")
+
+
+def type_task(post: Post, text: str) -> None:
+    """Into the box of the agents view, and away again."""
+    post.watcher.press(text.encode())
+    until(lambda: shows(post, f"❯ {text}"), "the keys in the box")
+    post.watcher.press(b"\x15")
+    until(lambda: shows(post, "describe a task"), "an empty box")
+
+
+def test_agents_view_is_no_composer_nothing_is_pressed_there_and_the_message_comes_behind_it(
+    cli: RealCli, start: Start, model: LoopbackModel
+) -> None:
+    """It has a box that looks like one. Ctrl+S would order its list, and a prompt begin another session."""
+    post = Post(keep(start, cli, draft_patience=0.1))
+    post.watcher.settled("idle")
+    post.watcher.press(b"\x1b[D")
+    until(lambda: shows(post, "describe a task"), "the agents view")
+    message = post.put("not as a task")
+    post.held("the screen shows no composer")
+    type_task(post, "a task of my own")
+    post.held("the screen shows no composer")
+    assert any(line.startswith("Needs input") for line in post.lines()), "the list is ordered as it was"
+    leave_agents_view(post)
+    assert stages(post.ended(message)) == CHAIN
+    assert prompts(model) == ["not as a task"]

@@ -149,6 +149,55 @@ def test_composer_with_a_ruled_panel_below_it_is_found() -> None:
     assert read(RULE, "❯ mine", RULE, FOOTER, RULE, "  2 tasks", RULE) == draft("mine")
 
 
+# ── the agents view ──
+
+FAINT_RULE = f"\x1b[0m\x1b[2m{RULE}\x1b[0m"
+TASK = "❯ \x1b[7md\x1b[0m\x1b[38;2;153;153;153mescribe a task for a new session\x1b[0m"
+AGENTS = [
+    " ▐▛███▛█   Claude Code v2.1.325",
+    "▝▜██████▀  New sessions: Opus 5.5 · medium effort · /srv/demo",
+    " ▝▝   ▝▝   1 awaiting input · 0 working · 0 completed",
+    "",
+    "Needs input",
+    "✻ current session  project                                     2s",
+    "",
+]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*AGENTS, FAINT_RULE, TASK, FAINT_RULE, "  enter to return · space to reply · ? for shortcuts"],
+        [*AGENTS, RULE, TASK, RULE, "  ? for shortcuts"],
+        [*AGENTS, RULE, "❯ hello", RULE],
+        ["1 awaiting input · 0 working · 0", "completed", RULE, "❯ abc", RULE, "  Too short"],
+        ["Needs input", RULE, TASK, RULE, "", "  enter to create · esc×2 to clear"],
+        ["Needs input", RULE, TASK, RULE, "  ctrl+x to remove all · ? for shortcuts"],
+        ["Needs input", RULE, TASK, RULE, "  ctrl+f to find            ctrl+j for newline"],
+        ["✻ hi there      REP…   3s", FAINT_RULE, "❯ abc\x1b[7m \x1b[0m", FAINT_RULE, "  Too short"],
+        ["✻ hi there      REP…   3s", FAINT_RULE, TASK, FAINT_RULE, "  ? for shortcuts"],
+    ],
+    ids=["all", "counts", "typed", "wrapped", "create", "remove", "help", "drawn", "drawn-task"],
+)
+def test_composer_in_the_agents_view_is_absent(rows: list[str]) -> None:
+    assert read(*rows) == ABSENT
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["● it says 1 awaiting input · 0 working · 0 completed", RULE, f"{MARK}mine", RULE, FOOTER],
+        [*[""] * 8, "1 awaiting input · 0 working · 0 completed", RULE, f"{MARK}mine", RULE, FOOTER],
+        [FAINT_RULE, f"{MARK}mine", FAINT_RULE, FOOTER],
+        [f"\x1b[38;2;2;2;2m{RULE}\x1b[0m", "❯ mine", RULE, FOOTER],
+        ["enter to return", RULE, f"{MARK}mine", RULE, FOOTER],
+    ],
+    ids=["quoted", "far-down", "faint", "blank", "above"],
+)
+def test_composer_with_one_mark_of_the_agents_view_is_still_the_composer(rows: list[str]) -> None:
+    assert read(*rows) == draft("mine")
+
+
 # ── the trust dialog ──
 
 OLD_TRUST = """\

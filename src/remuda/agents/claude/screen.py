@@ -57,19 +57,35 @@ def read_composer(lines: Sequence[str], styled: Callable[[int], bytes]) -> Compo
     """The lowest box between two rules, if its first line begins with the mark.
 
     What an empty box suggests is drawn faint (its first character as the cursor); what somebody typed never
-    is. In shell mode the mark is another one, and there is no composer for us.
+    is. In shell mode the mark is another one, and there is no composer for us; nor in the agents view.
     """
     rules = [y for y, line in enumerate(lines) if line.startswith(_RULE)]
     for top, bottom in reversed(list(pairwise(rules))):
         if bottom - top < 2 or not lines[top + 1][:1].strip():
             continue  # what stands below the box is indented
-        if not lines[top + 1].startswith(_MARK):
+        if not lines[top + 1].startswith(_MARK) or _is_of_agents_view(lines, top, bottom, styled):
             break
         text = "\n".join(lines[top + 1 : bottom])[len(_MARK) :].replace("\xa0", " ").strip()
         typed = bool(text) and not _suggested(text, [styled(y) for y in range(top + 1, bottom)])
         stashed = any("› stashed" in line for line in lines[max(0, top - 2) : top])
         return Composer(ComposerKind.DRAFT if typed else ComposerKind.EMPTY, text if typed else "", stashed)
     return Composer(ComposerKind.ABSENT)
+
+
+# The agents view (left arrow in an empty composer) has a box just like it: what is typed there is the task of
+# a new session, and Ctrl+S orders the list. Seen on 2.1.325, at all sizes: one of these is always there.
+_COUNTS = re.compile(r"\W*\d+ awaiting input · \d+ working\b")
+_KEYS = ("enter to ", "ctrl+x to ", "ctrl+f to ")
+
+
+def _is_of_agents_view(lines: Sequence[str], top: int, bottom: int, styled: Callable[[int], bytes]) -> bool:
+    if any(_COUNTS.match(line) for line in lines[: min(top, 8)]):
+        return True
+    below = next((line.strip() for line in lines[bottom + 1 :] if line.strip()), "")
+    if below.startswith(_KEYS):
+        return True
+    # Its rules are faint and a blank follows its mark; the composer's have a colour, and it is a hard blank.
+    return lines[top + 1].startswith(f"{_MARK} ") and not _unfaint(styled(top)).strip()
 
 
 def _suggested(text: str, rows: list[bytes]) -> bool:
