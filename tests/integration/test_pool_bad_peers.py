@@ -79,6 +79,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "an empty prompt": {"prompt": "  "},
     "a request id that leaves its folder": {"options": {"cwd": "/", "env": {}, "request_id": "../../pwn"}},
     "no number for a timeout": {"options": {"cwd": "/", "env": {}, "timeout": "long"}},
+    "another backend than the pool has": {"requires": {"backend": "print"}},
+    "something that no pool can be": {"requires": {"colour": "red"}},
     "half a character": {"prompt": "\ud800"},
 }
 

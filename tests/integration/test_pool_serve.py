@@ -185,6 +185,19 @@ def test_run_the_longest_prompt_comes_through(home: Path) -> None:
     within(test())
 
 
+def test_run_a_pool_that_is_as_required_serves(home: Path) -> None:
+    async def test() -> None:
+        async with served(home) as pool:
+            with pool.talk() as talk:
+                await talk.greet()
+                options = {"cwd": "/", "env": {}}
+                requires = {"backend": "terminal"}
+                await talk.say({"type": "run", "prompt": "x", "options": options, "requires": requires})
+                assert (await talk.hear())["type"] == "done"
+
+    within(test())
+
+
 # ── errors ──
 
 

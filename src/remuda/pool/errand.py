@@ -33,8 +33,10 @@ def run_message(
     stream: bool = False,
     raw: bool = False,
     permissions: str | None = None,
+    requires: Mapping[str, str] | None = None,
 ) -> Message:
     """`options` are those of `Client.run`; a `cwd` in them is taken from `cwd`, an `env` laid over `environ`.
+    `requires` is what the pool must be like (`backend`, `claude_binary`), or it refuses.
 
     Raises `InputError` for a prompt that is too long.
     """
@@ -47,6 +49,7 @@ def run_message(
         "stream": stream,
         "raw": raw,
         "permissions": permissions,
+        "requires": dict(requires or {}),
     }
 
 

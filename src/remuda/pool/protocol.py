@@ -7,7 +7,8 @@ error, and so is everything that is not such a frame.
 
     peer                                              server
     hello {version}                                   hello {version, server_version, pid, backend, pool_size}
-    run {prompt, options, stream, raw, permissions}   token, tool_use, tool_result, permission, raw …
+    run {prompt, options, stream, raw, permissions,   token, tool_use, tool_result, permission, raw …
+        requires}
     decision {id, behavior, …}                        alive           when there was nothing else to say
     cancel                                            done {result, more}, then usage where more is to come
     status, metrics, prewarm, shutdown                status, metrics, prewarmed, stopping
@@ -78,7 +79,13 @@ _FIELDS: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "error": {"code": (str,), "message": (str,)},
 }
 _MAY_HAVE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
-    "run": {"options": (dict,), "stream": (bool,), "raw": (bool,), "permissions": (str,)},
+    "run": {
+        "options": (dict,),
+        "stream": (bool,),
+        "raw": (bool,),
+        "permissions": (str,),
+        "requires": (dict,),
+    },
     "prewarm": {"options": (dict,), "count": (int,)},
     "decision": {"input": (dict,), "always": (bool,), "message": (str,), "interrupt": (bool,)},
     "tool_result": {"is_error": (bool,)},

@@ -169,7 +169,7 @@ class PoolServer:
 
     async def _with_cancel(self, peer: Peer, request: Message, work: Work) -> None:
         """Until it is done, or the peer wants no more of it."""
-        visit = Visit(peer, request)
+        visit = Visit(peer, request, self._facts)
         self._admit()
         self._requests += 1
         peer.keep_alive()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,8 +21,8 @@ _PERMISSIONS = ("deny", "allow", "ask")
 class Visit:
     """One request, and what the peer says while it is carried out."""
 
-    def __init__(self, peer: Peer, request: Message) -> None:
-        self.peer, self.request = peer, request
+    def __init__(self, peer: Peer, request: Message, facts: Mapping[str, Any]) -> None:
+        self.peer, self.request, self._facts = peer, request, facts
         self.cancelled = asyncio.Event()
         self._undecided: dict[str, asyncio.Future[Decision]] = {}
 
@@ -35,12 +36,21 @@ class Visit:
         for name in ("signal", "permissions"):
             if name in options:
                 raise InvalidOptions(f"{name} is no option that can be sent")
+        self._check_requirements(options["env"])
         permissions = self.request.get("permissions")
         if permissions is not None and permissions not in _PERMISSIONS:
             raise InvalidOptions(f"permissions are {', '.join(_PERMISSIONS)}, not {permissions[:40]!r}")
         if permissions is not None:
             options["permissions"] = self._ask if permissions == "ask" else permissions
         return {**options, "signal": self.cancelled}
+
+    def _check_requirements(self, env: Mapping[str, str]) -> None:
+        for name, wanted in (self.request.get("requires") or {}).items():
+            have = self._facts.get(name)
+            if name == "claude_binary" and isinstance(have, str) and os.sep not in have:
+                have = shutil.which(have, path=env.get("PATH", os.defpath))
+            if have != wanted:
+                raise InvalidOptions(f"the pool has {have or 'no'} {name}, not {wanted}")
 
     async def hear(self) -> None:
         """Decisions, until he cancels or hangs up. Raises `RemoteProtocolError`."""
