@@ -18,7 +18,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-_REAL_PATIENCE = 20.0
+PATIENCE = 20.0
+"""Real seconds for which another thread may still have a word."""
 
 
 class Deadlock(RuntimeError):
@@ -28,7 +29,10 @@ class Deadlock(RuntimeError):
 class _Jumping(selectors.DefaultSelector):
     """Moves `now` in place of waiting."""
 
-    now = 0.0
+    def __init__(self, patience: float) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._patience = patience
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
@@ -37,22 +41,21 @@ class _Jumping(selectors.DefaultSelector):
         if timeout is not None:
             self.now += timeout
             return []
-        # Another thread may still have a word (a default executor that shuts down).
-        ready = super().select(_REAL_PATIENCE)
+        ready = super().select(self._patience)
         if not ready:
             raise Deadlock("nothing is ready, no timer is set, and nobody called from outside")
         return ready
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._jumping = _Jumping()
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._jumping = _Jumping(patience)
         super().__init__(self._jumping)
 
     def time(self) -> float:
         return self._jumping.now
 
 
-def run(main: Coroutine[Any, Any, _T]) -> _T:
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+def run(main: Coroutine[Any, Any, _T], *, patience: float = PATIENCE) -> _T:
+    with asyncio.Runner(loop_factory=lambda: JumpingLoop(patience)) as runner:
         return runner.run(main)
