@@ -10,6 +10,7 @@ import pytest
 from commands import Commands
 from hooking import Box
 from printing import Calls
+from tmux_bench import TmuxBench
 
 
 @pytest.fixture
@@ -31,3 +32,10 @@ def box(tmp_path: Path) -> Iterator[Box]:
     one = Box(tmp_path)
     yield one
     one.end()
+
+
+@pytest.fixture
+def tmux(home: Path) -> Iterator[TmuxBench]:
+    bench = TmuxBench(home)
+    yield bench
+    bench.close()

@@ -63,8 +63,8 @@ def test_surroundings_forget_the_pane_that_we_are_in() -> None:
 @pytest.mark.parametrize(
     ("text", "version"),
     [
-        ("tmux 3.3a", (3, 3)), ("2.9", (2, 9)), ("3.10", (3, 10)), ("next-3.6", (3, 6)),
-        ("tmux next-3.6", (3, 6)), ("master", (99, 0)), ("openbsd-7.4", (99, 0)), ("3.5-rc2", (3, 5)), ("", (99, 0)),
+        ("tmux 3.3a", (3, 3)), ("2.9", (2, 9)), ("3.10", (3, 10)), ("next-3.6", (3, 6)), ("3.5-rc2", (3, 5)),
+        ("tmux next-3.6", (3, 6)), ("master", (99, 0)), ("openbsd-7.4", (99, 0)), ("", (99, 0)),
     ],
 )  # fmt: skip
 def test_parse_version(text: str, version: tuple[int, int]) -> None:

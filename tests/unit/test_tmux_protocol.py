@@ -38,7 +38,8 @@ GOLDEN: dict[str, tuple[bytes, list[Event]]] = {
     ),
     "notices": (
         b"%window-add @2\n%sessions-changed\n%window-renamed @2 a  b\n"
-        b"%client-session-changed /dev/pts/1 $1 x y\n%layout-change @0 a b *\n%some-day a b\n%client-detached /dev/pts/1\n",
+        b"%client-session-changed /dev/pts/1 $1 x y\n%layout-change @0 a b *\n"
+        b"%some-day a b\n%client-detached /dev/pts/1\n",
         [
             Notice("window-add", ("@2",)),
             Notice("sessions-changed", ()),

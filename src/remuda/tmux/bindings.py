@@ -84,10 +84,10 @@ def taken_keys(tmux: Tmux, lines: Sequence[str]) -> dict[str, str]:
 
 def apply(tmux: Tmux, lines: Sequence[str]) -> None:
     """Carry out our lines. What a key was bound to before is kept in an option of the server."""
+    remove(tmux)
     before = taken_keys(tmux, lines)
     # A key's name may be `;`: as a number it can stand in the name of an option.
     kept = [["set-option", "-g", f"{_BEFORE}{key.encode().hex()}", line] for key, line in before.items()]
-    remove(tmux)
     tmux.output(*kept, *(["if-shell", "-F", "1", line] for line in lines))
 
 

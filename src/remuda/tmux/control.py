@@ -16,6 +16,8 @@ It has no say in sizes and hears no output (`-f`). It leaves the session's envir
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -33,10 +35,15 @@ class Control:
     """One attached control client. Commands are answered in their order; each waits no longer than it may."""
 
     def __init__(
-        self, address: Address, process: asyncio.subprocess.Process, on_notice: Callable[[Notice], None]
+        self,
+        address: Address,
+        process: subprocess.Popen[bytes],
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        on_notice: Callable[[Notice], None],
     ) -> None:
         self.address = address
         self._process = process
+        self._in, self._out = streams
         self._on_notice = on_notice
         self._waiting: deque[asyncio.Future[Answer]] = deque()
         self._attached: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -52,24 +59,28 @@ class Control:
         timeout: float = TIMEOUT,  # noqa: ASYNC109 - the bound is part of the contract
     ) -> Control:
         """Attach to that session (`$1`). Never starts a server and never makes a session."""
-        words = ["-N", "-u", "-S", address.path, "-C", "attach-session", "-E", "-t", session]
-        pipe = asyncio.subprocess.PIPE
-        try:
-            process = await asyncio.create_subprocess_exec(
-                "tmux", *words, "-f", "ignore-size,no-output", env=surroundings(env), stdin=pipe, stdout=pipe,
-                stderr=asyncio.subprocess.DEVNULL,
-            )  # fmt: skip
-        except FileNotFoundError as error:
-            raise TmuxMissing("there is no tmux here", hint="install it, or mend PATH") from error
-        control = cls(address, process, on_notice)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            words = ["-N", "-u", "-S", address.path, "-C", "attach-session", "-E", "-t", session]
+            try:
+                process = subprocess.Popen(  # noqa: ASYNC220 - does not wait
+                    ["tmux", *words, "-f", "ignore-size,no-output"],
+                    env=surroundings(env),
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=subprocess.DEVNULL,
+                )
+            except FileNotFoundError as error:
+                ours.close()
+                raise TmuxMissing("there is no tmux here", hint="install it, or mend PATH") from error
+        control = cls(address, process, await asyncio.open_connection(sock=ours), on_notice)
         try:
             answer = await control._answer(control._attached, timeout)
+            if not answer.ok:
+                raise error_of("\n".join(answer.lines), address)
         except BaseException:
             await control.aclose()
             raise
-        if not answer.ok:
-            await control.aclose()
-            raise error_of("\n".join(answer.lines), address)
         return control
 
     @property
@@ -79,11 +90,11 @@ class Control:
     async def command(self, *words: str, timeout: float = TIMEOUT) -> list[str]:  # noqa: ASYNC109 - as above
         """What a command prints, line by line. A wait that ends too early ends the connection as well."""
         line = line_of(words)
-        if not self.is_open or self._process.stdin is None:
+        if not self.is_open:
             raise self._gone()
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
-        self._process.stdin.write(line)
+        self._out.write(line)
         found = await self._answer(answer, timeout)
         if not found.ok:
             raise error_of("\n".join(found.lines), self.address)
@@ -102,17 +113,19 @@ class Control:
 
     async def aclose(self) -> None:
         """Detach. Takes a second at most; whoever still waits for an answer is told that it is gone."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.wait(), _CLOSING)
-        except TimeoutError:
+            if not self._out.is_closing():
+                self._out.write_eof()
+        except OSError:
+            pass  # it was quicker
+        try:
+            await asyncio.to_thread(self._process.wait, _CLOSING)
+        except subprocess.TimeoutExpired:
             self._process.kill()
-            await self._process.wait()
+            await asyncio.to_thread(self._process.wait)
         finally:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
-            self._fail(self._gone())
 
     async def _answer(self, answer: asyncio.Future[Answer], timeout: float) -> Answer:  # noqa: ASYNC109
         try:
@@ -123,18 +136,16 @@ class Control:
             raise WaitTimeout(f"tmux did not answer within {timeout:g} seconds") from None
 
     async def _read(self) -> None:
-        assert self._process.stdout is not None
         reader = ControlReader()
         try:
-            while data := await self._process.stdout.read(1 << 16):
+            while data := await self._in.read(1 << 16):
                 for event in reader.feed(data):
                     self._take(event)
-        except RemoteProtocolError as error:
-            self._fail(error)
+        except (RemoteProtocolError, OSError) as error:
+            self._fail(error if isinstance(error, RemoteProtocolError) else self._gone())
         finally:
             self._fail(self._gone())
-            if self._process.stdin is not None:
-                self._process.stdin.close()
+            self._out.close()
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Answer) and event.ours:

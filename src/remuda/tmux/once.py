@@ -29,7 +29,15 @@ from .protocol import arguments_of
 TIMEOUT: Final = 5.0
 """tmux answers in a millisecond; one that does not in this time is stuck."""
 
-_GONE: Final = ("no server running on", "error connecting to", "server exited", "lost server", "no sessions")
+_GONE: Final = (
+    "no server running on",
+    "error connecting to",
+    "server exited",
+    "lost server",
+    "no sessions",
+    "no current target",
+    "no current session",
+)
 _MISMATCH: Final = ("protocol version mismatch", "server version is too old")
 
 

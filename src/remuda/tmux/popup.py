@@ -30,12 +30,12 @@ def popup_words(
         words += ["-T", literal(f" {title} ")]
     if cwd:
         words += ["-d", literal(cwd)]
-    # One word alone would go to a shell, and 3.2 has no option for the environment: env(1) is for both.
+    # One word alone would go to a shell, and 3.2 has no option for the environment. env(1) is for both.
     return [*words, "--", "env", *(f"{name}={value}" for name, value in (env or {}).items()), *program]
 
 
 def capture(tmux: Tmux, pane: str, *, history: int = 0, styled: bool = False) -> list[str]:
-    """The lines that a pane shows, and so many of those above. `styled`: with colours, as escape sequences."""
+    """The lines that a pane shows, and so many above them. `styled`: with escape sequences for colours."""
     words = ["capture-pane", "-p", "-t", pane, "-S", str(-history) if history else "0"]
     output = tmux.output([*words, *(["-e"] if styled else [])])
     return output.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n")
