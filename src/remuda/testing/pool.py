@@ -24,7 +24,15 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, ClassVar, TypeVar
 
-from remuda.errors import SessionCrashed, SessionDirty, SpawnFailed, SpawnTimeout, WaitTimeout
+from remuda.errors import (
+    AgentError,
+    InvalidOptions,
+    SessionCrashed,
+    SessionDirty,
+    SpawnFailed,
+    SpawnTimeout,
+    WaitTimeout,
+)
 from remuda.pool.profile import Profile
 from remuda.pool.types import Answered, BackendName, Request, SessionEvent, Token, Usage
 
@@ -89,6 +97,7 @@ class FakeSession:
         self.dirty: str | None = None
         """What `renew` finds."""
         self._fresh = False
+        self._in_turn = False
         self._crashed: asyncio.Future[str] | None = None
         self._listeners: list[Callable[[str], None]] = []
 
@@ -124,7 +133,7 @@ class FakeSession:
 
     async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
         assert self._fresh, "a session was handed out with an old conversation"
-        self._fresh = False
+        self._fresh, self._in_turn = False, True
         self.log.append(f"run: {request.prompt}")
         self.prompts.append(request.prompt)
         self.served += 1
@@ -133,8 +142,13 @@ class FakeSession:
             while True:
                 event = await self._unless_crashed(_next(events))
                 if event is None:
+                    self._in_turn = False
                     return
+                self._in_turn = not isinstance(event, Answered)
                 yield event
+        except (AgentError, InvalidOptions):
+            self._in_turn = False
+            raise
         finally:
             if inspect.isasyncgen(events):
                 await events.aclose()
@@ -146,7 +160,8 @@ class FakeSession:
                 await self._unless_crashed(self.agent.interrupting(self))
         except (TimeoutError, WaitTimeout, SessionCrashed):
             return False
-        return True
+        self._in_turn = False
+        return self.alive
 
     async def usage(self, timeout: float) -> Usage | None:
         self.log.append("usage")
@@ -159,6 +174,10 @@ class FakeSession:
                 await self._unless_crashed(self.agent.renewing(self))
         except TimeoutError:
             raise WaitTimeout("the fake was not cleared in time") from None
+        if self._crashed is not None and self._crashed.done():
+            raise SessionCrashed("the fake has ended", detail=self._crashed.result())
+        if self._in_turn:
+            raise SessionDirty("the turn was not proven stopped")
         if self.dirty is not None:
             raise SessionDirty(self.dirty)
         self._begin()
@@ -172,6 +191,8 @@ class FakeSession:
             pass
         finally:
             self._die()
+            if self._crashed is not None and not self._crashed.done():
+                self._crashed.set_result("closed")
 
     def on_exit(self, listener: Callable[[str], None]) -> None:
         self._listeners.append(listener)
