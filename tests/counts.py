@@ -40,3 +40,5 @@ IDLE_POOL: Final = 60.0 if SOAK else 3.0
 """Seconds for which an idle pool is watched for requests to the model."""
 BOSS_KILLS: Final = 60 if SOAK else 4
 """Kills of a boss's desk while events pour in."""
+POOL_STORMS: Final = 40 if SOAK else 2
+"""Rounds of five hundred requests to a pool of fakes that crash, hang and fail at random."""
