@@ -96,8 +96,8 @@ class Chaos:
             if self.agent.alive:
                 self.dice.choice(self.agent.alive).crash("killed")
 
-    async def ask(self, client: Client, number: int) -> RunResult | RemudaError | str:
-        await asyncio.sleep(self.dice.uniform(0, 30))
+    async def ask(self, client: Client, number: int, within: float) -> RunResult | RemudaError | str:
+        await asyncio.sleep(self.dice.uniform(0, within))
         signal = asyncio.Event()
         options: dict[str, Any] = {
             "model": self.dice.choice(["a", "b", None]),
@@ -132,7 +132,7 @@ async def storm(seed: int, size: int, requests: int) -> None:
     )
     heard = Heard(client)
     killer = soon(chaos.kill())
-    ends = await asyncio.gather(*(chaos.ask(client, number) for number in range(requests)))
+    ends = await asyncio.gather(*(chaos.ask(client, number, requests / size) for number in range(requests)))
     chaos.calm = True
     await killer
 
@@ -178,7 +178,7 @@ def test_same_storm_ends_the_same() -> None:
     async def trace(seed: int) -> list[str]:
         chaos = Chaos(seed)
         async with Client(session_factory=chaos.agent, pool_size=2, spawn_timeout=5) as client:
-            ends = await asyncio.gather(*(chaos.ask(client, number) for number in range(20)))
+            ends = await asyncio.gather(*(chaos.ask(client, number, 20) for number in range(20)))
             chaos.calm = True
         return [end.text if isinstance(end, RunResult) else getattr(end, "code", str(end)) for end in ends]
 
