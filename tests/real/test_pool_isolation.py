@@ -166,11 +166,15 @@ def test_request_of_a_warm_pool_carries_nothing_of_any_other(
     kinds = make_kinds(cli)
     cases = [Case(FIRST + number, kinds[number % SESSIONS]) for number in range(counts.ISOLATED_REQUESTS)]
     spawned: list[object] = []
+    evicted: list[object] = []
 
     async def serve() -> list[RunResult]:
         async with make_client(cli, backend) as client:
             client.on("session.spawned", spawned.append)
-            return await run_all(client, cases)
+            client.on("session.evicted", evicted.append)
+            results = await run_all(client, cases)
+            assert evicted == []  # all but the first of each profile were served warm
+            return results
 
     results = asyncio.run(serve())
 
@@ -178,7 +182,7 @@ def test_request_of_a_warm_pool_carries_nothing_of_any_other(
     check_settings(model.main_requests, cases)
     for case in cases:
         check_tools_ran(model.main_requests, case)
-    assert len(spawned) == SESSIONS  # all others were served warm
+    assert len(spawned) == SESSIONS
     assert len({result.conversation_id for result in results}) == len(cases)
 
 
