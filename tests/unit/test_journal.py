@@ -19,7 +19,7 @@ from remuda.errors import FolderUnusable, InboxBusy, InboxCorrupt, InputError, R
 from remuda.inbox import stop_hook
 from remuda.inbox.compaction import WRITER_LOCK, FileLock
 from remuda.inbox.consumer_lock import ConsumerLock
-from remuda.inbox.journal import Inbox
+from remuda.inbox.journal import Inbox, Overview
 from remuda.inbox.message import make_message
 from remuda.inbox.stop_hook import Files
 from remuda.inbox.writer import Writer
@@ -346,6 +346,42 @@ def test_put_into_a_file_that_an_editor_saves_with_the_message_in_it_is_there_on
 
 
 # ── what is wrong with the files, as our errors ──
+
+
+def test_folder_that_is_not_there_yet_holds_nothing_and_is_not_made_by_a_look(inbox: Inbox) -> None:
+    assert inbox.waiting() == []
+    assert inbox.overview() == Overview(0, 0, None, 0, None, 0)
+    assert list(inbox.dead_letters()) == []
+    assert not inbox.folder.exists()
+    for doing in (inbox.compact, inbox.redrive, lambda: inbox.recover("drop"), lambda: inbox.expire("x")):
+        with pytest.raises(FolderUnusable):
+            doing()
+    with pytest.raises(FolderUnusable), inbox.quiet():
+        pass
+    assert not inbox.folder.exists()
+
+
+def test_folder_that_is_a_file_is_told_by_our_error_whatever_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    inbox = Inbox(tmp_path / "file")
+    doings: list[Callable[[], object]] = [
+        inbox.waiting,
+        inbox.overview,
+        lambda: list(inbox.dead_letters()),
+        inbox.compact,
+        inbox.redrive,
+        lambda: inbox.recover("drop"),
+        lambda: inbox.expire("x"),
+    ]
+    for doing in doings:
+        with pytest.raises(FolderUnusable, match=r"the inbox .*/file: Not a directory"):
+            doing()
+
+
+def test_quiet_an_error_of_whoever_uses_it_is_theirs(inbox: Inbox) -> None:
+    inbox.put("x")
+    with pytest.raises(OSError, match="mine"), inbox.quiet():
+        raise OSError("mine")
 
 
 def test_corrupt_inbox_raises_our_error_with_a_code(inbox: Inbox) -> None:

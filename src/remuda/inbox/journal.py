@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -97,6 +97,7 @@ class Inbox:
         self._files = Files(str(self.folder / "inbox.jsonl"))
         self._writer = Writer(self._files)
         self._unwritable = f"cannot write to the inbox {self.folder}"
+        self._unreadable = f"cannot read the inbox {self.folder}"
 
     def close(self) -> None:
         """Nothing of the folder is kept open any more. An inbox that was closed can be used again."""
@@ -190,14 +191,23 @@ class Inbox:
     # ── looking ──
 
     def overview(self, now: float | None = None) -> Overview:
-        with Lock(self._files):
-            return self._overview(time.time() if now is None else now)
+        """A folder that is not there yet holds nothing."""
+        with clear_errors(self._unreadable):
+            try:
+                with Lock(self._files):
+                    return self._overview(time.time() if now is None else now)
+            except FileNotFoundError:
+                return Overview(0, 0, None, 0, None, 0)
 
     @contextmanager
     def quiet(self) -> Iterator[Overview]:
         """What is there, and nothing is put or handed out until the context ends."""
-        with Lock(self._files), self._writer.lock():
-            yield self._overview(time.time())
+        with ExitStack() as held:
+            with clear_errors(self._unreadable):
+                held.enter_context(Lock(self._files))
+                held.enter_context(self._writer.lock())
+                overview = self._overview(time.time())
+            yield overview
 
     @contextmanager
     def _opened(self) -> Iterator[stop_hook.Inbox]:
@@ -242,21 +252,25 @@ class Inbox:
             yield entry
 
     def waiting(self) -> list[Entry]:
-        """The messages that wait, in order; the one in flight is the first."""
-        with Lock(self._files), self._opened() as inbox:
-            return list(self._entries(inbox))
+        """The messages that wait, in order; the one in flight is the first. None without a folder."""
+        with clear_errors(self._unreadable):
+            try:
+                with Lock(self._files), self._opened() as inbox:
+                    return list(self._entries(inbox))
+            except FileNotFoundError:
+                return []
 
     # ── what has no consumer ──
 
     def recover(self, policy: Policy) -> Recovered:
         """Decide on what was in flight when its agent died. Raises `InboxBusy` while a keeper is there."""
         notices: list[str] = []
-        with clear_errors():
+        with clear_errors(self._unwritable):
             return Recovered(stop_hook.recover(self._files, policy, notices), notices)
 
     def expire(self, message: str) -> bool:
         """Bounce this one, if its time to live ran out and nobody is there who would: for whoever waits."""
-        with Lock(self._files):
+        with clear_errors(self._unwritable), Lock(self._files):
             if stop_hook.consumer_of(self._files) is not None:
                 return False
             with self._opened() as inbox:
@@ -270,7 +284,8 @@ class Inbox:
     # ── dead letters ──
 
     def dead_letters(self) -> Iterator[dict[str, Any]]:
-        return json_lines(self._files.dead_letters)
+        with clear_errors(self._unreadable):
+            yield from json_lines(self._files.dead_letters)
 
     def redrive(self, choose: str | None = None) -> list[str]:
         """Put dead letters back, all or the one whose entry or message id this is; the ids they have now.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remuda.errors import MessageNotFound, WaitTimeout
+from remuda.errors import FolderUnusable, MessageNotFound, WaitTimeout
 from remuda.inotify import CREATE, MODIFY, MOVED_TO, Inotify
 
 from .journal import Inbox
@@ -178,7 +178,7 @@ def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
     if message.startswith("line-"):
         try:
             known = any(entry.id == message for entry in Inbox(folder).waiting())
-        except OSError:  # there is no such inbox, or it is not ours to lock
+        except FolderUnusable:  # it is not ours to lock
             known = False
         return {"id": message, "stage": "accepted"} if known else None
     for one in _lines_with(folder / "inbox.jsonl", message):
