@@ -6,13 +6,16 @@ the keeper writes the files, serves the hooks, watches the paths, and hands over
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from .speech import Speech
-from .state import Vote
+if TYPE_CHECKING:  # an agent is started before anybody has to understand it
+    from .permission import Asking
+    from .speech import Speech
+    from .state import Vote
+    from .tools import ToolBegan, ToolEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,10 @@ class LaunchContext:
     """The first prompt, to be given as an argument."""
     events: Sequence[str] = ()
     """Hooks that are wanted beside those that tell the state."""
+    asks: bool = False
+    """Permissions may be given from elsewhere: the hook for that waits as long as it takes."""
+    tools: bool = False
+    """What the agent's tools say is wanted as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,16 @@ class Observer(Protocol):
 
     def shown(self, payload: Mapping[str, Any]) -> str:
         """What a hook tells of the answer as it appears on the terminal: text that follows the last."""
+
+    def tools(self, payload: Mapping[str, Any]) -> list[ToolBegan | ToolEnded]:
+        """What a hook tells of the tools that the agent uses."""
+
+    @property
+    def residue(self) -> Sequence[str]:
+        """What the agent has begun that will outlive its conversation."""
+
+    permission_mode: str | None
+    """What it may do without being asked, in its own words, as far as it has said."""
 
     def title(self, title: str, at: float) -> list[Vote]: ...
 
@@ -90,19 +107,29 @@ class Agent(Protocol):
     default_argv: tuple[str, ...]
     """What runs when the user named no command; empty when one is needed."""
 
-    speech: Speech | None
-    """How it is handed prompts; None for a program that never says what it took."""
+    @property
+    def speech(self) -> Speech | None:
+        """How it is handed prompts; None for a program that never says what it took."""
 
     screen_setup: bytes
     """What the screen model is fed before all else, so that it counts columns as this program does."""
 
     def launch(self, context: LaunchContext) -> Launch: ...
 
-    def answers(self, *, deny_permissions: bool, max_turns: int) -> Answers | None:
-        """None for a program that asks nobody."""
+    def answers(self, *, deny_permissions: bool, max_turns: int, first_only: bool = True) -> Answers | None:
+        """None for a program that asks nobody. `first_only`: they hold for the first prompt."""
+
+    def asking(self) -> Asking | None:
+        """How it asks leave; None for a program that asks nobody."""
+
+    def last_word(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Callable[[], bool]:
+        """Whether a stop of it is its end, whenever that is asked: nobody but us can send it on."""
 
     def takes_argument(self, argv: Sequence[str]) -> bool:
         """Whether a first prompt may be added to this command: it has none of its own."""
+
+    def fits_argument(self, prompt: str) -> bool:
+        """Whether this prompt can be added to a command as what it is."""
 
     def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> Observer | None:
         """None for a program of which nothing is known but its bytes."""

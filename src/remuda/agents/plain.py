@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from .base import Launch, LaunchContext
 from .speech import Speech
@@ -22,10 +23,19 @@ class PlainAgent:
     def launch(self, context: LaunchContext) -> Launch:
         return Launch(argv=list(context.argv), env=dict(context.env))
 
-    def answers(self, *, deny_permissions: bool, max_turns: int) -> None:
+    def answers(self, *, deny_permissions: bool, max_turns: int, first_only: bool = True) -> None:
         return None
 
+    def asking(self) -> None:
+        return None
+
+    def last_word(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Callable[[], bool]:
+        return lambda: False
+
     def takes_argument(self, argv: Sequence[str]) -> bool:
+        return False
+
+    def fits_argument(self, prompt: str) -> bool:
         return False
 
     def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> None:

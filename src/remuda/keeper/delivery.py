@@ -42,7 +42,8 @@ class Delivery:
         self._account = mailbox.account
         rules = Rules(
             on_orphan=spec.on_orphan,
-            once=spec.once,
+            once=spec.once or spec.single_try,
+            single_try=spec.single_try,
             trust=spec.trust,
             turn_timeout=spec.turn_timeout,
             draft_patience=spec.draft_patience,
@@ -55,7 +56,9 @@ class Delivery:
             self._account,
             rules,
         )
+        self._ready_wanted = False
         observation.listeners.append(self._driver.nudge)
+        observation.listeners.append(self._look_ready)
         observation.record_listeners.append(self._record)
         self._driver.start(mailbox.first)
         self._watches = [
@@ -77,6 +80,20 @@ class Delivery:
         self._driver.alive()
         if (signal := self._speech.record_signal(record)) is not None:
             self._driver.hear(signal)
+
+    def interrupt(self, message: str) -> bool:
+        return self._driver.interrupt(message)
+
+    def ready(self) -> dict[str, Any]:
+        """Whether a prompt would be typed at once; if not, `ready` is told when it would."""
+        why = self._driver.unready()
+        self._ready_wanted = why is not None
+        return {"ready": why is None, "why": why}
+
+    def _look_ready(self) -> None:
+        if self._ready_wanted and self._driver.unready() is None:
+            self._ready_wanted = False
+            self._session.tell({"event": "ready"})
 
     def halt(self, reason: str) -> None:
         """The agent was told to stop before its next request."""

@@ -13,25 +13,30 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from remuda._version import __version__
 from remuda.agents.timing import make_classifier
 from remuda.terminal.screen import open_screen, unavailable_reason
 
+from .asks import Asks
 from .claim import Claim
+from .cleanliness import Cleanliness
 from .delivery import Delivery
-from .hooks import HookServer
+from .hooks import Answer, HookServer
 from .loop import make_loop
 from .observe import Observation
 from .operations import make_operations
 from .prepare import Prepared
 from .process import Report
 from .record import SessionRecord, remove_traces
-from .server import Server
+from .server import Operation, Server
 from .session import Session
 from .spec import SessionSpec
+from .turn_operations import make_ask_operations, make_turn_operations
 
 log = logging.getLogger("remuda.keeper")
 
@@ -54,6 +59,8 @@ class Keeper:
         self._hooks = HookServer(self._on_hook, prepared.listener, prepared.token)
         self._observation: Observation | None = None
         self._delivery: Delivery | None = None
+        self._cleanliness: Cleanliness | None = None
+        self._asks: Asks | None = None
         self._record = SessionRecord(
             name=spec.name,
             agent=spec.agent,
@@ -94,15 +101,40 @@ class Keeper:
         observer = self._agent.observer(session.child.pid, self._prepared.launch.env, has_screen=has_screen)
         if observer is not None:
             self._observation = Observation(session, observer, self._conversation_changed)
+            self._listen_for_asks(session)
             if self._mailbox is not None:
                 self._delivery = Delivery(
-                    session, self._mailbox, self._observation, dict(self._record.conversation)
+                    session,
+                    self._mailbox,
+                    self._observation,
+                    dict(self._record.conversation),
+                    self._last_word(),
                 )
+                self._cleanliness = Cleanliness(session, observer, self._mailbox.speech)
         self._claim.write_pids(os.getpid(), session.child.pid)
         self._record = replace(self._record, child_pid=session.child.pid)
         self._save_record()
-        operations = make_operations(self._degraded, self._told, self._on_emitted)
+        operations = make_operations(self._degraded, self._told, self._on_emitted, self._more_operations())
         return Server(session, self._claim.listen(), operations)
+
+    def _listen_for_asks(self, session: Session) -> None:
+        asking = self._agent.asking() if self._spec.asks else None
+        if asking is not None and self._observation is not None:
+            self._asks = Asks(asking, session.tell_whole, time.time)
+            self._observation.record_listeners.append(self._asks.record)
+            self._observation.registry_listeners.append(self._asks.registry)
+
+    def _last_word(self) -> Callable[[], bool]:
+        """Looks into files: not for somebody who waits for one message's receipt."""
+        spec = self._spec
+        if spec.once:
+            return lambda: False
+        return self._agent.last_word(spec.argv, spec.env, Path(spec.cwd))
+
+    def _more_operations(self) -> dict[str, Operation]:
+        if self._delivery is None or self._cleanliness is None:
+            return make_ask_operations(self._asks)
+        return make_turn_operations(self._delivery, self._cleanliness, self._asks)
 
     def _session(self) -> Session:
         spec = self._spec
@@ -120,14 +152,17 @@ class Keeper:
 
     # ── main loop ──
 
-    async def _on_hook(self, payload: dict[str, Any]) -> dict[str, Any] | None:
+    def _on_hook(self, payload: dict[str, Any]) -> Answer | asyncio.Future[Answer]:
         if self._observation is not None:
             self._observation.hook(payload)
         refused = self._delivery.hook(payload) if self._delivery is not None else None
+        if self._cleanliness is not None:
+            self._cleanliness.hook()
         answer = self._answers.answer(payload) if self._answers is not None else None
         if answer is not None and answer.get("continue") is False and self._delivery is not None:
             self._delivery.halt(str(answer.get("stopReason")))
-        return refused or answer
+        asked = self._asks.hook(payload) if self._asks is not None else None
+        return refused or answer or asked
 
     def _on_emitted(self, args: dict[str, Any]) -> None:
         """A hook that came by command: the payload, and the agent's own pid."""
@@ -164,6 +199,8 @@ class Keeper:
         log.info("%s, exit code %d", session.end_reason, code)
         self._record = self._record.ended(time.time(), code, session.end_reason)
         self._save_record()
+        if self._asks is not None:
+            self._asks.close()
         if self._delivery is not None:
             await self._delivery.close(f"its session ended ({session.end_reason})")
         if self._observation is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from remuda.agents.base import Observer
 from remuda.agents.state import Vote
+from remuda.agents.tools import ToolBegan, ToolEnded
 
 from .session import Session
 from .watch import FileWatch, PolledWatch, watch
@@ -47,6 +48,8 @@ class Observation:
         """Called when there may be something new to see."""
         self.record_listeners: list[Callable[[dict[str, Any]], None]] = []
         """Called with every record of the transcript."""
+        self.registry_listeners: list[Callable[[dict[str, Any]], None]] = []
+        """Called with what the agent's own registry says of it."""
         session.title_listeners.append(self._on_title)
         if session.screen is not None:
             session.output_listeners.append(self._on_output)
@@ -58,6 +61,8 @@ class Observation:
         shown = self._observer.shown(payload)
         for start in range(0, len(shown), _SHOWN_CHARACTERS):
             self._session.tell({"event": "shown", "text": shown[start : start + _SHOWN_CHARACTERS]})
+        for news in self._observer.tools(payload):
+            self._session.tell_tool({"event": "tool", **tool_document(news)})
         self._follow()
 
     def _vote(self, votes: list[Vote]) -> None:
@@ -105,6 +110,8 @@ class Observation:
         except (OSError, ValueError):  # not there yet, gone, or half written: its next change tells
             return
         if isinstance(document, dict):
+            for listener in self.registry_listeners:
+                listener(document)
             self._vote(self._observer.registry(document, self._session.now(), time.time()))
             self._follow()
 
@@ -133,6 +140,18 @@ class Observation:
                 closing.close()
         if self._settle is not None:
             self._settle.cancel()
+
+
+def tool_document(news: ToolBegan | ToolEnded) -> dict[str, Any]:
+    if isinstance(news, ToolBegan):
+        return {"what": "began", "id": news.id, "name": news.name, "input": dict(news.input)}
+    return {
+        "what": "ended",
+        "id": news.id,
+        "name": news.name,
+        "content": news.content,
+        "is_error": news.is_error,
+    }
 
 
 class Tail:

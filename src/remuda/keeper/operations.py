@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from remuda._version import __version__
@@ -73,8 +73,15 @@ def _styled(screen: Screen) -> list[str]:
     return [screen.styled_row(y, screen.cols).decode("utf-8", "replace") for y in range(screen.rows)]
 
 
+def _parcel(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+    return peer.session.parcels.piece(args.get("id"), args.get("offset", 0))
+
+
 def make_operations(
-    degraded: list[str], told: Callable[[], dict[str, Any]], hook: Callable[[dict[str, Any]], None]
+    degraded: list[str],
+    told: Callable[[], dict[str, Any]],
+    hook: Callable[[dict[str, Any]], None],
+    more: Mapping[str, Operation],
 ) -> dict[str, Operation]:
     def status(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
         document = {**describe(peer.session, peer.server.watcher_count, degraded), **told()}
@@ -110,8 +117,8 @@ def make_operations(
         peer.session.kill(grace)
         return {"grace": peer.session.spec.kill_grace if grace is None else grace}
 
-    def watch(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
-        peer.watch()
+    def watch(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        peer.watch(tools=args.get("tools") is True)
         return status(peer, {})
 
     def take_hook(_peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
@@ -125,4 +132,6 @@ def make_operations(
         "kill": kill,
         "watch": watch,
         "hook": take_hook,
+        "parcel": _parcel,
+        **more,
     }

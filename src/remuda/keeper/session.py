@@ -17,6 +17,7 @@ from typing import Any
 from remuda.agents.state import Evidence, Source, State, Vote, one_line
 from remuda.agents.timing import Classifier
 from remuda.terminal.asciicast import Recorder
+from remuda.terminal.plain import plain_text
 from remuda.terminal.pty import Pty
 from remuda.terminal.replies import count_cursor_answers
 from remuda.terminal.ring import Ring
@@ -40,6 +41,7 @@ log = logging.getLogger("remuda.keeper.session")
 _BEFORE_GUESSING = 10.0
 
 _PLAIN = ("simple", "none")
+_LAST_CHARACTERS = 4096
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -309,6 +311,7 @@ class Session:
         """The exit code, when the program is gone and all its output has been handed on."""
         code = await asyncio.shield(self.child.exited)
         await self.child.drained()
+        self.tell(self._last_words(code))
         if self._ending is None and self.child.died_of is not None and self.spec.agent not in _PLAIN:
             # An agent that was killed leaves its tools behind, at work and with nobody to stop them.
             self.kill(reason=f"died of signal {self.child.died_of}")
@@ -319,6 +322,18 @@ class Session:
         self._classifier.set_dead(int(self.now() * 1000))
         self.vote([Vote(Source.PROCESS, State.DEAD, self.now(), f"exit code {code}")])
         return code
+
+    def _last_words(self, code: int) -> dict[str, Any]:
+        """The program has ended. What it leaves behind has not: that is told by the end of the connection."""
+        screen = self.screen
+        lines = screen.lines() if screen is not None else plain_text(self._ring.snapshot()).splitlines()
+        text = "\n".join(line.rstrip() for line in lines if line.strip())
+        return {
+            "event": "exited",
+            "code": code,
+            "signal": self.child.died_of,
+            "last_output": text[-_LAST_CHARACTERS:],
+        }
 
     def close(self) -> None:
         self.child.close()

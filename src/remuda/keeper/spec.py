@@ -61,8 +61,15 @@ class SessionSpec:
     """Nothing is left of it when it has ended: no record, no log, no inbox."""
     once: bool = False
     """It has one message, which is tried once; whoever sent it is told how that ended."""
+    single_try: bool = False
+    """Each of its messages is tried once, whatever happens to it or to the account."""
     deny_permissions: bool = False
-    """A permission that a human would have to give is refused, and the agent goes on."""
+    """A permission that a human would have to give is refused, and the agent goes on. With `once`, for the
+    first message."""
+    asks: bool = False
+    """Permissions may be given by clients, as well as at the terminal."""
+    tools: bool = False
+    """Clients that want to hear it are told what goes into the agent's tools, and what comes out."""
     max_turns: int = 0
     """The agent is stopped before its next request when it has made so many; 0 is no limit."""
     stop_timeout: float = 0.0

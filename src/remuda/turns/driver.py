@@ -136,6 +136,13 @@ class Driver:
         """Whether the agent is about to take our prompt together with something that is not ours."""
         return self._in_flight is not None and self._in_flight.refuses(signal)
 
+    def unready(self) -> str | None:
+        """Why a message would have to wait now; None when nothing is in the way."""
+        if self._in_flight is not None:
+            return "a message is in flight"
+        found = self._approach.readiness()
+        return None if found.step is Step.TYPE else found.reason
+
     def document(self) -> dict[str, Any]:
         flight = self._in_flight
         return {"held": self.held or None, "in_flight": None if flight is None else flight.document()}

@@ -1,7 +1,8 @@
 """What Claude Code's hooks are answered for a session that nobody sits at. Pure.
 
 A permission that a human would have to give is denied, and the agent goes on with that; a limit on turns
-stops it before its next request. Both hold for the first prompt: whoever goes on with the session is there.
+stops it before its next request. With `first_only` both hold for the first prompt: whoever goes on with the
+session is there.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ DENIED = (
 
 
 class Answers:
-    def __init__(self, *, deny_permissions: bool = False, max_turns: int = 0) -> None:
+    def __init__(
+        self, *, deny_permissions: bool = False, max_turns: int = 0, first_only: bool = True
+    ) -> None:
         self._deny = deny_permissions
+        self._first_only = first_only
         self._max_turns = max_turns
         self._turns = 0
         self._first: str | None = None
@@ -33,8 +37,7 @@ class Answers:
         if event == "UserPromptSubmit":
             self._note_prompt(payload)
         if event == "PermissionRequest" and self._deny:
-            decision = {"behavior": "deny", "message": DENIED}
-            return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+            return permission_decision({"behavior": "deny", "message": DENIED})
         if event == "PostToolBatch" and self._max_turns and not payload.get("agent_id"):
             self._turns += 1
             if self._turns >= self._max_turns:
@@ -45,8 +48,13 @@ class Answers:
         """What the agent tells itself of its background work belongs to the prompt before."""
         number = str(payload.get("prompt_id"))
         self._first = self._first or number
-        if number != self._first and not str(payload.get("prompt", "")).startswith(TASK_NOTICE):
+        is_notice = str(payload.get("prompt", "")).startswith(TASK_NOTICE)
+        if self._first_only and number != self._first and not is_notice:
             self._deny, self._max_turns = False, 0
+
+
+def permission_decision(decision: dict[str, Any]) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
 
 
 def max_turns_reason(limit: int) -> str:

@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from remuda.agents.base import Launch, LaunchContext
 from remuda.errors import InvalidOptions
 
 from .environment import BLOCK_CAP_VARIABLE as BLOCK_CAP_VARIABLE
@@ -24,6 +23,9 @@ from .environment import clean_environment as clean_environment
 from .environment import own_environment as own_environment
 from .files import find_transcript, read_settings, user_settings
 from .flags import split_arguments, without_flags, without_prompt
+
+if TYPE_CHECKING:  # whoever only reads arguments does without
+    from remuda.agents.base import Launch, LaunchContext
 
 HTTP_EVENTS = (
     "UserPromptSubmit",
@@ -37,7 +39,10 @@ HTTP_EVENTS = (
     "StopFailure",
     "SessionEnd",
 )
+TOOL_EVENTS = ("PostToolBatch",)
 HOOK_TIMEOUT = 10
+ASK_TIMEOUT = 24 * 3600
+"""How long a permission may be given from elsewhere. Then it is left to whoever is at the terminal."""
 TOKEN_HEADER = "X-Remuda-Token"  # noqa: S105  # the name of a header
 _RESUMING = (
     "--resume",
@@ -54,6 +59,8 @@ _RESUMING = (
 
 def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
     """`program_words` says how many words of the command name the program; the arguments follow them."""
+    from remuda.agents.base import Launch
+
     program, arguments = _split(context.argv, program_words)
     settings, arguments = take_settings(arguments, context.cwd)
     overlay = context.scratch / "settings.json"
@@ -79,6 +86,13 @@ def _split(argv: Sequence[str], program_words: int) -> tuple[list[str], list[str
     named = next((i for i, word in enumerate(argv) if PurePath(word).name == "claude"), 0)
     program_words = max(program_words, named + 1)  # `env X=1 claude`, `npx claude`
     return list(argv[:program_words]), list(argv[program_words:])
+
+
+def own_arguments(argv: Sequence[str], cwd: Path, program_words: int = 1) -> tuple[list[str], dict[str, Any]]:
+    """The arguments less a `--settings`, and what that says."""
+    _, arguments = _split(argv, program_words)
+    settings, rest = take_settings(arguments, cwd)
+    return rest, settings
 
 
 def takes_prompt(argv: Sequence[str], program_words: int = 1) -> bool:
@@ -155,10 +169,11 @@ def _with_hooks(settings: Mapping[str, Any], context: LaunchContext) -> dict[str
         "url": context.hook_url,
         # In a header and not in the URL: on a blocked stop the CLI shows the URL to the model.
         "headers": {TOKEN_HEADER: context.hook_token},
-        "timeout": HOOK_TIMEOUT,
     }
-    for event in (*HTTP_EVENTS, *context.events):
-        hooks.setdefault(event, []).append({"hooks": [http]})
+    wanted = dict.fromkeys((*HTTP_EVENTS, *context.events, *(TOOL_EVENTS if context.tools else ())))
+    for event in wanted:
+        timeout = ASK_TIMEOUT if context.asks and event == "PermissionRequest" else HOOK_TIMEOUT
+        hooks.setdefault(event, []).append({"hooks": [{**http, "timeout": timeout}]})
     # The CLI has no http form of SessionStart, and waits for its hooks before its first request.
     if context.emit_command:
         emit = {"type": "command", "command": context.emit_command, "timeout": HOOK_TIMEOUT}

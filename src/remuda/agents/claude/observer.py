@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents.state import RESTING, WAITING, WORKING, Source, State, Vote
+from remuda.agents.tools import ToolBegan, ToolEnded
 from remuda.proctree import start_ticks
 
 from .files import find_transcript, registry_file
 from .screen import has_composer, open_dialog, spinner_tokens
+from .tools import ToolNews
 
 _IDLE_MARK = "✳"
 _BUSY_MARKS = ("◐", "◑", "◒", "◓")
@@ -50,6 +52,8 @@ class ClaudeObserver:
         self._hooked = False
         self._stopped_at = 0.0
         self.conversation: dict[str, Any] = {}
+        self.permission_mode: str | None = None
+        self._news = ToolNews()
         self._pid = pid
         self._env = env
         self._registry_waiting = False
@@ -93,7 +97,16 @@ class ClaudeObserver:
         is_text = payload.get("hook_event_name") == "MessageDisplay" and isinstance(delta, str)
         return str(delta) if is_text else ""
 
+    def tools(self, payload: Mapping[str, Any]) -> list[ToolBegan | ToolEnded]:
+        return self._news.hook(payload)
+
+    @property
+    def residue(self) -> list[str]:
+        return self._news.residue
+
     def _note_conversation(self, payload: Mapping[str, Any]) -> None:
+        if isinstance(mode := payload.get("permission_mode"), str):
+            self.permission_mode = mode
         for key in ("session_id", "transcript_path", "cwd", "model"):
             if isinstance(value := payload.get(key), str):
                 self.conversation[key] = value

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .stream_events import Begun, Event, Surroundings, TasksChanged, ToolCalled
 
-_LASTING_TOOLS = {
+LASTING_TOOLS = {
     "CronCreate": "a scheduled prompt",
     "EnterWorktree": "another working folder",
     "Monitor": "something that is watched",
@@ -30,8 +30,8 @@ class Residue:
             case TasksChanged(tasks) if tasks:
                 # Also when it has ended since: the news of it may still be on their way.
                 self.add(f"{tasks[0].kind or 'something'} in the background")
-            case ToolCalled(name=name) if name in _LASTING_TOOLS:
-                self.add(f"{_LASTING_TOOLS[name]} ({name})")
+            case ToolCalled(name=name) if name in LASTING_TOOLS:
+                self.add(f"{LASTING_TOOLS[name]} ({name})")
             case Begun(surroundings=found):
                 self._compare(found)
             case _:

@@ -1,0 +1,162 @@
+"""Permissions that a client may give: each is told to all who watch, and the first answer counts.
+
+The agent's hook is held open meanwhile, and its dialog is on the terminal all the while: a human there may
+answer it as well. A client that comes later finds what is open with `asks`. What nobody answers is left to
+the terminal when the hook's own time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from remuda.agents.permission import Asking, Over, Question, Ruling
+from remuda.errors import AlreadyAnswered, InvalidOptions
+
+log = logging.getLogger("remuda.keeper.asks")
+
+Answer = dict[str, Any] | None
+_REMEMBERED = 64
+_TEXT_CHARACTERS = 1 << 18
+
+
+@dataclass(slots=True)
+class _Open:
+    id: str
+    question: Question
+    at: float
+    answer: asyncio.Future[Answer]
+    dialog: bool = False
+    """Whether the agent has shown since that it waits."""
+
+    def document(self) -> dict[str, Any]:
+        question = self.question
+        return {
+            "id": self.id,
+            "tool": question.tool,
+            "input": dict(question.input),
+            "suggestions": [dict(one) for one in question.suggestions],
+            "tool_use_id": question.tool_use_id,
+            "reason": question.reason,
+            "at": round(self.at, 3),
+        }
+
+
+class Asks:
+    """`tell` reaches those who watch; `wall` is the time of day."""
+
+    def __init__(
+        self, asking: Asking, tell: Callable[[dict[str, Any]], None], wall: Callable[[], float]
+    ) -> None:
+        self._asking = asking
+        self._tell = tell
+        self._wall = wall
+        self._open: dict[str, _Open] = {}
+        self._closed: deque[tuple[str, str]] = deque(maxlen=_REMEMBERED)
+        self._waiting = False  # whether the agent showed a dialog when it was last heard of
+
+    # ── what the agent tells ──
+
+    def hook(self, payload: Mapping[str, Any]) -> asyncio.Future[Answer] | None:
+        """For a request of permission, what will be answered; None in it for no opinion."""
+        found = self._asking.hook(payload)
+        if isinstance(found, Question):
+            return self._ask(found)
+        self._over(found)
+        return None
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        self._over(self._asking.record(record))
+
+    def registry(self, document: Mapping[str, Any]) -> None:
+        """A dialog that was shown and is gone was answered, at the terminal if not by us.
+
+        A dialog before it may have gone at the same time: that it is gone counts only of one that was seen
+        to come.
+        """
+        waiting = self._asking.registry(document)
+        if waiting is None:
+            return
+        came = waiting and not self._waiting
+        self._waiting = waiting
+        for one in list(self._open.values()):
+            if came:
+                one.dialog = True
+            elif not waiting and one.dialog:
+                self._end(one, "the dialog was answered at the terminal")
+
+    def _ask(self, question: Question) -> asyncio.Future[Answer]:
+        number = f"a{uuid4().hex[:12]}"
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        one = self._open[number] = _Open(number, question, self._wall(), future)
+        future.add_done_callback(lambda done: self._given_up(one, done))
+        log.info("%s asks leave for %s", number, question.tool)
+        self._tell({"event": "ask", **one.document()})
+        return future
+
+    def _over(self, found: object) -> None:
+        if not isinstance(found, Over):
+            return
+        for one in list(self._open.values()):
+            if found.all or one.question.tool_use_id in found.ids:
+                self._end(one, "it was answered at the terminal, or the turn is over")
+
+    def _given_up(self, one: _Open, done: asyncio.Future[Answer]) -> None:
+        if done.cancelled():
+            self._end(one, "the agent waits no longer")
+
+    def _end(self, one: _Open, why: str) -> None:
+        if self._open.pop(one.id, None) is None:
+            return
+        self._closed.append((one.id, why))
+        if not one.answer.done():
+            one.answer.set_result(None)
+        log.info("%s: %s", one.id, why)
+        self._tell({"event": "ask_ended", "id": one.id, "why": why})
+
+    # ── what clients say ──
+
+    def document(self) -> list[dict[str, Any]]:
+        return [one.document() for one in self._open.values()]
+
+    def answer(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises `AlreadyAnswered` for one that was answered already, or is over."""
+        ruling = read_ruling(args)
+        one = self._open.get(str(args.get("id")))
+        if one is None or one.answer.done():
+            raise self._too_late(str(args.get("id")))
+        one.answer.set_result(self._asking.answer(one.question, ruling))
+        self._end(one, f"answered: {'allow' if ruling.allow else 'deny'}")
+        return {"id": one.id, "tool": one.question.tool}
+
+    def _too_late(self, number: str) -> AlreadyAnswered:
+        why = dict(self._closed).get(number)
+        return AlreadyAnswered(
+            f"nothing is asked as '{number}'" if why is None else f"'{number}' is no longer asked: {why}"
+        )
+
+    def close(self) -> None:
+        for one in list(self._open.values()):
+            self._end(one, "the session has ended")
+
+
+def read_ruling(args: Mapping[str, Any]) -> Ruling:
+    """Raises `InvalidOptions` for what is no answer."""
+    behavior, given = args.get("behavior"), args.get("input")
+    if behavior not in ("allow", "deny"):
+        raise InvalidOptions(f"behavior is allow or deny, not {behavior!r}")
+    if given is not None and not isinstance(given, dict):
+        raise InvalidOptions("input must be an object")
+    message = args.get("message", "")
+    if not isinstance(message, str) or len(message) > _TEXT_CHARACTERS:
+        raise InvalidOptions(f"message must be a text of at most {_TEXT_CHARACTERS} characters")
+    allow = behavior == "allow"
+    wrong = [key for key in (("message", "interrupt") if allow else ("input", "always")) if args.get(key)]
+    if wrong:
+        raise InvalidOptions(f"{wrong[0]} makes no sense with {behavior}")
+    return Ruling(allow, given, message, bool(args.get("interrupt")), bool(args.get("always")))

@@ -1,0 +1,47 @@
+"""What a client can ask of a session whose agent is handed messages: see `operations` for the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remuda.errors import InvalidOptions
+
+from .asks import Asks
+from .cleanliness import Cleanliness
+from .delivery import Delivery
+from .server import Operation, Peer
+
+
+def make_turn_operations(
+    delivery: Delivery, cleanliness: Cleanliness, asks: Asks | None
+) -> dict[str, Operation]:
+    def interrupt(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        peer.require_typist()
+        message = args.get("id")
+        if not isinstance(message, str) or not message:
+            raise InvalidOptions("interrupt needs the id of a message")
+        return {"in_flight": delivery.interrupt(message)}
+
+    def ready(_peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
+        return delivery.ready()
+
+    def clean(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        if args.get("remember"):
+            peer.require_typist()
+            peer.session.household.remember()
+        return cleanliness.document()
+
+    return {"interrupt": interrupt, "ready": ready, "cleanliness": clean, **make_ask_operations(asks)}
+
+
+def make_ask_operations(asks: Asks | None) -> dict[str, Operation]:
+    def listed(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
+        return peer.session.parcels.told({"asks": asks.document() if asks is not None else []})
+
+    def answer(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        peer.require_typist()
+        if asks is None:
+            raise InvalidOptions("this session's permissions are not given by clients")
+        return asks.answer(args)
+
+    return {"asks": listed, "answer": answer}
