@@ -22,6 +22,16 @@ def main() -> None:
             code = 130
         if code is not None:
             sys.exit(code)
+    if sys.argv[1:2] == ["run"]:
+        # An agent that is warm answers sooner than the other commands are loaded.
+        from remuda.cli.run_once import main as run_once
+
+        try:
+            code = run_once(sys.argv[2:])
+        except KeyboardInterrupt:
+            code = 130
+        if code is not None:
+            sys.exit(code)
     from remuda.cli.app import run
 
     sys.exit(run())

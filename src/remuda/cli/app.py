@@ -35,6 +35,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "One shot": {
         "print": "Ask once and print the answer, as claude -p does",
+        "run": "Ask an agent that is warm, and print the answer",
+        "pool": "Keep agents warm for other processes, see them, end them",
     },
     "Hooks": {
         "launch": "Run a command on a terminal of its own, to its end",

@@ -119,6 +119,11 @@ class Emitter:
             self.result(document)
 
 
+def without_control(text: str) -> str:
+    """A text that drives no terminal."""
+    return _CONTROL.sub("", text)
+
+
 def _as_text(document: Mapping[str, Any]) -> str:
     errors = [str(one) for one in document.get("errors", [])]
     if errors and (words := _LIMITS.get(str(document.get("subtype")))):
@@ -126,7 +131,7 @@ def _as_text(document: Mapping[str, Any]) -> str:
         return f"Error: {words} ({limit})"
     if "result" in document:
         text = str(document["result"])
-        text = _CONTROL.sub("", text) if sys.stdout.isatty() else text
+        text = without_control(text) if sys.stdout.isatty() else text
     else:
         text = "\n".join(errors)
     return text if text.endswith("\n") else text + "\n"

@@ -169,6 +169,7 @@ OWN = OWN_WITH_VALUE | frozenset(
         "--show-child-output",
         "--ask",
         "--keep",
+        "--pool",
         "--trace",
         "--check",
         "--clean",

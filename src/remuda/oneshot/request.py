@@ -46,6 +46,9 @@ class Request:
     check: bool = False
     clean: bool = False
     """With `check`: remove what is left of dead calls."""
+    pool: str | None = None
+    """Through the pool that is served there, or, where it is empty, where pools are served."""
+    chose_backend: bool = False
     wants: str | None = None
     """`help` or `version`: nothing else is to be done."""
 
@@ -113,7 +116,10 @@ def _needed(flag: str, values: list[str]) -> list[str]:
 def _take_own(request: Request, given: Given) -> None:
     flag = str(given.flag)
     values = _needed(flag, given.values)
-    if flag in OWN_WITH_VALUE:
+    if flag == "--pool":
+        request.pool = values[0] if values else ""
+    elif flag in OWN_WITH_VALUE:
+        request.chose_backend = request.chose_backend or flag == "--backend"
         _set_value(request, flag, values[0])
     elif values:
         raise InvalidOptions(f"{flag} takes no value")

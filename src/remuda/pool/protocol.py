@@ -166,6 +166,8 @@ class Conversation:
         _check_fields(kind, message)
         if self.state == "new" and kind == "hello":
             _check_hello(message)
+        if kind == "done" and not isinstance(message["result"].get("text"), str):
+            raise RemoteProtocolError("a result without a text")
         self.state = state
         return message
 

@@ -1,0 +1,142 @@
+"""`remuda run` where no pool is served: `remuda print` does it, and `run` prints it as it prints all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from remuda.errors import AgentError, InvalidOptions, from_code
+from remuda.oneshot.conversation import Summary
+from remuda.oneshot.emit import Emitter
+from remuda.oneshot.request import Request
+from remuda.oneshot.run import Output, run
+
+from .run_once import Printer
+from .run_options import DEFAULT_TIMEOUT, PROFILE, variables
+
+_FLAGS = {
+    "model": "--model",
+    "allowed_tools": "--allowedTools",
+    "disallowed_tools": "--disallowedTools",
+    "permission_mode": "--permission-mode",
+    "system_prompt": "--system-prompt",
+    "append_system_prompt": "--append-system-prompt",
+    "settings": "--settings",
+    "setting_sources": "--setting-sources",
+    "mcp_config": "--mcp-config",
+    "add_dirs": "--add-dir",
+}
+_USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+def run_cold(prompt: str, given: Mapping[str, Any]) -> int:
+    """Raises `InvalidOptions` for what only a pool can do."""
+    if given.get("--permissions") == "allow":
+        raise InvalidOptions(
+            "--permissions allow needs a pool",
+            hint="'remuda pool serve', or name the tools with --allowed-tools",
+        )
+    request = Request(
+        prompt_words=[prompt],
+        passed=_words(given),
+        model=given.get("--model"),
+        backend="stream" if given.get("--backend") in ("stream", "print") else "terminal",
+        timeout=given.get("--timeout", DEFAULT_TIMEOUT),
+        claude_binary=given.get("--claude-binary"),
+        partial_messages="--stream" in given,
+        config=os.devnull,  # what it says is for print
+    )
+    _move(given)
+    return run(request, ColdOutput(request, given))
+
+
+def _words(given: Mapping[str, Any]) -> list[str]:
+    words: list[str] = []
+    for flag, name in PROFILE.items():
+        values = given.get(flag, [])
+        several = values if isinstance(values, list) else [values]
+        words += [value if name == "extra_args" else f"{_FLAGS[name]}={value}" for value in several]
+    return words
+
+
+def _move(given: Mapping[str, Any]) -> None:
+    """To the folder and the environment that were asked for."""
+    for name, value in variables(given.get("--env", [])).items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    if "--cwd" in given:
+        folder = os.path.expanduser(given["--cwd"])
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            raise InvalidOptions(f"--cwd {folder} cannot be entered: {error.strerror}") from error
+        os.environ["PWD"] = os.getcwd()
+    sys.stdin = None  # the prompt has been read
+
+
+class ColdOutput(Output):
+    def __init__(self, request: Request, given: Mapping[str, Any]) -> None:
+        super().__init__(request)
+        self._given = given
+
+    @cached_property
+    def emitter(self) -> Emitter:
+        return ColdEmitter(self._request, self._given)
+
+
+class ColdEmitter(Emitter):
+    """Takes what `print` would print."""
+
+    def __init__(self, request: Request, given: Mapping[str, Any]) -> None:
+        super().__init__(request)
+        self._printer = Printer(dict(given))
+        self._request_id = given.get("--request-id")
+
+    def record(self, record: Mapping[str, Any], summary: Summary) -> None:
+        """Of the transcript: what is printed of it comes otherwise."""
+
+    def shown(self, text: str, summary: Summary) -> None:
+        self._printer.event({"type": "token", "text": text})
+
+    def message(self, message: dict[str, Any]) -> None:
+        super().message(message)
+        delta = message.get("event", {}).get("delta", {}) if message.get("type") == "stream_event" else {}
+        if delta.get("type") == "text_delta":
+            self._printer.event({"type": "token", "text": str(delta.get("text", ""))})
+
+    def stream_end(self) -> None:
+        self.result(self._results[-1])
+
+    def result(self, document: dict[str, Any]) -> None:
+        if document.get("is_error"):
+            why = document.get("result") or "; ".join(map(str, document.get("errors", []))) or "it failed"
+            self._printer.failed(AgentError(str(why)))
+        else:
+            self._printer.done(self._as_run(document), cold=True)
+
+    def error(self, document: dict[str, Any]) -> None:
+        self._printer.failed(from_code(str(document["error_code"]), str(document["error_message"])))
+
+    def _as_run(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        usage = document.get("usage") or {}
+        return {
+            "request_id": self._request_id,
+            "text": document.get("result", ""),
+            "session_id": None,
+            "backend": document.get("backend"),
+            "duration": document.get("duration_ms", 0) / 1000,
+            "queue_wait": 0.0,
+            "warm": False,
+            "usage": {name: usage.get(name, 0) for name in _USAGE},
+            "conversation_id": document.get("session_id"),
+            "entrypoint": document.get("entrypoint"),
+            "model": next(iter(document.get("modelUsage") or {}), None),
+            "num_turns": document.get("num_turns"),
+            "permission_denials": document.get("permission_denials", []),
+            "total_cost_usd": document.get("total_cost_usd"),
+        }

@@ -1,0 +1,236 @@
+"""`remuda run` from its words to its exit code: warm where a pool is served, else cold.
+
+| code | when |
+| --- | --- |
+| 0 | answered |
+| 1 | the agent reported an error |
+| 2 | options that cannot be honoured; the agent crashed or could not be started |
+| 3 | no pool is served there, with --no-fallback |
+| 4 | no prompt, or one that no agent can be given; a socket that is none |
+| 8 | the pool is served by another user |
+| 9 | what serves the pool is broken: nonsense, silence, hung up, another version |
+| 124 | --timeout; no session came free or up in time |
+| 130 | SIGINT, SIGTERM or SIGHUP |
+
+A cold run has those of `remuda print`: 0, 1, 2, 4, 124, 130.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+from remuda.errors import EXIT_CODES, InputError, PoolNotServed, RemudaError, from_code
+from remuda.pool.errand import run_message
+from remuda.pool.line import SILENCE_TIMEOUT, Line, default_socket
+from remuda.pool.protocol import MAX_PROMPT_BYTES, Message
+
+from .run_options import DEFAULT_TIMEOUT, PROFILE, parse, variables
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+    from typing import Any
+
+    Given = dict[str, Any]
+
+_OWN_EXIT = {
+    "AGENT_ERROR": EXIT_CODES["FAILED"],
+    "POOL_NOT_SERVED": EXIT_CODES["NO_SESSION"],
+    "PERMISSION_REFUSED": EXIT_CODES["REFUSED"],
+}
+_KEPT = frozenset(
+    EXIT_CODES[name] for name in ("INVALID_OPTIONS", "INVALID_INPUT", "PROTOCOL", "TIMEOUT", "INTERRUPTED")
+)
+_ANSWER_GRACE = 30.0
+"""What the answer may take beyond the timeout that the server keeps to."""
+
+
+class Signalled(BaseException):
+    """Raised by a signal, wherever that met us."""
+
+
+def main(words: Sequence[str]) -> int | None:
+    """The exit code; None when help is wanted."""
+    try:
+        word, given = parse(words)
+        if word is None:
+            return None
+        return _run(word, given)
+    except RemudaError as error:
+        _complain(str(error))
+        return exit_code(error)
+
+
+def exit_code(error: RemudaError) -> int:
+    other = error.exit_code if error.exit_code in _KEPT else EXIT_CODES["INVALID_OPTIONS"]
+    return _OWN_EXIT.get(error.code, other)
+
+
+def _run(word: str, given: Given) -> int:
+    _heed_signals()
+    try:
+        prompt = _read_prompt(word)
+        try:
+            return _warm(prompt, given)
+        except PoolNotServed as error:
+            if "--no-fallback" in given:
+                raise
+            _complain(f"{error.message}; running cold")
+        from .run_cold import run_cold
+
+        return run_cold(prompt, given)
+    except Signalled as signalled:
+        _complain(str(signalled))
+        return EXIT_CODES["INTERRUPTED"]
+    except BrokenPipeError:  # whoever read us has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CODES["FAILED"]
+
+
+def _read_prompt(word: str) -> str:
+    if word != "-":
+        text = word
+    elif sys.stdin is None or sys.stdin.isatty():
+        raise InputError("there is no prompt", hint="give it as an argument, or on standard input")
+    else:
+        data = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input is not valid UTF-8 (byte {error.start})") from None
+    if not text.strip():
+        raise InputError("there is no prompt", hint="give it as an argument, or on standard input")
+    return text
+
+
+# ── warm ──
+
+
+def _warm(prompt: str, given: Given) -> int:
+    """Raises `PoolNotServed` when nothing was begun."""
+    timeout = given.get("--timeout", DEFAULT_TIMEOUT)
+    message = run_message(
+        prompt,
+        {**profile_options(given), "timeout": timeout, "request_id": given.get("--request-id")},
+        cwd=os.getcwd(),
+        environ=os.environ,
+        stream="--stream" in given,
+        permissions=given.get("--permissions"),
+        requires=_requires(given),
+    )
+    path = given.get("--socket") or default_socket()
+    silence = given.get("--server-timeout", SILENCE_TIMEOUT)
+    with Line(os.path.expanduser(path), silence_timeout=silence) as line:
+        line.ask(message)
+        line.deadline = time.monotonic() + timeout + _ANSWER_GRACE
+        return _follow(line, Printer(given))
+
+
+def profile_options(given: Given) -> dict[str, Any]:
+    options = {name: given.get(flag) for flag, name in PROFILE.items()}
+    return {**options, "cwd": given.get("--cwd"), "env": variables(given.get("--env", []))}
+
+
+def _requires(given: Given) -> dict[str, str]:
+    found = {}
+    if "--backend" in given:
+        found["backend"] = given["--backend"]
+    if "--claude-binary" in given:
+        found["claude_binary"] = os.path.abspath(os.path.expanduser(given["--claude-binary"]))
+    return found
+
+
+def _follow(line: Line, printer: Printer) -> int:
+    done: Message | None = None
+    for message in line.messages():
+        kind = message["type"]
+        if kind == "error":
+            return printer.failed(from_code(message["code"], message["message"], message.get("hint")))
+        if kind == "usage":
+            assert done is not None
+            done["result"]["usage"] = message.get("usage")
+        elif kind != "done":
+            printer.event(message)
+            continue
+        done = done or message
+        if kind == "usage" or not (message.get("more") and printer.wants_usage):
+            break
+    assert done is not None
+    printer.done(done["result"])
+    return EXIT_CODES["OK"]
+
+
+# ── printing ──
+
+
+class Printer:
+    """Text, or JSON; at the end, or as it comes."""
+
+    def __init__(self, given: Given) -> None:
+        self._json, self._stream = "--json" in given, "--stream" in given
+        self._last = "\n"
+
+    @property
+    def wants_usage(self) -> bool:
+        return self._json
+
+    def event(self, message: Message) -> None:
+        if not self._stream:
+            return
+        if self._json:
+            self._document(message)
+        elif message["type"] == "token" and message["text"]:
+            self._last = message["text"][-1]
+            _write(message["text"])
+
+    def done(self, result: Message, *, cold: bool = False) -> None:
+        if self._json:
+            document = {**result, "cold": cold}
+            self._document({"type": "done", "result": document} if self._stream else document)
+        elif self._stream and self._last != "\n":
+            _write("\n")
+        elif not self._stream:
+            text = str(result["text"])
+            _write(text if text.endswith("\n") else f"{text}\n")
+
+    def failed(self, error: RemudaError) -> int:
+        if self._json:
+            told = {"code": error.code, "message": error.message, "hint": error.hint}
+            self._document({"type": "error", **told} if self._stream else {"error": told})
+        else:
+            if self._stream and self._last != "\n":
+                _write("\n")
+            _complain(str(error))
+        return exit_code(error)
+
+    @staticmethod
+    def _document(document: Message) -> None:
+        _write(json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def _write(text: str) -> None:
+    """UTF-8 in every locale."""
+    if sys.stdout.isatty():
+        from remuda.oneshot.emit import without_control
+
+        text = without_control(text)
+    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"remuda: {text}\n")
+
+
+def _heed_signals() -> None:
+    def interrupted(number: int, _frame: FrameType | None) -> None:
+        raise Signalled(f"interrupted by {signal.Signals(number).name}")
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupted)

@@ -1,0 +1,91 @@
+"""Servers of a pool that are none: what they say to whoever connects."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from heimdall_client import PATIENCE
+from remuda.pool.protocol import VERSION, encode, hello
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+Speak = Callable[[socket.socket], object]
+
+
+def _hang(connection: socket.socket) -> None:
+    connection.recv(1)
+    connection.settimeout(PATIENCE)
+    while connection.recv(65536):
+        pass
+
+
+def _say(*pieces: bytes) -> Speak:
+    def speak(connection: socket.socket) -> None:
+        connection.recv(1)
+        for piece in pieces:
+            connection.sendall(piece)
+
+    return speak
+
+
+HELLO = encode(hello())
+
+
+def _go_silent(connection: socket.socket) -> None:
+    _say(HELLO)(connection)
+    _hang(connection)
+
+
+SERVERS: dict[str, Speak] = {
+    "hangs up at once": socket.socket.close,
+    "hangs up before it says anything": _say(),
+    "says nothing": _hang,
+    "garbage": _say(b"SSH-2.0-OpenSSH_9.6\r\n" * 10),
+    "another version": _say(encode({**hello(), "version": VERSION + 1})),
+    "another protocol": _say(encode({**hello(), "protocol": "other"})),
+    "half a hello": _say(HELLO[:9]),
+    "hangs up in the middle": _say(HELLO, encode({"type": "token", "text": "x"})),
+    "hangs up in a frame": _say(HELLO, encode({"type": "token", "text": "x"})[:9]),
+    "garbage in the middle": _say(HELLO, framed(b"nonsense")),
+    "unknown type": _say(HELLO, encode({"type": "sing"})),
+    "a result of another kind": _say(HELLO, encode({"type": "done", "result": {"text": 5}})),
+    "goes silent in the middle": _go_silent,
+    "huge": _say(HELLO, b"\xff\xff\xff\xff"),
+}
+
+
+@contextlib.contextmanager
+def bad_server(path: Path, speak: Speak) -> Iterator[None]:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    open_ones: list[socket.socket] = []
+
+    def serve_all() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                open_ones.append(connection)
+                with contextlib.suppress(OSError):
+                    speak(connection)
+                connection.close()
+
+    thread = threading.Thread(target=serve_all)
+    thread.start()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for connection in open_ones:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE)

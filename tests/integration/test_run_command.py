@@ -1,0 +1,251 @@
+"""`remuda run` on a served pool of made-up agents: what it prints, what it ends with, and whom it trusts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bad_pool import SERVERS, bad_server
+from commands import COMMAND, Commands
+from heimdall_client import PATIENCE
+from keeping import until
+from remuda.pool.line import request
+
+FAKE = Path(__file__).parents[1] / "fake_pool.py"
+
+
+@pytest.fixture
+def pool(remuda: Commands) -> Iterator[Path]:
+    """Where it is served."""
+    path = remuda.home / "pool.sock"
+    process = subprocess.Popen(
+        [sys.executable, str(FAKE), str(path)], env=remuda.env, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "serving\n"
+        yield path
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert not path.exists()
+
+
+def idle(path: Path) -> bool:
+    status = request(str(path), {"type": "status"})["status"]
+    return not status["requests"]
+
+
+# ── what it prints ──
+
+
+def test_run_prints_the_answer(remuda: Commands, pool: Path) -> None:
+    done = remuda("run", "hello")
+    assert done == ("REPLY to: hello\n", "")
+
+
+@pytest.mark.parametrize("words", [["run", "-"], ["run"]])
+def test_run_takes_its_prompt_from_standard_input(remuda: Commands, pool: Path, words: list[str]) -> None:
+    done = subprocess.run(
+        [*COMMAND, *words], env=remuda.env, cwd=remuda.cwd, input="ä\nb", capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "REPLY to: ä\nb\n")
+
+
+def test_run_json_is_the_result_with_its_usage(remuda: Commands, pool: Path) -> None:
+    for prompt in ("hello", "LATE"):
+        found = json.loads(remuda("run", prompt, "--json", "--request-id", "mine").out)
+        assert found["text"] == f"REPLY to: {prompt}"
+        assert found["request_id"] == "mine"
+        assert found["usage"]["output_tokens"] == 4
+        assert found["conversation_id"] == "c1"
+        assert found["cold"] is False
+
+
+def test_run_stream_is_the_text_as_it_comes(remuda: Commands, pool: Path) -> None:
+    assert remuda("run", "--stream", "hello").out == "REPLY to: hello\n"
+
+
+def test_run_stream_json_is_an_event_a_line(remuda: Commands, pool: Path) -> None:
+    lines = remuda("run", "--stream", "--json", "USE ls", "--permissions", "allow").out.splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [event["type"] for event in events] == [
+        "permission",
+        "tool_use",
+        "tool_result",
+        "token",
+        "token",
+        "done",
+    ]
+    assert events[-1]["result"]["text"] == "Allow"
+
+
+def test_run_permissions_are_as_the_pool_has_them_or_as_asked(remuda: Commands, pool: Path) -> None:
+    assert remuda("run", "USE ls").out == "Deny\n"
+    assert remuda("run", "USE ls", "--permissions", "allow").out == "Allow\n"
+
+
+# ── whose folder, whose environment ──
+
+
+def where(remuda: Commands, *words: str, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(remuda("run", "WHERE", *words, **more).out)
+    return found
+
+
+def test_run_folder_environment_and_model_are_the_calls_own(remuda: Commands, pool: Path) -> None:
+    (remuda.home / "other").mkdir()
+    found = where(remuda, env={"MINE": "1", "SHLVL": "5"})
+    assert found["cwd"] == str(remuda.cwd)
+    assert found["env"]["MINE"] == "1"
+    assert found["env"]["HOME"] == str(remuda.home)
+    assert "SHLVL" not in found["env"]
+    words = ["--cwd", str(remuda.home / "other"), "--env", "MINE=2", "--env", "HOME", "-m", "opus"]
+    found = where(remuda, *words, env={"MINE": "1"})
+    assert found["cwd"] == found["env"]["PWD"] == str(remuda.home / "other")
+    assert found["env"]["MINE"] == "2"
+    assert "HOME" not in found["env"]
+    assert found["model"] == "opus"
+
+
+# ── how it ends ──
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["FAIL"], 1, "API Error: 400 no"),
+        (["CRASH"], 2, "gone"),
+        (["HANG", "--timeout", "0.2"], 124, "no answer within 0.2 s"),
+        (["x", "--backend", "stream"], 2, "backend"),
+        (["x", "--arg=--resume=5"], 2, "begins fresh"),
+        (["x", "--cwd", "/no/such/folder"], 2, "not a folder"),
+        (["x", "--claude-binary", "/no/such"], 2, "claude_binary"),
+        (["x", "--request-id", "../y"], 2, "request_id"),
+        (["x", "--permissions", "perhaps"], 2, "--permissions"),
+        (["x", "--timeout", "soon"], 2, "--timeout"),
+        (["x", "--nonsense"], 2, "--nonsense"),
+        (["x", "--json=5"], 2, "--json"),
+        (["x", "--model"], 2, "--model"),
+        (["x", "--env", "=1"], 2, "--env"),
+        (["x", "y"], 4, "more than one"),
+        (["  "], 4, "no prompt"),
+        (["-"], 4, "no prompt"),
+    ],
+)
+def test_run_error_is_told_in_one_line_and_by_its_code(
+    remuda: Commands, pool: Path, words: list[str], code: int, says: str
+) -> None:
+    assert says in remuda.refused("run", *words, code=code)
+
+
+def test_run_error_in_json_is_a_document(remuda: Commands, pool: Path) -> None:
+    found = json.loads(remuda("run", "FAIL", "--json", code=1).out)
+    assert found["error"]["code"] == "AGENT_ERROR"
+    last = remuda("run", "FAIL", "--json", "--stream", code=1).out.splitlines()[-1]
+    assert json.loads(last)["code"] == "AGENT_ERROR"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_run_interrupted_ends_with_130_and_stops_the_turn(remuda: Commands, pool: Path, number: int) -> None:
+    call = remuda.begin("run", "HANG", "--stream")
+    assert call.stdout is not None
+    assert call.stdout.read(3).decode() == "…"
+    call.send_signal(number)
+    _, err = call.communicate(timeout=PATIENCE)
+    assert call.returncode == 130
+    assert err.decode().startswith("remuda: interrupted by")
+    until(lambda: idle(pool), "the end of the turn")
+
+
+def test_run_killed_stops_the_turn(remuda: Commands, pool: Path) -> None:
+    call = remuda.begin("run", "HANG", "--stream")
+    assert call.stdout is not None
+    assert call.stdout.read(3).decode() == "…"
+    call.kill()
+    call.communicate(timeout=PATIENCE)
+    until(lambda: idle(pool), "the end of the turn")
+
+
+def test_run_whose_reader_has_gone_ends_quietly(remuda: Commands, pool: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*COMMAND, "run", "hello"], env=remuda.env, stdout=write, stderr=subprocess.PIPE, timeout=PATIENCE
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+# ── who is there ──
+
+
+def test_run_no_pool_there_is_refused_when_no_cold_run_is_wanted(remuda: Commands) -> None:
+    assert "nobody serves" in remuda.refused("run", "x", "--no-fallback", code=3)
+    (remuda.home / "file").touch()
+    assert "not a socket" in remuda.refused("run", "x", "--socket", str(remuda.home / "file"), code=4)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_run_a_broken_server_is_an_error_and_never_a_cold_run(remuda: Commands, name: str) -> None:
+    with bad_server(remuda.home / "pool.sock", SERVERS[name]):
+        said = remuda.refused("run", "x", "--server-timeout", "0.5", code=9)
+    assert "cold" not in said
+
+
+# ── the others ──
+
+
+def test_pool_status_metrics_and_warm_tell(remuda: Commands, pool: Path) -> None:
+    remuda("run", "hello")
+    assert remuda("pool", "warm", "2").out == "warm\n"
+    assert "2 idle, of 4" in remuda("pool", "status").out
+    found = json.loads(remuda("pool", "status", "--json").out)
+    assert found["served"] == 1
+    assert found["socket"] == str(pool)
+    assert "remuda_pool_requests_total" in remuda("pool", "metrics").out
+    assert "sessions, and" in remuda.refused("pool", "warm", "9", code=2)
+
+
+def test_pool_stop_returns_when_all_has_ended(remuda: Commands, pool: Path) -> None:
+    assert remuda("pool", "stop").out.startswith("stopped the pool (pid ")
+    assert not pool.exists()
+    for command in ("status", "metrics", "stop", "warm"):
+        assert "nobody serves" in remuda.refused("pool", command, code=3)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("run --allo", "--allowed-tools"),
+        ("run --backend ", "stream"),
+        ("pool ", "serve"),
+        ("pool serve --max-", "--max-queue"),
+        ("ru", "run"),
+    ],
+)
+def test_completion_knows_the_commands_and_their_options(remuda: Commands, words: str, wanted: str) -> None:
+    line = f"remuda {words}"
+    env = {"_REMUDA_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    assert f"plain,{wanted}" in remuda(env=env).out.splitlines()
+
+
+def test_help_has_an_example_for_each(remuda: Commands) -> None:
+    for words in (
+        ["run"],
+        ["pool"],
+        ["pool", "serve"],
+        ["pool", "status"],
+        ["pool", "stop"],
+        ["pool", "warm"],
+    ):
+        assert "Example" in remuda(*words, "--help").out
