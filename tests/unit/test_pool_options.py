@@ -87,6 +87,8 @@ WRONG_FOR_BOTH: list[tuple[str, object]] = [
     ("add_dirs", "/tmp"),
     ("extra_args", "--debug"),
     ("extra_args", ["--resume=x"]),
+    ("extra_args", ["--safe-mode"]),
+    ("system_prompt", "x" * 200_000),
     ("permissions", "maybe"),
     ("permissions", True),
 ]

@@ -16,7 +16,37 @@ import remuda
 from remuda import errors
 from remuda.inbox.journal import Accepted
 
-DOCUMENTED = {"Inbox", "KeeperClient", "RemudaError", "Session", "SessionSpec", "__version__", "start_session"}
+DOCUMENTED = {
+    "Aborted",
+    "AgentError",
+    "Allow",
+    "Client",
+    "ClientClosed",
+    "CommandNotFound",
+    "Deny",
+    "Done",
+    "Failed",
+    "Inbox",
+    "InvalidOptions",
+    "KeeperClient",
+    "PermissionRequest",
+    "PoolExhausted",
+    "RemudaError",
+    "RunResult",
+    "Session",
+    "SessionCrashed",
+    "SessionSpec",
+    "SpawnFailed",
+    "SpawnTimeout",
+    "SyncClient",
+    "Token",
+    "ToolResult",
+    "ToolUse",
+    "Usage",
+    "WaitTimeout",
+    "__version__",
+    "start_session",
+}
 HEAVY = {"asyncio", "click", "ctypes", "logging", "socket", "subprocess", "typing", "dataclasses"}
 
 
@@ -40,6 +70,12 @@ def test_exported_names_keep_their_types(tmp_path: Path) -> None:
 
 def test_importing_the_inbox_loads_no_asyncio_click_or_keeper() -> None:
     assert not loaded_by("import remuda; remuda.Inbox") & {"asyncio", "click", "remuda.keeper"}
+
+
+def test_importing_the_client_loads_no_backend_click_or_terminal() -> None:
+    loaded = loaded_by("import remuda; remuda.Client")
+    backends = {f"remuda.pool.{name}" for name in ("terminal", "stream", "oneshot_session", "serve")}
+    assert not loaded & {"click", "ctypes", "remuda.keeper", "remuda.terminal", *backends}
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
