@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from pathlib import Path
@@ -18,6 +17,8 @@ class Inotify:
     def __init__(self) -> None:
         if not sys.platform.startswith("linux"):
             raise OSError("inotify is Linux's")
+        import ctypes
+
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.fd: int = self._libc.inotify_init1(_FLAGS)
         if self.fd < 0:

@@ -8,7 +8,6 @@ sessions of their own (an agent's shell tool starts one) and daemons that forked
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +77,8 @@ def _living_proc() -> Iterator[tuple[int, int]]:
 
 
 def _living_ps() -> Iterator[tuple[int, int]]:
+    import subprocess
+
     listing = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, check=False)
     for line in listing.stdout.splitlines():
         pid, parent, state = line.split(None, 2)
@@ -115,6 +116,8 @@ def start_ticks(pid: int) -> str | None:
     if _LINUX:
         fields = _stat(pid)
         return fields[19] if fields else None
+    import subprocess
+
     listing = subprocess.run(
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remuda.oneshot.hang import StreamState, diagnose, is_question, unanswerable
+from remuda.oneshot.hang import StreamState, diagnose, is_question, unanswerable, waits
 
 RULE = "─" * 40
 DIALOG = [
@@ -21,6 +21,7 @@ DIALOG = [
 RETRY = ["✻ 500 fake error · Retrying in 2s · attempt 4/10"]
 UNKNOWN = [" How shall it be opened?", " ❯ As it was", "   As it will be"]
 COMPOSER = [RULE, "❯ a draft", RULE]
+OWN_FILE = {"source": "registry", "state": "waiting_answer"}
 
 
 def look(state: str, **more: Any) -> dict[str, Any]:
@@ -43,6 +44,7 @@ def look(state: str, **more: Any) -> dict[str, Any]:
         (look("waiting_answer"), [], None, "submitted", "a dialog is open: waiting_answer"),
         (look("thinking"), RETRY, None, "submitted", "the API is being tried again, attempt 4 of 10"),
         (look("tool_use"), [], None, "submitted", "a tool is running: PreToolUse Bash"),
+        (look("tool_use", votes=[OWN_FILE]), UNKNOWN, None, "submitted", "a dialog is open: How shall it"),
         (look("starting", silent_since_start=True), [], None, "written", "the agent has printed nothing"),
         (look("starting"), UNKNOWN, None, "written", "the agent asks something: How shall it be opened?"),
         (look("starting"), [], None, "written", "the prompt was not taken yet; the session is starting"),
@@ -56,6 +58,13 @@ def test_diagnose_names_the_cause(
     said = diagnose(document, lines, dialog, stage)
     assert said.startswith(wanted)
     assert "\n" not in said
+
+
+def test_the_agents_own_file_tells_that_it_waits_where_a_late_hook_tells_of_the_time_before() -> None:
+    assert waits(look("waiting_permission"))
+    assert waits(look("tool_use", votes=[{"source": "hook", "state": "tool_use"}, OWN_FILE]))
+    assert not waits(look("tool_use", votes=[{**OWN_FILE, "state": "thinking"}]))
+    assert not waits(look("tool_use", votes=[{**OWN_FILE, "source": "screen"}]))
 
 
 def test_a_question_is_a_marked_row_without_a_composer() -> None:

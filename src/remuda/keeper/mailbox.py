@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from remuda.agents.speech import Speech
-from remuda.errors import InputError, RemudaError
+from remuda.errors import InputError, RemudaError, SpawnFailed
 from remuda.inbox.consumer import Consumer, Leased
-from remuda.inbox.journal import Inbox
+from remuda.inbox.journal import Inbox, clear_errors
 from remuda.inbox.stop_hook import InboxError
 from remuda.paths import accounts_folder, private_folder
 from remuda.turns.account import Account
@@ -43,6 +43,16 @@ class Mailbox:
         except (RemudaError, InboxError, OSError) as error:
             log.warning("no first message: %s", error)
             return None
+
+    def take_given(self) -> None:
+        """The first message is one that the agent was started with. Raises what keeps it from being ours."""
+        with clear_errors():
+            self.consumer.open()
+            leased = self.consumer.lease("argument")
+        carried = None if leased is None else self.speech.argument(leased.text, command=leased.command)
+        if leased is None or carried is None:
+            raise SpawnFailed("the prompt that the agent was started with is not in its inbox")
+        self.first = leased, Turn(leased.text, carried, self.speech, command=leased.command)
 
     def _lease_argument(self) -> str | None:
         entry = self.consumer.peek()

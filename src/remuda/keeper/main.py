@@ -10,7 +10,6 @@ import contextlib
 import gc
 import logging
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from .cleanliness import Cleanliness
 from .delivery import Delivery
 from .hooks import Answer, HookServer
 from .loop import make_loop
+from .news import News
 from .observe import Observation
 from .operations import make_operations
 from .prepare import Prepared
@@ -51,16 +51,18 @@ class Keeper:
         self._spec = spec
         self._claim = claim
         self._paths = claim.paths
-        self._prepared = prepared
-        self._agent = prepared.agent
-        self._answers = prepared.answers
+        self._begun = begun = prepared.begun
+        self._recorder = prepared.recorder
+        self._agent = begun.agent
+        self._answers = begun.answers
         self._mailbox = prepared.mailbox
         self._degraded = prepared.degraded
-        self._hooks = HookServer(self._on_hook, prepared.listener, prepared.token)
+        self._hooks = HookServer(self._on_hook, begun.listener, begun.token)
         self._observation: Observation | None = None
         self._delivery: Delivery | None = None
         self._cleanliness: Cleanliness | None = None
         self._asks: Asks | None = None
+        self._news: News | None = None
         self._record = SessionRecord(
             name=spec.name,
             agent=spec.agent,
@@ -83,7 +85,7 @@ class Keeper:
         try:
             session = self._session()
         except BaseException:
-            self._prepared.abandon()
+            self._begun.abandon()
             raise
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, session.kill, None, "keeper was told to end")
@@ -98,7 +100,7 @@ class Keeper:
     def _introduce(self, session: Session) -> Server:
         """Make a program that runs known: to its observer, on disk, on the socket."""
         has_screen = session.screen is not None
-        observer = self._agent.observer(session.child.pid, self._prepared.launch.env, has_screen=has_screen)
+        observer = self._agent.observer(session.child.pid, self._begun.launch.env, has_screen=has_screen)
         if observer is not None:
             self._observation = Observation(session, observer, self._conversation_changed)
             self._listen_for_asks(session)
@@ -144,8 +146,8 @@ class Keeper:
             self._degraded.append(f"no screen model: {unavailable_reason()}")
         else:
             screen.feed(self._agent.screen_setup)
-        session = Session(spec, self._prepared.pty, screen, classifier)
-        session.recorder = self._prepared.recorder
+        session = Session(spec, self._begun.pty, screen, classifier)
+        session.recorder = self._recorder
         for reason in self._degraded:
             log.warning("degraded: %s", reason)
         return session
@@ -187,6 +189,13 @@ class Keeper:
         except OSError as error:
             log.error("cannot save the session's record: %s", error)
 
+    def tell_news(self, session: Session, news: News) -> None:
+        self._news = news
+        session.add_listener(news)
+        if self._observation is not None:
+            self._observation.record_listeners.append(news)
+        news()
+
     # ── shut down ──
 
     def _release(self) -> None:
@@ -203,8 +212,12 @@ class Keeper:
             self._asks.close()
         if self._delivery is not None:
             await self._delivery.close(f"its session ended ({session.end_reason})")
+        if self._news is not None:
+            self._news()
         if self._observation is not None:
             self._observation.close()
+        import shutil  # slow to load
+
         # The name is free before anyone hears of the end: who waits for it may take it at once.
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
         if self._spec.ephemeral:
@@ -230,7 +243,11 @@ async def keep(
     session, server = await keeper.open()
     owner = None if lifeline is None else Owner(lifeline, session)
     gc.freeze()  # what is there now stays: no collection has to look at it
-    report.send({"ok": True, "pid": os.getpid(), "child_pid": session.child.pid})
+    started = {"ok": True, "pid": os.getpid(), "child_pid": session.child.pid}
+    if spec.once:
+        keeper.tell_news(session, News(report.send_first(started)))
+    else:
+        report.send(started)
     code = await session.ended()
     if spec.expect_attach:
         # It may have been too quick for the one who started it to see: what it said is for them.

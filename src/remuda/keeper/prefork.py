@@ -1,22 +1,38 @@
 """A keeper that is brought up while its starter still reads its command line.
 
-It takes a keeper a tenth of a second to load. Forked at the very beginning it does so beside us, and waits
-for its specification; whoever never sends one never had it. For one session that ends with its starter.
+It takes a keeper a while to load. Forked at the very beginning it does so beside us, and waits for its
+specification; whoever never sends one never had it. For one session that ends with its starter.
+
+Nothing is imported here that is not needed before the fork.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import NamedTuple, NoReturn
+
+TYPE_CHECKING = False  # as type checkers read it; `typing` is slow to load
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 
-class Waiting(NamedTuple):
+class Waiting:
     """Our ends of the pipes to a keeper that waits."""
 
-    specification: int
-    report: int
-    lifeline: int
+    def __init__(self, specification: int, report: int, lifeline: int) -> None:
+        self._specification = specification
+        self.report = report
+        self.lifeline = lifeline
+
+    def tell(self, specification: dict[str, Any]) -> None:
+        """What it is to keep; `start.hear_from` says what became of that."""
+        import json
+
+        try:
+            with open(self._specification, "wb") as file:
+                file.write(json.dumps(specification).encode())
+        except BrokenPipeError:  # it has ended: its report is empty
+            pass
 
 
 class _Nest:
@@ -31,7 +47,7 @@ def fork_keeper() -> None:
     except OSError:  # a pipe would get the number of a standard stream
         return
     specification, report, lifeline = os.pipe(), os.pipe(), os.pipe()
-    ours = Waiting(specification[1], report[0], lifeline[1])
+    ours = specification[1], report[0], lifeline[1]
     theirs = specification[0], report[1], lifeline[0]
     pid = os.fork()
     if pid == 0:
@@ -39,7 +55,7 @@ def fork_keeper() -> None:
     for fd in theirs:
         os.close(fd)
     os.waitpid(pid, 0)
-    _Nest.waiting = ours
+    _Nest.waiting = Waiting(*ours)
 
 
 def take_waiting() -> Waiting | None:
@@ -48,7 +64,7 @@ def take_waiting() -> Waiting | None:
     return waiting
 
 
-def _keep(ours: Waiting, specification: int, report: int, lifeline: int) -> NoReturn:
+def _keep(ours: tuple[int, ...], specification: int, report: int, lifeline: int) -> NoReturn:
     """In the forked process: what `process` does, but for the time at which it is loaded."""
     code = 1
     try:
@@ -62,6 +78,8 @@ def _keep(ours: Waiting, specification: int, report: int, lifeline: int) -> NoRe
             os.close(fd)
         # As with -P: a json.py in the user's folder is not ours to import.
         sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
+        import remuda.agents.claude.agent  # noqa: F401  # what most calls start
+
         from .process import Report, run_keeper, settle
         from .spec import SessionSpec
 

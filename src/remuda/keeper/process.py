@@ -1,5 +1,8 @@
 """The keeper process: claims the name, starts the program, keeps it, and cleans up behind it.
 
+A program with one prompt of its own is started first of all, and what keeps it is loaded beside it; any other
+one when all is there that belongs to it.
+
 It is started by `start.py` with the specification on standard input and one descriptor to report to:
 either what runs now, or why it does not. From then on nobody is needed: it has its own process session,
 no terminal, and a parent that is already gone.
@@ -9,39 +12,42 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remuda.errors import FolderUnusable, RemudaError
 from remuda.paths import SessionPaths
 
+from .begin import begin_at_once
 from .claim import Claim
-from .logfile import open_log
-from .prepare import prepare
-from .record import remove_traces
 from .spec import SessionSpec
 
-log = logging.getLogger("remuda.keeper")
+if TYPE_CHECKING:
+    from .prepare import Prepared
 
 
 class Report:
-    """The one message to whoever started us."""
+    """The one message to whoever started us, on a line of its own."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         os.set_inheritable(fd, False)
 
     def send(self, document: dict[str, Any]) -> None:
-        if self._fd >= 0:
+        if (fd := self.send_first(document)) >= 0:
+            os.close(fd)
+
+    def send_first(self, document: dict[str, Any]) -> int:
+        """What it was sent on, for more; -1 when it was sent before."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
             with contextlib.suppress(OSError):  # the starter may be gone; that is no reason to go as well
-                os.write(self._fd, json.dumps(document).encode())
-            os.close(self._fd)
-            self._fd = -1
+                os.write(fd, json.dumps(document).encode() + b"\n")
+        return fd
 
 
 def _detach() -> None:
@@ -70,7 +76,9 @@ def _reporting(report: Report) -> Iterator[None]:
         report.send({"ok": False, "code": error.code, "message": error.message, "hint": error.hint})
         raise SystemExit(error.exit_code) from error
     except Exception as error:
-        log.exception("keeper failed")
+        import logging
+
+        logging.getLogger("remuda.keeper").exception("keeper failed")
         report.send({"ok": False, "code": "SPAWN_FAILED", "message": f"keeper failed: {error}", "hint": None})
         raise
 
@@ -92,11 +100,6 @@ def run_keeper(spec: SessionSpec, report: Report, lifeline: int | None) -> int:
         paths = SessionPaths.of(spec.name, Path(spec.folder))
         claim = Claim.take(paths)
         try:
-            log_path = Path(spec.log_file) if spec.log_file else paths.log
-            try:
-                open_log(log_path, spec.log_level, spec.log_filter, spec.log_max_bytes)
-            except OSError as error:
-                raise FolderUnusable(f"cannot write the log {log_path}: {error.strerror}") from error
             code = _prepare_and_keep(spec, claim, report, lifeline)
         finally:
             with contextlib.suppress(OSError):  # said in the log already
@@ -106,17 +109,42 @@ def run_keeper(spec: SessionSpec, report: Report, lifeline: int | None) -> int:
 
 def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: Report, lifeline: int | None) -> int:
     try:
-        prepared = prepare(spec, claim.paths)
+        prepared = _prepare(spec, claim.paths)
         try:
             from .main import run  # it takes as long to load as the program to show itself
         except BaseException:
-            prepared.abandon()
+            prepared.begun.abandon()
             raise
         return run(spec, claim, prepared, report, lifeline)
     except BaseException:
         import shutil
 
+        from .record import remove_traces
+
         shutil.rmtree(claim.paths.scratch, ignore_errors=True)
         if spec.ephemeral:
             remove_traces(claim.paths)
         raise
+
+
+def _prepare(spec: SessionSpec, paths: SessionPaths) -> Prepared:
+    begun = begin_at_once(spec, paths) if spec.once else None
+    try:
+        _open_log(spec, paths)
+        from .prepare import prepare
+
+        return prepare(spec, paths, begun)
+    except BaseException:
+        if begun is not None:
+            begun.abandon()
+        raise
+
+
+def _open_log(spec: SessionSpec, paths: SessionPaths) -> None:
+    from .logfile import open_log
+
+    path = Path(spec.log_file) if spec.log_file else paths.log
+    try:
+        open_log(path, spec.log_level, spec.log_filter, spec.log_max_bytes)
+    except OSError as error:
+        raise FolderUnusable(f"cannot write the log {path}: {error.strerror}") from error

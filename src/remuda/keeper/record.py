@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -57,4 +56,6 @@ def remove_traces(paths: SessionPaths) -> None:
     """All that a session leaves behind when it ends: its record, its log and its inbox."""
     for path in (paths.record, paths.log, paths.log.with_name(f"{paths.log.name}.1")):
         path.unlink(missing_ok=True)
+    import shutil  # slow to load, and wanted at the end
+
     shutil.rmtree(paths.inbox, ignore_errors=True)

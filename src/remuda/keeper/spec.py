@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from remuda.errors import InvalidOptions
 from remuda.names import check_name
-from remuda.turns.policy import OnOrphan
-from remuda.turns.readiness import DRAFT_PATIENCE
 
 from .size import check_policy, check_size
+
+if TYPE_CHECKING:  # a program is started before anything is loaded that hands it messages
+    from remuda.turns.policy import OnOrphan
 
 DEFAULT_COLS, DEFAULT_ROWS = 220, 50
 DEFAULT_SCROLLBACK_BYTES = 65536
 DEFAULT_KILL_GRACE = 5.0
 DEFAULT_LOG_BYTES = 1 << 20
+DEFAULT_DRAFT_PATIENCE = 15.0
+ON_ORPHAN: tuple[OnOrphan, ...] = ("retry", "deadletter", "drop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class SessionSpec:
     """The agent's question whether it may trust the folder is answered with yes."""
     turn_timeout: float = 0.0
     """A turn without any sign of life for so long has failed; 0 is never."""
-    draft_patience: float = DRAFT_PATIENCE
+    draft_patience: float = DEFAULT_DRAFT_PATIENCE
     """A draft that nobody touched for so long is laid aside for a message, and comes back behind it."""
     owned: bool = False
     """It ends with whoever started it: the starter holds a pipe open, and its end is the session's."""
@@ -115,10 +118,8 @@ class SessionSpec:
         check_seconds("turn_timeout", self.turn_timeout)
         check_seconds("draft_patience", self.draft_patience)
         check_seconds("stop_timeout", self.stop_timeout)
-        if self.on_orphan not in get_args(OnOrphan):
-            raise InvalidOptions(
-                f"on_orphan is one of {', '.join(get_args(OnOrphan))}, not {self.on_orphan!r}"
-            )
+        if self.on_orphan not in ON_ORPHAN:
+            raise InvalidOptions(f"on_orphan is one of {', '.join(ON_ORPHAN)}, not {self.on_orphan!r}")
         if not self.argv or not self.argv[0]:
             raise InvalidOptions("there is nothing to run")
         if self.scrollback_bytes < 0 or self.log_max_bytes < 0:

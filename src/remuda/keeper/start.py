@@ -7,13 +7,13 @@ import os
 import select
 import sys
 import time
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remuda.errors import SpawnFailed, SpawnTimeout, from_code
 
-from .prefork import Waiting, take_waiting
-from .spec import SessionSpec
+if TYPE_CHECKING:
+    from .prefork import Waiting
+    from .spec import SessionSpec
 
 DEFAULT_START_TIMEOUT = 30.0
 
@@ -23,21 +23,25 @@ class Started(NamedTuple):
     child_pid: int
 
 
-class Owned(NamedTuple):
-    """A session that ends when `lifeline` is closed, by its owner or by its owner's end."""
+class Attended(NamedTuple):
+    """A session for one message, whose starter waits for the end of that."""
 
     started: Started
-    lifeline: int
+    news: int
+    """Readable when there may be something to see; at its end when the keeper is gone."""
+    lifeline: int = -1
+    """It ends when this is closed, by its owner or by its owner's end; -1 where it outlives that."""
 
 
-def start_owned(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> Owned:
-    """As `start_session`, for a session that does not outlive its owner but for its own orderly end."""
-    waiting = take_waiting()
-    if waiting is not None:
-        return _hand_over(replace(spec, owned=True), waiting, timeout)
+def start_attended(
+    spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT, *, owned: bool = True
+) -> Attended:
+    """As `start_session`. One that is owned does not outlive its owner but for its own orderly end."""
+    if not owned:
+        return Attended(*_start(spec, timeout, lifeline=None))
     read, write = os.pipe()
     try:
-        return Owned(_start(replace(spec, owned=True), timeout, lifeline=read), write)
+        return Attended(*_start(spec, timeout, lifeline=read), write)
     except BaseException:
         os.close(write)
         raise
@@ -45,20 +49,9 @@ def start_owned(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> Ow
         os.close(read)
 
 
-def _hand_over(spec: SessionSpec, waiting: Waiting, timeout: float) -> Owned:
-    try:
-        spec.check()
-        with open(waiting.specification, "wb") as file:
-            file.write(spec.to_json())
-        return Owned(_read_report(waiting.report, spec, timeout, b""), waiting.lifeline)
-    except BrokenPipeError:
-        os.close(waiting.lifeline)
-        raise SpawnFailed(f"the keeper of '{spec.name}' ended before it was told what to keep") from None
-    except BaseException:
-        os.close(waiting.lifeline)
-        raise
-    finally:
-        os.close(waiting.report)
+def hear_from(waiting: Waiting, name: str, timeout: float = DEFAULT_START_TIMEOUT) -> Attended:
+    """As `start_attended`, of a keeper that was begun early and has been told what to keep."""
+    return Attended(_read_report(waiting.report, name, timeout, b""), waiting.report, waiting.lifeline)
 
 
 def start_session(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> Started:
@@ -67,10 +60,13 @@ def start_session(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> 
     The keeper is no child of the caller when this returns: nothing that happens to the caller's process,
     terminal or process session reaches it.
     """
-    return _start(spec, timeout, lifeline=None)
+    started, news = _start(spec, timeout, lifeline=None)
+    os.close(news)
+    return started
 
 
-def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> Started:
+def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[Started, int]:
+    """With what its report came from."""
     import subprocess
 
     spec.check()
@@ -96,37 +92,38 @@ def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> Starte
             starter.kill()
             starter.communicate()
             raise SpawnTimeout(f"the keeper of '{spec.name}' did not come up within {timeout:g} s") from None
-        return _read_report(report_read, spec, timeout, complaint)
-    finally:
+        return _read_report(report_read, spec.name, timeout, complaint), report_read
+    except BaseException:
         os.close(report_read)
+        raise
+    finally:
         if report_write >= 0:
             os.close(report_write)
 
 
-def _read_report(fd: int, spec: SessionSpec, timeout: float, complaint: bytes) -> Started:
-    data = _read_until_closed(fd, timeout)
+def _read_report(fd: int, name: str, timeout: float, complaint: bytes) -> Started:
+    data = _read_line(fd, timeout)
     if data is None:
-        raise SpawnTimeout(f"session '{spec.name}' was not ready within {timeout:g} s")
+        raise SpawnTimeout(f"session '{name}' was not ready within {timeout:g} s")
     if not data:
         last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
-        raise SpawnFailed(
-            f"the keeper of '{spec.name}' ended before it reported{': ' + last if last else ''}"
-        )
+        raise SpawnFailed(f"the keeper of '{name}' ended before it reported{': ' + last if last else ''}")
     report: dict[str, Any] = json.loads(data)
     if not report["ok"]:
         raise from_code(report["code"], report["message"], report["hint"])
     return Started(report["pid"], report["child_pid"])
 
 
-def _read_until_closed(fd: int, timeout: float) -> bytes | None:
-    """All that is written before the last writer closes; None when that takes too long."""
+def _read_line(fd: int, timeout: float) -> bytes | None:
+    """The first line, or all that is written before the last writer closes; None when that takes too long."""
     deadline = time.monotonic() + timeout
-    pieces: list[bytes] = []
-    while True:
+    data = b""
+    while b"\n" not in data:
         ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             return None
         piece = os.read(fd, 65536)
         if not piece:
-            return b"".join(pieces)
-        pieces.append(piece)
+            break
+        data += piece
+    return data.partition(b"\n")[0]

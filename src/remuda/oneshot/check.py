@@ -18,6 +18,7 @@ from remuda.paths import private_folder, sessions_folder
 from .remains import YOUNG, remains, remove
 from .request import Request
 from .result import Ended
+from .session import CallSession
 from .terminal import TerminalCall
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
@@ -101,18 +102,16 @@ def round_trip() -> Step:
         env = {**os.environ, "HOME": home}
         env.pop("CLAUDE_CONFIG_DIR", None)
         request = Request(timeout=_TRIP_TIMEOUT)
-        call = TerminalCall(
+        session = CallSession(
             request,
             _QUESTION,
             DemoAgent.default_argv,
-            lambda _text: None,
-            lambda _record: None,
-            lambda _text: None,
             agent=DemoAgent.name,
             folder=private_folder(Path(home, "s")),
             env=env,
             cwd=private_folder(Path(home, "project")),  # hooks of the user's project are not what is tried
         )
+        call = TerminalCall(session, request, lambda _: None, lambda _: None, lambda _: None)
         try:
             return _judged(what, call.run())
         except RemudaError as error:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
-from remuda.errors import RemudaError
 from remuda.keeper.prefork import fork_keeper
+
+TYPE_CHECKING = False  # as type checkers read it; `typing` is slow to load
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .run import ThroughPool
 
 # With one of these there is no session that ends with the call; else it is only slower than it could be.
 _WITHOUT_KEEPER = ("stream", "--backend=stream", "-h", "--help", "-v", "-V", "--version", "--check", "--keep")
 
 
-def main(words: Sequence[str]) -> int | None:
+def main(words: Sequence[str], through_pool: ThroughPool | None = None) -> int | None:
     """The exit code; None for what the command line answers itself."""
-    if not any(word in _WITHOUT_KEEPER for word in words):
+    if not any(word in _WITHOUT_KEEPER or word.startswith("--pool") for word in words):
         fork_keeper()
+    from remuda.errors import RemudaError
+
     from .request import parse
     from .run import run
 
@@ -24,4 +30,4 @@ def main(words: Sequence[str]) -> int | None:
     except RemudaError as error:
         sys.stderr.write(f"remuda: {error}\n")
         return error.exit_code
-    return None if request.wants == "help" else run(request)
+    return None if request.wants == "help" else run(request, through_pool=through_pool)

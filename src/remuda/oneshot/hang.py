@@ -10,6 +10,7 @@ from remuda.agents.claude.screen import has_composer, read_trust_choice
 
 _RETRY = re.compile(r"Retrying in .*?attempt (\d+)/(\d+)")
 _MARKED = re.compile(r"^\s*[│|]?\s*❯\s+\S")
+_WAITING = ("waiting_permission", "waiting_answer")
 _DIALOG_LINES = 8
 _DIALOG_CHARACTERS = 500
 _RULE = "────────"
@@ -21,7 +22,7 @@ def diagnose(document: Mapping[str, Any] | None, lines: Sequence[str], dialog: s
     if document is None or not document.get("alive", True):
         return "the agent is gone"
     state = document.get("state")
-    if dialog is not None or state in ("waiting_permission", "waiting_answer"):
+    if dialog is not None or waits(document):
         return f"a dialog is open: {shown(lines) or dialog or state}"
     if found := retrying(lines):
         return found
@@ -36,6 +37,16 @@ def diagnose(document: Mapping[str, Any] | None, lines: Sequence[str], dialog: s
     if state in ("idle", "interrupted", "error", "limited"):
         return "the turn is over, and no Stop hook came"
     return f"the agent is {state}"
+
+
+def waits(document: Mapping[str, Any]) -> bool:
+    """Whether the agent says itself that it waits for an answer.
+
+    Its own file does so for as long as that is true. A hook which tells of the time before it may come late,
+    and then the session's state does not show it.
+    """
+    own = [vote["state"] for vote in document.get("votes", []) if vote["source"] == "registry"]
+    return any(state in _WAITING for state in (document.get("state"), *own))
 
 
 def retrying(lines: Sequence[str]) -> str | None:

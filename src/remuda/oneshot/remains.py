@@ -24,11 +24,6 @@ _KILL_LIMIT = 2.0
 _LOOK_INTERVAL = 0.02
 
 
-def call_name(kept: bool) -> str:
-    """A session of one call; one that stays is named otherwise, for nobody shall sweep it."""
-    return f"{'kept' if kept else 'print'}-{os.getpid()}-{os.urandom(3).hex()}"
-
-
 def remains(folder: Path, *, older_than: float = 0.0) -> Iterator[SessionPaths]:
     """Sessions of calls that are over, as far as anything is left of them."""
     try:

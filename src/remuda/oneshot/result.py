@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .conversation import Summary
+from .messages import new_uuid
 
 # What `claude -p` has before the first answer, and keeps when none came (2.1.325).
 _NO_USAGE: dict[str, Any] = {
@@ -63,7 +63,7 @@ def make_result(summary: Summary, ended: Ended, duration_ms: int, backend: str) 
         "modelUsage": {name: _model_usage(one) for name, one in summary.usage_by_model().items() if name},
         "permission_denials": summary.permission_denials(),
         "terminal_reason": ended.reason,
-        "uuid": str(uuid.uuid4()),
+        "uuid": new_uuid(),
     }
     if ended.errors:
         result["errors"] = list(ended.errors)

@@ -6,19 +6,24 @@ import os
 import signal
 import sys
 import time
+from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from remuda.errors import EXIT_CODES, CommandNotFound, InputError, InvalidOptions, RemudaError
 
 from .config import apply_defaults, load_defaults
-from .emit import Emitter
 from .prompt import read_prompt
 from .request import Request
-from .result import error_result, make_result
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .emit import Emitter
+    from .session import CallSession
     from .stream import StreamCall
+
+    ThroughPool = Callable[["Request", str, "Clock", "Output"], int | None]
 
 _SUBTYPES = {"TIMEOUT": "timeout", "INTERRUPTED": "interrupted", "AGENT_REFUSED": "assistant_error"}
 
@@ -54,30 +59,51 @@ class Clock:
             sys.stderr.flush()
 
 
-def run(request: Request) -> int:
-    """Carry it out and print it. The exit code."""
+class Output:
+    """What prints, loaded when it is wanted first: the agent is started before that."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    @cached_property
+    def emitter(self) -> Emitter:
+        from .emit import Emitter
+
+        return Emitter(self._request)
+
+
+def run(request: Request, output: Output | None = None, through_pool: ThroughPool | None = None) -> int:
+    """Carry it out and print it. The exit code.
+
+    `through_pool` carries out a request that is for a pool; None of it is that none is served there.
+    """
     _heed_signals()
     _open_standard_streams()
-    clock, emitter = Clock(shown=request.trace), Emitter(request)
+    clock, output = Clock(shown=request.trace), output or Output(request)
     try:
         if request.wants == "version" or request.check:
             from .check import check, show_version
 
             return show_version(request.claude_binary) if request.wants else check(request)
-        return _call(request, _prepare(request, clock), clock, emitter)
+        prompt = _prepare(request, clock)
+        if request.pool is not None and through_pool is not None:
+            code = through_pool(request, prompt, clock, output)
+            if code is not None:
+                return code
+        return _call(request, prompt, clock, output)
     except BrokenPipeError:  # whoever read us has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["FAILED"]
     except Signalled as signalled:
-        return _failed(Interrupted(str(signalled)), request, clock, emitter)
+        return _failed(Interrupted(str(signalled)), request, clock, output)
     except RemudaError as error:
-        return _failed(error, request, clock, emitter)
+        return _failed(error, request, clock, output)
     except Exception as error:  # noqa: BLE001  # a bug of ours, or a machine out of something: one end for both
         if request.trace:
             import traceback
 
             traceback.print_exc()
-        return _failed(InternalError(f"{type(error).__name__}: {error}"), request, clock, emitter)
+        return _failed(InternalError(f"{type(error).__name__}: {error}"), request, clock, output)
 
 
 def _prepare(request: Request, clock: Clock) -> str:
@@ -112,33 +138,44 @@ def _warn(text: str) -> None:
     sys.stderr.write(f"remuda print: {text}\n")
 
 
-def _call(request: Request, prompt: str, clock: Clock, emitter: Emitter) -> int:
+def _call(request: Request, prompt: str, clock: Clock, output: Output) -> int:
     # Each backend loads what it needs: a call is short.
     binary = find_binary(request.claude_binary)
     if request.backend == "stream":
         from .stream import StreamCall
 
+        emitter = output.emitter
         return _stream(StreamCall(request, prompt, binary, clock.note, emitter.message), emitter)
-    from remuda.paths import sessions_folder
+    from .session import CallSession
 
+    session = CallSession(request, prompt, [binary])
+    try:
+        session.begin()
+        clock.note(f"session {session.name} begun")
+        return _follow(session, request, clock, output.emitter)
+    finally:
+        session.close()
+
+
+def _follow(session: CallSession, request: Request, clock: Clock, emitter: Emitter) -> int:
     from .remains import sweep
+    from .result import make_result
     from .terminal import TerminalCall
 
     call = TerminalCall(
+        session,
         request,
-        prompt,
-        [binary],
         clock.note,
         lambda record: emitter.record(record, call.summary),
         lambda text: emitter.shown(text, call.summary),
     )
-    sweep(sessions_folder())
+    sweep(session.paths.folder)
     try:
         ended = call.run()
         clock.note("ended")
         result = make_result(call.summary, ended, clock.milliseconds, "terminal")
         if request.keep:
-            result["session"] = call.name
+            result["session"] = session.name
         emitter.terminal_result(result, call.summary)
     except (RemudaError, Signalled) as error:
         if request.show_child_output and not isinstance(error, InvalidOptions):
@@ -147,7 +184,7 @@ def _call(request: Request, prompt: str, clock: Clock, emitter: Emitter) -> int:
     finally:
         call.close()
         if request.keep and call.is_up():
-            _warn(f"the session goes on as '{call.name}'")
+            _warn(f"the session goes on as '{session.name}'")
     return EXIT_CODES["FAILED"] if ended.is_error else EXIT_CODES["OK"]
 
 
@@ -185,13 +222,15 @@ def _which(name: str) -> str | None:
     return None
 
 
-def _failed(error: RemudaError, request: Request, clock: Clock, emitter: Emitter) -> int:
+def _failed(error: RemudaError, request: Request, clock: Clock, output: Output) -> int:
     if isinstance(error, (InputError, InvalidOptions)):
         sys.stderr.write(f"remuda print: {error}\n")
         return EXIT_CODES["INVALID_INPUT"] if isinstance(error, InputError) else EXIT_CODES["INVALID_OPTIONS"]
     subtype = _SUBTYPES.get(error.code, "internal_error")
+    from .result import error_result
+
     facts: dict[str, Any] = {"error_code": error.code}
-    emitter.error(
+    output.emitter.error(
         error_result(subtype, str(error), duration_ms=clock.milliseconds, backend=request.backend, **facts)
     )
     return error.exit_code if error.code in _SUBTYPES else 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import signal
 import struct
 import sys
@@ -42,6 +41,8 @@ def resolve_program(program: str, env: Mapping[str, str], cwd: Path) -> str:
         if path.is_dir() or not os.access(path, os.X_OK):
             raise CommandNotExecutable(f"{program}: not an executable file")
         return str(path)
+    import shutil  # slow to load
+
     found = shutil.which(program, path=env.get("PATH", os.defpath))
     if found is None:
         raise CommandNotFound(f"{program}: command not found", hint="is it installed, and on the PATH?")

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
 
-from remuda.agents.speech import Carried
 from remuda.errors import InputError
+
+if TYPE_CHECKING:  # whoever only checks a prompt does without
+    from remuda.agents.speech import Carried
 
 PASTE_BEGIN, PASTE_END, ENTER = b"\x1b[200~", b"\x1b[201~", b"\r"
 MAX_ARGUMENT_BYTES = 131_071
@@ -98,6 +101,8 @@ def _control(prompt: str) -> tuple[int, str] | None:
 
 def paste(prompt: str, *, command: bool) -> Carried:
     """For an idle, empty composer; `check` comes first."""
+    from remuda.agents.speech import Carried
+
     text = prompt.strip() if command else prompt
     text = _as_kept(_LINE_END.sub("\n", text))
     guarded = f"\n{text}" if visible(text).startswith("!") else text
@@ -109,11 +114,21 @@ def paste(prompt: str, *, command: bool) -> Carried:
 
 def argument(prompt: str, *, command: bool) -> Carried | None:
     """As a word of the command line it is exact but for what is dropped; too long a word cannot be given."""
+    from remuda.agents.speech import Carried
+
     data = prompt.encode()
     if command or len(data) > MAX_ARGUMENT_BYTES:
         return None
     reported = _as_kept(prompt)
     return Carried(data, reported, reported != prompt)
+
+
+def fits_argument(prompt: str) -> bool:
+    try:
+        check(prompt, command=False, literal=False)
+    except InputError:
+        return False
+    return len(prompt.encode()) <= MAX_ARGUMENT_BYTES
 
 
 def _as_pasted(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -27,6 +26,7 @@ from remuda.agents.speech import (
     Task,
     WrittenDown,
 )
+from remuda.digest import sha256
 
 from . import prompt as prompts
 from .answers import TASK_NOTICE as _NOTICE
@@ -167,7 +167,7 @@ class ClaudeSpeech:
         """Home, service and the credential's source; a secret goes in as its digest only."""
         source = next((f"{name}={env[name]}" for name in _CREDENTIALS if env.get(name)), "file")
         base = env.get("ANTHROPIC_BASE_URL", "")
-        return hashlib.sha256(f"{config_folder(env)}\0{base}\0{source}".encode()).hexdigest()[:24]
+        return sha256(f"{config_folder(env)}\0{base}\0{source}".encode())[:24]
 
 
 _CREDENTIALS = ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
