@@ -35,6 +35,8 @@ from remuda.pool.types import (
 )
 
 PATIENCE = 30.0
+TALKING = "SLOW 40"
+"""A turn with a word a second, to be stopped."""
 _LOOK_INTERVAL = 0.02
 
 
@@ -202,7 +204,7 @@ async def an_error_of_the_agent_leaves_a_session_that_can_be_renewed(bench: Benc
 @_check()
 async def a_stopped_turn_leaves_a_session_that_can_be_renewed(bench: Bench) -> None:
     async with opened(bench) as session:
-        turn = await begin(session, "SLOW 600")
+        turn = await begin(session, TALKING)
         await give_up(turn)
         assert await session.interrupt(PATIENCE)
         await session.renew(PATIENCE)
@@ -212,7 +214,7 @@ async def a_stopped_turn_leaves_a_session_that_can_be_renewed(bench: Bench) -> N
 @_check("warm")
 async def a_turn_that_nobody_stopped_is_not_renewed(bench: Bench) -> None:
     async with opened(bench) as session:
-        turn = await begin(session, "SLOW 600")
+        turn = await begin(session, TALKING)
         await give_up(turn)
         with pytest.raises(SessionDirty):
             await session.renew(PATIENCE)
@@ -312,7 +314,7 @@ async def what_still_runs_makes_a_session_dirty(bench: Bench) -> None:
 @_check()
 async def an_agent_that_ends_in_a_turn_is_a_crash_at_once(bench: Bench) -> None:
     async with opened(bench) as session:
-        turn = await begin(session, "SLOW 600")
+        turn = await begin(session, TALKING)
         bench.kill(session)
         with pytest.raises(SessionCrashed) as caught:
             await asyncio.wait_for(turn, PATIENCE)
@@ -356,7 +358,7 @@ async def closing_before_anything_was_opened_is_nothing(bench: Bench) -> None:
 async def closing_in_a_turn_ends_it_and_all_that_runs(bench: Bench) -> None:
     session = bench.make()
     await session.open(PATIENCE)
-    turn = await begin(session, "SLOW 600")
+    turn = await begin(session, TALKING)
     await session.close(PATIENCE)
     await asyncio.wait([turn], timeout=PATIENCE)
     assert turn.done()

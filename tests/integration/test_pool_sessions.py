@@ -1,96 +1,14 @@
-"""Warm sessions on the scripted agent: what all backends do, and the corners of those on a stream."""
+"""Every backend of the pool that runs on a stream, and the fake, do what all warm sessions do."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import secrets
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import pool_conformance as conformance
-from pool_conformance import Check, checks_of, profile_of
-from printing import scripted_agent
-from remuda.errors import AgentError
-from remuda.pool.oneshot_session import OneshotSession
-from remuda.pool.session import WarmSession
-from remuda.pool.stream import StreamSession
-from remuda.pool.types import Answered, Request, SessionEvent, Token
-from remuda.proctree import descendants, is_alive
-from remuda.testing.pool import USAGE, FakeAgent, FakeSession
-
-
-class ScriptedBench:
-    """Sessions on the scripted agent, whose home is the test's."""
-
-    warm = tools = raw = True
-    kind: Callable[..., WarmSession] = StreamSession
-
-    def __init__(self, home: Path, **env: str) -> None:
-        self.folder = home / "project"
-        self.folder.mkdir()
-        self._binary = scripted_agent(home)
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("CLAUDE")}
-        self.env = {**inherited, "HOME": str(home), **env}
-        self._made: list[WarmSession] = []
-
-    def make(self, **profile: Any) -> WarmSession:
-        made = profile_of(profile.pop("binary", self._binary), self.folder, self.env, **profile)
-        session = self.kind(f"s_{secrets.token_hex(6)}", made, self.folder.parent)
-        self._made.append(session)
-        return session
-
-    def kill(self, session: WarmSession) -> None:
-        holder = descendants(os.getpid())[0]
-        os.kill(descendants(holder)[0], 9)
-
-    def processes(self) -> list[int]:
-        return [pid for pid in descendants(os.getpid()) if is_alive(pid)]
-
-
-class StreamBench(ScriptedBench):
-    kind = StreamSession
-
-
-class PrintBench(ScriptedBench):
-    warm = False
-    kind = OneshotSession
-
-
-class FakeBench:
-    """The fake, taught the prompts of the checks."""
-
-    warm = True
-    tools = raw = False
-
-    def __init__(self, home: Path) -> None:
-        self.folder = home
-        self._agent = FakeAgent(self._answer)
-
-    def make(self, **profile: Any) -> WarmSession:
-        made = profile_of(self.folder / "claude", self.folder, {}, **profile)
-        return self._agent(f"s_{secrets.token_hex(6)}", made)
-
-    def kill(self, session: WarmSession) -> None:
-        assert isinstance(session, FakeSession)
-        session.crash()
-
-    def processes(self) -> list[int]:
-        return [id(session) for session in self._agent.alive]
-
-    @staticmethod
-    async def _answer(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
-        if request.prompt.startswith("err"):
-            raise AgentError(f"API Error: {request.prompt}")
-        if request.prompt.startswith("SLOW"):
-            yield Token("word0 ")
-            await asyncio.sleep(600)
-        text = f"REPLY#1 to: {request.prompt}"
-        yield Token(text)
-        yield Answered(text, conversation_id=session.conversation_id, usage=USAGE)
+from pool_benches import FakeBench, PrintBench, StreamBench
+from pool_conformance import Check, checks_of
 
 
 @pytest.mark.parametrize("check", checks_of(StreamBench))

@@ -68,8 +68,11 @@ class StreamSession:
                 if reply.error is not None:
                     raise SpawnFailed(f"the agent does not speak stream-json: {reply.error}")
                 await self._clear()
+                self._check_residue()
         except TimeoutError:
             raise SpawnTimeout(f"the agent was not ready within {timeout:g} s") from None
+        except SessionDirty as dirt:
+            raise SpawnFailed(f"the agent cannot serve many conversations: {dirt.message}") from None
         except SessionCrashed as crash:
             raise SpawnFailed(f"the agent ended before it was ready: {crash.detail}") from None
         self._own = frozenset(self._talk.process.descendants())
@@ -139,13 +142,17 @@ class StreamSession:
         self._fresh = True
 
     async def _check_clean(self) -> None:
+        self._talk.check_running()
         if self._talk.command is not None and not self._talk.command.over:
             raise SessionDirty("the turn was not proven stopped")
-        if self._talk.residue.reasons:
-            raise SessionDirty("it would leave " + ", ".join(self._talk.residue.reasons))
+        self._check_residue()
         strangers = set(self._talk.process.descendants()) - self._own
         if strangers and (left := await outliving(strangers, _LAST_BREATH)):
             raise SessionDirty(f"it would leave {len(left)} running: pid {left[0]}")
+
+    def _check_residue(self) -> None:
+        if self._talk.residue.reasons:
+            raise SessionDirty("it would leave " + ", ".join(self._talk.residue.reasons))
 
     def _strayed(self) -> None:
         if self._fresh:

@@ -95,9 +95,12 @@ class Talk:
         self._waiting.append(waiting)
         await waiting
 
-    def _check_alive(self) -> None:
+    def check_running(self) -> None:
         if self.process.ended:
             raise SessionCrashed("the agent has ended", detail=self.process.detail())
+
+    def _check_alive(self) -> None:
+        self.check_running()
         if self._lines.dropped:
             self.residue.add("a message that was too long")
             raise RemoteProtocolError(f"the agent sent a message of more than {stream.MAX_LINE_BYTES} bytes")

@@ -1,0 +1,299 @@
+"""The stream and print backends of the pool on the real CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pool_conformance as conformance
+from benches import QUESTION, outcomes
+from pool_conformance import (
+    PATIENCE,
+    Check,
+    answer_of,
+    checks_of,
+    events_of,
+    give_up,
+    nobody,
+    opened,
+    profile_of,
+)
+from remuda.errors import AgentError, SessionDirty
+from remuda.pool.oneshot_session import OneshotSession
+from remuda.pool.session import WarmSession
+from remuda.pool.stream import StreamSession
+from remuda.pool.types import Allow, Decision, PermissionRequest, Request
+from remuda.proctree import descendants
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+
+pytestmark = pytest.mark.real
+
+_OWNER = """
+import asyncio, json, sys
+from pathlib import Path
+from pool_conformance import nobody, profile_of
+from remuda.pool.stream import StreamSession
+from remuda.pool.types import Request
+
+async def main(binary, folder, env):
+    profile = profile_of(Path(binary), Path(folder), env, allowed_tools=("Bash",))
+    session = StreamSession("s_000000000000", profile)
+    await session.open(60)
+    async for _ in session.run(Request("r", "RUNBASH tail -f /dev/null & echo begun", nobody)):
+        pass
+    print("serving", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
+"""
+
+
+class StreamBench:
+    warm = tools = raw = True
+    kind: Callable[..., WarmSession] = StreamSession
+
+    def __init__(self, cli: RealCli) -> None:
+        self._cli = cli
+        self.folder = cli.project
+
+    def make(self, **profile: Any) -> WarmSession:
+        binary = profile.pop("binary", self._cli.binary)
+        made = profile_of(binary, self.folder, self._cli.env, **profile)
+        return self.kind(f"s_{secrets.token_hex(6)}", made)
+
+    def kill(self, session: WarmSession) -> None:
+        holder = next(pid for pid in descendants(os.getpid()) if pid in self._cli.running())
+        os.kill(descendants(holder)[0], signal.SIGKILL)
+
+    def processes(self) -> list[int]:
+        return list(self._cli.running())
+
+
+class PrintBench(StreamBench):
+    warm = False
+    kind = OneshotSession
+
+
+def run(steps: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(3 * PATIENCE):
+            await steps()
+
+    asyncio.run(bounded())
+
+
+def tool(name: str, /, **given: object) -> str:
+    return f"TOOL {json.dumps({'name': name, 'input': given})}"
+
+
+@pytest.mark.parametrize("check", checks_of(StreamBench))
+def test_stream(check: Check, cli: RealCli) -> None:
+    conformance.run(check, StreamBench(cli))
+
+
+@pytest.mark.parametrize("check", checks_of(PrintBench))
+def test_print(check: Check, cli: RealCli) -> None:
+    conformance.run(check, PrintBench(cli))
+
+
+# ── a fresh conversation ──
+
+
+def test_nothing_of_a_conversation_is_in_the_next_requests(cli: RealCli, model: LoopbackModel) -> None:
+    file = cli.project / "notes.txt"
+    file.write_text("SECRET-in-file\n")
+    prompts = [
+        "SECRET-in-prompt",
+        tool("Read", file_path=str(file)),
+        "RUNBASH cd /tmp; echo SECRET-of-a-tool",
+        "err 400",
+        "and now something else",
+    ]
+
+    async def steps() -> None:
+        async with opened(StreamBench(cli), allowed_tools=("Bash", "Read")) as session:
+            assert not model.requests
+            for prompt in prompts:
+                try:
+                    await events_of(session, prompt)
+                except AgentError:
+                    assert prompt == "err 400"
+                await session.renew(PATIENCE)
+                file.write_text("SECRET-in-file, changed\n")
+            assert (await answer_of(session, "RUNBASH pwd")).text.endswith(cli.project.name)
+
+    run(steps)
+    *earlier, last = model.main_requests
+    assert b"SECRET" in b"".join(request.raw for request in earlier)
+    assert b"SECRET" not in last.raw
+    first = next(request for request in earlier if "something else" in request.prompt)
+    assert b"SECRET" not in first.raw
+    assert len({request.session_id for request in model.main_requests}) == len(prompts) + 1
+
+
+def test_model_hears_nothing_of_opening_and_renewing(cli: RealCli, model: LoopbackModel) -> None:
+    async def steps() -> None:
+        async with opened(StreamBench(cli)) as session:
+            assert not model.requests
+            answered = await answer_of(session, "hello")
+            await session.renew(PATIENCE)
+            assert answered.entrypoint == "sdk-cli"
+
+    run(steps)
+    assert [request.prompt for request in model.requests] == ["hello"]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        tool("Bash", command="tail -f /dev/null", description="x", run_in_background=True),
+        tool("CronCreate", cron="0 0 1 1 *", prompt="wake", recurring=False),
+        tool("ScheduleWakeup", delaySeconds=3000, prompt="wake", reason="x"),
+        tool("EnterWorktree", name="elsewhere"),
+        tool("EnterPlanMode"),
+    ],
+    ids=["shell", "cron", "wakeup", "worktree", "plan"],
+)
+def test_what_survives_a_clear_makes_the_session_dirty(prompt: str, cli: RealCli) -> None:
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(
+            ["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=cli.project, check=True
+        )
+    tools = ("Bash", "CronCreate", "ScheduleWakeup", "EnterWorktree")
+
+    async def steps() -> None:
+        async with opened(StreamBench(cli), allowed_tools=tools, asks=True) as session:
+            await events_of(session, prompt, conformance.always_says(Allow()))
+            with pytest.raises(SessionDirty):
+                await session.renew(PATIENCE)
+
+    run(steps)
+    assert not cli.settle()
+
+
+def test_agent_in_the_background_is_waited_for(cli: RealCli, model: LoopbackModel) -> None:
+    prompt = tool("Agent", description="d", prompt="look around", subagent_type="general-purpose")
+
+    async def steps() -> None:
+        async with opened(StreamBench(cli), allowed_tools=("Agent",)) as session:
+            answered = await answer_of(session, prompt)
+            assert answered.usage is not None
+            assert answered.usage.output_tokens == 3 * 7
+            with pytest.raises(SessionDirty):
+                await session.renew(PATIENCE)
+
+    run(steps)
+    assert len(model.main_requests) == 4
+
+
+# ── stopping, asking ──
+
+
+def test_stopped_turn_lets_go_of_the_model_and_the_next_one_is_clean(
+    cli: RealCli, model: LoopbackModel
+) -> None:
+    async def steps() -> None:
+        async with opened(StreamBench(cli)) as session:
+            with model.hold() as gate:
+                turn = asyncio.create_task(events_of(session, "SECRET held back"))
+                await asyncio.to_thread(gate.wait_reached, PATIENCE)
+                await give_up(turn)
+                assert await session.interrupt(PATIENCE)
+            await session.renew(PATIENCE)
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    run(steps)
+    assert outcomes(model) == {"abandoned", "answered"}
+    assert b"SECRET" not in model.main_requests[-1].raw
+
+
+def test_turn_that_is_stopped_before_it_began_never_runs(cli: RealCli, model: LoopbackModel) -> None:
+    async def steps() -> None:
+        async with opened(StreamBench(cli)) as session:
+            for number in range(5):
+                turn = session.run(Request("r_test", f"never {number}", nobody))
+                first = asyncio.ensure_future(anext(turn))
+                await asyncio.sleep(0.002 * number)
+                first.cancel()
+                await asyncio.wait([first])
+                assert await session.interrupt(PATIENCE)
+                await session.renew(PATIENCE)
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    run(steps)
+    assert outcomes(model) <= {"abandoned", "answered"}
+
+
+def test_question_of_the_agent_is_answered_by_the_caller(cli: RealCli) -> None:
+    async def decide(question: PermissionRequest) -> Decision:
+        assert question.tool == "AskUserQuestion"
+        return Allow({**question.input, "answers": {"Which colour?": "Blue"}})
+
+    async def steps() -> None:
+        async with opened(StreamBench(cli), asks=True) as session:
+            answered = await answer_of(session, f"TOOL {json.dumps(QUESTION)}", decide)
+            assert "tool_result Your questions have been answered" in answered.text
+            await session.renew(PATIENCE)
+
+    run(steps)
+
+
+# ── what is asked of a process ──
+
+
+def test_options_of_a_profile_reach_the_agent(cli: RealCli, model: LoopbackModel) -> None:
+    server = Path(__file__).with_name("mcp_server.py")
+    config = {"mcpServers": {"x": {"command": sys.executable, "args": [str(server)]}}}
+    profile: dict[str, Any] = {
+        "model": "sonnet",
+        "allowed_tools": ("Bash(touch made *)", "Bash(touch other)"),
+        "disallowed_tools": ("WebFetch", "Edit"),
+        "system_prompt": "-be brief",
+        "append_system_prompt": "--and kind",
+        "mcp_config": (json.dumps(config),),
+        "extra_args": ("--effort", "low"),
+    }
+
+    async def steps() -> None:
+        async with opened(StreamBench(cli), **profile) as session:
+            await events_of(session, "RUNBASH touch made it")
+            await session.renew(PATIENCE)
+            await events_of(session, "RUNBASH touch other")
+
+    run(steps)
+    request = model.main_requests[0]
+    assert "sonnet" in request.model
+    assert "-be brief" in request.system
+    assert "--and kind" in request.system
+    assert "Edit" not in request.tools
+    assert "Write" in request.tools
+    assert "mcp__x__t" in request.raw.decode()
+    assert {"made", "it", "other"} <= {path.name for path in cli.project.iterdir()}
+
+
+def test_killed_owner_leaves_nothing_running(cli: RealCli) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", _OWNER, str(cli.binary), str(cli.project), json.dumps(cli.env)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdout is not None
+    try:
+        assert owner.stdout.readline() == "serving\n"
+        assert len(cli.running()) >= 3
+    finally:
+        owner.kill()
+        owner.communicate()
+    assert not cli.settle()
