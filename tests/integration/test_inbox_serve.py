@@ -31,11 +31,10 @@ class Answer(NamedTuple):
 class Serving:
     """One running server, and the ways to talk to it."""
 
-    def __init__(self, commands: Commands, folder: Path, *words: str) -> None:
+    def __init__(self, commands: Commands, folder: Path, *words: str, session: str | None = None) -> None:
         self.folder = folder
-        self.process: subprocess.Popen[bytes] = commands.begin(
-            "inbox", "serve", "--inbox", str(folder), *words
-        )
+        which = ["--inbox", str(folder)] if session is None else [session]
+        self.process: subprocess.Popen[bytes] = commands.begin("inbox", "serve", *which, *words)
         assert self.process.stdout is not None
         first = self.process.stdout.readline().decode()
         found = re.fullmatch(r"serving (\S+) at http://(\S+):(\d+)/inject\n", first)
@@ -399,6 +398,31 @@ def test_serve_of_a_session_feeds_its_inbox(remuda: Commands) -> None:
     assert first.startswith(f"serving {remuda.sessions / 'work.inbox'} at http://127.0.0.1:")
     process.terminate()
     assert process.wait(PATIENCE) == 0
+
+
+def test_serve_of_a_session_refuses_what_its_agent_would_run_as_a_command(remuda: Commands) -> None:
+    remuda.start("work", "--agent", "demo")
+    remuda("kill", "work")  # so that nothing is handed out
+    serving = Serving(remuda, remuda.sessions / "work.inbox", session="work")
+    try:
+        for body in ({"prompt": "/clear"}, {"prompt": " \n/compact now"}):
+            answer = serving.ask(body)
+            assert (answer.status, answer.document["ok"]) == (400, False)
+            assert "would run the agent's own command" in answer.document["error"]
+        answer = serving.ask({"prompt": "see @notes.md", "literal": True})
+        assert (answer.status, "@" in answer.document["error"]) == (400, True)
+        text = serving.ask("/clear", headers={**serving.right, "Content-Type": "text/plain"})
+        assert text.status == 400
+        assert serving.prompts() == []
+        for body in ({"prompt": "a /clear of the desk"}, {"content": "/clear", "author": "me"}):
+            assert serving.ask(body).status == 200
+        assert len(serving.prompts()) == 2
+    finally:
+        serving.end()
+
+
+def test_serve_of_a_folder_of_no_session_takes_any_prompt(server: Serving) -> None:
+    assert server.ask({"prompt": "/clear"}).status == 200
 
 
 def test_serve_json_tells_where_it_is(remuda: Commands) -> None:

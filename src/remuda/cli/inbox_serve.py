@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,7 @@ from remuda.paths import private_folder
 from .common import json_option, print_json
 from .inbox_put import max_bytes_option
 from .inbox_target import find_target, inbox_argument, inbox_options
-from .sendable import check_agent
+from .sendable import check_agent, check_sendable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ def command(
 
     POST /inject takes a text, {"prompt": …} with dedup, delay, ttl, from and max_attempts, or
     claude-heartbeat's {"channel": …, "author": …, "content": …}. It answers {"ok": true, "id": …} when the
-    message is on the disk. GET /status tells how many wait.
+    message is on the disk. What 'remuda send' refuses it refuses too. GET /status tells how many wait.
 
     \b
     Examples:
@@ -69,7 +69,11 @@ def command(
     check_agent(target)
     private_folder(target.folder)
     token_path = token_file.expanduser().absolute() if token_file else target.folder / TOKEN_NAME
-    server = InjectServer(target.folder, load_token(token_path), max_prompt_bytes=max_bytes)
+
+    def check(prompt: str, options: dict[str, Any]) -> None:
+        check_sendable(target, prompt, command=False, literal=options.get("literal", False))
+
+    server = InjectServer(target.folder, load_token(token_path), max_prompt_bytes=max_bytes, check=check)
 
     def announce() -> None:
         if as_json:

@@ -29,7 +29,7 @@ from remuda.durable import sync_folder
 from remuda.errors import FolderUnusable, InvalidOptions, RemudaError
 
 from .inject import read_injected
-from .journal import Inbox
+from .journal import Accepted, Inbox
 from .message import DEFAULT_MAX_BYTES
 
 TOKEN_NAME = ".inject-token"  # noqa: S105  # the name of a file
@@ -73,9 +73,20 @@ class _Request(NamedTuple):
 
 
 class InjectServer:
-    """Serves one inbox from `open` to `close`."""
+    """Serves one inbox from `open` to `close`.
 
-    def __init__(self, folder: Path, token: str, *, max_prompt_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    `check` raises `InvalidOptions` for a prompt, with its options, that whoever reads the inbox would refuse.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        token: str,
+        *,
+        max_prompt_bytes: int = DEFAULT_MAX_BYTES,
+        check: Callable[[str, dict[str, Any]], None] | None = None,
+    ) -> None:
+        self._check = check
         self._inbox = Inbox(folder, max_bytes=max_prompt_bytes)
         self._token = token.encode()
         self._max_prompt_bytes = max_prompt_bytes
@@ -213,8 +224,13 @@ class InjectServer:
             raise _Refused(400, str(error)) from None
         if len(prompt.encode("utf-8", "surrogatepass")) > self._max_prompt_bytes:
             raise self._too_large()
-        accepted = await self._on_disk(lambda: self._inbox.put(prompt, **options))
+        accepted = await self._on_disk(lambda: self._put(prompt, options))
         return {"id": accepted.id, "duplicate": accepted.duplicate}
+
+    def _put(self, prompt: str, options: dict[str, Any]) -> Accepted:
+        if self._check is not None:
+            self._check(prompt, options)
+        return self._inbox.put(prompt, **options)
 
     def _status(self) -> dict[str, Any]:
         overview = asdict(self._inbox.overview())
