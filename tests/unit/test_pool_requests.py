@@ -38,6 +38,11 @@ async def hang(session: FakeSession, request: Request) -> AsyncIterator[SessionE
     await never(session)
 
 
+async def failing(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
+    yield Token("hm")
+    raise AgentError("400: no")
+
+
 # ── served ──
 
 
@@ -52,6 +57,37 @@ async def test_run_two_after_each_other_share_one_session() -> None:
     assert (first.warm, second.warm) == (False, True)
     assert first.conversation_id != second.conversation_id
     assert len(heard.spawned) == 1
+
+
+@virtual
+async def test_run_after_another_waits_for_its_session_to_be_cleared_although_there_is_room() -> None:
+    agent = FakeAgent()
+
+    async def renewing(session: FakeSession) -> None:
+        await asyncio.sleep(0.1)
+
+    agent.renewing = renewing
+    async with Client(session_factory=agent, pool_size=4) as client:
+        for number in range(5):
+            await client.run(str(number))
+        agent.answering = failing
+        for number in range(5):
+            with pytest.raises(AgentError):
+                await client.run(str(number))
+    assert len(agent.sessions) == 1
+
+
+@virtual
+async def test_run_on_a_backend_without_processes_between_requests_is_never_warm() -> None:
+    class Print(FakeSession):
+        backend = "print"
+
+    agent = FakeAgent()
+    client = Client(session_factory=lambda name, profile: Print(name, profile, agent), backend="print")
+    async with client:
+        results = [await client.run("x"), await client.run("y")]
+        assert [result.warm for result in results] == [False, False]
+        assert client.stats()["reuses"] == 0
 
 
 @virtual
@@ -177,11 +213,7 @@ async def test_stream_yields_what_happens_and_then_the_result() -> None:
 
 @virtual
 async def test_stream_of_a_failure_tells_it_and_then_raises_it() -> None:
-    async def fail(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
-        yield Token("hm")
-        raise AgentError("400: no")
-
-    async with Client(session_factory=FakeAgent(fail)) as client:
+    async with Client(session_factory=FakeAgent(failing)) as client:
         events = client.stream("x")
         assert await anext(events) == Token("hm")
         failed = await anext(events)

@@ -14,6 +14,7 @@ from .policy import Reason
 from .types import BackendName, Usage
 
 LOG = logging.getLogger("remuda.pool")
+LOG.addHandler(logging.NullHandler())  # a library prints nothing unasked
 
 EventName = Literal["session.spawned", "session.evicted", "request.done", "request.error"]
 

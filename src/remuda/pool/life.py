@@ -57,6 +57,11 @@ class Seat(Member):
     dead: str | None = None
     """Its last words, once its process has ended by itself."""
 
+    @property
+    def is_warm(self) -> bool:
+        """Whether a process stands behind it between two requests."""
+        return self.session.backend != "print"
+
 
 class End(Enum):
     ANSWERED = auto()
@@ -143,24 +148,33 @@ async def _events(session: WarmSession, request: Request) -> AsyncIterator[Async
             await events.aclose()
 
 
-async def follow(session: WarmSession, call: Call) -> Turn:
+async def follow(seat: Seat, call: Call) -> Turn:
     """One turn. The call has ended when this returns."""
     try:
-        async with _events(session, call.request) as events:
+        async with _events(seat.session, call.request) as events:
             async for event in events:
                 if isinstance(event, Answered):
-                    call.answer(_result(call, session, event))
+                    _will_be_cleared(seat)
+                    call.answer(_result(call, seat.session, event))
                     return Turn(End.ANSWERED)
                 call.push(event)
         raise SessionDirty("the turn ended without an answer")
     except asyncio.CancelledError:
         return Turn(End.STOPPED)
     except Exception as error:  # noqa: BLE001  # whatever a backend raises ends its own request and no more
-        return _broken(session, call, error)
+        return _broken(seat, call, error)
 
 
-def _broken(session: WarmSession, call: Call, error: Exception) -> Turn:
-    turn, told = _judged(session, error)
+def _will_be_cleared(seat: Seat) -> None:
+    """Before the caller hears of the end: his next request must find that this session comes."""
+    if seat.state is State.BUSY:
+        seat.state = State.CLEARING
+
+
+def _broken(seat: Seat, call: Call, error: Exception) -> Turn:
+    turn, told = _judged(seat.session, error)
+    if turn.end is End.FAILED:
+        _will_be_cleared(seat)
     call.let_go = _nothing  # the turn is over by itself
     call.fail(told)
     return turn

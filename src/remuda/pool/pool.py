@@ -137,13 +137,13 @@ class Pool:
             if (other := self._queue.find(older)) is not None:
                 other.passed += 1
         self._queue.take(waiting.id)
-        self._give(seat, waiting.call, warm=seat.ready < waiting.id)
+        self._give(seat, waiting.call, warm=seat.is_warm and seat.ready < waiting.id)
 
     def _give(self, seat: Seat, call: Call, *, warm: bool) -> None:
-        reused = seat.served > 0
+        reused = seat.is_warm and seat.served > 0
         seat.state, seat.call = State.BUSY, call
         seat.served += 1
-        seat.turn = self.loop.create_task(life.follow(seat.session, call))
+        seat.turn = self.loop.create_task(life.follow(seat, call))
         call.let_go = seat.turn.cancel
         seat.task = self._run(self._serve(seat, call))
         waited = call.handed(seat.id, warm=warm)
@@ -281,7 +281,6 @@ class Pool:
             return None
         if turn.end is End.ANSWERED and call.result is not None:
             self.wishes.worked(seat.profile)
-            seat.state = State.CLEARING
             await life.learn_usage(seat, call.result)
             self._settled(call)
         verdict = await life.rest(seat, call, turn, self._settings, self.loop.time())
