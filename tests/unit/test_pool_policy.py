@@ -119,6 +119,13 @@ def test_decide_room_that_is_being_made_is_not_made_twice() -> None:
     assert plan(members, waiters("P", "P"), size=2) == [Evict("b", "displaced")]
 
 
+def test_decide_session_that_is_being_stopped_is_waited_for_before_another_is_ended() -> None:
+    members = [member("a", "P", STOPPING), member("b", "Q")]
+    assert plan(members, waiters("P"), size=2) == []
+    assert plan(members, waiters("P", "P"), size=2) == [Evict("b", "displaced")]
+    assert plan(members, waiters("P", since=NOW - 2), size=2) == [Evict("b", "displaced")]
+
+
 def test_decide_session_near_its_limit_is_ended_first() -> None:
     resting = [member("a", "Q", used=NOW - 5, served=1), member("b", "R", used=NOW, served=45)]
     assert plan(resting, waiters("P"), size=2) == [Evict("b", "displaced")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import ClassVar
 
 import pytest
 
@@ -25,7 +26,7 @@ from remuda import (
     Usage,
     WaitTimeout,
 )
-from remuda.pool.types import Answered, Raw, Request, SessionEvent
+from remuda.pool.types import Answered, BackendName, Raw, Request, SessionEvent
 from remuda.testing.pool import FakeAgent, FakeSession
 
 
@@ -80,7 +81,7 @@ async def test_run_after_another_waits_for_its_session_to_be_cleared_although_th
 @virtual
 async def test_run_on_a_backend_without_processes_between_requests_is_never_warm() -> None:
     class Print(FakeSession):
-        backend = "print"
+        backend: ClassVar[BackendName] = "print"
 
     agent = FakeAgent()
     client = Client(session_factory=lambda name, profile: Print(name, profile, agent), backend="print")

@@ -179,6 +179,7 @@ class _Plan:
         self._free = limits.size - len(members)
         self._closing = sum(member.state is State.CLOSING for member in members)
         self._coming = Counter(member.profile for member in members if member.state in COMING)
+        self._stopping = Counter(member.profile for member in members if member.state is State.STOPPING)
         self._have = Counter(member.profile for member in members if member.state is not State.CLOSING)
         resting = sorted((m for m in members if m.state is State.IDLE), key=lambda m: (m.used, m.id))
         self._idle = {member.id: member for member in resting}
@@ -230,11 +231,14 @@ class _Plan:
         return None
 
     def _make_room(self, waiter: Waiter) -> bool:
+        due = self._is_due(waiter)
         if self._free > 0:
             self._spawn(waiter.profile, self._bare[waiter.profile].popleft().id)
         elif self._closing > 0:
             self._closing -= 1
-        elif (victim := self._victim(due=self._is_due(waiter))) is not None:
+        elif self._stopping[waiter.profile] > 0 and not due:
+            self._stopping[waiter.profile] -= 1  # it most often comes back, and nobody else need go
+        elif (victim := self._victim(due=due)) is not None:
             self._evict(victim, "displaced")
         else:
             return False
