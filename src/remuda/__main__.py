@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from remuda.oneshot.request import Request
+    from remuda.oneshot.run import Clock, Output
+
+
+def _through_pool(request: Request, prompt: str, clock: Clock, output: Output) -> int | None:
+    from remuda.pool.printing import through_pool
+
+    return through_pool(request, prompt, clock, output)
+
 
 def main() -> None:
     if sys.argv[1:2] == ["stop-hook"] and not {"-h", "--help"} & {*sys.argv}:
@@ -17,7 +28,7 @@ def main() -> None:
         from remuda.oneshot.entry import main as call
 
         try:
-            code = call(sys.argv[2:])
+            code = call(sys.argv[2:], _through_pool)
         except KeyboardInterrupt:
             code = 130
         if code is not None:

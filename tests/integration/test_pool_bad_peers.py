@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import counts
-from bad_pool import SERVERS, bad_server, framed
 from heimdall_client import PATIENCE
+from pool_servers import SERVERS, bad_server, framed
 from remuda.errors import PermissionRefused, PoolBroken, RemudaError
 from remuda.pool.line import Line
 from remuda.pool.protocol import VERSION, encode, hello

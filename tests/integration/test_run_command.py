@@ -6,38 +6,24 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bad_pool import SERVERS, bad_server
 from commands import COMMAND, Commands
 from heimdall_client import PATIENCE
 from keeping import until
+from pool_servers import SERVERS, bad_server, fake_pool
 from remuda.pool.line import request
-
-FAKE = Path(__file__).parents[1] / "fake_pool.py"
 
 
 @pytest.fixture
 def pool(remuda: Commands) -> Iterator[Path]:
     """Where it is served."""
-    path = remuda.home / "pool.sock"
-    process = subprocess.Popen(
-        [sys.executable, str(FAKE), str(path)], env=remuda.env, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "serving\n"
+    with fake_pool(remuda) as path:
         yield path
-    finally:
-        process.terminate()
-        process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0
-    assert not path.exists()
 
 
 def idle(path: Path) -> bool:

@@ -16,6 +16,7 @@ _HELP = """Ask Claude Code one thing and print the answer: `claude -p`, as a ses
       remuda print "run the tests" --allowedTools Bash --timeout 600
       remuda print "deploy" --ask                  leave permissions to whoever attaches
       remuda print "summarise" --backend stream    no terminal: faster, exact
+      remuda print "summarise" --pool              an agent that is warm already: faster still
 
     \b
     Beside the flags of claude -p (docs/print.md has them all):
@@ -26,6 +27,7 @@ _HELP = """Ask Claude Code one thing and print the answer: `claude -p`, as a ses
       --stop-hook-timeout SECONDS      … when its turn is over and nobody tells (120)
       --claude-binary PATH             the program to run
       --ask                            a permission waits for a human, it is not refused
+      --pool[=SOCKET]                  through 'remuda pool serve': warm; cold where none is served
       --keep                           leave the session running, for attach and send
       --no-inherit-hooks               your own hooks do not fire
       --pretrust-cwd                   write down that this folder is trusted
@@ -46,9 +48,10 @@ _HELP = """Ask Claude Code one thing and print the answer: `claude -p`, as a ses
 def command(ctx: click.Context, words: tuple[str, ...]) -> int:
     from remuda.oneshot.request import parse
     from remuda.oneshot.run import run
+    from remuda.pool.printing import through_pool
 
     request = parse(list(words))
     if request.wants == "help":
         click.echo(ctx.get_help())
         return 0
-    return run(request)
+    return run(request, through_pool=through_pool)

@@ -1,13 +1,16 @@
-"""Servers of a pool that are none: what they say to whoever connects."""
+"""Servers of a pool beside the test: one with made-up agents, and such that are none."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from commands import Commands
 from heimdall_client import PATIENCE
 from remuda.pool.protocol import VERSION, encode, hello
 
@@ -89,3 +92,22 @@ def bad_server(path: Path, speak: Speak) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         thread.join(PATIENCE)
+
+
+@contextlib.contextmanager
+def fake_pool(remuda: Commands, backend: str = "terminal") -> Iterator[Path]:
+    """Where it is served; see fake_pool.py for what its agents do."""
+    path = remuda.home / "pool.sock"
+    program = Path(__file__).with_name("fake_pool.py")
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(path), backend], env=remuda.env, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "serving\n"
+        yield path
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert not path.exists()

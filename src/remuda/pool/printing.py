@@ -1,0 +1,208 @@
+"""`remuda print --pool`: a call through a served pool, printed as `remuda print` prints.
+
+What no pool can honour is refused before anything is asked, whether or not one is served.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from remuda.agents.claude.flags import split_arguments
+from remuda.errors import (
+    EXIT_CODES,
+    AgentError,
+    InvalidOptions,
+    PoolExhausted,
+    PoolNotServed,
+    RemudaError,
+    SpawnTimeout,
+    WaitTimeout,
+    from_code,
+)
+from remuda.oneshot.request import (
+    DEFAULT_FIRST_OUTPUT_TIMEOUT,
+    DEFAULT_STOP_HOOK_TIMEOUT,
+    DEFAULT_TIMEOUT,
+    Request,
+)
+from remuda.oneshot.run import Clock, Output
+
+from .errand import run_message
+from .line import Line, default_socket
+from .protocol import Message
+
+_ONE = {
+    "--model": "model",
+    "--permission-mode": "permission_mode",
+    "--settings": "settings",
+    "--setting-sources": "setting_sources",
+    "--system-prompt": "system_prompt",
+    "--append-system-prompt": "append_system_prompt",
+}
+_MANY = {
+    "--allowedTools": "allowed_tools",
+    "--disallowedTools": "disallowed_tools",
+    "--mcp-config": "mcp_config",
+    "--add-dir": "add_dirs",
+}
+_NO_LIMIT = 1e8
+_ANSWER_GRACE = 30.0
+_WITHOUT = "leave it out, or leave --pool out"
+
+
+def through_pool(request: Request, prompt: str, clock: Clock, output: Output) -> int | None:
+    """The exit code; None when nobody serves there, and nothing was begun."""
+    options = pool_options(request)
+    timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout or _NO_LIMIT
+    message = run_message(
+        prompt,
+        {**options, "timeout": timeout},
+        cwd=os.getcwd(),
+        environ=os.environ,
+        stream=request.partial_messages,
+        raw=request.output_format != "text",
+        permissions="deny",
+        requires=_requires(request),
+    )
+    try:
+        with Line(os.path.expanduser(request.pool or default_socket())) as line:
+            line.ask(message)
+            clock.note(f"asked the pool of pid {line.greeting.get('pid')}")
+            line.deadline = time.monotonic() + timeout + _ANSWER_GRACE
+            return Printed(request, output, str(line.greeting.get("backend"))).follow(line)
+    except PoolNotServed as error:
+        sys.stderr.write(f"remuda print: {error.message}; running cold\n")
+        return None
+
+
+# ── what is asked for ──
+
+
+def pool_options(request: Request) -> dict[str, Any]:
+    """As `Client.run` has them. Raises `InvalidOptions`."""
+    for complaint, hint in _unusable(request):
+        raise InvalidOptions(f"{complaint} with --pool", hint=hint)
+    options: dict[str, Any] = {}
+    rest: list[str] = []
+    for word, values in split_arguments(request.passed):
+        flag, equals, value = (word or "").partition("=")
+        given = [value] if equals else values
+        if flag in _ONE:
+            options[_ONE[flag]] = given[-1]
+        elif flag in _MANY:
+            options.setdefault(_MANY[flag], []).extend(given)
+        else:
+            rest += [word, *values] if word is not None else values
+    if request.inherit_hooks is False:
+        options.setdefault("setting_sources", "")
+    if rest:
+        _check_rest(rest)
+    return {**options, "extra_args": rest}
+
+
+def _check_rest(words: list[str]) -> None:
+    from remuda.agents.claude.profile import refusals
+
+    from .options import Wanted
+
+    for refusal in refusals(Wanted(extra_args=tuple(words))):
+        raise InvalidOptions(refusal, hint=_WITHOUT)
+
+
+def _unusable(request: Request) -> Iterator[tuple[str, str]]:
+    if request.keep:
+        yield "--keep cannot be used", "a pool's sessions are kept anyway; leave one of them out"
+    if request.ask:
+        yield "--ask cannot be used", "nobody attaches to a pool's session; leave one of them out"
+    if request.max_turns is not None:
+        yield "a limit of turns cannot be kept", "it counts for a whole process; use --timeout, or no --pool"
+    if request.input_format != "text":
+        yield "--input-format stream-json cannot be used", "a pool is given one prompt at a time"
+    if request.show_child_output:
+        yield "--show-child-output cannot be used", _WITHOUT
+    if request.first_output_timeout != DEFAULT_FIRST_OUTPUT_TIMEOUT:
+        yield "--first-output-timeout cannot be used", "use --timeout"
+    if request.stop_hook_timeout != DEFAULT_STOP_HOOK_TIMEOUT:
+        yield "--stop-hook-timeout cannot be used", "use --timeout"
+
+
+def _requires(request: Request) -> dict[str, str]:
+    required = {}
+    if request.chose_backend:
+        required["backend"] = request.backend
+    if request.claude_binary is not None:
+        required["claude_binary"] = os.path.abspath(request.claude_binary)
+    return required
+
+
+# ── what comes back ──
+
+
+class Printed:
+    """Prints what the pool says as the command prints what an agent says."""
+
+    def __init__(self, request: Request, output: Output, backend: str) -> None:
+        self._request, self._output, self._backend = request, output, backend
+        self._result: dict[str, Any] | None = None
+        self._results = 0
+
+    def follow(self, line: Line) -> int:
+        """The exit code. Raises what is no end of the agent's."""
+        for message in line.messages():
+            match message["type"]:
+                case "raw":
+                    self._take(message["message"])
+                case "done":
+                    return self._done(message["result"])
+                case "error":
+                    return self._failed(from_code(message["code"], message["message"], message.get("hint")))
+        raise AssertionError("the protocol lets no stream end without its end")
+
+    def _take(self, message: Message) -> None:
+        if not self._is_wanted(message):
+            return
+        if message.get("type") == "result":
+            message = self._result = self._counted(message)
+            if self._backend == "terminal":
+                return
+        self._output.emitter.message(message)
+
+    def _counted(self, message: Message) -> Message:
+        """Those of this call: how many others the process has answered is nobody's business."""
+        number, self._results = self._results, self._results + 1
+        return {**message, "result_index": number} if "result_index" in message else message
+
+    def _is_wanted(self, message: Mapping[str, Any]) -> bool:
+        """A pool tells more than was asked for: what is only of interest as it comes."""
+        partial = message.get("type") == "stream_event" or message.get("subtype") == "status"
+        return self._request.partial_messages or not partial
+
+    def _done(self, result: Mapping[str, Any]) -> int:
+        if self._request.output_format == "text":
+            self._output.emitter.result({"type": "result", "result": result["text"]})
+            return EXIT_CODES["OK"]
+        return self._end()
+
+    def _end(self) -> int:
+        if self._result is None:
+            raise RemudaError("the pool gave no result that could be printed")
+        if self._backend == "terminal":
+            self._output.emitter.result(self._result)
+        else:
+            self._output.emitter.stream_end()
+        return EXIT_CODES["FAILED"] if self._result.get("is_error") else EXIT_CODES["OK"]
+
+    def _failed(self, error: RemudaError) -> int:
+        if isinstance(error, AgentError):
+            if self._request.output_format == "text":
+                self._output.emitter.result({"type": "result", "result": error.message})
+                return EXIT_CODES["FAILED"]
+            if self._result is not None:
+                return self._end()
+        if isinstance(error, PoolExhausted | SpawnTimeout):
+            raise WaitTimeout(error.message, hint=error.hint)
+        raise error

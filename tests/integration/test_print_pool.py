@@ -1,0 +1,106 @@
+"""`remuda print --pool` on a served pool of made-up agents: printed as print prints, or refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands import Commands
+from pool_servers import SERVERS, bad_server, fake_pool
+from printing import Calls
+
+
+@pytest.fixture
+def pool(remuda: Commands) -> Iterator[Path]:
+    with fake_pool(remuda, "stream") as path:
+        yield path
+
+
+STREAM = ("--output-format", "stream-json", "--verbose")
+
+
+def test_print_pool_text_is_the_answer(remuda: Commands, pool: Path) -> None:
+    assert remuda("print", "--pool", "hello") == ("REPLY to: hello\n", "")
+    assert remuda("print", f"--pool={pool}", "hello").out == "REPLY to: hello\n"
+
+
+def test_print_pool_json_is_the_agents_own_result(remuda: Commands, pool: Path) -> None:
+    found = json.loads(remuda("print", "--pool", "hello", "--output-format", "json").out)
+    assert found["result"] == "REPLY to: hello"
+    assert found["backend"] == "stream"
+    assert found["result_index"] == 0  # of this call
+
+
+def test_print_pool_stream_json_has_what_was_asked_for(remuda: Commands, pool: Path) -> None:
+    def kinds(*words: str) -> list[str]:
+        lines = remuda("print", "--pool", "hello", *STREAM, *words).out.splitlines()
+        return [json.loads(line)["type"] for line in lines]
+
+    assert kinds() == ["system", "assistant", "result"]
+    assert kinds("--include-partial-messages") == ["system", "system", "stream_event", "assistant", "result"]
+
+
+def test_print_pool_an_error_of_the_agents_is_printed_and_1(remuda: Commands, pool: Path) -> None:
+    assert remuda("print", "--pool", "FAIL", code=1).out == "API Error: 400 no\n"
+    found = json.loads(remuda("print", "--pool", "FAIL", "--output-format", "json", code=1).out)
+    assert found["is_error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["CRASH"], 2, "gone"),
+        (["HANG", "--timeout", "0.2"], 124, "no answer"),
+        (["x", "--backend", "terminal"], 2, "backend"),
+        (["x", "--keep"], 2, "--keep"),
+        (["x", "--ask"], 2, "--ask"),
+        (["x", "--max-turns", "3"], 2, "turns"),
+        (["x", "--resume", "y"], 2, "begins fresh"),
+        (["x", "--continue"], 2, "begins fresh"),
+        (["x", "--session-id=5"], 2, "begins fresh"),
+        (["x", "--worktree"], 2, "--worktree"),
+        (["x", "--show-child-output"], 2, "--show-child-output"),
+        (["x", "--first-output-timeout", "5"], 2, "--timeout"),
+        (["x", "--claude-binary", "/no/such"], 2, "claude_binary"),
+    ],
+)
+def test_print_pool_what_cannot_be_is_told(
+    remuda: Commands, pool: Path, words: list[str], code: int, says: str
+) -> None:
+    done = remuda("print", "--pool", *words, code=code)
+    assert done.out == ""
+    assert done.err.startswith("remuda print: ")
+    assert says in done.err
+
+
+def test_print_pool_a_failure_in_json_is_a_document(remuda: Commands, pool: Path) -> None:
+    found = json.loads(remuda("print", "--pool", "CRASH", "--output-format", "json", code=2).out)
+    assert found["error_code"] == "SESSION_CRASHED"
+
+
+def test_print_pool_model_and_tools_are_the_profiles(remuda: Commands, pool: Path) -> None:
+    words = ["WHERE", "--model", "opus", "--allowedTools", "Bash", "Read", "--effort=low"]
+    assert json.loads(remuda("print", "--pool", *words).out)["model"] == "opus"
+    assert json.loads(remuda("run", "WHERE", "--model=opus").out)["model"] == "opus"
+
+
+def test_print_pool_what_no_pool_can_is_refused_where_none_is_served(remuda: Commands) -> None:
+    assert "begins fresh" in remuda("print", "--pool", "x", "--resume", "y", code=2).err
+
+
+def test_print_pool_none_served_runs_cold_and_says_so(calls: Calls) -> None:
+    done = calls("--pool", "hello")
+    assert done.out == "REPLY#1 to: hello\n"
+    assert done.err.startswith("remuda print: nobody serves a pool at ")
+    assert "running cold" in done.err
+    calls.assert_nothing_left()
+
+
+@pytest.mark.parametrize("name", ["garbage", "hangs up in the middle", "another version"])
+def test_print_pool_a_broken_server_is_an_error_and_never_a_cold_run(remuda: Commands, name: str) -> None:
+    with bad_server(remuda.home / "pool.sock", SERVERS[name]):
+        done = remuda("print", "--pool", "x", "--timeout", "1", code=2)
+    assert "cold" not in done.err
