@@ -294,6 +294,16 @@ def test_bootstrap_entry_gives_way_to_the_real_session_of_its_pane() -> None:
     assert only(roster).session_id == "real"
 
 
+def test_bootstrap_of_a_pane_with_a_live_session_changes_nothing_and_of_a_free_one_does() -> None:
+    prompt = event("prompted", 10, session="real", pane="%5")
+    bootstrap = event("stopped", 20, session="%5", message="m", pane="%5")
+    for order in ([prompt, bootstrap], [bootstrap, prompt]):
+        roster = told(*order)
+        assert (roster.queue(), state(roster, "real")) == ([], State.WORKING)
+        roster.take(event("ended", 30, session="real", pane="%5"), NOW)
+        assert only(roster).session_id == "%5"
+
+
 def test_late_event_of_the_one_before_does_not_take_the_pane_back() -> None:
     stop = event("stopped", 10, session="old", message="m", pane="%1")
     prompt = event("prompted", 20, session="new", pane="%1")
@@ -352,7 +362,7 @@ def _histories(draw: st.DrawFn) -> list[Event]:
         at = 10 + number * draw(st.sampled_from([0.1, 1.0, 7.0])) + number / 1024  # all of them differ
         source = draw(st.sampled_from([Source.HOOK, Source.REGISTRY, Source.TRANSCRIPT, Source.PROCESS]))
         facts = {**draw(_FACTS.get(kind, st.just({}))), **draw(_PLACES)}
-        session = draw(st.sampled_from(["s", "s", "other"]))
+        session = draw(st.sampled_from(["s", "s", "other", "%1"]))
         found.append(Event(EventKind(kind), session, at, source, f"e{number}", facts))
     return found
 

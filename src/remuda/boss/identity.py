@@ -4,6 +4,9 @@ A conversation is resumed in another pane, `/clear` puts a new one into the same
 again. So each event claims the pane, process and name that it comes from; the newest claim holds, and a
 session whose place is held by another is not there any more. A claim is never given back: whoever leaves does
 not bring the one before him back.
+
+Where nobody but tmux tells of an agent, a session of ours stands in for it (`is_stand_in`). It gives way to
+the agent's own session as soon as that one speaks, and never pushes it out.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .model import Event, Origin, Session, Source
+from .model import Event, Origin, Session, Source, State
 
 _TEXTS = ("name", "cwd", "repo", "transcript_path", "agent", "entrypoint", "title")
 _ORIGINS = {
@@ -28,6 +31,8 @@ _WORTH = {origin: number for number, origin in enumerate(Origin)}
 class Claim:
     session_id: str
     at: float
+    pid: int | None = None
+    """The process that claimed it, where it said so."""
 
 
 def merge(session: Session, event: Event) -> Session:
@@ -72,8 +77,32 @@ def places(session: Session) -> list[str]:
     return _places(session.pane, session.tmux, session.pid, session.name)
 
 
+def is_stand_in(session_id: str) -> bool:
+    """A pane's id, as Trail Boss's bootstrap writes it, or what its detector and ours make of one."""
+    return session_id.startswith(("%", "tmux-"))
+
+
 def claimed(event: Event) -> list[str]:
-    """The places that an event comes from."""
+    """The places that an event comes from, as its session claims them."""
+    found = _claimed(event)
+    return [_stand_in(place) for place in found] if is_stand_in(event.session_id) else found
+
+
+def claim(event: Event) -> Claim:
+    return Claim(event.session_id, event.at, _told(event.facts).get("pid"))
+
+
+def rivals(session: Session) -> list[str]:
+    """Claims by which another may have pushed the session out."""
+    found = places(session)
+    return [*found, *map(_stand_in, found)] if is_stand_in(session.id) else found
+
+
+def _stand_in(place: str) -> str:
+    return f"stand-in {place}"
+
+
+def _claimed(event: Event) -> list[str]:
     told = _told(event.facts)
     tmux = event.facts.get("tmux")
     return _places(
@@ -96,12 +125,15 @@ def newer(claim: Claim, held: Claim | None) -> bool:
     return held is None or (claim.at, claim.session_id) > (held.at, held.session_id)
 
 
-def is_replaced(session: Session, place: str, holder: Session) -> bool:
-    """Whether the holder of a place of this session's has pushed it out.
+def is_replaced(session: Session, place: str, held: Claim, holder: Session | None) -> bool:
+    """Whether whoever holds a place of this session's has pushed it out.
 
     An agent that runs another in its own pane is not gone: their processes differ.
     """
-    if holder.id == session.id:
+    if held.session_id == session.id:
         return False
-    both = session.pid is not None and holder.pid is not None
-    return not (place.startswith("pane ") and both and session.pid != holder.pid)
+    if is_stand_in(session.id):
+        over = holder is None or holder.state in (State.ENDED, State.DEAD) or place not in places(holder)
+        return not over or is_stand_in(held.session_id)
+    both = session.pid is not None and held.pid is not None
+    return not (place.startswith("pane ") and both and session.pid != held.pid)

@@ -96,19 +96,26 @@ class Roster:
                 changes.based[event.session_id] = (known.story.base_at, known.story.base)
         before, known.session = known.session, identity.merge(known.session, event)
         self._stand(known.session, identity.places(before))
-        self._claim(known.session, event, changes)
+        self._claim(event, changes)
         places = {*identity.places(before), *identity.places(known.session), *changes.claims}
-        for one in {*self._beside(places), event.session_id}:
+        for one in self._affected(event.session_id, places):
             self._settle(self.known[one], event.at, changes)
         if changes.event is not None or _differs(before, known.session):
             changes.sessions[event.session_id] = known.session
         return changes
 
-    def _claim(self, session: Session, event: Event, changes: Changes) -> None:
+    def _claim(self, event: Event, changes: Changes) -> None:
+        claim = identity.claim(event)
         for place in identity.claimed(event):
-            claim = Claim(session.id, event.at)
             if identity.newer(claim, self.claims.get(place)):
                 self.claims[place] = changes.claims[place] = claim
+
+    def _affected(self, session_id: str, places: set[str]) -> list[str]:
+        """Who may be pushed out, or come back. Those who stand in for others are last: they look at them."""
+        first = {session_id, *self._beside(places)}
+        real = {one for one in first if not identity.is_stand_in(one)}
+        beside = self._beside(place for one in real for place in identity.places(self.known[one].session))
+        return sorted(first | {one for one in beside if identity.is_stand_in(one)}, key=identity.is_stand_in)
 
     def _beside(self, places: Iterable[str]) -> set[str]:
         """Those that say they are there: which of them is may have changed."""
@@ -121,11 +128,11 @@ class Roster:
             self._at.setdefault(place, set()).add(session.id)
 
     def _replaced_by(self, session: Session) -> str | None:
-        for place in identity.places(session):
+        for place in identity.rivals(session):
             if (held := self.claims.get(place)) is None:
                 continue
             holder = self.known.get(held.session_id)
-            if identity.is_replaced(session, place, holder.session if holder else Session(held.session_id)):
+            if identity.is_replaced(session, place, held, holder.session if holder else None):
                 return held.session_id
         return None
 
@@ -177,7 +184,7 @@ class Roster:
             after = replace(after, state=ApprovalState.OPEN, at=None)
         elif not is_open and after.state is ApprovalState.OPEN:
             after = replace(after, state=ApprovalState.ENDED, at=ask.ended_at or standing.shut_at)
-        if ask.proof is not None and ask.proof != after.proof:
+        if ask.proof != after.proof:
             after = replace(after, proof=ask.proof)
         if after != before:
             known.approvals[ask.id] = changes.approvals[ask.id] = after

@@ -37,7 +37,9 @@ CREATE TABLE approval (
 ) WITHOUT ROWID;
 CREATE INDEX approval_asked ON approval (asked_at);
 CREATE INDEX approval_session ON approval (session_id, asked_at);
-CREATE TABLE claim (place TEXT PRIMARY KEY, session_id TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE claim (
+    place TEXT PRIMARY KEY, session_id TEXT NOT NULL, at REAL NOT NULL, pid INTEGER
+) WITHOUT ROWID;
 CREATE TABLE note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 
@@ -76,8 +78,8 @@ def statements(changes: Changes) -> Iterator[Statement]:
         )
     for place, claim in changes.claims.items():
         yield (
-            "INSERT OR REPLACE INTO claim (place, session_id, at) VALUES (?, ?, ?)",
-            (place, claim.session_id, claim.at),
+            "INSERT OR REPLACE INTO claim (place, session_id, at, pid) VALUES (?, ?, ?, ?)",
+            (place, claim.session_id, claim.at, claim.pid),
         )
 
 
@@ -153,8 +155,8 @@ def read_known(
     return Known(read_session(session), story, item, {one.id: one for one in ledger})
 
 
-def read_claims(rows: Iterable[tuple[str, str, float]]) -> dict[str, Claim]:
-    return {place: Claim(session_id, at) for place, session_id, at in rows}
+def read_claims(rows: Iterable[tuple[str, str, float, int | None]]) -> dict[str, Claim]:
+    return {place: Claim(session_id, at, pid) for place, session_id, at, pid in rows}
 
 
 def _known(kind: type, found: dict[str, Any]) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Store:
     def load(self, now: float) -> tuple[list[Known], dict[str, Claim]]:
         """All sessions that are there, or were a moment ago, and who holds which place."""
         found = self._read("SELECT id FROM session WHERE ended IS NULL OR ended > ?", now - _REMEMBERED)
-        claims = rows.read_claims(self._read("SELECT place, session_id, at FROM claim"))
+        claims = rows.read_claims(self._read("SELECT place, session_id, at, pid FROM claim"))
         return [known for (number,) in found if (known := self.fetch(number))], claims
 
     def fetch(self, session_id: str) -> Known | None:
