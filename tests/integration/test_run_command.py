@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from commands import COMMAND, Commands
+from commands import COMMAND, Commands, Done
 from heimdall_client import PATIENCE
 from keeping import until
 from pool_servers import SERVERS, bad_server, fake_pool
+from printing import Calls
 from remuda.pool.line import request
 
 
@@ -235,3 +236,60 @@ def test_help_has_an_example_for_each(remuda: Commands) -> None:
         ["pool", "warm"],
     ):
         assert "Example" in remuda(*words, "--help").out
+
+
+# ── cold ──
+
+
+def cold(calls: Calls, *words: str, code: int = 0, **more: Any) -> Done:
+    done = calls.remuda("run", "--claude-binary", str(calls.binary), *words, code=code, **more)
+    assert "running cold" in done.err
+    calls.assert_nothing_left()
+    return done
+
+
+def test_cold_run_is_said_and_answers(calls: Calls) -> None:
+    done = cold(calls, "hello")
+    assert done.out == "REPLY#1 to: hello\n"
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("backend", ["terminal", "stream"])
+def test_cold_run_json_has_the_fields_of_a_warm_one(calls: Calls, pool: Path, backend: str) -> None:
+    warm = json.loads(calls.remuda("run", "--json", "hello").out)
+    words = ["--json", "--backend", backend, "--request-id", "mine", "--socket", f"{pool}.none"]
+    found = json.loads(cold(calls, "hello", *words).out)
+    assert found.keys() == warm.keys()
+    assert found["text"] == "REPLY#1 to: hello"
+    assert found["cold"] is True
+    assert found["warm"] is False
+    assert found["request_id"] == "mine"
+    assert found["backend"] == backend
+
+
+@pytest.mark.parametrize("backend", ["terminal", "stream"])
+def test_cold_run_stream_prints_text_as_it_comes(calls: Calls, backend: str) -> None:
+    assert cold(calls, "hello", "--stream", "--backend", backend).out == "REPLY#1 to: hello\n"
+    lines = cold(calls, "hello", "--stream", "--json", "--backend", backend).out.splitlines()
+    events = [json.loads(line) for line in lines]
+    assert (
+        "".join(event["text"] for event in events if event["type"] == "token").strip() == "REPLY#1 to: hello"
+    )
+    assert events[-1]["result"]["text"] == "REPLY#1 to: hello"
+
+
+def test_cold_run_options_reach_the_agent(calls: Calls) -> None:
+    (calls.home / "other").mkdir()
+    words = ["--cwd", str(calls.home / "other"), "--env", "MINE=2", "--model", "opus", "hello"]
+    cold(calls, *words)
+    env = (calls.home / "agent.env").read_text().splitlines()
+    assert "MINE=2" in env
+    assert f"PWD={calls.home}/other" in env
+
+
+def test_cold_run_error_and_timeout_are_as_warm_ones(calls: Calls) -> None:
+    assert "API Error: 400" in cold(calls, "err 400", code=1).err
+    found = json.loads(cold(calls, "err 400", "--json", code=1).out)
+    assert found["error"]["code"] == "AGENT_ERROR"
+    cold(calls, "THINK 600 x", "--timeout", "3", code=124)
+    assert "needs a pool" in calls.remuda("run", "x", "--permissions", "allow", code=2).err

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from remuda.errors import AgentError, InvalidOptions, from_code
-from remuda.oneshot.conversation import Summary
 from remuda.oneshot.emit import Emitter
 from remuda.oneshot.request import Request
 from remuda.oneshot.run import Output, run
@@ -46,6 +45,7 @@ def run_cold(prompt: str, given: Mapping[str, Any]) -> int:
         backend="stream" if given.get("--backend") in ("stream", "print") else "terminal",
         timeout=given.get("--timeout", DEFAULT_TIMEOUT),
         claude_binary=given.get("--claude-binary"),
+        output_format="stream-json" if "--stream" in given else "json",
         partial_messages="--stream" in given,
         config=os.devnull,  # what it says is for print
     )
@@ -97,15 +97,9 @@ class ColdEmitter(Emitter):
         self._printer = Printer(dict(given))
         self._request_id = given.get("--request-id")
 
-    def record(self, record: Mapping[str, Any], summary: Summary) -> None:
-        """Of the transcript: what is printed of it comes otherwise."""
-
-    def shown(self, text: str, summary: Summary) -> None:
-        self._printer.event({"type": "token", "text": text})
-
-    def message(self, message: dict[str, Any]) -> None:
-        super().message(message)
-        delta = message.get("event", {}).get("delta", {}) if message.get("type") == "stream_event" else {}
+    def _message(self, message: dict[str, Any]) -> None:
+        """With --stream: of all that comes, the text."""
+        delta = message["event"].get("delta", {}) if message.get("type") == "stream_event" else {}
         if delta.get("type") == "text_delta":
             self._printer.event({"type": "token", "text": str(delta.get("text", ""))})
 
