@@ -86,14 +86,14 @@ class Commands:
         assert done.err.count("\n") == 1, done.err
         return done.err.removeprefix("remuda: ").rstrip("\n")
 
-    def begin(self, *words: str) -> subprocess.Popen[bytes]:
+    def begin(self, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
         """Run one beside the test, with its output in a pipe."""
         begun = subprocess.Popen(
             [*COMMAND, *words],
             env=self.env,
             cwd=self.cwd,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
         )
         self._running.append(begun)

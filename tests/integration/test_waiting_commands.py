@@ -152,3 +152,62 @@ def test_clean_of_an_inbox_leaves_nothing_of_it_also_of_one_that_was_killed(ende
     out = ended("clean", "--force").out
     assert re.search(r"removing: \S+/work\.inbox\n", out)
     assert sorted(path.name for path in ended.sessions.iterdir()) == []
+
+
+def test_clean_keeps_an_inbox_that_somebody_has_open_for_writing(ended: Commands) -> None:
+    folder = ended.sessions / "work.inbox"
+    (folder / "inbox.jsonl").touch()
+    with (folder / "inbox.jsonl").open("a") as file:
+        grow_old(ended)
+        out = ended("clean", "--force").out
+        assert out.splitlines()[0] == "kept: work, whose inbox somebody has open for writing"
+        file.write("a late line\n")
+    grow_old(ended)
+    assert "kept: work, for which messages wait" in ended("clean", "--force").out
+    assert [entry.text for entry in Inbox(folder).waiting()] == ["a late line"]
+    assert (ended.sessions / "work.json").exists()
+
+
+def test_clean_of_an_inbox_that_is_opened_at_that_very_moment_puts_it_back(ended: Commands) -> None:
+    """It tells what it removes when it has looked, and before it does it: there it is held up."""
+    folder = ended.sessions / "work.inbox"
+    (folder / "inbox.jsonl").touch()
+    grow_old(ended)
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    with open(reading, "rb", buffering=0) as out:
+        with open(writing, "wb", buffering=0) as full:
+            while full.write(bytes(1 << 16)):
+                pass
+            os.set_blocking(writing, True)
+            cleaning = ended.begin("clean", "--force", stdout=writing)
+        until(lambda: writes_to_stdout(cleaning), "it is about to remove the inbox")
+        with (folder / "inbox.jsonl").open("a") as file:
+            os.set_blocking(reading, True)
+            said = out.readall().strip(b"\0").decode()
+            assert cleaning.wait(30) == 0
+            file.write("a late line\n")
+    assert said.splitlines()[:2] == [
+        f"removing: {folder}",
+        "kept: work, whose inbox somebody has open for writing",
+    ]
+    assert [entry.text for entry in Inbox(folder).waiting()] == ["a late line"]
+    assert (ended.sessions / "work.json").exists()
+
+
+def writes_to_stdout(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it waits until somebody reads what it prints."""
+    return Path(f"/proc/{process.pid}/syscall").read_text().split()[1:2] == ["0x1"]
+
+
+def test_clean_keeps_what_came_into_an_inbox_while_another_clean_that_was_killed_removed_it(
+    ended: Commands,
+) -> None:
+    gone = ended.sessions / ".other.inbox.removed"
+    gone.mkdir(mode=0o700)
+    (gone / "inbox.jsonl").write_text("a late line\n")
+    os.utime(gone / "inbox.jsonl", (1, 1))
+    said = ended("clean", "--force").err
+    assert (
+        said == f"remuda: {gone} was written to while it was removed; the messages are in its inbox.jsonl\n"
+    )
+    assert (gone / "inbox.jsonl").read_text() == "a late line\n"

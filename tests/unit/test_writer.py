@@ -19,7 +19,7 @@ from remuda.inbox.compaction import WRITER_LOCK, FileLock
 from remuda.inbox.journal import Inbox
 from remuda.inbox.message import make_message
 from remuda.inbox.stop_hook import Files
-from remuda.inbox.writer import Writer
+from remuda.inbox.writer import Writer, has_writer
 
 
 @pytest.fixture
@@ -241,3 +241,38 @@ def test_append_beside_a_foreign_writer_knows_where_its_line_ends(inbox: Inbox) 
         writing.result(30)
     data = path.read_bytes()
     assert [data[end - len(line) : end] for line, end in zip(lines, ends, strict=True)] == lines
+
+
+def test_has_writer_tells_of_those_who_write_and_not_of_those_who_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert not has_writer(str(path))
+    path.touch()
+    assert not has_writer(str(path))
+    with path.open("rb"):
+        assert not has_writer(str(path))
+    for mode in ("ab", "r+b"):
+        with path.open(mode):
+            assert has_writer(str(path))
+    assert not has_writer(str(path))
+
+
+def test_has_writer_beside_those_who_open_it_ends_nobody(tmp_path: Path) -> None:
+    """Whoever opens a file under a lease breaks it, and its holder is sent a signal."""
+    path, over = tmp_path / "file", Event()
+    path.touch()
+
+    def write() -> None:
+        while not over.is_set():
+            with path.open("ab") as file:
+                file.write(b"x\n")
+
+    with ThreadPoolExecutor(2) as pool:
+        writing = [pool.submit(write) for _ in range(2)]
+        try:
+            found = {has_writer(str(path)) for _ in range(2000)}
+        finally:
+            over.set()
+        for one in writing:
+            one.result(30)
+    assert found <= {True, False}
+    assert not has_writer(str(path))

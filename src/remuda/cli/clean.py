@@ -14,6 +14,7 @@ import click
 from remuda.duration import parse_duration
 from remuda.errors import RemudaError
 from remuda.inbox.journal import Inbox, Overview
+from remuda.inbox.writer import has_writer
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.record import SessionRecord
 from remuda.paths import SessionPaths
@@ -22,6 +23,7 @@ from .common import complain, find_folder, folder_option
 
 _SUFFIXES = (".log.1", ".log", ".json", ".d", ".inbox")
 _GONE = ".removed"
+_FILE = "inbox.jsonl"
 
 
 @click.command("clean")
@@ -133,7 +135,12 @@ def _remove_session(folder: Path, name: str, paths: list[Path]) -> int:
             if not _is_empty(overview):
                 _tell_kept(name)
                 return 0
-            return sum(map(_remove, paths))
+            # The inbox first: all else is what it needs.
+            if session.inbox in paths and not _remove_inbox(session.inbox):
+                click.echo(f"kept: {name}, whose inbox somebody has open for writing")
+                return 0
+            rest = [path for path in paths if path != session.inbox]
+            return len(paths) - len(rest) + sum(map(_remove, rest))
     except (OSError, RemudaError) as error:
         complain(f"{session.inbox} was kept: {error}")
         return 0
@@ -142,15 +149,54 @@ def _remove_session(folder: Path, name: str, paths: list[Path]) -> int:
 def _sweep(folder: Path) -> None:
     """What one that was killed had left to do."""
     for path in folder.glob(f".*{_GONE}"):
-        if path.name.removesuffix(_GONE).endswith((".d", ".inbox")) and path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
+        kind = path.name.removesuffix(_GONE)
+        if not kind.endswith((".d", ".inbox")) or not path.is_dir():
+            continue
+        if kind.endswith(".inbox") and _came_late(path):
+            complain(f"{path} was written to while it was removed; the messages are in its {_FILE}")
+            continue
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _came_late(path: Path) -> bool:
+    try:
+        return has_writer(str(path / _FILE)) or not _is_empty(Inbox(path).overview())
+    except RemudaError:
+        return True
+
+
+def _remove_inbox(path: Path) -> bool:
+    """Unless somebody has it open, who asks for no lock: what they write then would be lost.
+
+    Out of sight first: whoever puts a message meanwhile makes a new one, and does not write into this. Who
+    opened it just before that is seen now.
+    """
+    file, gone = path / _FILE, _out_of_sight(path)
+    if has_writer(str(file)):
+        return False
+    before = _size(file)
+    click.echo(f"removing: {path}")
+    path.rename(gone)
+    file = gone / _FILE
+    if has_writer(str(file)) or _size(file) != before:
+        gone.rename(path)
+        return False
+    shutil.rmtree(gone, ignore_errors=True)
+    return True
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _out_of_sight(path: Path) -> Path:
+    return path.with_name(f".{path.name}{_GONE}")
 
 
 def _remove(path: Path) -> bool:
     click.echo(f"removing: {path}")
     if path.is_dir() and not path.is_symlink():
-        # Out of sight first: whoever puts a message meanwhile makes a new one, and does not write into this.
-        gone = path.with_name(f".{path.name}{_GONE}")
+        gone = _out_of_sight(path)
         shutil.rmtree(gone, ignore_errors=True)
         path.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)

@@ -7,6 +7,7 @@ looked at twice.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import time
 
@@ -16,6 +17,7 @@ from .stop_hook import Files
 
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _TORN_LOOK = 0.05
+_SIGURG = 23  # `signal` is not imported for it: every command that puts a message imports this module
 
 
 class Writer:
@@ -105,3 +107,24 @@ def _is_torn(fd: int, found: os.stat_result) -> bool:
 
 def _ends(fd: int, size: int) -> bool:
     return not size or os.pread(fd, 1, size - 1) in (b"\n", b"\0")
+
+
+def has_writer(path: str) -> bool:
+    """Whether somebody has this file open for writing. False also where the system cannot tell."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # A lease is given for a file that nobody writes to. Whoever opens it meanwhile waits for its end, and
+        # we are sent a signal: one that nobody minds (SIGURG), and not SIGIO, which would end us.
+        fcntl.fcntl(fd, fcntl.F_SETSIG, _SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except BlockingIOError:
+        return True
+    except (OSError, AttributeError):  # a filesystem, or a system, without leases
+        pass
+    finally:
+        os.close(fd)
+    return False
