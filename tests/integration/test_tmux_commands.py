@@ -79,6 +79,14 @@ def test_rows_with_a_hook_and_with_every_character_are_exact(tmux: TmuxBench, ho
     assert (pane.title, pane.command) == ("été #{y} $z", "sleep")
 
 
+def test_rows_in_a_locale_without_utf8_are_exact_too(tmux: TmuxBench) -> None:
+    tmux.start("work")
+    tmux.run("rename-session", "-t", "work", "été 中")
+    plain = {name: value for name, value in tmux.env.items() if not name.startswith(("LC_", "LANG"))}
+    rows = Tmux(tmux.address, {**plain, "LC_ALL": "C"}).rows("list-sessions", fields=["session_name"])
+    assert rows == [["été 中"]]
+
+
 def test_command_without_a_server_is_gone_and_starts_none(tmux: TmuxBench) -> None:
     for _ in range(2):
         with pytest.raises(TmuxGone):
@@ -353,7 +361,9 @@ def test_link_with_control_accompanies_a_human_and_changes_nothing_they_see(tmux
         link = Link(tmux.address, tmux.env, control=True)
         assert await link.command("display-message", "-p", "#{session_name}") == ["work"]
         assert link.has_control
-        assert sorted(tmux.ask("client_control_mode")) == ["0", "1"]
+        (flags,) = [flags for flags in tmux.ask("client_flags") if "control-mode" in flags]
+        assert {"ignore-size", "no-output"} <= set(flags.split(","))
+        assert len(tmux.ask("client_name")) == 2
         assert seen_by(tmux) == before
         await link.aclose()
         assert tmux.ask("client_control_mode") == ["0"]
@@ -419,6 +429,31 @@ def test_choose_session_where_it_would_be_noticed_is_none(tmux: TmuxBench, why_n
     assert choose_session(tmux.tmux) == "$0"
     tmux.run(*why_not)
     assert choose_session(tmux.tmux) is None
+
+
+def test_choose_session_beside_another_control_client_alone_is_none(tmux: TmuxBench) -> None:
+    tmux.start("work")
+
+    async def use(control: Control) -> None:
+        assert choose_session(tmux.tmux) is None
+
+    with_control(tmux, use)
+
+
+def test_link_closed_while_a_control_client_comes_in_leaves_none(tmux: TmuxBench) -> None:
+    tmux.start("work")
+    tmux.person("work")
+
+    async def main() -> None:
+        link = Link(tmux.address, tmux.env, control=True)
+        command = asyncio.create_task(link.command("display-message", "-p", "x"))
+        await asyncio.sleep(0)
+        await link.aclose()
+        assert tmux.ask("client_control_mode") == ["0"]
+        await asyncio.gather(command, return_exceptions=True)  # it may have been cut off
+        assert tmux.ask("client_control_mode") == ["0"]
+
+    asyncio.run(main())
 
 
 def test_link_used_by_many_at_once_makes_one_control_client(tmux: TmuxBench) -> None:

@@ -108,6 +108,7 @@ def test_jump_that_fails_halfway_keeps_the_trail_as_it_was(work: Work, tmp_path:
         with pytest.raises(TmuxTargetGone):
             jump(broken, work.low, work.home)
     assert work.at() == ("other", work.other, False)
+    work.jump(work.next)
     work.back()
     assert work.at() == ("work", work.top, False)
 

@@ -132,6 +132,30 @@ def test_of_process_finds_the_pane_of_any_descendant(tmux: TmuxBench, home: Path
         end_processes([pid])
 
 
+def test_of_process_whose_program_gave_up_its_terminal_is_found_by_that_program(
+    tmux: TmuxBench, home: Path
+) -> None:
+    tmux.start("work")
+    pane = tmux.pane("work")
+    script = home / "script.py"
+    script.write_text(
+        "import fcntl, os, signal, termios, time\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "fcntl.ioctl(0, termios.TIOCNOTTY)\n"
+        "print('given up', flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    tmux.run("respawn-pane", "-k", "-t", pane.id, f"exec {sys.executable} {script}")
+    until(lambda: "given up" in capture(tmux.tmux, pane.id), "the program")
+    seen = tmux.panes()
+    found = seen.of_process(seen.panes[pane.id].pid)
+    try:
+        assert found is not None
+        assert found.id == pane.id
+    finally:
+        end_processes([seen.panes[pane.id].pid])
+
+
 def test_of_process_outside_and_gone_is_none(tmux: TmuxBench) -> None:
     tmux.start("work")
     pane = tmux.pane("work")

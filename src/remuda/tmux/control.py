@@ -129,8 +129,8 @@ class Control:
 
     async def _answer(self, answer: asyncio.Future[Answer], timeout: float) -> Answer:  # noqa: ASYNC109
         try:
-            # Shielded: an answer that is no longer waited for keeps its place in the order.
-            return await asyncio.wait_for(asyncio.shield(answer), timeout)
+            # One that is no longer waited for keeps its place in the order.
+            return await asyncio.wait_for(answer, timeout)
         except TimeoutError:
             self._reader.cancel()
             raise WaitTimeout(f"tmux did not answer within {timeout:g} seconds") from None
