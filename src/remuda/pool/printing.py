@@ -149,6 +149,8 @@ class Printed:
         self._request, self._output, self._backend = request, output, backend
         self._result: dict[str, Any] | None = None
         self._results = 0
+        self._early: list[str] = []
+        """Text that a terminal showed: its messages come when the turn is over."""
 
     def follow(self, line: Line) -> int:
         """The exit code. Raises what is no end of the agent's."""
@@ -156,6 +158,8 @@ class Printed:
             match message["type"]:
                 case "raw":
                     self._take(message["message"])
+                case "token" if self._backend == "terminal":
+                    self._early.append(message["text"])
                 case "done":
                     return self._done(message["result"])
                 case "error":
@@ -170,6 +174,14 @@ class Printed:
             if self._backend == "terminal":
                 return
         self._output.emitter.message(message)
+        if self._early and message.get("subtype") == "init":
+            self._tell_early(message.get("session_id"))
+
+    def _tell_early(self, session_id: str | None) -> None:
+        from remuda.oneshot.messages import delta_message
+
+        for text in self._early:
+            self._output.emitter.message(delta_message(text, session_id))
 
     def _counted(self, message: Message) -> Message:
         """Those of this call: how many others the process has answered is nobody's business."""
@@ -191,7 +203,9 @@ class Printed:
         if self._result is None:
             raise RemudaError("the pool gave no result that could be printed")
         if self._backend == "terminal":
-            self._output.emitter.result(self._result)
+            from remuda.oneshot.conversation import Summary
+
+            self._output.emitter.terminal_result(self._result, Summary())
         else:
             self._output.emitter.stream_end()
         return EXIT_CODES["FAILED"] if self._result.get("is_error") else EXIT_CODES["OK"]
