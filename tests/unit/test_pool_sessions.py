@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pooling import Heard, gated, settled, soon, virtual
-from remuda import Client, ClientClosed, InvalidOptions, PoolExhausted, RemudaError, SpawnTimeout
+from remuda import Client, ClientClosed, InvalidOptions, PoolExhausted, RemudaError, SpawnTimeout, WaitTimeout
 from remuda.pool.types import Answered, Request, SessionEvent
 from remuda.testing.pool import FakeAgent, FakeSession
 
@@ -218,6 +218,24 @@ async def test_idle_session_makes_room_for_another_profile() -> None:
         await client.run("three", model="a")
         assert heard.evicted == ["displaced", "displaced"]
     assert agent.peak == 1
+
+
+@virtual
+async def test_session_that_is_being_stopped_is_waited_for_before_another_profile_loses_its_own() -> None:
+    agent, gate = gated()
+
+    async def interrupting(session: FakeSession) -> None:
+        await asyncio.sleep(0.1)
+
+    agent.interrupting = interrupting
+    gate.open("one", "three")
+    async with Client(session_factory=agent, pool_size=2) as client:
+        heard = Heard(client)
+        await client.run("one", model="a")
+        with pytest.raises(WaitTimeout):
+            await client.run("two", model="b", timeout=1)
+        await client.run("three", model="b")
+        assert heard.evicted == []
 
 
 @virtual

@@ -165,6 +165,14 @@ async def follow(seat: Seat, call: Call) -> Turn:
         return _broken(seat, call, error)
 
 
+def stop(seat: Seat) -> None:
+    """Leave the turn. What becomes of the session is seen behind that."""
+    if seat.state is State.BUSY:
+        seat.state = State.STOPPING
+    if seat.turn is not None:
+        seat.turn.cancel()
+
+
 def _will_be_cleared(seat: Seat) -> None:
     """Before the caller hears of the end: his next request must find that this session comes."""
     if seat.state is State.BUSY:
@@ -242,10 +250,8 @@ async def rest(seat: Seat, call: Call, turn: Turn, settings: Settings, now: floa
         return Verdict(reason)
     if call.always:
         return Verdict("dirty", "a permission was given for the rest of the conversation")
-    if turn.end is End.STOPPED:
-        seat.state = State.STOPPING
-        if not await _interrupted(seat, settings):
-            return Verdict("dirty", "the turn could not be proven stopped")
+    if turn.end is End.STOPPED and not await _interrupted(seat, settings):
+        return Verdict("dirty", "the turn could not be proven stopped")
     return None
 
 

@@ -144,7 +144,7 @@ class Pool:
         seat.state, seat.call = State.BUSY, call
         seat.served += 1
         seat.turn = self.loop.create_task(life.follow(seat, call))
-        call.let_go = seat.turn.cancel
+        call.let_go = partial(life.stop, seat)
         seat.task = self._run(self._serve(seat, call))
         waited = call.handed(seat.id, warm=warm)
         self._observer.handed(call.id, seat.id, waited, warm=warm, reused=reused)
