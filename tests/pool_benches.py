@@ -41,6 +41,9 @@ class ScriptedBench:
         self._made.append(session)
         return session
 
+    async def at_work(self, session: WarmSession) -> None:
+        await asyncio.Event().wait()
+
     def kill(self, session: WarmSession) -> None:
         os.kill(descendants(self.holder())[0], signal.SIGKILL)
 
@@ -82,6 +85,9 @@ class FakeBench:
     def make(self, **profile: Any) -> WarmSession:
         made = profile_of(self.folder / "claude", self.folder, {}, **profile)
         return self._agent(f"s_{secrets.token_hex(6)}", made)
+
+    async def at_work(self, session: WarmSession) -> None:
+        await asyncio.Event().wait()
 
     def kill(self, session: WarmSession) -> None:
         assert isinstance(session, FakeSession)

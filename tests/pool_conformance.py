@@ -53,6 +53,9 @@ class Bench(Protocol):
     def make(self, **profile: Any) -> WarmSession:
         """A session that is not yet opened. What is not said is the bench's own."""
 
+    async def at_work(self, session: WarmSession) -> None:
+        """Until a turn has begun, where that is known before its first event; else for ever."""
+
     def kill(self, session: WarmSession) -> None:
         """End the agent behind it, as a crash does."""
 
@@ -124,8 +127,8 @@ async def answer_of(session: WarmSession, prompt: str, decide: PermissionHandler
     return last
 
 
-async def begin(session: WarmSession, prompt: str) -> asyncio.Task[Any]:
-    """The turn has begun to answer, and nobody follows it any more."""
+async def begin(bench: Bench, session: WarmSession, prompt: str) -> asyncio.Task[Any]:
+    """The turn has begun: it was heard of, or its bench knows better."""
     begun = asyncio.Event()
 
     async def follow() -> None:
@@ -133,9 +136,11 @@ async def begin(session: WarmSession, prompt: str) -> asyncio.Task[Any]:
             begun.set()
 
     task = asyncio.create_task(follow())
-    either = asyncio.create_task(begun.wait())
-    await asyncio.wait([task, either], timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-    either.cancel()
+    signs = [asyncio.create_task(begun.wait()), asyncio.create_task(bench.at_work(session))]
+    await asyncio.wait([task, *signs], timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+    for sign in signs:
+        sign.cancel()
+    await asyncio.gather(*signs, return_exceptions=True)
     return task
 
 
@@ -204,7 +209,7 @@ async def an_error_of_the_agent_leaves_a_session_that_can_be_renewed(bench: Benc
 @_check()
 async def a_stopped_turn_leaves_a_session_that_can_be_renewed(bench: Bench) -> None:
     async with opened(bench) as session:
-        turn = await begin(session, TALKING)
+        turn = await begin(bench, session, TALKING)
         await give_up(turn)
         assert await session.interrupt(PATIENCE)
         await session.renew(PATIENCE)
@@ -214,7 +219,7 @@ async def a_stopped_turn_leaves_a_session_that_can_be_renewed(bench: Bench) -> N
 @_check("warm")
 async def a_turn_that_nobody_stopped_is_not_renewed(bench: Bench) -> None:
     async with opened(bench) as session:
-        turn = await begin(session, TALKING)
+        turn = await begin(bench, session, TALKING)
         await give_up(turn)
         with pytest.raises(SessionDirty):
             await session.renew(PATIENCE)
@@ -314,7 +319,7 @@ async def what_still_runs_makes_a_session_dirty(bench: Bench) -> None:
 @_check()
 async def an_agent_that_ends_in_a_turn_is_a_crash_at_once(bench: Bench) -> None:
     async with opened(bench) as session:
-        turn = await begin(session, TALKING)
+        turn = await begin(bench, session, TALKING)
         bench.kill(session)
         with pytest.raises(SessionCrashed) as caught:
             await asyncio.wait_for(turn, PATIENCE)
@@ -358,7 +363,7 @@ async def closing_before_anything_was_opened_is_nothing(bench: Bench) -> None:
 async def closing_in_a_turn_ends_it_and_all_that_runs(bench: Bench) -> None:
     session = bench.make()
     await session.open(PATIENCE)
-    turn = await begin(session, TALKING)
+    turn = await begin(bench, session, TALKING)
     await session.close(PATIENCE)
     await asyncio.wait([turn], timeout=PATIENCE)
     assert turn.done()

@@ -371,7 +371,13 @@ def test_stop_is_final_when_nobody_sends_the_agent_on_and_nothing_will_wake_it(
 
 def test_failure_is_final_in_any_case() -> None:
     told = stop_document(Failed(Failure.INVALID, "API Error: 400"), (), last_word=False)
-    assert told == {"end": "failed", "text": "API Error: 400", "failure": "invalid_request", "final": True}
+    assert told == {
+        "end": "failed",
+        "text": "API Error: 400",
+        "failure": "invalid_request",
+        "prompt_id": None,
+        "final": True,
+    }
 
 
 # ── in any order ──

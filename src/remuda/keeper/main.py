@@ -42,6 +42,8 @@ log = logging.getLogger("remuda.keeper")
 
 _STARTER_PATIENCE = 5.0
 _OWNER_PATIENCE = 5.0
+# Two seconds after the end of its owner nothing is left of a session. Claude Code gives its last hooks 1.5 s.
+_CUT_SHORT_GRACE = 1.7
 
 
 class Keeper:
@@ -177,7 +179,11 @@ class Keeper:
     def _told(self) -> dict[str, Any]:
         """What `status` shows beside what the session itself knows."""
         delivery = self._delivery.document() if self._delivery is not None else None
-        return {"conversation": self._record.conversation, "delivery": delivery}
+        return {
+            "conversation": self._record.conversation,
+            "delivery": delivery,
+            "hooks": self._begun.listener is not None and not self._begun.launch.degraded,
+        }
 
     def _conversation_changed(self, conversation: dict[str, Any]) -> None:
         self._record = replace(self._record, conversation=conversation)
@@ -259,20 +265,24 @@ async def keep(
 
 class Owner:
     """Whoever the session ends with: it holds the other end of this pipe, and closes it at the latest by its
-    own end."""
+    own end. If it does so without a word (`FAREWELL`), it was cut short, and so is the session's end."""
 
     def __init__(self, lifeline: int, session: Session) -> None:
         self._lifeline = lifeline
         self._session = session
         self._closed = asyncio.Event()
+        self._grace: float | None = _CUT_SHORT_GRACE
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(lifeline, self._on_closed)
+        self._loop.add_reader(lifeline, self._on_word)
 
-    def _on_closed(self) -> None:
+    def _on_word(self) -> None:
+        if os.read(self._lifeline, 64):
+            self._grace = None
+            return
         self._loop.remove_reader(self._lifeline)
         os.close(self._lifeline)
         self._closed.set()
-        self._session.kill(reason="ended with its owner")
+        self._session.kill(self._grace, "ended with its owner")
 
     async def gone(self, patience: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -274,6 +274,7 @@ class Session:
 
     def client_typed(self, client: int) -> None:
         self.last_typist = client
+        self.tell({"event": "typed", "client": client})
         self._apply_size(self._sizes.size, self._sizes.typed(client))
 
     def client_gone(self, client: int) -> None:

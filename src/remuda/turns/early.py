@@ -35,12 +35,19 @@ def stop_document(signal: Stopped | Failed, begun: Iterable[Task], *, last_word:
     A shell may be meant to run for ever, and ends nothing; what else runs on will wake the agent.
     """
     if isinstance(signal, Failed):
-        return {"end": "failed", "text": signal.text, "failure": str(signal.kind), "final": True}
+        return {
+            "end": "failed",
+            "text": signal.text,
+            "failure": str(signal.kind),
+            "prompt_id": signal.prompt_id,
+            "final": True,
+        }
     running = list(begun)
     return {
         "end": "answered",
         "text": signal.text,
         "conversation": signal.conversation,
+        "prompt_id": signal.prompt_id,
         "background": [{"id": task.id, "kind": task.kind, "shell": task.is_shell} for task in running],
         "final": last_word and all(task.is_shell for task in running),
     }

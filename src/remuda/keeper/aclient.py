@@ -1,0 +1,226 @@
+"""A client of a keeper for programs with an event loop of their own: events as they come, and requests.
+
+It changes nothing of the process that it runs in, and works in any loop of any thread. `client` is the one
+for everybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import socket
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from remuda._version import __version__
+from remuda.errors import ProtocolError, RemudaError, SessionUnreachable, from_code
+from remuda.paths import SessionPaths, SocketAddress
+from remuda.wire import connection as wire
+from remuda.wire.connection import ClientConnection
+from remuda.wire.messages import PROTOCOL_VERSION
+
+from .client import ANSWER_TIMEOUT, absent
+
+Document = dict[str, Any]
+_FULL_PAUSE = 0.01
+
+
+class AsyncKeeperClient(asyncio.Protocol):
+    """`on_event` hears all that the keeper tells; `on_end` hears once that the keeper is gone, or hung up.
+
+    Both are called in the loop and must not wait. Close it when it is no longer needed.
+    """
+
+    def __init__(self, name: str, on_event: Callable[[Document], None], on_end: Callable[[], None]) -> None:
+        self.name = name
+        self.welcome: Document = {}
+        """What the keeper said of the session when it was reached."""
+        self._on_event = on_event
+        self._on_end = on_end
+        self._connection = ClientConnection()
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Document]] = {}
+        self._greeted: asyncio.Future[Document] = self._loop.create_future()
+        self._behind: deque[Document] = deque()  # events that wait until one before them is whole
+        self._fetching: asyncio.Task[None] | None = None
+        self._ended = False
+
+    @classmethod
+    async def connect(
+        cls,
+        name: str,
+        folder: Path,
+        on_event: Callable[[Document], None],
+        on_end: Callable[[], None],
+        *,
+        read_only: bool = False,
+        timeout: float = ANSWER_TIMEOUT,  # noqa: ASYNC109  # the caller's bound
+    ) -> Self:
+        """Raises `SessionNotFound`, `SessionDead` or `SessionUnreachable`."""
+        client = cls(name, on_event, on_end)
+        sock: socket.socket | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                sock = await _reach(SessionPaths.of(name, folder))
+                await client._loop.create_unix_connection(lambda: client, sock=sock)
+                client._send(ClientConnection.hello(f"remuda {__version__}", read_only=read_only))
+                client.welcome = await client._greeted
+        except BaseException as error:
+            client.close()
+            if sock is not None and client._transport is None:
+                sock.close()
+            if isinstance(error, TimeoutError):
+                raise SessionUnreachable(f"the keeper of '{name}' does not answer") from None
+            raise
+        if client.welcome.get("version") != PROTOCOL_VERSION:
+            client.close()
+            raise SessionUnreachable(f"the keeper of '{name}' is of another version")
+        return client
+
+    # ── asking ──
+
+    async def request(self, op: str, *, within: float = ANSWER_TIMEOUT, **args: Any) -> Document:
+        """Raises what the keeper refused with, and `SessionUnreachable` when it is gone or silent."""
+        number = next(self._numbers)
+        answer = self._waiting[number] = self._loop.create_future()
+        try:
+            self._send(ClientConnection.request(number, op, args))
+            async with asyncio.timeout(within):
+                document = await answer
+        except TimeoutError:
+            raise SessionUnreachable(f"the keeper of '{self.name}' does not answer") from None
+        finally:
+            self._waiting.pop(number, None)
+        result = _result(document)
+        return await self._whole(result) if "parcel" in result else result
+
+    def type(self, data: bytes) -> None:
+        """Into the session's terminal, as its user would."""
+        self._send(ClientConnection.input(data))
+
+    def _send(self, data: bytes) -> None:
+        if self._transport is None or self._ended:
+            raise self._gone()
+        self._transport.write(data)
+
+    def _gone(self) -> SessionUnreachable:
+        return SessionUnreachable(f"the keeper of '{self.name}' is gone")
+
+    # ── hearing ──
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for event in self._connection.receive(data):
+                self._hear(event)
+        except ProtocolError:
+            self._hang_up()
+
+    def _hear(self, event: wire.ClientEvent) -> None:
+        match event:
+            case wire.EventReceived(document):
+                if self._behind or "parcel" in document:
+                    self._behind.append(document)
+                    self._fetch_next()
+                else:
+                    self._on_event(document)
+            case wire.ResponseReceived(number, document):
+                answer = self._waiting.get(number)
+                if answer is not None and not answer.done():
+                    answer.set_result(document)
+            case wire.WelcomeReceived(document) if not self._greeted.done():
+                self._greeted.set_result(document)
+
+    def _fetch_next(self) -> None:
+        if self._fetching is None or self._fetching.done():
+            self._fetching = self._loop.create_task(self._fetch())
+
+    async def _fetch(self) -> None:
+        """In their order: what comes behind an event that is being fetched waits."""
+        while self._behind and not self._ended:
+            document = self._behind[0]
+            if "parcel" in document:
+                try:
+                    document = await self._whole(document)
+                except RemudaError:  # told too long ago: its short fields are all that is left
+                    pass
+            self._behind.popleft()
+            self._on_event(document)
+
+    async def _whole(self, document: Document) -> Document:
+        pieces: list[str] = []
+        offset: int | None = 0
+        while offset is not None:
+            piece = await self.request("parcel", id=document["parcel"]["id"], offset=offset)
+            pieces.append(str(piece["data"]))
+            offset = piece["next"]
+        whole: Document = json.loads("".join(pieces))
+        return whole
+
+    # ── the end ──
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._ended:
+            self._end()
+            self._on_end()
+
+    def _end(self) -> None:
+        self._ended = True
+        for answer in [self._greeted, *self._waiting.values()]:
+            if not answer.done():
+                answer.set_exception(self._gone())
+                answer.exception()  # seen, if nobody waits any more
+        if self._fetching is not None:
+            self._fetching.cancel()
+        while self._behind:  # as far as they are known
+            self._on_event(self._behind.popleft())
+
+    def _hang_up(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Nothing more is told after this."""
+        if not self._ended:
+            self._behind.clear()
+            self._end()
+        self._hang_up()
+
+
+def _result(document: Document) -> Document:
+    if not document.get("ok"):
+        error = document.get("error") or {}
+        raise from_code(error.get("code", ""), error.get("message", "refused"), error.get("hint"))
+    result = document.get("result")
+    return result if isinstance(result, dict) else {}
+
+
+async def _reach(paths: SessionPaths) -> socket.socket:
+    """A connected socket. A keeper whose backlog is full says so at once, and is asked again."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        with SocketAddress(paths.socket) as address:
+            while True:
+                try:
+                    sock.connect(address)
+                    return sock
+                except BlockingIOError:
+                    await asyncio.sleep(_FULL_PAUSE)
+    except (FileNotFoundError, ConnectionRefusedError):
+        sock.close()
+        raise absent(paths) from None
+    except OSError as error:
+        sock.close()
+        raise SessionUnreachable(f"cannot reach session '{paths.name}': {error.strerror or error}") from error
+    except BaseException:
+        sock.close()
+        raise

@@ -1,0 +1,182 @@
+"""An agent on a terminal of its own, kept for as long as this process lives: start, requests, certain end.
+
+The keeper holds the other end of a pipe of ours. However we end, it ends the agent and removes its traces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from remuda.errors import RemudaError, SessionCrashed
+from remuda.inbox.journal import Inbox
+from remuda.keeper.aclient import AsyncKeeperClient
+from remuda.keeper.claim import read_holder
+from remuda.keeper.spec import SessionSpec
+from remuda.keeper.start import Attended, start_attended
+from remuda.oneshot.remains import remove
+from remuda.paths import SessionPaths, private_folder
+
+from .events import LOG
+from .exits import outliving
+
+Document = dict[str, Any]
+_DETAIL_CHARACTERS = 1900
+_LAST_BREATH = 1.0
+_MOST_GRACE = 2.0
+
+
+class Kept:
+    """`on_event` hears what its keeper tells; `on_gone` once that the agent has ended, with its last words.
+
+    Both also between two requests, and neither after `close`.
+    """
+
+    def __init__(
+        self, spec: SessionSpec, on_event: Callable[[Document], None], on_gone: Callable[[str], None]
+    ) -> None:
+        self.pid = 0
+        self.detail: str | None = None
+        """Its last words, once it has ended."""
+        self._spec = spec
+        self._on_event = on_event
+        self._on_gone = on_gone
+        self._paths = SessionPaths.of(spec.name, Path(spec.folder))
+        self._inbox = Inbox(self._paths.inbox)
+        self._thread = ThreadPoolExecutor(1, f"remuda-{spec.name}")
+        self._starting: asyncio.Future[Attended] | None = None
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._lifeline = -1
+        self._keeper_pid = 0
+        self._client: AsyncKeeperClient | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    # ── coming up ──
+
+    async def start(self, timeout: float) -> Document:
+        """What its keeper says of it. Raises what a start can raise."""
+        loop = asyncio.get_running_loop()
+        self._starting = loop.run_in_executor(self._thread, self._start, timeout)
+        await asyncio.shield(self._starting)
+        self._client = await AsyncKeeperClient.connect(
+            self._spec.name, self._paths.folder, self._hear, self._lost, timeout=timeout
+        )
+        return await self._client.request("watch", tools=True)
+
+    def _start(self, timeout: float) -> Attended:
+        """In a thread of ours: it may come up when nobody waits for it any more."""
+        private_folder(self._paths.folder)
+        started = start_attended(self._spec, timeout)
+        os.close(started.news)
+        with self._lock:
+            self._keeper_pid, self.pid = started.started
+            self._lifeline = started.lifeline
+            abandoned = self._abandoned
+        if abandoned:
+            self._drop_lifeline()
+        return started
+
+    # ── talking ──
+
+    async def request(self, op: str, **args: Any) -> Document:
+        """Raises `SessionCrashed` when there is nobody left to ask."""
+        if self._client is None or self.detail is not None:
+            raise self.crashed()
+        try:
+            return await self._client.request(op, **args)
+        except RemudaError:
+            if self.detail is not None:
+                raise self.crashed() from None
+            raise
+
+    async def put(self, prompt: str, message_id: str, *, command: bool = False) -> None:
+        """Into its inbox; on the disk when this returns. Done also when nobody waits for it any more."""
+        loop = asyncio.get_running_loop()
+        await asyncio.shield(
+            loop.run_in_executor(
+                self._thread, lambda: self._inbox.put(prompt, message_id=message_id, command=command)
+            )
+        )
+
+    def crashed(self) -> SessionCrashed:
+        detail = "it was closed" if self.detail is None else self.detail
+        return SessionCrashed("the agent has ended", detail=detail)
+
+    # ── hearing ──
+
+    def _hear(self, event: Document) -> None:
+        if event["event"] == "exited":
+            self._gone(last_words(event))
+        elif self.detail is None:
+            self._on_event(event)
+
+    def _lost(self) -> None:
+        self._gone("exit:? -- the keeper of its terminal is gone")
+
+    def _gone(self, detail: str) -> None:
+        if self.detail is None:
+            self.detail = detail
+            if self._closing is None:
+                self._on_gone(detail)
+
+    # ── the end ──
+
+    async def close(self, timeout: float) -> None:
+        """End the agent and all that it started. Idempotent; safe at any moment; never raises."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(timeout))
+        await asyncio.wait([self._closing])
+
+    async def _close(self, timeout: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        try:
+            await self._ask_to_end(deadline, min(_MOST_GRACE, timeout / 2))
+            if self._client is not None:
+                self._client.close()
+            with self._lock:
+                self._abandoned = True
+            self._drop_lifeline()
+            if self._keeper_pid:
+                await self._outlive(max(0.1, deadline - loop.time()))
+        except Exception:  # noqa: BLE001  # there is nothing else to be done for it
+            LOG.exception("ending %s failed", self._spec.name)
+        self._thread.shutdown(wait=False)
+
+    async def _ask_to_end(self, deadline: float, grace: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                if self._starting is not None:
+                    await asyncio.shield(self._starting)
+                if self._client is not None and self.detail is None:
+                    await self._client.request("kill", grace=grace)
+        except (RemudaError, OSError):  # it never came up, does not come up, or is gone
+            pass
+
+    def _drop_lifeline(self) -> None:
+        with self._lock:
+            lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:
+            os.close(lifeline)
+
+    async def _outlive(self, timeout: float) -> None:
+        """Until its keeper is gone. One that does not go is killed, and what it leaves is removed."""
+        if await outliving([self._keeper_pid], timeout):
+            holder = read_holder(self._paths)
+            if holder is not None and holder.keeper_pid == self._keeper_pid:
+                os.kill(self._keeper_pid, signal.SIGKILL)
+                await outliving([self._keeper_pid], _LAST_BREATH)
+        if read_holder(self._paths) is None and self._paths.inbox.exists():
+            await asyncio.get_running_loop().run_in_executor(self._thread, remove, self._paths)
+
+
+def last_words(exited: Document) -> str:
+    said = str(exited.get("last_output") or "").strip()[-_DETAIL_CHARACTERS:]
+    return f"exit:{exited.get('code')}" + (f" -- {said}" if said else "")

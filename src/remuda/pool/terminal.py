@@ -1,0 +1,323 @@
+"""The terminal backend: one Claude Code on a terminal that anybody may attach to, for many conversations.
+
+A prompt goes through the session's inbox and is typed by its keeper, as any message is. A conversation is
+cleared by `/clear`, and fresh when the agent has told of the new one. A session into which somebody typed, or
+of whose conversation something would outlive it, is not used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from remuda.agents.claude.profile import arguments
+from remuda.agents.claude.prompt import check as check_prompt
+from remuda.agents.state import WORKING
+from remuda.errors import (
+    InvalidOptions,
+    RemudaError,
+    SessionCrashed,
+    SessionDirty,
+    SpawnFailed,
+    SpawnTimeout,
+    WaitTimeout,
+)
+from remuda.inbox.message import new_id
+from remuda.keeper.environment import session_environment
+from remuda.keeper.spec import SessionSpec
+from remuda.oneshot.arguments import accept_bypass
+
+from .events import LOG
+from .exits import outliving
+from .kept import Kept
+from .profile import Profile
+from .stream import entrypoint
+from .terminal_raw import raw_messages
+from .terminal_turn import KeptTurn
+from .types import BackendName, Raw, Request, SessionEvent, Usage
+
+Document = dict[str, Any]
+_COLS, _ROWS = 100, 30
+_LAST_BREATH = 0.5
+"""What a helper of the turn, a hook say, has to end by itself."""
+
+
+class TerminalSession:
+    backend: ClassVar[BackendName] = "terminal"
+
+    def __init__(self, session_id: str, profile: Profile, folder: Path) -> None:
+        self.id = session_id
+        self.profile = profile
+        self.name = f"pool-{session_id.removeprefix('s_')}"
+        """What `remuda attach` calls it."""
+        self._kept = Kept(make_spec(self.name, profile, folder), self._hear, self._gone)
+        self._fresh = False
+        self._ready: asyncio.Future[None] | None = None
+        self._turn: KeptTurn | None = None
+        self._conversation: str | None = None
+        self._entrypoint: str | None = None
+        self._model: str | None = None
+        self._listeners: list[Callable[[str], None]] = []
+        self._closing = False
+        self._spoiling: asyncio.Task[Document] | None = None
+
+    @property
+    def agent_pid(self) -> int:
+        return self._kept.pid
+
+    # ── coming up ──
+
+    async def open(self, timeout: float) -> None:
+        why = "it has not come up"
+        try:
+            async with asyncio.timeout(timeout):
+                status = await self._kept.start(timeout)
+                if not status.get("hooks", True):
+                    raise InvalidOptions(
+                        f"the terminal backend needs the agent's hooks: {'; '.join(status['degraded'])}"
+                    )
+                why = "the agent is not ready for a prompt"
+                await self._until_ready()
+                await self._kept.request("cleanliness", remember=True)
+        except TimeoutError:
+            raise SpawnTimeout(f"{why} after {timeout:g} s: {await self._last_look()}") from None
+        except SessionCrashed as crash:
+            raise SpawnFailed(f"the agent ended before it was ready: {crash.detail}") from None
+        self._note(await self._kept.request("status"))
+        self._entrypoint = entrypoint(self.profile, self._kept.pid)
+        self._fresh = True
+
+    async def _until_ready(self) -> None:
+        """Until a prompt would be typed at once."""
+        while True:
+            self._ready = asyncio.get_running_loop().create_future()
+            found = await self._kept.request("ready")
+            if found["ready"]:
+                return
+            await self._ready
+
+    async def _last_look(self) -> str:
+        """What its screen shows: a question, perhaps, that nobody can answer."""
+        try:
+            lines = (await self._kept.request("screen"))["lines"]
+        except RemudaError:
+            return "its screen cannot be seen"
+        return " / ".join(line.strip() for line in lines if line.strip())[-1000:] or "its screen is empty"
+
+    def _note(self, status: Document) -> None:
+        conversation = status.get("conversation") or {}
+        self._conversation = conversation.get("session_id")
+        self._model = conversation.get("model")
+
+    # ── a request ──
+
+    async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
+        check_prompt(request.prompt, command=False, literal=False)
+        if self._kept.detail is not None:
+            raise self._kept.crashed()
+        if not self._fresh:
+            raise SessionDirty("the conversation is not fresh")
+        self._fresh = False
+        turn = self._turn = KeptTurn(new_id(time.time()), request, self._kept.request)
+        turn.put = asyncio.ensure_future(self._kept.put(request.prompt, turn.id))
+        turn.put.add_done_callback(_seen)
+        began = time.monotonic()
+        await asyncio.shield(turn.put)
+        async with aclosing(turn.events()) as events:
+            async for event in events:
+                yield event
+        if request.raw:
+            for message in await self._messages(turn, time.monotonic() - began):
+                yield message
+        yield replace(turn.answer(), entrypoint=self._entrypoint, model=self._model)
+
+    async def _messages(self, turn: KeptTurn, seconds: float) -> list[Raw]:
+        conversation = (await self._kept.request("status")).get("conversation") or {}
+        path = conversation.get("transcript_path")
+        prompt_id = (turn.stopped or turn.ended or {}).get("prompt_id")
+        if turn.end not in ("answered", "failed") or not path:
+            return []
+        return await asyncio.to_thread(
+            raw_messages,
+            Path(path),
+            prompt_id,
+            turn.text,
+            failed=turn.end == "failed",
+            model=self._model,
+            seconds=seconds,
+        )
+
+    async def interrupt(self, timeout: float) -> bool:
+        turn = self._turn
+        if turn is None or self._kept.detail is not None:
+            return False
+        try:
+            async with asyncio.timeout(timeout):
+                if turn.put is not None:
+                    await asyncio.shield(turn.put)
+                if turn.ended is None:
+                    await self._kept.request("interrupt", id=turn.id)
+                await turn.until(lambda: turn.ended is not None)
+        except (TimeoutError, RemudaError):
+            return False
+        return turn.proven
+
+    async def usage(self, timeout: float) -> Usage | None:
+        turn = self._turn
+        if turn is None:
+            return None
+        try:
+            async with asyncio.timeout(timeout):
+                await turn.until(lambda: turn.ended is not None)
+        except (TimeoutError, SessionCrashed):
+            return None
+        return turn.usage()
+
+    # ── between two requests ──
+
+    async def renew(self, timeout: float) -> None:
+        self._fresh = False
+        try:
+            async with asyncio.timeout(timeout):
+                await self._end_turn()
+                await self._check_clean()
+                await self._clear()
+                await self._check_clean()
+        except TimeoutError:
+            raise WaitTimeout(f"the conversation was not cleared within {timeout:g} s") from None
+        self._turn, self._fresh = None, True
+
+    async def _end_turn(self) -> None:
+        """What was answered is written down a moment later; what was given up must have been stopped."""
+        turn = self._turn
+        if self._kept.detail is not None:
+            raise self._kept.crashed()
+        if turn is None:
+            return
+        if turn.always:
+            raise SessionDirty("a permission was given for the rest of the conversation")
+        if turn.ended is None and turn.stopped is None:
+            raise SessionDirty("the turn was not proven stopped")
+        await turn.until(lambda: turn.ended is not None)
+        if not turn.proven:
+            raise SessionDirty(f"nobody knows what became of the prompt: {turn.ended}")
+
+    async def _clear(self) -> None:
+        before = self._conversation
+        clear = self._turn = KeptTurn(new_id(time.time()), _NOBODY, self._kept.request)
+        await self._kept.put("/clear", clear.id, command=True)
+        await clear.until(lambda: clear.ended is not None)
+        ended = clear.ended or {}
+        self._conversation = ended.get("session_id")
+        if ended["end"] != "answered" or self._conversation in (None, before):
+            raise SessionDirty(f"the agent did not confirm a new conversation: {ended.get('reason')}")
+        await self._until_ready()
+
+    async def _check_clean(self) -> None:
+        found = await self._kept.request("cleanliness")
+        if reasons := dirt(found):
+            raise SessionDirty("; ".join(reasons))
+        strangers = [int(one["pid"]) for one in found["processes"]]
+        if strangers and (left := await outliving(strangers, _LAST_BREATH)):
+            command = next(one["command"] for one in found["processes"] if one["pid"] == left[0])
+            raise SessionDirty(f"it would leave {len(left)} running: {command or left[0]}")
+
+    # ── being told ──
+
+    def _hear(self, event: Document) -> None:
+        kind = event["event"]
+        if kind == "ready" and self._ready is not None and not self._ready.done():
+            self._ready.set_result(None)
+        elif kind == "typed" and self._fresh:
+            self._spoil("somebody typed into it")
+        elif kind == "state" and self._fresh and event["state"] in WORKING and event["source"] == "hook":
+            self._spoil("it began to work by itself")
+        if self._turn is not None:
+            self._turn.hear(event)
+
+    def _spoil(self, why: str) -> None:
+        """While it waits for a request. Nobody may be given it: it is ended, which is told as any end is."""
+        self._fresh = False
+        LOG.warning("%s is ended: %s", self.id, why)
+        self._spoiling = asyncio.get_running_loop().create_task(self._kept.request("kill"))
+        self._spoiling.add_done_callback(_seen)
+
+    # ── the end ──
+
+    def on_exit(self, listener: Callable[[str], None]) -> None:
+        self._listeners.append(listener)
+
+    def _gone(self, detail: str) -> None:
+        self._fresh = False
+        self._break(detail)
+        for listener in self._listeners:
+            listener(detail)
+
+    def _break(self, detail: str) -> None:
+        crash = SessionCrashed("the agent has ended", detail=detail)
+        if self._turn is not None:
+            self._turn.crash(crash)
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_exception(crash)
+            self._ready.exception()  # seen, if nobody waits any more
+
+    async def close(self, timeout: float) -> None:
+        self._fresh, self._closing = False, True
+        self._break(self._kept.detail or "it was closed")
+        await self._kept.close(timeout)
+
+
+def make_spec(name: str, profile: Profile, folder: Path) -> SessionSpec:
+    cwd = Path(profile.cwd)
+    flags = accept_bypass(arguments(profile), profile.env, cwd)
+    if not profile.asks:
+        flags.append("--disallowedTools=AskUserQuestion")  # `claude -p` does not have it either
+    return SessionSpec(
+        name=name,
+        folder=os.fspath(folder),
+        argv=[profile.binary, *flags],
+        cwd=profile.cwd,
+        env=session_environment(profile.env, name, "REMUDA_SESSION", {}),
+        agent=profile.agent,
+        classifier="claude",
+        cols=_COLS,
+        rows=_ROWS,
+        trust=True,
+        owned=True,
+        ephemeral=True,
+        single_try=True,
+        deny_permissions=not profile.asks,
+        asks=profile.asks,
+        tools=True,
+    )
+
+
+def dirt(found: Document) -> Sequence[str]:
+    """What of the conversation would reach the next one, but for processes, which may be about to end."""
+    reasons = [f"it would leave {one}" for one in found["residue"]]
+    if found["typed"]:
+        reasons.append("somebody typed into it")
+    if found["composer"] == "draft" or found["stashed"]:
+        reasons.append("a draft is in its composer")
+    if found["permission_mode"] != found["first_permission_mode"]:
+        reasons.append(f"another permission mode: {found['permission_mode']}")
+    return reasons
+
+
+def _seen(done: asyncio.Future[Any]) -> None:
+    """Whoever waits for it is told what went wrong; perhaps nobody does any more."""
+    if not done.cancelled():
+        done.exception()
+
+
+async def _undecided(_: Any) -> Any:
+    raise AssertionError("a command asks nobody")
+
+
+_NOBODY = Request("", "/clear", _undecided)
