@@ -45,6 +45,8 @@ class Config:
     kill_grace: float = 5.0
     log_max_bytes: int = 1 << 20
     status_bar: bool = True
+    boss: dict[str, Any] = field(default_factory=dict)
+    """The table `[boss]`: what the boss is started with."""
     source: Path | None = None
     """The file it was read from."""
 
@@ -62,6 +64,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "kill_grace": (int, float),
     "log_max_bytes": (int,),
     "status_bar": (bool,),
+}
+
+
+_BOSS_TYPES: dict[str, tuple[type, ...]] = {
+    "port": (int,),
 }
 
 
@@ -100,7 +107,7 @@ def _check_owner(path: Path) -> None:
 
 def _check_harmless(config: Config) -> None:
     """A file in the working folder comes with whatever was cloned or unpacked there."""
-    reaching = [key for key in ("env", "log_file", "socket_dir") if getattr(config, key)]
+    reaching = [key for key in ("env", "log_file", "socket_dir", "boss") if getattr(config, key)]
     if reaching:
         raise InvalidOptions(
             f"{config.source} sets {', '.join(reaching)}, which a file in the working folder may not",
@@ -126,11 +133,13 @@ def parse_config(found: Mapping[str, Any], path: Path | None = None) -> Config:
             values |= _classifier(value, where)
         elif key == "env":
             values["env"] = _environment(value, where)
+        elif key == "boss":
+            values["boss"] = _boss(value, where)
         elif key in _TYPES:
             values[key] = _checked(key, value, where)
         else:
             known = ", ".join(sorted(one.name for one in fields(Config) if one.name in _TYPES))
-            raise InvalidOptions(f"{where}unknown key {key!r}", hint=f"known: classifier, env, {known}")
+            raise InvalidOptions(f"{where}unknown key {key!r}", hint=f"known: boss, classifier, env, {known}")
     return Config(**values)
 
 
@@ -176,6 +185,22 @@ def _classifier_name(name: str, where: str) -> str:
             f"{where}unknown classifier {name!r}", hint=f"use one of: {', '.join(CLASSIFIERS)}"
         )
     return name
+
+
+def _boss(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidOptions(f"{where}[boss] must be a table, not {value!r}")
+    for key, one in value.items():
+        wanted = _BOSS_TYPES.get(key)
+        if wanted is None:
+            raise InvalidOptions(
+                f"{where}[boss] cannot have {key!r}", hint=f"known: {', '.join(sorted(_BOSS_TYPES))}"
+            )
+        if not isinstance(one, wanted) or (isinstance(one, bool) and bool not in wanted):
+            raise InvalidOptions(f"{where}[boss] {key} cannot be {one!r}")
+    if not 0 <= value.get("port", 0) <= 65535:
+        raise InvalidOptions(f"{where}[boss] port cannot be {value['port']}")
+    return dict(value)
 
 
 def _environment(value: object, where: str) -> dict[str, str]:

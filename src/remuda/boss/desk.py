@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFailed
 
@@ -30,20 +30,6 @@ SKIP_COOLDOWN = 30.0
 _FORGET_AFTER = 3600.0
 _UPKEEP_INTERVAL = 600.0
 _MAX_ID = 256
-
-
-class EventSource(Protocol):
-    """Something that tells the desk of events, from `start` to `close`.
-
-    `start` returns when it listens, and has told what happened while nobody did. `close` ends it, and takes
-    a few seconds at most. An error of `start` is logged and costs the boss this source alone.
-    """
-
-    name: str
-
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class Desk:
@@ -232,6 +218,13 @@ class Desk:
         return sorted(
             (one for one in found if one.state is ApprovalState.OPEN), key=lambda one: (one.asked_at, one.id)
         )
+
+    def approval_of(self, event: Event) -> Approval | None:
+        """The open one that this event asked for."""
+        known = self._roster.known.get(event.session_id)
+        asked = (event.facts.get("tool"), event.facts.get("input"))
+        found = [one for one in known.approvals.values() if (one.tool, one.input) == asked] if known else []
+        return next((one for one in reversed(found) if one.state is ApprovalState.OPEN), None)
 
     async def answer(self, number: str, answer: Mapping[str, Any], by: str) -> Approval:
         """The first answer is the one that counts. Raises `AlreadyAnswered` for every other."""

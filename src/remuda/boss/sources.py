@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .desk import Desk, EventSource
+from .desk import Desk
+from .ports import EventSource
 
 SOURCES: tuple[str, ...] = ()
 

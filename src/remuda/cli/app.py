@@ -20,7 +20,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "start": "Start a command or an agent as a named session",
         "attach": "Show a session here and type into it",
         "ls": "List sessions: what each is doing, since when",
-        "status": "Say what a session is doing, and why we think so",
+        "status": "Say what a session is doing, and why we think so; without a name how the boss is",
         "screen": "Print what a session's terminal shows",
         "logs": "Print what a session's keeper wrote down",
         "resize": "Give a session's terminal another size",
@@ -37,6 +37,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "print": "Ask once and print the answer, as claude -p does",
         "run": "Ask an agent that is warm, and print the answer",
         "pool": "Keep agents warm for other processes, see them, end them",
+    },
+    "Attention": {
+        "up": "Start the boss: one queue of all agents that wait for you",
+        "down": "End the boss; sessions go on",
     },
     "Hooks": {
         "launch": "Run a command on a terminal of its own, to its end",

@@ -10,33 +10,40 @@ from typing import Any
 import click
 
 from remuda.duration import show_duration
-from remuda.keeper.client import KeeperClient
 
 from .common import (
     coloured_state,
+    complete_session,
     find_folder,
     folder_option,
     json_option,
     print_json,
-    session_argument,
     short_path,
 )
 
 
 @click.command("status")
-@session_argument
+@click.argument("name", required=False, shell_complete=complete_session)
 @click.option("--explain", is_flag=True, help="Show every piece of evidence, its age, and which one decided.")
 @folder_option
 @json_option
-def command(name: str, explain: bool, folder: Path | None, as_json: bool) -> None:
-    """Say what a session is doing, since when, and how we know.
+def command(name: str | None, explain: bool, folder: Path | None, as_json: bool) -> None:
+    """Say what a session is doing, since when, and how we know. Without a name: how the boss is.
 
     \b
     Examples:
+      remuda status
       remuda status work
       remuda status work --explain
       remuda status work --json | jq -r .state
     """
+    if name is None:
+        from .status_boss import show_boss
+
+        show_boss(as_json)
+        return
+    from remuda.keeper.client import KeeperClient
+
     with KeeperClient.connect(name, find_folder(folder)) as client:
         document = client.describe(explain=explain)
         other = client.other_version

@@ -1,0 +1,125 @@
+"""Asking the boss, over its Unix socket. Blocking, with a bound on every wait, and quick to load.
+
+Written by hand, since importing the standard library's client takes longer than the whole of a question.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from remuda.errors import BossDown, PermissionRefused, RemoteProtocolError, WaitTimeout, from_code
+from remuda.paths import SocketAddress, peer_uid
+
+from .folder import BossFolder
+
+ANSWER_TIMEOUT = 10.0
+_MAX_HEAD_BYTES = 64 * 1024
+_MAX_BODY_BYTES = 256 << 20
+
+
+class BossClient:
+    """One connection for each question: the boss may die between two of them, and come back."""
+
+    def __init__(self, folder: BossFolder | None = None, *, timeout: float = ANSWER_TIMEOUT) -> None:
+        self.folder = folder or BossFolder.default()
+        self._timeout = timeout
+
+    def get(self, *parts: str, **query: Any) -> Any:
+        """`get("queue", "next")` asks `/v1/queue/next`. Raises `BossDown`, or the error that it was told."""
+        given = {name: _text(value) for name, value in query.items() if value is not None}
+        return self._ask("GET", _path(parts) + (f"?{urlencode(given)}" if given else ""), None, self._timeout)
+
+    def post(self, *parts: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> Any:
+        return self._ask("POST", _path(parts), body or {}, timeout or self._timeout)
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
+        data = b"" if body is None else json.dumps(body).encode()
+        sock = self._connect(timeout)
+        try:
+            sock.sendall(self._head(method, path, data) + data)
+            status, answer = _receive(sock)
+        except TimeoutError:
+            raise WaitTimeout(f"the boss did not answer within {timeout:g} s") from None
+        except (EOFError, ConnectionError):
+            raise BossDown("the boss went away while it was asked") from None
+        finally:
+            sock.close()
+        return _answered(status, answer)
+
+    def _connect(self, timeout: float) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(timeout)
+        try:
+            with SocketAddress(self.folder.socket) as address:
+                sock.connect(address)
+            if peer_uid(sock) != os.getuid():
+                raise PermissionRefused(f"{self.folder.socket} is another user's")
+        except (FileNotFoundError, ConnectionRefusedError):
+            sock.close()
+            raise BossDown("the boss does not run", hint="start it with 'remuda up --detach'") from None
+        except OSError as error:
+            sock.close()
+            raise BossDown(f"cannot reach the boss: {error.strerror or error}") from error
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _head(self, method: str, path: str, body: bytes) -> bytes:
+        try:
+            token = self.folder.token.read_text().strip()
+        except OSError as error:
+            raise BossDown(f"cannot read the boss's token: {error.strerror}") from error
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}"]
+        if method == "POST":
+            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        return "\r\n".join([*lines, "Connection: close", "", ""]).encode("latin-1")
+
+
+def _path(parts: tuple[str, ...]) -> str:
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _receive(sock: socket.socket) -> tuple[int, bytes]:
+    data = bytearray()
+    while (end := data.find(b"\r\n\r\n")) < 0:
+        if len(data) > _MAX_HEAD_BYTES:
+            raise RemoteProtocolError("the boss's answer has no end of its head")
+        data += _some(sock)
+    head = data[:end].decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
+    length = headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > _MAX_BODY_BYTES:
+        raise RemoteProtocolError("the boss's answer has no length")
+    del data[: end + 4]
+    while len(data) < int(length):
+        data += _some(sock)
+    return int(head[0].split()[1]), bytes(data)
+
+
+def _some(sock: socket.socket) -> bytes:
+    if not (part := sock.recv(1 << 16)):
+        raise EOFError
+    return part
+
+
+def _answered(status: int, body: bytes) -> Any:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        raise RemoteProtocolError(f"the boss's answer is not JSON (status {status})") from None
+    if status < 400:
+        return document
+    error = document.get("error") if isinstance(document, dict) else None
+    if isinstance(error, dict):
+        raise from_code(str(error.get("code")), str(error.get("message")), error.get("hint"))
+    raise RemoteProtocolError(f"the boss answered with {status}: {error}")

@@ -1,0 +1,67 @@
+"""Starting a boss that outlives whoever starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from typing import Any
+
+from remuda.errors import SpawnFailed, SpawnTimeout, from_code
+from remuda.paths import private_folder
+
+from .folder import BossFolder
+
+READY_TIMEOUT = 30.0
+
+
+def start_detached(
+    folder: BossFolder, port: int, log_level: str = "info", log_max_bytes: int = 1 << 20
+) -> dict[str, Any]:
+    """Returns when it serves: its pid and port, and the name of a database that had to be laid aside."""
+    private_folder(folder.path)
+    reading, writing = os.pipe()
+    try:
+        given = {
+            "folder": str(folder.path),
+            "port": port,
+            "log_level": log_level,
+            "log_max_bytes": log_max_bytes,
+            "ready_fd": writing,
+        }
+        with open(folder.path / "boss.err", "ab", opener=_private) as errors:
+            subprocess.Popen(
+                [sys.executable, "-m", "remuda.boss", json.dumps(given)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd=folder.path,
+                pass_fds=[writing],
+                start_new_session=True,
+            ).returncode = 0  # it is not ours to wait for
+        os.close(writing)
+        writing = -1
+        return _told(reading)
+    finally:
+        os.close(reading)
+        if writing >= 0:
+            os.close(writing)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_TRUNC, 0o600)
+
+
+def _told(fd: int) -> dict[str, Any]:
+    ready, _, _ = select.select([fd], [], [], READY_TIMEOUT)
+    if not ready:
+        raise SpawnTimeout(f"the boss was not ready within {READY_TIMEOUT:g} s", hint="see its log")
+    line = os.read(fd, 1 << 16)
+    if not line:
+        raise SpawnFailed("the boss ended before it was ready", hint="'remuda up' without --detach says why")
+    found: dict[str, Any] = json.loads(line)
+    if "error" in found:
+        raise from_code(found["error"]["code"], found["error"]["message"], found["error"]["hint"])
+    return found

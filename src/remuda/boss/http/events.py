@@ -1,0 +1,133 @@
+"""Events in: as they are, or as an agent's hooks tell them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from typing import Any
+
+from remuda.agents.claude.attention import hook_events
+from remuda.boss.model import Event, EventKind, Source
+from remuda.boss.ports import Boss
+from remuda.errors import InvalidOptions
+
+from .route import EVENT_BYTES, Call, Reply, Route
+from .schema import ANYTHING, ID, TEXT, TIME, nullable, record, ref
+
+_HOOKS = {"claude": hook_events}
+_SOURCES = {source.label: source for source in Source}
+_READ_BYTES = 1 << 20
+
+TAKEN = record({"taken": {"type": "integer"}, "repeated": {"type": "integer"}})
+_HOOKED = record({"taken": {"type": "integer"}, "repeated": {"type": "integer"}, "approval": nullable(TEXT)})
+_EVENTS = record({"events": {"type": "array", "items": ref("Event"), "minItems": 1, "maxItems": 1000}})
+_HOOK = record(
+    {"payload": ANYTHING},
+    {
+        "agent": {"type": "string", "enum": sorted(_HOOKS)},
+        "at": TIME,
+        "id": ID,
+        "env": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+)
+
+
+async def post_events(boss: Boss, call: Call) -> Reply:
+    now = boss.desk.clock()
+    events = [_event(one, now) for one in call.body["events"]]
+    taken = await boss.desk.take(*events)
+    return Reply({"taken": taken, "repeated": len(events) - taken})
+
+
+def _event(given: dict[str, Any], now: float) -> Event:
+    return Event(
+        EventKind(given["kind"]),
+        given["session_id"],
+        float(given.get("at", now)),
+        _SOURCES[given.get("source", "hook")],
+        given.get("id", ""),
+        given.get("facts", {}),
+    )
+
+
+async def post_hook(boss: Boss, call: Call) -> Reply:
+    body = call.body
+    at = float(body.get("at", boss.desk.clock()))
+    events = await read_hook(
+        body["payload"],
+        at,
+        number=body.get("id", ""),
+        env=body.get("env", {}),
+        agent=body.get("agent", "claude"),
+    )
+    if not events:
+        raise InvalidOptions("the payload names no session", hint="it is what the agent gave to its hook")
+    taken = await boss.desk.take(*events)
+    asked = next((event for event in events if event.kind is EventKind.ASKED), None)
+    approval = boss.desk.approval_of(asked) if asked else None
+    document = {
+        "taken": taken,
+        "repeated": len(events) - taken,
+        "approval": approval.id if approval else None,
+    }
+    return Reply(document)
+
+
+async def read_hook(
+    payload: dict[str, Any],
+    at: float,
+    *,
+    number: str = "",
+    env: dict[str, str] | None = None,
+    agent: str = "claude",
+) -> list[Event]:
+    """What a hook tells. A file that is to be written over is read beside the loop."""
+    translate = _HOOKS[agent]
+    if payload.get("hook_event_name") == "PermissionRequest":
+        return await asyncio.to_thread(translate, payload, at, id=number, env=env, read=_read_text)
+    return translate(payload, at, id=number, env=env)
+
+
+def _read_text(path: str) -> str | None:
+    """None for what is no text, too much, or not there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (OSError, ValueError):
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _READ_BYTES:
+            return None
+        with os.fdopen(os.dup(fd), "rb") as file:
+            return file.read(_READ_BYTES).decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+    finally:
+        os.close(fd)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/hooks",
+        post_hook,
+        "Tell what an agent's hook was given; it is on the disk when this is answered.",
+        body=_HOOK,
+        answer=_HOOKED,
+        errors=(400, 413, 415, 507),
+        limit=EVENT_BYTES,
+        token_in_path=True,
+    ),
+    Route(
+        "POST",
+        "/v1/events",
+        post_events,
+        "Tell events; they are on the disk when this is answered. Known ones change nothing.",
+        body=_EVENTS,
+        answer=TAKEN,
+        errors=(400, 413, 415, 507),
+        limit=EVENT_BYTES,
+        token_in_path=True,
+    ),
+)

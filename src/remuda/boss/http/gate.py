@@ -1,0 +1,74 @@
+"""Who is let in. Pure: everything that is decided before anybody looks at what a request wants.
+
+A web page that the user has open can reach loopback too, and a name can be made to point here. So the Host
+must be this machine with our port, an Origin must be ours, and the token must be shown, which no page knows.
+It stands in a header; in the path only where a hook's emitter, which can carry no header, posts events.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_ONCE = (b"host", b"origin", b"authorization", b"content-length", b"content-type")
+_IN_PATH = re.compile(r"/t/([!-.0-~]{16,1024})(/.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    status: int
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    path: str
+    """Without the token."""
+
+
+class Gate:
+    """`posts_events` says whether a path takes the token in the path."""
+
+    def __init__(self, token: str, port: int, posts_events: Callable[[str, str], bool]) -> None:
+        self._token = token.encode()
+        self._hosts = frozenset(host if port == 80 else f"{host}:{port}" for host in _HOSTS)
+        self._origins = frozenset(f"http://{host}" for host in self._hosts)
+        self._posts_events = posts_events
+
+    def judge(
+        self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]], *, unix: bool
+    ) -> Passed | Refusal:
+        """`unix` for the socket in the file system: its peers are this user's own."""
+        found: dict[bytes, str] = {}
+        for name, value in headers:
+            if name in found and name in _ONCE:
+                return Refusal(400, "BAD_REQUEST", f"there are two {name.decode()} headers")
+            found[name] = value.decode("latin-1")
+        if method == "OPTIONS":
+            return Refusal(404, "NOT_FOUND", "Not found")
+        return self._foreign(found, unix=unix) or self._token_shown(method, path, found)
+
+    def _foreign(self, headers: Mapping[bytes, str], *, unix: bool) -> Refusal | None:
+        if not unix and headers.get(b"host", "").lower() not in self._hosts:
+            return Refusal(403, "FOREIGN_HOST", "the Host is not this machine and port")
+        if b"origin" in headers and headers[b"origin"].lower() not in self._origins:
+            return Refusal(403, "FOREIGN_ORIGIN", "not for pages of other sites")
+        if headers.get(b"sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return Refusal(403, "FOREIGN_ORIGIN", "not for pages of other sites")
+        return None
+
+    def _token_shown(self, method: str, path: str, headers: Mapping[bytes, str]) -> Passed | Refusal:
+        scheme, _, given = headers.get(b"authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._is_token(given.strip()):
+            return Passed(path)
+        found = _IN_PATH.fullmatch(path)
+        if found is not None and self._is_token(found[1]) and self._posts_events(method, found[2]):
+            return Passed(found[2])
+        return Refusal(401, "UNAUTHORIZED", "send the token as 'Authorization: Bearer TOKEN'")
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._token)

@@ -1,0 +1,88 @@
+"""Approvals and replies."""
+
+from __future__ import annotations
+
+from remuda.boss.model import ApprovalState, document
+from remuda.boss.ports import Boss
+
+from .route import Call, Reply, Route
+from .schema import ANYTHING, BOOLEAN, LIMIT, TEXT, TIME, one_of, record, ref, several
+
+_APPROVAL = ref("Approval")
+_ANSWER = record(
+    {"behavior": {"type": "string", "enum": ["allow", "deny"]}},
+    {
+        "message": TEXT,
+        "interrupt": BOOLEAN,
+        "updated_input": ANYTHING,
+        "updated_permissions": several(ANYTHING),
+        "by": {"type": "string", "minLength": 1, "maxLength": 100},
+    },
+)
+
+
+async def get_approvals(boss: Boss, call: Call) -> Reply:
+    found = boss.desk.store.approvals(
+        int(call.query.get("limit", 100)), state=call.query.get("state"), before=call.query.get("before")
+    )
+    return Reply({"approvals": document(found)})
+
+
+async def get_approval(boss: Boss, call: Call) -> Reply:
+    return Reply(document(boss.desk.approval(call.path["approval"])))
+
+
+async def post_answer(boss: Boss, call: Call) -> Reply:
+    answer = {name: value for name, value in call.body.items() if name != "by"}
+    carrier = boss.answers or boss.desk
+    return Reply(document(await carrier.answer(call.path["approval"], answer, call.body.get("by", "http"))))
+
+
+async def post_reply(boss: Boss, call: Call) -> Reply:
+    session = boss.desk.session(call.path["session"])
+    if boss.replies is None:
+        return Reply({"error": {"code": "NOT_SERVED", "message": "this boss carries no replies"}}, 501)
+    options = {name: value for name, value in call.body.items() if name != "text"}
+    return Reply(await boss.replies.reply(session, call.body["text"], options))
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/approvals",
+        get_approvals,
+        "The ledger of requests for leave, the newest first.",
+        query={"state": one_of(ApprovalState), "limit": LIMIT, "before": TIME},
+        answer=record({"approvals": several(_APPROVAL)}),
+        errors=(400,),
+    ),
+    Route(
+        "GET",
+        "/v1/approvals/{approval}",
+        get_approval,
+        "One request: what exactly is asked, who answered, what happened then.",
+        answer=_APPROVAL,
+        errors=(404,),
+    ),
+    Route(
+        "POST",
+        "/v1/approvals/{approval}/answer",
+        post_answer,
+        "Allow or deny. The first answer counts; every other is told so with 409.",
+        body=_ANSWER,
+        answer=_APPROVAL,
+        errors=(400, 404, 409, 413, 415, 507),
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session}/reply",
+        post_reply,
+        "Hand a prompt to a session, if it is safe; 409 says why nothing was typed.",
+        body=record(
+            {"text": {"type": "string", "minLength": 1}},
+            {"dedup": TEXT, "command": BOOLEAN, "literal": BOOLEAN},
+        ),
+        answer=ANYTHING,
+        errors=(400, 404, 409, 413, 415, 501, 502, 504, 507),
+    ),
+)

@@ -1,0 +1,120 @@
+"""The routes as an OpenAPI document. Requests are checked against the same schemas, so that it stays true."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from remuda._version import __version__
+from remuda.boss.ports import Boss
+
+from . import schema
+from .route import Call, Reply, Route
+
+_MEANINGS = {
+    400: "The request cannot be carried out as it is.",
+    401: "No token, or a wrong one.",
+    403: "From another site, or for another host.",
+    404: "There is nothing of that name.",
+    409: "It is too late, or not safe.",
+    413: "Too large.",
+    415: "Not JSON.",
+    501: "This boss does not serve it.",
+    502: "The session, or tmux, cannot be reached.",
+    504: "It took too long.",
+    507: "It could not be written to the disk, and does not count.",
+}
+_OLD_ERROR = schema.record({"error": schema.TEXT})
+
+
+def describe(routes: Sequence[Route]) -> dict[str, Any]:
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Remuda's boss",
+            "version": __version__,
+            "description": "Which agent waits for a human, and the way to answer it. On loopback alone; "
+            "'remuda up --print-token' prints the token.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schema.COMPONENTS,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "operationId": route.handler.__name__ + ("_trail_boss" if route.old else ""),
+        "summary": route.summary,
+        "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
+        "responses": {
+            "200": _answer(route),
+            **{str(status): _error(route, status) for status in _errors(route)},
+        },
+    }
+    if route.body is not None:
+        content = {"application/json": {"schema": route.body}}
+        made["requestBody"] = {"required": needs_body(route), "content": content}
+    return made
+
+
+def needs_body(route: Route) -> bool:
+    return route.body is not None and (route.old or bool(route.body.get("required")))
+
+
+def _errors(route: Route) -> list[int]:
+    # 404 and 405 of a framework are no answers of an operation.
+    return sorted({*route.errors, 401, 403})
+
+
+def _answer(route: Route) -> dict[str, Any]:
+    content = {route.media: {"schema": route.answer or {"type": "string"}}}
+    return {"description": "Done.", "content": content}
+
+
+def _error(route: Route, status: int) -> dict[str, Any]:
+    # What the gate refuses has our own shape everywhere.
+    old = route.old and status not in (401, 403)
+    shape = _OLD_ERROR if old else schema.ref("Error")
+    return {"description": _MEANINGS[status], "content": {"application/json": {"schema": shape}}}
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"{(\w+)}", route.path)
+    ]
+
+
+def _query_parameters(route: Route) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "query", "required": False, "schema": shape}
+        for name, shape in route.query.items()
+    ]
+
+
+def _header_parameters(route: Route) -> list[dict[str, Any]]:
+    if route.path == "/event":
+        shape = {"type": "string", "pattern": "^%[0-9]{1,9}$"}
+        return [{"name": "X-Tmux-Pane", "in": "header", "required": True, "schema": shape}]
+    if route.media == "text/event-stream":
+        return [{"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}}]
+    return []
+
+
+def openapi_route(routes: Sequence[Route]) -> Route:
+    found: dict[str, Any] = {}
+
+    async def get_openapi(_boss: Boss, _call: Call) -> Reply:
+        return Reply(found)
+
+    made = Route("GET", "/v1/openapi.json", get_openapi, "This document.", answer=schema.ANYTHING)
+    found |= describe([*routes, made])
+    return made

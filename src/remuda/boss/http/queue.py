@@ -1,0 +1,165 @@
+"""Sessions and the queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remuda.boss.model import Item, document
+from remuda.boss.ports import Boss
+from remuda.errors import InvalidOptions, NotInQueue
+
+from .route import Call, Reply, Route
+from .schema import BOOLEAN, LIMIT, TEXT, TIME, nullable, record, ref, several
+
+_MOST = 7 * 86400.0
+_ITEM = ref("Item")
+_QUEUE = record(
+    {
+        "items": several(_ITEM),
+        "count": {"type": "integer"},
+        "hidden": {"type": "integer"},
+        "last_event_id": TEXT,
+    }
+)
+_SECONDS = {"type": "number", "minimum": 0, "maximum": _MOST}
+
+
+def item_document(boss: Boss, item: Item) -> dict[str, Any]:
+    """With its session: where it is, is what one wants to know next."""
+    try:
+        session = document(boss.desk.session(item.session_id))
+    except NotInQueue:
+        session = None
+    found: dict[str, Any] = document(item)
+    return found | {"session": session}
+
+
+async def get_sessions(boss: Boss, call: Call) -> Reply:
+    sessions = boss.desk.sessions()
+    if not call.query.get("all"):
+        sessions = [session for session in sessions if session.ended is None]
+    return Reply({"sessions": document(sessions), "last_event_id": boss.desk.feed.last_id})
+
+
+async def get_session(boss: Boss, call: Call) -> Reply:
+    session = boss.desk.session(call.path["session"])
+    item = boss.desk.item_of(session.id)
+    return Reply({"session": document(session), "item": item_document(boss, item) if item else None})
+
+
+async def get_queue(boss: Boss, call: Call) -> Reply:
+    shown, everything = boss.desk.queue(), boss.desk.queue(hidden=True)
+    found = everything if call.query.get("hidden") else shown
+    return Reply(
+        {
+            "items": [item_document(boss, item) for item in found],
+            "count": len(shown),
+            "hidden": len(everything) - len(shown),
+            "last_event_id": boss.desk.feed.last_id,
+        }
+    )
+
+
+async def get_next(boss: Boss, _call: Call) -> Reply:
+    first = next(iter(boss.desk.queue()), None)
+    return Reply({"item": item_document(boss, first) if first else None})
+
+
+async def get_history(boss: Boss, call: Call) -> Reply:
+    found = boss.desk.store.history(int(call.query.get("limit", 100)), call.query.get("before"))
+    return Reply({"items": [item_document(boss, item) for item in found]})
+
+
+async def get_item(boss: Boss, call: Call) -> Reply:
+    return Reply(item_document(boss, boss.desk.item(call.path["item"])))
+
+
+async def post_skip(boss: Boss, call: Call) -> Reply:
+    item = await boss.desk.skip(call.path["item"], float(call.body.get("cooldown", 30.0)))
+    return Reply(item_document(boss, item))
+
+
+async def post_snooze(boss: Boss, call: Call) -> Reply:
+    until, seconds = call.body.get("until"), call.body.get("seconds")
+    if (until is None) == (seconds is None):
+        raise InvalidOptions("give either 'until' or 'seconds'")
+    item = await boss.desk.snooze(
+        call.path["item"], float(until) if until is not None else boss.desk.clock() + float(seconds or 0.0)
+    )
+    return Reply(item_document(boss, item))
+
+
+async def post_dismiss(boss: Boss, call: Call) -> Reply:
+    return Reply(item_document(boss, await boss.desk.dismiss(call.path["item"])))
+
+
+_CHANGES = (400, 404, 409, 413, 415, 507)
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/sessions",
+        get_sessions,
+        "All sessions that are there; with all=true those that ended a while ago.",
+        query={"all": BOOLEAN},
+        answer=record({"sessions": several(ref("Session")), "last_event_id": TEXT}),
+        errors=(400,),
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session}",
+        get_session,
+        "One session, by id, name, pane or the beginning of its id, and what it waits for.",
+        answer=record({"session": ref("Session"), "item": nullable(_ITEM)}),
+        errors=(400, 404),
+    ),
+    Route(
+        "GET",
+        "/v1/queue",
+        get_queue,
+        "What waits for a human, the first to be answered first; with hidden=true also what was put off.",
+        query={"hidden": BOOLEAN},
+        answer=_QUEUE,
+        errors=(400,),
+    ),
+    Route(
+        "GET", "/v1/queue/next", get_next, "The first of the queue.", answer=record({"item": nullable(_ITEM)})
+    ),
+    Route(
+        "GET",
+        "/v1/queue/history",
+        get_history,
+        "What was resolved, the newest first.",
+        query={"limit": LIMIT, "before": TIME},
+        answer=record({"items": several(_ITEM)}),
+        errors=(400,),
+    ),
+    Route("GET", "/v1/queue/{item}", get_item, "One item, also a resolved one.", answer=_ITEM, errors=(404,)),
+    Route(
+        "POST",
+        "/v1/queue/{item}/skip",
+        post_skip,
+        "To the end of the queue, and out of sight for a moment.",
+        body=record({}, {"cooldown": _SECONDS}),
+        answer=_ITEM,
+        errors=_CHANGES,
+    ),
+    Route(
+        "POST",
+        "/v1/queue/{item}/snooze",
+        post_snooze,
+        "Out of sight until then, or for so many seconds.",
+        body=record({}, {"until": TIME, "seconds": _SECONDS}),
+        answer=_ITEM,
+        errors=_CHANGES,
+    ),
+    Route(
+        "POST",
+        "/v1/queue/{item}/dismiss",
+        post_dismiss,
+        "Out of the queue, until its session waits for something new.",
+        body=record({}),
+        answer=_ITEM,
+        errors=_CHANGES,
+    ),
+)

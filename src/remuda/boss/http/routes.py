@@ -1,0 +1,17 @@
+"""Every operation there is. Those that are called most stand first."""
+
+from __future__ import annotations
+
+from . import events, ledger, metrics, queue, stream, trail_boss
+from .openapi import openapi_route
+from .route import Route
+
+_OWN: tuple[Route, ...] = (
+    *events.ROUTES,
+    *trail_boss.ROUTES,
+    *stream.ROUTES,
+    *queue.ROUTES,
+    *ledger.ROUTES,
+    *metrics.ROUTES,
+)
+ROUTES: tuple[Route, ...] = (*_OWN, openapi_route(_OWN))

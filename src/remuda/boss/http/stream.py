@@ -1,0 +1,101 @@
+"""Changes as they happen, as server-sent events; and whether all is well."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+from remuda._version import __version__
+from remuda.boss.feed import Change, Watcher
+from remuda.boss.ports import Boss
+
+from .route import Call, Reply, Route
+from .schema import NUMBER, TEXT, nullable, record, several
+
+_SILENCE = 15.0
+"""After so many seconds of nothing a comment tells both ends that the other is there."""
+
+
+async def get_stream(boss: Boss, call: Call) -> Reply:
+    watcher = boss.desk.feed.watch(call.headers.get("last-event-id"))
+    return Reply(stream=_lines(watcher, boss.desk.feed.last_id))
+
+
+async def _lines(watcher: Watcher, now: str) -> AsyncIterator[bytes]:
+    try:
+        yield _written(Change(now, "hello", {"version": __version__}))
+        while True:
+            try:
+                async with asyncio.timeout(_SILENCE):
+                    change = await anext(watcher)
+            except TimeoutError:
+                yield b": still here\n\n"
+            except StopAsyncIteration:
+                return
+            else:
+                yield _written(change)
+    finally:
+        watcher.close()
+
+
+def _written(change: Change) -> bytes:
+    # The first line is no change: a client that comes back with its id has missed nothing.
+    data = json.dumps(change.document, separators=(",", ":"))
+    return f"id: {change.id}\nevent: {change.kind}\ndata: {data}\n\n".encode()
+
+
+async def get_health(boss: Boss, _call: Call) -> Reply:
+    desk = boss.desk
+    sources = [{"name": one.name, "state": one.state, "error": one.error} for one in boss.sources]
+    document: dict[str, Any] = {
+        "status": "degraded" if any(one.error for one in boss.sources) else "ok",
+        "version": __version__,
+        "pid": os.getpid(),
+        "uptime": desk.clock() - desk.started_at,
+        "port": boss.port,
+        "sessions": sum(session.ended is None for session in desk.sessions()),
+        "waiting": len(desk.queue()),
+        "hidden": len(desk.queue(hidden=True)) - len(desk.queue()),
+        "sources": sources,
+        "database": str(desk.store.path),
+        "laid_aside": str(desk.store.laid_aside) if desk.store.laid_aside else None,
+    }
+    return Reply(document)
+
+
+_INTEGER = {"type": "integer"}
+_SOURCE = record({"name": TEXT, "state": TEXT, "error": nullable(TEXT)})
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/events",
+        get_stream,
+        "Changes as they happen: events session, item, approval; after 'reset' look at everything anew.",
+        media="text/event-stream",
+    ),
+    Route(
+        "GET",
+        "/v1/health",
+        get_health,
+        "Whether the boss is well, and what it sees.",
+        answer=record(
+            {
+                "status": {"type": "string", "enum": ["ok", "degraded"]},
+                "version": TEXT,
+                "pid": _INTEGER,
+                "uptime": NUMBER,
+                "port": _INTEGER,
+                "sessions": _INTEGER,
+                "waiting": _INTEGER,
+                "hidden": _INTEGER,
+                "sources": several(_SOURCE),
+                "database": TEXT,
+                "laid_aside": nullable(TEXT),
+            }
+        ),
+    ),
+)

@@ -1,0 +1,198 @@
+"""Trail Boss's endpoints, as its emitters, detector and clients know them. Times are milliseconds."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from remuda.boss.model import Event, EventKind, Item, Reason, Session, Source
+from remuda.boss.ports import Boss
+from remuda.errors import InvalidOptions
+
+from .events import read_hook
+from .route import EVENT_BYTES, Call, Reply, Route
+from .schema import ANYTHING, ID, TEXT, check
+
+_PANE = re.compile(r"%[0-9]{1,9}")
+_SHOWN = 50
+_NO_MESSAGE = "[no message]"
+_LONGEST = 100
+_KINDS = {
+    "stuck": EventKind.STOPPED,
+    "unstuck": EventKind.PROMPTED,
+    "registered": EventKind.REGISTERED,
+    "ended": EventKind.ENDED,
+}
+_MILLISECONDS = {"type": "number", "minimum": 1, "maximum": 2e13}
+_OPTIONAL = {"cwd": TEXT, "transcriptPath": TEXT, "message": TEXT}
+_STUCK = {"sessionId": ID, "paneId": ID, "reason": {"type": "string", "enum": ["stopped", "permission"]}}
+_FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "stuck": ({**_STUCK, "timestamp": _MILLISECONDS}, _OPTIONAL),
+    "unstuck": ({"sessionId": ID, "timestamp": _MILLISECONDS}, {}),
+    "registered": ({"sessionId": ID, "paneId": ID, "timestamp": _MILLISECONDS}, _OPTIONAL),
+    "ended": ({"sessionId": ID, "timestamp": _MILLISECONDS}, {}),
+}
+
+
+async def post_event(boss: Boss, call: Call) -> Reply:
+    """What a hook was given, with the pane in a header."""
+    pane = call.headers.get("x-tmux-pane", "")
+    if not pane:
+        raise InvalidOptions("Missing X-Tmux-Pane header")
+    if not _PANE.fullmatch(pane):
+        raise InvalidOptions("Invalid X-Tmux-Pane header")
+    payload = _parsed(call.body)
+    if "session_id" not in payload:
+        raise InvalidOptions("Missing session_id")
+    check(payload["session_id"], ID, "session_id")
+    events = await read_hook(payload, boss.desk.clock(), env={"TMUX_PANE": pane})
+    await boss.desk.take(*events)
+    return Reply({"ok": True})
+
+
+async def post_normalized(boss: Boss, call: Call) -> Reply:
+    event = _parsed(call.body)
+    kind = event.get("type")
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        raise InvalidOptions("Missing or invalid event type")
+    required, optional = _FIELDS[kind]
+    check(
+        event,
+        {"type": "object", "properties": {**required, **optional}, "required": list(required)},
+        "the event",
+    )
+    if "paneId" in required and not _PANE.fullmatch(event["paneId"]):
+        raise InvalidOptions("'paneId' is not the id of a pane")
+    await boss.desk.take(_normalized(kind, event))
+    return Reply({"ok": True})
+
+
+def _normalized(kind: str, event: dict[str, Any]) -> Event:
+    meant = _KINDS[kind]
+    if event.get("reason") == "permission" and kind == "stuck":
+        meant = EventKind.ASKED
+    names = {"paneId": "pane", "cwd": "cwd", "transcriptPath": "transcript_path", "message": "message"}
+    facts = {ours: event[theirs] for theirs, ours in names.items() if event.get(theirs)}
+    if meant is EventKind.ASKED:
+        facts["reason"] = "permission"
+    at = event["timestamp"] / 1000
+    number = f"normalized:{kind}:{at}"
+    return Event(
+        meant, event["sessionId"], at, Source.HOOK, number, facts | {"agent": "other", "origin": "tmux"}
+    )
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InvalidOptions("Invalid JSON") from None
+    if not isinstance(found, dict):
+        raise InvalidOptions("Invalid JSON")
+    return found
+
+
+# ── the queue ──
+
+
+async def get_next(boss: Boss, _call: Call) -> Reply:
+    return Reply(_next(boss, "queue empty"))
+
+
+async def post_skip(boss: Boss, _call: Call) -> Reply:
+    if (first := _first(boss)) is not None:
+        await boss.desk.skip(first[0].id)
+    return Reply(_next(boss, "queue empty after skip"))
+
+
+def _next(boss: Boss, otherwise: str) -> dict[str, Any]:
+    first = _first(boss)
+    if first is None:
+        return {"paneId": None, "reason": otherwise}
+    item, session = first
+    return {"paneId": session.pane, "sessionId": item.session_id, "reason": None}
+
+
+def _first(boss: Boss) -> tuple[Item, Session] | None:
+    return next(iter(_in_panes(boss)), None)
+
+
+def _in_panes(boss: Boss) -> list[tuple[Item, Session]]:
+    """Its clients know of panes alone."""
+    found = [(item, boss.desk.session(item.session_id)) for item in boss.desk.queue()]
+    return [(item, session) for item, session in found if session.pane]
+
+
+async def get_queue(boss: Boss, _call: Call) -> Reply:
+    found = _in_panes(boss)
+    return Reply({"items": [_item(*one) for one in found[:_SHOWN]], "count": len(found)})
+
+
+def _item(item: Item, session: Session) -> dict[str, Any]:
+    return {
+        "id": int(item.id, 16),
+        "session_id": item.session_id,
+        "pane_id": session.pane,
+        "cwd": session.cwd or "",
+        "reason": "permission"
+        if item.reason in (Reason.PERMISSION, Reason.QUESTION, Reason.PLAN)
+        else "stopped",
+        "last_message": _message(item),
+        "stuck_at": round(item.since * 1000),
+        "skip_cooldown_until": round(item.skip_until * 1000) if item.skip_until else None,
+    }
+
+
+def _message(item: Item) -> str:
+    if "tool" not in item.detail:
+        return item.message or _NO_MESSAGE
+    given = json.dumps(item.detail.get("input"), ensure_ascii=False)
+    cut = given if len(given) <= _LONGEST else given[: _LONGEST - 3] + "..."
+    return f"[{item.detail['tool']}] {cut}"
+
+
+async def get_status(boss: Boss, _call: Call) -> Reply:
+    return Reply({"status": "ok", "stuckCount": len(_in_panes(boss))})
+
+
+_OK = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
+_TEXT_OF = "Trail Boss's: "
+
+ROUTES = (
+    Route(
+        "POST",
+        "/event",
+        post_event,
+        f"{_TEXT_OF}what a hook was given, with the pane in X-Tmux-Pane.",
+        body=ANYTHING,
+        answer=_OK,
+        errors=(400, 413, 507),
+        limit=EVENT_BYTES,
+        old=True,
+        token_in_path=True,
+    ),
+    Route(
+        "POST",
+        "/event/normalized",
+        post_normalized,
+        f"{_TEXT_OF}stuck, unstuck, registered or ended.",
+        body=ANYTHING,
+        answer=_OK,
+        errors=(400, 413, 507),
+        old=True,
+        token_in_path=True,
+    ),
+    Route("GET", "/next", get_next, f"{_TEXT_OF}the pane to go to.", answer=ANYTHING, old=True),
+    Route(
+        "POST",
+        "/skip",
+        post_skip,
+        f"{_TEXT_OF}the first to the end.",
+        answer=ANYTHING,
+        errors=(507,),
+        old=True,
+    ),
+    Route("GET", "/queue", get_queue, f"{_TEXT_OF}the queue.", answer=ANYTHING, old=True),
+    Route("GET", "/status", get_status, f"{_TEXT_OF}how many wait.", answer=ANYTHING, old=True),
+)

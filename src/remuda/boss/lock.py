@@ -1,0 +1,94 @@
+"""One boss per user. The lock says that one is alive, not the number in the file."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.errors import BossExists, WaitTimeout
+
+_LOOK_INTERVAL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    pid: int
+    port: int = 0
+
+
+class Lock:
+    """Held from `acquire` to `release`, or to the end of the process."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    @classmethod
+    def acquire(cls, path: Path) -> Lock:
+        """Raises `BossExists`."""
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = _read(fd)
+                os.close(fd)
+                pid = f" (pid {holder.pid})" if holder else ""
+                raise BossExists(f"a boss runs already{pid}", hint="'remuda down' ends it") from None
+            if _is_at(path, fd):
+                return cls(path, fd)
+            os.close(fd)  # the one before us has just taken its file away
+
+    def tell(self, holder: Holder) -> None:
+        text = json.dumps({"pid": holder.pid, "port": holder.port}) + "\n"
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, text.encode(), 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def find_holder(path: Path) -> Holder | None:
+    """The boss that is alive; None when there is none. One that has just begun has pid 0."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(fd) or Holder(0)
+    finally:
+        os.close(fd)
+    return None
+
+
+def wait_until_free(path: Path, timeout: float) -> None:
+    """Raises `WaitTimeout` when a boss still lives then."""
+    deadline = time.monotonic() + timeout
+    while find_holder(path) is not None:
+        if time.monotonic() > deadline:
+            raise WaitTimeout(f"the boss did not end within {timeout:g} s")
+        time.sleep(_LOOK_INTERVAL)
+
+
+def _read(fd: int) -> Holder | None:
+    try:
+        found = json.loads(os.pread(fd, 4096, 0))
+        return Holder(int(found["pid"]), int(found["port"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False

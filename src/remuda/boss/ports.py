@@ -1,0 +1,53 @@
+"""What plugs into the boss: where events come from, and who carries answers and replies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .desk import Desk
+from .model import Approval, Session
+
+
+class EventSource(Protocol):
+    """Something that tells the desk of events, from `start` to `close`.
+
+    `start` returns when it listens, and has told what happened while nobody did. `close` ends it, and takes
+    a few seconds at most. An error of `start` is logged and costs the boss this source alone.
+    """
+
+    name: str
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Replier(Protocol):
+    async def reply(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Hand a prompt to the session; returns its receipt. Raises `NotSafe` when nothing was typed."""
+
+
+class Answerer(Protocol):
+    async def answer(self, number: str, answer: Mapping[str, Any], by: str) -> Approval:
+        """Give the answer to a request for leave. Raises `AlreadyAnswered` for all but the first."""
+
+
+@dataclass(slots=True)
+class SourceStatus:
+    name: str
+    state: str = "starting"
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Boss:
+    """The parts of a running boss, as its HTTP endpoint sees them."""
+
+    desk: Desk
+    port: int = 0
+    answers: Answerer | None = None
+    """None: the desk keeps the answer, and nobody carries it."""
+    replies: Replier | None = None
+    sources: list[SourceStatus] = field(default_factory=list)
