@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import ClassVar
 
@@ -26,6 +27,7 @@ from remuda import (
     Usage,
     WaitTimeout,
 )
+from remuda.pool.call import Call
 from remuda.pool.types import Answered, BackendName, Raw, Request, SessionEvent
 from remuda.testing.pool import FakeAgent, FakeSession
 
@@ -262,6 +264,22 @@ async def test_stream_whose_reader_is_slow_lets_its_session_go() -> None:
         await client.run("next")  # with a pool of one
         await asyncio.sleep(100)
         assert [event.type async for event in events] == ["done"]
+
+
+@virtual
+async def test_request_that_has_ended_leaves_nothing_in_memory() -> None:
+    agent, gate = gated()
+    async with Client(session_factory=agent, pool_size=2) as client:
+        gate.open("answered")
+        signal = asyncio.Event()
+        for _ in range(3):
+            await client.run("answered", signal=signal)
+            with pytest.raises(WaitTimeout):
+                await client.run("hangs", timeout=1)
+            await client.stream("left").aclose()
+        await settled()
+        gc.collect()
+        assert [one for one in gc.get_objects() if isinstance(one, Call)] == []
 
 
 # ── its end by an error ──
@@ -510,6 +528,7 @@ async def test_crash_of_which_only_the_exit_tells_still_ends_the_request() -> No
         with pytest.raises(SessionCrashed) as caught:
             await call
         assert caught.value.detail == "exit:9"
+    assert agent.sessions[0].log == ["open", "run: one", "close"]
 
 
 @virtual

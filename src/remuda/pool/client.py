@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import warnings
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -63,11 +62,13 @@ class Client:
         self._closing: asyncio.Task[None] | None = None
         self._settings = read_client(options)
         self._resolver = Resolver(self._settings, os.environ)
-        self._factory = session_factory
+        self._find_binary = session_factory is None
         self._observer = Observer()
         self._calls: dict[str, Call] = {}
         self._checked: set[str] = set()
         self._profile(read_run({}, self._settings), find_binary=False)
+        # Now rather than in the loop: the first use of a backend loads it.
+        self._factory = session_factory or self._backend()
 
     # ── requests ──
 
@@ -194,7 +195,7 @@ class Client:
         return _Prepared(checks.prompt("the prompt", prompt), options, self._profile(options))
 
     def _profile(self, options: RunSettings, *, find_binary: bool = True) -> Profile:
-        find_binary = find_binary and self._factory is None
+        find_binary = find_binary and self._find_binary
         profile = self._resolver.profile(options.wanted, options.permissions, find_binary=find_binary)
         if profile.key not in self._checked:
             check_profile(profile, self._settings.backend)
@@ -203,7 +204,7 @@ class Client:
 
     def _begin(self, prepared: _Prepared, *, quiet: bool = False, raw: bool = False) -> Call:
         pool, options = self._the_pool(), prepared.options
-        request_id = options.request_id or f"r_{secrets.token_hex(8)}"
+        request_id = options.request_id or f"r_{os.urandom(8).hex()}"
         if request_id in self._calls:
             raise InvalidOptions(f"a request {request_id} is on its way already")
         call = Call(
@@ -232,7 +233,7 @@ class Client:
         if self._closed:
             raise ClientClosed("the client is closed")
         if self._pool is None:
-            self._pool = Pool(self._factory or self._backend(), self._settings, self._observer)
+            self._pool = Pool(self._factory, self._settings, self._observer)
         self._pool.check_loop()
         return self._pool
 

@@ -8,7 +8,7 @@ one loop, and deciding awaits nothing, so that no two decisions are made on the 
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from collections import Counter
 from collections.abc import Coroutine
 from functools import partial
@@ -162,7 +162,7 @@ class Pool:
     def _start(self, action: Spawn, profile: Profile) -> None:
         now = self.loop.time()
         try:
-            session = self._make(f"s_{secrets.token_hex(6)}", profile)
+            session = self._make(f"s_{os.urandom(6).hex()}", profile)
         except Exception as error:  # noqa: BLE001  # a factory may be the caller's
             self._unmade(action, error)
             return
