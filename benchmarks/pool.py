@@ -235,8 +235,8 @@ async def _sessions(pool: Client | _Remote) -> list[dict[str, Any]]:
 
 async def _at_rest(pool: Client | _Remote) -> None:
     """Until every session of it stands ready, with nothing to do."""
-    while any(one["state"] != "idle" for one in await _sessions(pool)):
-        await asyncio.sleep(0.005)  # noqa: ASYNC110  # another process has no event for it
+    while any(one["state"] != "idle" for one in await _sessions(pool)):  # noqa: ASYNC110  # no event tells
+        await asyncio.sleep(0.005)
 
 
 async def _one(pool: Client | _Remote) -> float:
