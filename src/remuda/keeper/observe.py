@@ -24,8 +24,6 @@ log = logging.getLogger("remuda.keeper.observe")
 _SCREEN_SETTLE = 0.05
 _TAIL_CHUNK = 1 << 20
 MAX_LINE_BYTES = 16 << 20
-# In JSON a character has up to six bytes (twelve beyond the first plane), and a frame 1 MiB.
-_SHOWN_CHARACTERS = 1 << 16
 
 
 class Observation:
@@ -58,9 +56,7 @@ class Observation:
     def hook(self, payload: dict[str, Any]) -> None:
         log.debug("hook %s", payload.get("hook_event_name"))
         self._vote(self._observer.hook(payload, self._session.now()))
-        shown = self._observer.shown(payload)
-        for start in range(0, len(shown), _SHOWN_CHARACTERS):
-            self._session.tell({"event": "shown", "text": shown[start : start + _SHOWN_CHARACTERS]})
+        self._session.tell_shown(self._observer.shown(payload))
         for news in self._observer.tools(payload):
             self._session.tell_tool({"event": "tool", **tool_document(news)})
         self._follow()

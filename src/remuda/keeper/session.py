@@ -42,6 +42,8 @@ _BEFORE_GUESSING = 10.0
 
 _PLAIN = ("simple", "none")
 _LAST_CHARACTERS = 4096
+# In JSON a character has up to six bytes (twelve beyond the first plane), and a frame 1 MiB.
+_SHOWN_CHARACTERS = 1 << 16
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -240,6 +242,15 @@ class Session:
         """The same for what may be larger than a frame: it can be fetched."""
         if self._listeners:
             self.tell(self.parcels.told(document))
+
+    def tell_shown(self, text: str) -> None:
+        """Text of an answer, in pieces for those who cannot fetch it."""
+        if text and self._tool_listeners:
+            self.tell_tool({"event": "shown", "text": text})
+        for start in range(0, len(text), _SHOWN_CHARACTERS):
+            piece = {"event": "shown", "text": text[start : start + _SHOWN_CHARACTERS]}
+            for listener in self._listeners - self._tool_listeners:
+                listener(piece)
 
     def tell_tool(self, document: dict[str, Any]) -> None:
         if self._tool_listeners:
