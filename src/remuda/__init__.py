@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from .errors import ClientClosed as ClientClosed
     from .errors import CommandNotFound as CommandNotFound
     from .errors import InvalidOptions as InvalidOptions
+    from .errors import PoolBroken as PoolBroken
     from .errors import PoolExhausted as PoolExhausted
+    from .errors import PoolNotServed as PoolNotServed
     from .errors import RemudaError as RemudaError
     from .errors import SessionCrashed as SessionCrashed
     from .errors import SpawnFailed as SpawnFailed
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from .keeper.spec import SessionSpec as SessionSpec
     from .keeper.start import start_session as start_session
     from .pool.client import Client as Client
+    from .pool.remote import RemoteClient as RemoteClient
     from .pool.sync import SyncClient as SyncClient
     from .pool.types import Allow as Allow
     from .pool.types import Deny as Deny
@@ -42,7 +45,10 @@ _LAZY = {
     "ClientClosed": "remuda.errors",
     "CommandNotFound": "remuda.errors",
     "InvalidOptions": "remuda.errors",
+    "PoolBroken": "remuda.errors",
     "PoolExhausted": "remuda.errors",
+    "PoolNotServed": "remuda.errors",
+    "RemoteClient": "remuda.pool.remote",
     "RemudaError": "remuda.errors",
     "SessionCrashed": "remuda.errors",
     "SpawnFailed": "remuda.errors",
@@ -81,7 +87,10 @@ __all__ = [
     "InvalidOptions",
     "KeeperClient",
     "PermissionRequest",
+    "PoolBroken",
     "PoolExhausted",
+    "PoolNotServed",
+    "RemoteClient",
     "RemudaError",
     "RunResult",
     "Session",

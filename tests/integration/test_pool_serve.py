@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import stat
+import textwrap
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from remuda.cli.pool_serve import command
 from remuda.errors import (
     Aborted,
     AgentError,
@@ -589,3 +593,29 @@ def test_limit_of_a_body_is_told_though_the_peer_still_sends(home: Path) -> None
             assert (await pool.remote.run("small")).text
 
     within(test())
+
+
+# ── the page about it ──
+
+
+def test_example_of_the_page_runs(home: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/pool.md").read_text()
+    [example] = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    body = textwrap.indent(example, "    ")
+    program = f"async def main():\n{body}\n    return result"
+
+    async def test() -> None:
+        async with served(home):
+            found: dict[str, Any] = {}
+            exec(compile(program, "docs/pool.md", "exec"), found)
+            assert (await found["main"]()).text == "REPLY#1 to: hello"
+
+    within(test())
+
+
+def test_options_of_the_page_are_those_of_the_command() -> None:
+    page = (Path(__file__).parents[2] / "docs/pool.md").read_text()
+    named = set(
+        re.findall(r"--[a-z-]+", page[page.index("**Options** of `pool serve`") :].partition("\n\n")[0])
+    )
+    assert named == {flag for param in command.params for flag in param.opts if flag.startswith("--")}
