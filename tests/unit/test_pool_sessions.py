@@ -497,6 +497,26 @@ async def test_replacement_that_keeps_crashing_is_started_ever_more_rarely() -> 
 
 
 @virtual
+async def test_replacement_is_made_at_once_again_when_one_has_served() -> None:
+    agent = FakeAgent()
+
+    async def crash_idle() -> None:
+        agent.alive[0].crash()
+        await settled()
+
+    async with Client(session_factory=agent) as client:
+        await client.prewarm()
+        await crash_idle()
+        assert len(agent.alive) == 1
+        await crash_idle()
+        assert agent.alive == []  # the second in a row is not replaced at once
+        await client.run("x")
+        await crash_idle()
+        await crash_idle()
+        assert len(agent.alive) == 1
+
+
+@virtual
 async def test_request_that_comes_while_a_session_is_prewarmed_takes_that_one() -> None:
     agent = FakeAgent()
 
@@ -601,7 +621,8 @@ async def test_aclose_of_a_client_that_was_never_used() -> None:
 @virtual
 async def test_aclose_that_is_cancelled_goes_on_behind_its_caller() -> None:
     agent, gate = gated()
-    client = Client(session_factory=agent)
+    client = Client(session_factory=agent, pool_size=2)
+    await client.prewarm()
     call = soon(client.run("one"))
     await gate.begun("one")
     with pytest.raises(TimeoutError):
