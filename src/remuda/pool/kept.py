@@ -68,7 +68,12 @@ class Kept:
         self._client = await AsyncKeeperClient.connect(
             self._spec.name, self._paths.folder, self._hear, self._lost, timeout=timeout
         )
-        return await self._client.request("watch", tools=True)
+        status = await self._client.request("watch", tools=True)
+        if not status["alive"]:  # it ended before anybody heard it
+            said = "\n".join((await self._client.request("screen"))["lines"])
+            self._gone(last_words({"code": status["exit_code"], "last_output": said}))
+            raise self.crashed()
+        return status
 
     def _start(self, timeout: float) -> Attended:
         """In a thread of ours: it may come up when nobody waits for it any more."""

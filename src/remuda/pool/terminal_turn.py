@@ -162,7 +162,7 @@ class KeptTurn:
         """What the agent is about to show: the end of its turn may be told before its last words."""
         rest = [*self._told]
         text = self.text
-        missing = text[_overlap(self._shown, text) :]
+        missing = text[overlap(self._shown, text) :]
         if missing.strip():
             rest.append(Token(missing))
         return rest
@@ -258,7 +258,7 @@ def _ruling(decision: Decision) -> Document:
     return {"behavior": "allow", "input": given, "always": decision.always}
 
 
-def _overlap(shown: str, text: str) -> int:
+def overlap(shown: str, text: str) -> int:
     """How much of the text's beginning stands at the end of what was shown."""
     shown, wanted = shown.rstrip(), text.rstrip()
     if shown.endswith(wanted):

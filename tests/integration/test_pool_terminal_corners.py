@@ -1,0 +1,439 @@
+"""The terminal backend's own corners, on the scripted agent: people at its keys, deaths, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keeping import Process
+from keeping import until as wait_until
+from pool_conformance import (
+    PATIENCE,
+    TALKING,
+    always_says,
+    answer_of,
+    begin,
+    events_of,
+    give_up,
+    nobody,
+    opened,
+    until,
+)
+from pool_terminals import Look, TerminalBench, looking
+from remuda.errors import (
+    Aborted,
+    AgentError,
+    InputError,
+    InvalidOptions,
+    SessionCrashed,
+    SessionDirty,
+    SpawnFailed,
+    SpawnTimeout,
+)
+from remuda.inbox.journal import Inbox
+from remuda.keeper.claim import read_holder
+from remuda.paths import SessionPaths
+from remuda.pool.profile import Profile
+from remuda.pool.terminal import TerminalSession
+from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request, Token, ToolResult
+
+Scene = Callable[[TerminalBench], Awaitable[None]]
+TOUCH = "RUNBASH touch made"
+
+
+def play(scene: Scene, bench: TerminalBench) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(3 * PATIENCE):
+            await scene(bench)
+
+    asyncio.run(bounded())
+
+
+@pytest.fixture
+def bench(home: Path) -> TerminalBench:
+    return TerminalBench(home, MOCK_DIALOG_GUARD="0")
+
+
+@asynccontextmanager
+async def ready(bench: TerminalBench, **profile: Any) -> AsyncIterator[tuple[TerminalSession, Look]]:
+    """A session, and somebody who looks at it."""
+    async with opened(bench, **profile) as session:
+        assert isinstance(session, TerminalSession)
+        async with looking(session, bench.sessions) as look:
+            yield session, look
+
+
+async def dirty(session: TerminalSession) -> str:
+    with pytest.raises(SessionDirty) as caught:
+        await session.renew(PATIENCE)
+    return str(caught.value)
+
+
+# ── what it refuses ──
+
+
+@pytest.mark.parametrize("prompt", ["/clear", " /compact now", "a\0b", "\x1b[201~", " \n "])
+def test_prompt_that_no_terminal_can_be_given_is_refused_and_nothing_is_typed(
+    bench: TerminalBench, prompt: str
+) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, _):
+            with pytest.raises(InputError):
+                await events_of(session, prompt)
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    play(scene, bench)
+
+
+def test_agent_whose_hooks_are_off_is_refused(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        session = bench.make(settings=json.dumps({"disableAllHooks": True}))
+        with pytest.raises(InvalidOptions, match="hooks"):
+            await session.open(PATIENCE)
+        await session.close(PATIENCE)
+
+    play(scene, bench)
+
+
+def test_agent_that_ends_at_its_start_says_why(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        session = bench.make(permission_mode="nonsense")
+        with pytest.raises(SpawnFailed, match=r"exit:1 -- .*nonsense"):
+            await session.open(PATIENCE)
+        await session.close(PATIENCE)
+
+    play(scene, bench)
+
+
+def test_agent_that_never_gets_ready_is_a_timeout_that_shows_its_screen(home: Path) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        session = bench.make()
+        with pytest.raises(SpawnTimeout, match="permission"):
+            await session.open(3.0)
+        await session.close(PATIENCE)
+        assert not bench.processes()
+
+    play(scene, TerminalBench(home, MOCK_TRUST_DIALOG="1", MOCK_TRUST_WORDING="unresolvable"))
+
+
+def test_folder_is_trusted_for_a_caller_who_named_it(home: Path) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, _):
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    play(scene, TerminalBench(home, MOCK_TRUST_DIALOG="1"))
+
+
+# ── people at its keys ──
+
+
+def test_draft_that_somebody_left_makes_it_dirty(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, look):
+            turn = asyncio.create_task(answer_of(session, "SLOW 2"))
+            await look.state("streaming")
+            look.press(b"a thought of mine")
+            await turn
+            assert "typed" in await dirty(session)
+
+    play(scene, bench)
+
+
+def test_session_that_waits_and_is_typed_into_is_ended_and_told(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        told: list[str] = []
+        async with ready(bench) as (session, look):
+            session.on_exit(told.append)
+            look.press(b"x")
+            await until(lambda: told, "the news of its end")
+            with pytest.raises(SessionCrashed):
+                await events_of(session, "hello")
+
+    play(scene, bench)
+
+
+def test_session_that_begins_to_work_by_itself_is_ended(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        told: list[str] = []
+        async with ready(bench) as (session, _):
+            session.on_exit(told.append)
+            # As a schedule that outlived a clear would: a prompt that the pool did not give it.
+            Inbox(SessionPaths(bench.sessions, session.name).inbox).put("hello")
+            await until(lambda: told, "the news of its end")
+
+    play(scene, bench)
+
+
+# ── questions ──
+
+
+def test_human_at_the_terminal_who_is_first_has_decided(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        withdrawn = asyncio.Event()
+
+        async def decide(_: PermissionRequest) -> Decision:
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                withdrawn.set()
+                raise
+            return Deny()
+
+        async with ready(bench, asks=True) as (session, look):
+            turn = asyncio.create_task(answer_of(session, TOUCH, decide))
+            await look.until(lambda event: event["event"] == "ask")
+            await look.state("waiting_permission")
+            look.press(b"1")
+            assert (await turn).text.startswith("REPLY#2 to: tool_result")
+            assert withdrawn.is_set()
+            assert (bench.folder / "made").exists()
+
+    play(scene, bench)
+
+
+def test_denial_that_ends_the_turn_is_an_abort(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench, asks=True) as (session, _):
+            with pytest.raises(Aborted):
+                await events_of(session, TOUCH, always_says(Deny("stop", interrupt=True)))
+            await session.renew(PATIENCE)
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    play(scene, bench)
+
+
+def test_handler_that_fails_fails_its_own_request(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async def decide(_: PermissionRequest) -> Decision:
+            raise LookupError("no idea")
+
+        async with ready(bench, asks=True) as (session, _):
+            with pytest.raises(LookupError):
+                await events_of(session, TOUCH, decide)
+            assert not (bench.folder / "made").exists()
+
+    play(scene, bench)
+
+
+def test_question_to_the_user_is_answered_by_the_caller(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        ask = {"question": "Which colour?", "header": "Colour", "options": [{"label": "Red"}]}
+        call = {"name": "AskUserQuestion", "input": {"questions": [ask]}}
+
+        async def decide(question: PermissionRequest) -> Decision:
+            return Allow({**question.input, "answers": {"Which colour?": "Red"}})
+
+        async with ready(bench, asks=True) as (session, _):
+            events = await events_of(session, f"TOOL {json.dumps(call)}", decide)
+            [result] = [event for event in events if isinstance(event, ToolResult)]
+            assert '"Which colour?"="Red"' in str(result.content)
+
+    play(scene, bench)
+
+
+def test_denials_are_in_the_answer_where_nobody_is_asked_and_in_every_conversation(
+    bench: TerminalBench,
+) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, _):
+            for _round in range(2):
+                answered = await answer_of(session, TOUCH)
+                [denial] = answered.permission_denials
+                assert (denial["tool_name"], denial["tool_input"]["command"]) == ("Bash", "touch made")
+                assert answered.num_turns == 2
+                await session.renew(PATIENCE)
+            assert not (bench.folder / "made").exists()
+
+    play(scene, bench)
+
+
+# ── stopping ──
+
+
+def test_turn_stopped_before_its_first_word_leaves_a_clean_session(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, look):
+            turn = asyncio.create_task(answer_of(session, "THINK 600 of me"))
+            await look.state("thinking")
+            await give_up(turn)
+            assert await session.interrupt(PATIENCE)
+            await session.renew(PATIENCE)
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    play(scene, bench)
+
+
+def test_prompt_given_up_before_it_was_typed_is_never_typed(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, _):
+            os.kill(session.agent_pid, signal.SIGSTOP)
+            try:
+                turn = asyncio.create_task(answer_of(session, "too late"))
+                await asyncio.sleep(0)
+                await give_up(turn)
+            finally:
+                os.kill(session.agent_pid, signal.SIGCONT)
+            assert await session.interrupt(PATIENCE)
+            await session.renew(PATIENCE)
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    play(scene, bench)
+
+
+# ── large things ──
+
+
+def test_answer_and_its_tokens_may_be_larger_than_a_frame(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, _):
+            *events, answered = await events_of(session, "BIG 1500000")
+            text = "".join(event.text for event in events if isinstance(event, Token))
+            assert text.rstrip() == getattr(answered, "text", None) == ("big " * 375_000).rstrip()
+
+    play(scene, bench)
+
+
+def test_input_of_a_tool_that_needs_leave_may_be_larger_than_a_frame(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        call = {"name": "Write", "input": {"file_path": "made", "content": "x" * 1_200_000}}
+        asked: list[PermissionRequest] = []
+
+        async def decide(question: PermissionRequest) -> Decision:
+            asked.append(question)
+            return Allow()
+
+        async with ready(bench, asks=True) as (session, _):
+            await events_of(session, f"TOOL {json.dumps(call)}", decide)
+            assert [one.input for one in asked] == [call["input"]]
+            assert (bench.folder / "made").stat().st_size == 1_200_000
+
+    play(scene, bench)
+
+
+# ── deaths ──
+
+
+def test_keeper_that_is_killed_in_a_turn_is_a_crash_and_nothing_is_left(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with opened(bench) as session:
+            assert isinstance(session, TerminalSession)
+            turn = await begin(bench, session, TALKING)
+            holder = read_holder(SessionPaths(bench.sessions, session.name))
+            assert holder is not None
+            os.kill(holder.keeper_pid, signal.SIGKILL)
+            with pytest.raises(SessionCrashed, match="ended"):
+                await asyncio.wait_for(turn, PATIENCE)
+        await until(lambda: not bench.processes(), "the end of all processes")
+        assert not list(bench.sessions.glob("*pool-*"))
+
+    play(scene, bench)
+
+
+def test_crash_has_the_code_and_the_last_output(home: Path) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with opened(bench) as session:
+            with pytest.raises(SessionCrashed) as caught:
+                await events_of(session, "hello")
+            assert caught.value.detail.startswith("exit:1")
+            assert len(caught.value.detail) < 2048
+
+    play(scene, TerminalBench(home, MOCK_EXIT_BEFORE_STOP="1"))
+
+
+def test_api_error_is_the_agents_own_text(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, _):
+            with pytest.raises(AgentError, match="API Error: 400"):
+                await events_of(session, "err 400")
+            assert await session.interrupt(PATIENCE)  # it stands still already
+
+    play(scene, bench)
+
+
+OWNER = """
+import asyncio, json, sys
+from pathlib import Path
+from remuda.pool.profile import Profile
+from remuda.pool.terminal import TerminalSession
+
+
+async def main():
+    given = json.loads(sys.stdin.readline())
+    session = TerminalSession(given["id"], Profile(**given["profile"]), Path(given["folder"]))
+    await session.open(60)
+    print(session.agent_pid, flush=True)
+    await asyncio.sleep(600)
+
+
+asyncio.run(main())
+"""
+
+
+def test_owner_that_is_killed_leaves_nothing(bench: TerminalBench) -> None:
+    session = bench.make()
+    profile: Profile = session.profile
+    given = {
+        "id": session.id,
+        "folder": str(bench.sessions),
+        "profile": {
+            "agent": profile.agent,
+            "binary": profile.binary,
+            "cwd": profile.cwd,
+            "env": dict(profile.env),
+        },
+    }
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        owner.stdin.write(json.dumps(given) + "\n")
+        owner.stdin.flush()
+        agent = Process(int(owner.stdout.readline()))
+        owner.kill()
+    assert agent.ended()
+    agent.close()
+    wait_until(lambda: not list(bench.sessions.glob("*pool-*")), "the end of its traces")
+    wait_until(lambda: not bench.processes(), "the end of all processes")
+
+
+def test_loop_of_another_thread_serves_as_well(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, _):
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    import threading
+
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            play(scene, bench)
+        except BaseException as error:  # noqa: BLE001  # told in the test's own thread
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert not errors
+
+
+def test_request_without_a_fresh_conversation_is_refused(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, _):
+            await answer_of(session, "hello")
+            with pytest.raises(SessionDirty):
+                await anext(session.run(Request("r", "again", nobody)))
+
+    play(scene, bench)
