@@ -198,6 +198,21 @@ def test_server_a_peer_who_says_nothing_is_let_go(home: Path) -> None:
     within(test())
 
 
+def test_server_peers_who_say_nothing_do_not_keep_it_from_ending(home: Path) -> None:
+    async def test() -> None:
+        # Far longer than the test may take.
+        async with served(home, limits=ServeLimits(first_word_timeout=1000, request_timeout=1000)) as pool:
+            silent, greeted = pool.talk(), pool.talk()
+            await greeted.greet()
+            while pool.server.status()["connections"] < 2:
+                await asyncio.sleep(0.01)
+        assert await silent.all() == await greeted.all() == []
+        silent.close()
+        greeted.close()
+
+    within(test())
+
+
 def test_server_a_peer_who_does_not_read_is_let_go_and_his_turn_stopped(home: Path) -> None:
     async def answer(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         while request.prompt == "endless":

@@ -26,6 +26,8 @@ class Peer:
         slow_timeout: float,
         alive_interval: float,
     ) -> None:
+        self.asked = False
+        """Whether he has said what he wants."""
         self._reader, self._writer = reader, writer
         self._slow_timeout, self._alive_interval = slow_timeout, alive_interval
         self._conversation = Conversation(server=True, max_bytes=max_bytes)

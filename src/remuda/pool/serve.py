@@ -67,7 +67,7 @@ class PoolServer:
         self._facts = {"server_version": __version__, "pid": os.getpid(), **pool, **facts}
         """What every peer is told."""
         self._since = time.monotonic()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._peers: dict[asyncio.Task[None], Peer] = {}
         self._requests = 0
         self._served = 0
         self._server: asyncio.Server | None = None
@@ -89,11 +89,14 @@ class PoolServer:
         if self._server is not None:
             self._server.close()
         self._closed.set()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._limits.first_word_timeout)
-        for task in self._tasks:
+        for task, peer in self._peers.items():
+            if not peer.asked:
+                task.cancel()
+        if self._peers:
+            await asyncio.wait(self._peers, timeout=self._limits.first_word_timeout)
+        for task in self._peers:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._peers, return_exceptions=True)
 
     # ── one connection ──
 
@@ -112,15 +115,15 @@ class PoolServer:
             slow_timeout=self._limits.slow_timeout,
             alive_interval=self._limits.alive_interval,
         )
-        full = len(self._tasks) >= self._limits.max_connections
-        self._tasks.add(task)
+        full = len(self._peers) >= self._limits.max_connections
+        self._peers[task] = peer
         try:
             await self._converse(peer, full=full)
-        except (ConnectionError, TimeoutError) as error:
+        except (ConnectionError, TimeoutError, asyncio.CancelledError) as error:
             LOG.debug("a peer is gone: %s", error)
         finally:
-            self._tasks.discard(task)
             await peer.close()
+            del self._peers[task]
 
     async def _converse(self, peer: Peer, *, full: bool) -> None:
         try:
@@ -129,6 +132,7 @@ class PoolServer:
                     f"{self._limits.max_connections} connections are open, the most there may be"
                 )
             request = await self._request(peer)
+            peer.asked = True
             await self._carry_out(peer, request)
         except RemoteProtocolError as error:
             LOG.warning("a peer does not keep to the protocol: %s", error)
@@ -239,7 +243,7 @@ class PoolServer:
             **self._facts,
             "uptime": time.monotonic() - self._since,
             "state": "closing" if self._closing else "serving",
-            "connections": len(self._tasks),
+            "connections": len(self._peers),
             "requests": self._requests,
             "served": self._served,
             "pool": self._client.stats(),
