@@ -56,6 +56,7 @@ def test_apply_and_remove_give_the_server_back_as_it_was(tmux: TmuxBench, home: 
 
 def test_remove_leaves_a_key_that_was_bound_to_something_else_since(tmux: TmuxBench) -> None:
     tmux.start("work")
+    tmux.run("bind-key", "S", "list-clients")
     apply(tmux.tmux, conf_lines(["remuda"]))
     tmux.run("bind-key", "S", "list-buffers")
     remove(tmux.tmux)

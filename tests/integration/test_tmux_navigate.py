@@ -116,6 +116,7 @@ def test_jump_that_fails_halfway_keeps_the_trail_as_it_was(work: Work, tmp_path:
 def test_return_to_a_pane_that_is_gone_goes_to_its_window_then_to_its_session(work: Work) -> None:
     work.jump(work.other)
     work.tmux.run("kill-pane", "-t", work.top)
+    work.tmux.run("select-window", "-t", "work:1")
     work.back()
     assert work.at() == ("work", work.low, False)
     work.jump(work.other)

@@ -217,6 +217,15 @@ def test_paste_of_much_arrives_whole(tmux: TmuxBench, home: Path) -> None:
     until(lambda: (home / "got").read_bytes() == data, "all of it")
 
 
+def test_paste_into_a_pane_that_goes_meanwhile_leaves_no_buffer(tmux: TmuxBench) -> None:
+    tmux.start("work", "other")
+    pane = tmux.pane("work")
+    tmux.run("set-hook", "-g", "after-load-buffer", f"kill-pane -t {pane.id}")
+    with pytest.raises(TmuxTargetGone):
+        paste(tmux.tmux, pane.id, b"text")
+    assert tmux.run("list-buffers") == ""
+
+
 def test_paste_into_a_pane_that_is_gone_or_dead_is_an_error_and_hurts_nobody(tmux: TmuxBench) -> None:
     tmux.start("work", "other")
     tmux.run("set-option", "-g", "remain-on-exit", "on")
