@@ -183,7 +183,7 @@ def owner(home: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Pop
     tests = Path(__file__).parents[1]
     process = subprocess.Popen(
         [sys.executable, "-c", _OWNER, str(home), request.param],
-        env={**os.environ, "PYTHONPATH": str(tests)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

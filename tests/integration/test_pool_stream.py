@@ -64,7 +64,7 @@ def wicked(home: Path, script: str) -> Path:
     `script` is Python, run for each line that is not part of that; `say(message)` prints a message.
     """
     program = f"""#!{sys.executable} -IS
-import json, os, sys
+import json, os, sys, threading, time
 def say(message): print(json.dumps(message), flush=True)
 def result(command, text, conversation):
     say({{"type": "system", "subtype": "init", "session_id": conversation}})
@@ -129,7 +129,7 @@ def test_holder_that_is_killed_is_a_crash_and_takes_the_agent_with_it(home: Path
 
     async def steps() -> None:
         async with opened(bench) as session:
-            turn = await begin(session, TALKING)
+            turn = await begin(bench, session, TALKING)
             os.kill(bench.holder(), signal.SIGKILL)
             with pytest.raises(SessionCrashed) as caught:
                 await asyncio.wait_for(turn, PATIENCE)
@@ -209,7 +209,7 @@ def test_agent_that_does_not_stop_is_not_proven_stopped(home: Path) -> None:
 
     async def steps() -> None:
         async with opened(bench) as session:
-            await give_up(await begin(session, TALKING))
+            await give_up(await begin(bench, session, TALKING))
             assert not await session.interrupt(0.2)
             with pytest.raises(SessionDirty):
                 await session.renew(PATIENCE)
@@ -261,6 +261,34 @@ def test_question_of_a_turn_that_is_stopped_is_withdrawn(home: Path) -> None:
             assert await session.interrupt(PATIENCE)
             await session.renew(PATIENCE)
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    run(steps)
+
+
+def test_question_that_the_agent_withdraws_is_asked_no_more(home: Path) -> None:
+    script = """
+        command = message["uuid"]
+        request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}
+        say({"type": "control_request", "request_id": "q", "request": request})
+        time.sleep(0.2)
+        say({"type": "control_cancel_request", "request_id": "q"})
+        time.sleep(0.2)
+        result(command, "never mind", f"c{clears}")
+"""
+    ended: list[type[BaseException]] = []
+
+    async def decide(_: PermissionRequest) -> Decision:
+        try:
+            await asyncio.Event().wait()
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+        raise AssertionError
+
+    async def steps() -> None:
+        async with opened(StreamBench(home), binary=wicked(home, script), asks=True) as session:
+            seen = [list(ended) async for _ in session.run(Request("r_test", "hello", decide))]
+            assert seen[-1] == [asyncio.CancelledError]
 
     run(steps)
 
@@ -334,6 +362,23 @@ def test_agent_that_begins_a_turn_by_itself_is_not_handed_out(home: Path) -> Non
     run(steps)
 
 
+def test_agent_that_wakes_while_nobody_asks_is_ended(home: Path) -> None:
+    script = """
+        result(message["uuid"], "well", f"c{clears}")
+        threading.Timer(0.3, lambda: say({"type": "system", "subtype": "init", "session_id": "own"})).start()
+"""
+
+    async def steps() -> None:
+        told: list[str] = []
+        async with opened(StreamBench(home), binary=wicked(home, script)) as session:
+            session.on_exit(told.append)
+            await answer_of(session, "hello")
+            await session.renew(PATIENCE)
+            await until(lambda: told, "its end")
+
+    run(steps)
+
+
 @pytest.mark.parametrize("call", [BACKGROUND, {"name": "CronCreate", "input": {"prompt": "x"}}])
 def test_what_outlives_a_clear_makes_a_session_dirty(call: dict[str, Any], home: Path) -> None:
     async def steps() -> None:
@@ -359,7 +404,7 @@ def test_agent_in_the_background_is_waited_for(home: Path) -> None:
 
 
 def test_shell_in_the_background_is_not_waited_for_unless_the_process_does(home: Path) -> None:
-    short = {"name": "Bash", "input": {"command": "true", "run_in_background": True}}
+    short = {"name": "Bash", "input": {"command": "sleep 0.3", "run_in_background": True}}
 
     async def steps() -> None:
         async with opened(PrintBench(home), allowed_tools=("Bash",)) as session:
@@ -415,6 +460,22 @@ def test_junk_between_messages_is_nothing(home: Path) -> None:
     run(steps)
 
 
+def test_result_in_a_last_line_without_an_end_is_an_answer(home: Path) -> None:
+    script = """
+        last = {"type": "result", "result": "last words", "user_message_uuid": message["uuid"]}
+        os.write(1, json.dumps(last).encode())
+        os._exit(0)
+"""
+
+    async def steps() -> None:
+        async with opened(StreamBench(home), binary=wicked(home, script)) as session:
+            assert (await answer_of(session, "hello")).text == "last words"
+            with pytest.raises(SessionCrashed):
+                await session.renew(PATIENCE)
+
+    run(steps)
+
+
 def test_question_that_nobody_can_answer_is_refused(home: Path) -> None:
     script = """
         if message["type"] == "user":
@@ -453,7 +514,9 @@ def test_result_of_another_prompt_is_not_taken_for_ours(home: Path) -> None:
     script = """
         say({"type": "command_lifecycle", "command_uuid": message["uuid"], "state": "queued"})
         result(None, "not yours", f"c{clears}")
+        time.sleep(0.2)
         result(message["uuid"], "yours", f"c{clears}")
+        result(None, "nobody's", f"c{clears}")
 """
 
     async def steps() -> None:

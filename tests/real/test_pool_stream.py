@@ -72,6 +72,9 @@ class StreamBench:
         made = profile_of(binary, self.folder, self._cli.env, **profile)
         return self.kind(f"s_{secrets.token_hex(6)}", made)
 
+    async def at_work(self, session: WarmSession) -> None:
+        await asyncio.Event().wait()
+
     def kill(self, session: WarmSession) -> None:
         holder = next(pid for pid in descendants(os.getpid()) if pid in self._cli.running())
         os.kill(descendants(holder)[0], signal.SIGKILL)

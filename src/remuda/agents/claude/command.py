@@ -48,7 +48,7 @@ class Command:
                 self._tasks = any(task.kind != _SHELL or self._to_the_end for task in tasks)
                 self._waits = self._waits or self._tasks
                 self._idle = False  # it is about to be woken by what has ended
-            case Ended() if self._is_mine(event):
+            case Ended() if not self.over and self._is_mine(event):
                 self.results.append(event)
                 self._idle = False
             case _:
