@@ -30,13 +30,13 @@ class ScriptedBench:
     def __init__(self, home: Path, **env: str) -> None:
         self.folder = home / "project"
         self.folder.mkdir()
-        self._binary = scripted_agent(home)
+        self.binary = scripted_agent(home)
         self.inherited = {k: v for k, v in os.environ.items() if not k.startswith("CLAUDE")}
         self.env = {**self.inherited, "HOME": str(home), **env}
         self._made: list[WarmSession] = []
 
     def make(self, **profile: Any) -> WarmSession:
-        made = profile_of(profile.pop("binary", self._binary), self.folder, self.env, **profile)
+        made = profile_of(profile.pop("binary", self.binary), self.folder, self.env, **profile)
         session = self.kind(f"s_{secrets.token_hex(6)}", made, self.folder.parent)
         self._made.append(session)
         return session

@@ -40,6 +40,7 @@ from remuda.errors import (
     WaitTimeout,
 )
 from remuda.pool import talk
+from remuda.pool.client import Client
 from remuda.pool.types import Answered, Decision, Deny, PermissionRequest, Request, Token
 
 BACKGROUND = {"name": "Bash", "input": {"command": "tail -f /dev/null", "run_in_background": True}}
@@ -301,6 +302,23 @@ def test_denial_that_ends_the_turn_is_told_as_aborted(bench_type: type[StreamBen
                 await events_of(session, "RUNBASH touch made", always_says(Deny("no", interrupt=True)))
             await session.renew(PATIENCE)
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    run(steps)
+
+
+def test_denial_that_ends_the_turn_costs_no_session(home: Path) -> None:
+    bench = StreamBench(home)
+
+    async def decide(question: PermissionRequest) -> Decision:
+        return Deny("no", interrupt=True)
+
+    async def steps() -> None:
+        options: dict[str, Any] = {"cwd": bench.folder, "env": bench.env, "permissions": decide}
+        async with Client(backend="stream", claude_binary=str(bench.binary)) as client:
+            with pytest.raises(Aborted):
+                await client.run("RUNBASH touch made", **options)
+            assert (await client.run("hello", **options)).text == "REPLY#1 to: hello"
+            assert "remuda_pool_spawns_total 1\n" in client.metrics()
 
     run(steps)
 

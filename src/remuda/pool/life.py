@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import Any, TypeVar
 
 from remuda.errors import (
+    Aborted,
     AgentError,
     InvalidOptions,
     RemudaError,
@@ -192,7 +193,7 @@ def _judged(session: WarmSession, error: Exception) -> tuple[Turn, RemudaError]:
     match error:
         case SessionCrashed():
             return Turn(End.CRASHED, error.detail or error.message), error
-        case AgentError() | InvalidOptions():
+        case AgentError() | InvalidOptions() | Aborted():  # the last by a denial that ended the turn
             return Turn(End.FAILED, error.message), error
         case RemudaError():
             return Turn(End.DOUBT, error.message), error

@@ -25,6 +25,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, ClassVar, TypeVar
 
 from remuda.errors import (
+    Aborted,
     AgentError,
     InvalidOptions,
     SessionCrashed,
@@ -146,7 +147,7 @@ class FakeSession:
                     return
                 self._in_turn = not isinstance(event, Answered)
                 yield event
-        except (AgentError, InvalidOptions):
+        except (Aborted, AgentError, InvalidOptions):
             self._in_turn = False
             raise
         finally:
