@@ -180,8 +180,8 @@ def stream_agent(calls: Calls, lines: str = "") -> Path:
     return write_program(
         calls.binary,
         "#!/bin/sh\ncat > /dev/null\n"
-        f"setsid sh -c 'echo $$ > {calls.home}/tool; exec tail -f /dev/null' &\n"
-        f"echo $$ > {calls.home}/agent\n{lines}\nexec tail -f /dev/null\n",
+        f"{lines}\nsetsid sh -c 'echo $$ > {calls.home}/tool; exec sleep 300' &\n"
+        f"echo $$ > {calls.home}/agent\nexec sleep 300\n",
     )
 
 
@@ -217,11 +217,28 @@ def test_a_killed_agent_of_a_stream_call_is_told_and_leaves_nothing(calls: Calls
     until(lambda: not is_alive(tool), "the end of the tool")
 
 
-def test_a_killed_stream_call_ends_its_agent(calls: Calls) -> None:
-    stream_agent(calls)
+@pytest.mark.parametrize("lines", ["", "trap '' HUP TERM"])
+def test_a_killed_stream_call_ends_its_agent_and_its_tool(calls: Calls, lines: str) -> None:
+    """Also one that does not hear that it is over."""
+    stream_agent(calls, lines)
     call = calls.begin("--backend", "stream", "hello").until("started")
-    tool, agent = stream_pids(calls)
+    pids = stream_pids(calls)
     call.process.kill()
     call.ended()
-    until(lambda: not is_alive(agent), "the end of the agent")
-    os.kill(tool, signal.SIGKILL)  # this agent, unlike the real one, does not end its tools
+    until(lambda: not any(map(is_alive, pids)), "the end of agent and tool")
+
+
+def test_what_the_agent_of_a_killed_stream_call_prints_is_still_taken(calls: Calls, tmp_path: Path) -> None:
+    """One that cannot print waits for that with its end."""
+    said = tmp_path / "said"
+    last = f"trap 'head -c 300000 /dev/zero && touch {said}; exit' HUP"
+    write_program(
+        calls.binary,
+        f"#!/bin/bash\ncat > /dev/null\n{last}\ntouch {calls.home}/up\n"
+        "while :; do read -rt 0.05 < <(tail -f /dev/null --pid $$) ; done\n",
+    )
+    call = calls.begin("--backend", "stream", "hello").until("started")
+    until((calls.home / "up").exists, "the agent")
+    call.process.kill()
+    call.ended()
+    until(said.exists, "what it says at its end")

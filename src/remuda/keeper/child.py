@@ -199,14 +199,17 @@ class Child:
     async def end(self, grace: float) -> None:
         """TERM, then KILL after `grace` seconds, until nobody concerned is left.
 
-        Between the two a HUP, as a closing terminal sends it: interactive shells ignore TERM and obey HUP.
+        Between the two a HUP, as a closing terminal sends it: interactive shells ignore TERM and obey HUP. It
+        is not for those who were started since the TERM, as an agent's hooks for its own end are.
         """
         self.hasten(grace)
+        asked = self._concerned()
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)  # a stopped process takes its TERM only when it runs
         if await self._gone_before(self._loop.time() + _BEFORE_HANGUP):
             return
-        self.signal(signal.SIGHUP)
+        for pid in (pid for pid in self._concerned() if pid in asked):
+            _kill(pid, signal.SIGHUP)
         if await self._gone_before(float("inf")):
             return
         log.warning("not gone after %.1f s: killing %s", grace, self._concerned())

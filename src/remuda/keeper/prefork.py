@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
+FAREWELL = b"."
+"""On a lifeline, before it is closed: all is well, and the session may take its time to end."""
+
+
 class Waiting:
     """Our ends of the pipes to a keeper that waits."""
 

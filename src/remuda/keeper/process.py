@@ -111,6 +111,7 @@ def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: Report, lifeline:
     try:
         prepared = _prepare(spec, claim.paths)
         try:
+            _load_asyncio()
             from .main import run  # it takes as long to load as the program to show itself
         except BaseException:
             prepared.begun.abandon()
@@ -125,6 +126,18 @@ def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: Report, lifeline:
         if spec.ephemeral:
             remove_traces(claim.paths)
         raise
+
+
+def _load_asyncio() -> None:
+    """Without TLS, which it takes along where there is any: 4 MB, and a keeper speaks to loopback alone."""
+    known = "ssl" in sys.modules
+    if not known:
+        sys.modules["ssl"] = None  # type: ignore[assignment]  # as where Python was built without it
+    try:
+        import asyncio  # noqa: F401
+    finally:
+        if not known:
+            del sys.modules["ssl"]
 
 
 def _prepare(spec: SessionSpec, paths: SessionPaths) -> Prepared:

@@ -170,6 +170,7 @@ def _follow(session: CallSession, request: Request, clock: Clock, emitter: Emitt
         lambda text: emitter.shown(text, call.summary),
     )
     sweep(session.paths.folder)
+    printed = False
     try:
         ended = call.run()
         clock.note("ended")
@@ -177,12 +178,13 @@ def _follow(session: CallSession, request: Request, clock: Clock, emitter: Emitt
         if request.keep:
             result["session"] = session.name
         emitter.terminal_result(result, call.summary)
+        printed = True
     except (RemudaError, Signalled) as error:
         if request.show_child_output and not isinstance(error, InvalidOptions):
             _show_output(call.last_output(), str(error).partition(":")[0])
         raise
     finally:
-        call.close()
+        call.close(in_order=printed)
         if request.keep and call.is_up():
             _warn(f"the session goes on as '{session.name}'")
     return EXIT_CODES["FAILED"] if ended.is_error else EXIT_CODES["OK"]

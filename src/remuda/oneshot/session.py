@@ -13,7 +13,7 @@ from typing import Any
 from remuda.agents.claude.prompt import check
 from remuda.errors import InputError
 from remuda.keeper.environment import session_environment
-from remuda.keeper.prefork import Waiting, take_waiting
+from remuda.keeper.prefork import FAREWELL, Waiting, take_waiting
 from remuda.paths import SessionPaths
 
 from .arguments import for_terminal
@@ -109,10 +109,20 @@ class CallSession:
             attended = start_attended(SessionSpec(**self._specification), owned=not self.is_kept)
         self._lifeline, self.news = attended.lifeline, attended.news
 
-    def close(self) -> None:
+    def close(self, *, in_order: bool = False) -> None:
+        """`in_order`: the agent may take its time for its end."""
         if self._lifeline >= 0:
+            if in_order:
+                _say(self._lifeline, FAREWELL)
             os.close(self._lifeline)
             self._lifeline = -1
+
+
+def _say(fd: int, word: bytes) -> None:
+    try:
+        os.write(fd, word)
+    except OSError:  # its keeper is gone
+        pass
 
 
 def _check_prompt(prompt: str) -> None:

@@ -20,11 +20,12 @@ from remuda.errors import WaitTimeout
 from remuda.proctree import adopt_orphans, descendants
 
 from .errors import AgentRefused, CallFailed
+from .guard import Guard
 from .hang import StreamState
 from .request import DEFAULT_TIMEOUT, Request
 
 Message = dict[str, Any]
-_GRACE = 2.0
+_GRACE = 1.5
 _LONGEST_WAIT = 60.0
 _PR_SET_PDEATHSIG = 1
 _READ_BYTES = 1 << 16
@@ -55,6 +56,7 @@ class StreamCall:
             *request.passed,
         ]
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
         self._begun = time.monotonic()
         self._exit_fd = -1
         self._state = StreamState()
@@ -72,6 +74,7 @@ class StreamCall:
             env=clean_environment(os.environ),
             preexec_fn=(lambda: _die_with(parent)) if sys.platform.startswith("linux") else None,
         )
+        self._guard = self._make_guard(self._process)
         self._exit_fd = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else -1
         self._note(f"started pid {self._process.pid}")
         result: Message | None = None
@@ -90,6 +93,14 @@ class StreamCall:
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
             raise CallFailed(f"the agent is gone, with {how} and without a result: {self._complaint()}")
         return result
+
+    @staticmethod
+    def _make_guard(process: subprocess.Popen[bytes]) -> Guard:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        output = process.stdout.fileno(), process.stderr.fileno()
+        return Guard(process.pid, output, [process.stdin.fileno()])
 
     def _check_refused(self, result: Message, *, heard: bool) -> None:
         """An error before anything else. Only where it prints its stream does the CLI make a result of it."""
@@ -186,7 +197,7 @@ class StreamCall:
         if process is None:
             return
         if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGHUP)  # at a TERM it waits for its tool for a while
             try:
                 process.wait(_GRACE)
             except subprocess.TimeoutExpired:
@@ -194,6 +205,8 @@ class StreamCall:
                 process.wait()
         if self._exit_fd >= 0:
             os.close(self._exit_fd)
+        if self._guard is not None:
+            self._guard.dismiss()
         for pid in descendants(os.getpid()):
             _kill(pid)
         for pipe in (process.stdin, process.stdout, process.stderr):
@@ -227,7 +240,7 @@ def _parsed(lines: list[bytes]) -> Iterator[Message]:
 def _die_with(parent: int) -> None:
     import ctypes
 
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
     if os.getppid() != parent:  # it was gone before we asked
         os._exit(1)
 

@@ -92,14 +92,13 @@ class TerminalCall:
                 raise
             raise SessionUnreachable("the keeper of this call is gone, and the agent with it") from None
 
-    def close(self) -> None:
-        """The keeper ends the agent when this is closed, and in any case when we are gone.
-
-        Where the keeper was killed, what is left is ended and removed here, within some seconds.
+    def close(self, *, in_order: bool = False) -> None:
+        """The keeper ends the agent when this is closed, and in any case when we are gone: within two seconds
+        where that was not `in_order`. Where the keeper was killed, what is left is ended here.
         """
         if self._look is not None:
             self._look.close()
-        self._session.close()
+        self._session.close(in_order=in_order)
         if self._keeper_lost and not self._request.keep and read_holder(self._paths) is None:
             from .remains import remove
 

@@ -1,0 +1,84 @@
+"""Ending the agent of a stream call when the call itself was killed: a process beside it that waits for that.
+
+The kernel tells the CLI of our end (SIGHUP), and it ends in order in a fifth of a second, but only as long as
+somebody reads what it prints: else it waits two seconds for that (2.1.325). What it started may outlive it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Collection
+
+from remuda.proctree import descendants, is_alive, start_ticks
+
+_GRACE = 1.5
+_LOOK_INTERVAL = 0.02
+_READ_BYTES = 1 << 16
+
+
+class Guard:
+    """`dismiss` it when the call is over."""
+
+    def __init__(self, agent: int, output: Collection[int], others: Collection[int]) -> None:
+        """`output`: what the agent prints to; `others`: what must not be held open for it."""
+        watched, self._lifeline = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _watch(agent, watched, output, [*others, self._lifeline])
+        os.close(watched)
+
+    def dismiss(self) -> None:
+        try:
+            os.write(self._lifeline, b".")
+        except OSError:  # somebody has killed it
+            pass
+        os.close(self._lifeline)
+        try:
+            os.waitpid(self._pid, 0)
+        except ChildProcessError:
+            pass
+
+
+def _watch(agent: int, lifeline: int, output: Collection[int], others: Collection[int]) -> None:
+    """In the forked process: nothing of the caller's is held, and no signal to the command is for us."""
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in range(3):
+            os.dup2(null, fd)
+        for fd in others:
+            os.close(fd)
+        if not os.read(lifeline, 1):
+            _end(agent, output)
+    finally:
+        os._exit(0)
+
+
+def _end(agent: int, output: Collection[int]) -> None:
+    """The agent was told by the kernel; what has not ended in time is killed, with all that it started."""
+    known = {pid: start_ticks(pid) for pid in (agent, *descendants(agent))}
+    reading = set(output)
+    deadline = time.monotonic() + _GRACE
+    while is_alive(agent) and time.monotonic() < deadline:
+        ready, _, _ = select.select(reading, [], [], _LOOK_INTERVAL)
+        reading -= {fd for fd in ready if not _drained(fd)}
+        known |= {pid: start_ticks(pid) for pid in descendants(agent) if pid not in known}
+    for pid, began in known.items():
+        if start_ticks(pid) == began:  # and not another of its number
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+
+def _drained(fd: int) -> bool:
+    """False at its end."""
+    try:
+        return bool(os.read(fd, _READ_BYTES))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
