@@ -66,6 +66,60 @@ def test_prompt_that_a_users_hook_blocks_is_refused_with_its_reason(
     assert prompts(model) == ["bring me a pear"]
 
 
+APPLES = hook(
+    "UserPromptSubmit",
+    "print(json.dumps({'decision': 'block', 'reason': 'not here'} if 'apple' in p['prompt'] else {}))",
+)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["bring me an apple", "an apple\n\n  and another", "!apple", "apple " + "and many words more " * 200],
+    ids=["line", "lines", "shell", "long"],
+)
+def test_prompt_that_a_hook_blocks_does_not_stay_in_the_composer(
+    cli: RealCli, start: Start, model: LoopbackModel, prompt: str
+) -> None:
+    """The CLI puts it back there. Nobody is asked to wait for it as for a draft."""
+    post = Post(keep(start, cli, *settings(APPLES), draft_patience=3600.0))
+    for _ in range(2):
+        assert post.send(prompt).stage == "dead"
+    assert stages(post.send("bring me a pear")) == CHAIN
+    assert post.draft() == ""
+    assert prompts(model) == ["bring me a pear"]
+
+
+def test_draft_survives_a_prompt_that_a_hook_blocks(cli: RealCli, start: Start, model: LoopbackModel) -> None:
+    post = Post(keep(start, cli, *settings(APPLES), draft_patience=1.0))
+    post.watcher.settled("idle")
+    post.watcher.press(b"half a thought")
+    until(lambda: post.draft() == "half a thought", "the draft in the composer")
+    assert post.send("bring me an apple").stage == "dead"
+    assert stages(post.send("bring me a pear")) == CHAIN
+    until(lambda: post.draft().startswith("half a thought"), "the draft back in the composer")
+    assert prompts(model) == ["bring me a pear"]
+
+
+def test_prompt_that_a_hook_blocks_is_left_to_whoever_typed_meanwhile(
+    cli: RealCli, start: Start, model: LoopbackModel
+) -> None:
+    slow = hook(
+        "UserPromptSubmit",
+        "import os, time; open('asked', 'w').close()\n"
+        "while not os.path.exists('go'): time.sleep(0.05)\n"
+        "print(json.dumps({'decision': 'block', 'reason': 'not here'}))",
+    )
+    post = Post(keep(start, cli, *settings(slow)))
+    message = post.put("bring me an apple")
+    post.reached(message, "submitted")
+    until((cli.project / "asked").exists, "the hook runs")
+    post.watcher.press(b"words of mine")
+    until(lambda: any("words of mine" in line for line in post.lines()), "the keys on the screen")
+    (cli.project / "go").touch()
+    assert post.ended(message).stage == "dead"
+    until(lambda: "words of mine" in post.draft(), "the keys in the composer")
+
+
 # ── the service fails ──
 
 

@@ -107,6 +107,10 @@ class Approach:
         self._terminal.type(self._speech.enter)
         await asyncio.sleep(_TRUST_PAUSE)
 
+    def has_stash(self) -> bool:
+        lines = self._terminal.lines()
+        return lines is not None and self._speech.composer(lines, self._terminal.styled).stash_taken
+
     def has_draft(self) -> bool:
         lines = self._terminal.lines()
         return (

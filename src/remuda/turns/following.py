@@ -17,7 +17,7 @@ from remuda.inbox.consumer import Leased
 
 from .approach import Approach
 from .early import Early
-from .interruption import Interruption, wipe
+from .interruption import SETTLE, Interruption, wipe
 from .policy import Rules
 from .readiness import Step
 from .terminal import Terminal
@@ -34,6 +34,8 @@ _BACKGROUND_PATIENCE = 600.0
 _SHELL_PATIENCE = 60.0
 # How long an interrupted turn may take to show that it rests before its composer is looked at.
 _TIDY_TIMEOUT = 2.0
+# How long a prompt that a hook refused may take to come back into the composer.
+_BACK_TIMEOUT = 10.0
 
 Wait = Callable[[float | None], Awaitable[None]]
 Note = Callable[[Leased, list[Fact]], Awaitable[None]]
@@ -69,6 +71,7 @@ class InFlight:
         self._signals: deque[Signal] = deque()
         self._since = time.time()
         self._typed_at = self._alive_at = terminal.now()
+        self._was_alone = not approach.has_stash()
         self._rested_at: float | None = None
         self._stopped_at: float | None = None
         """When it was last heard that it stopped."""
@@ -133,17 +136,32 @@ class InFlight:
                 await self._take_signals()
                 self._judge()
             if self._interruption.pressed:
-                await self._tidy()
+                await self._tidy(_TIDY_TIMEOUT, lambda: self._interruption.proven)
+            elif turn.outcome.end is End.REFUSED and turn.outcome.submitted:
+                await self._tidy(_BACK_TIMEOUT, self._is_back)
         finally:
             self._terminal.release_typing()
         return turn.outcome
 
-    async def _tidy(self) -> None:
-        """Behind an interrupt that was asked for: nothing of the prompt stays in the composer."""
-        deadline = self._terminal.now() + _TIDY_TIMEOUT
-        while not self._interruption.proven and self._terminal.now() < deadline:
-            await self._wait(self._interruption.patience)
-        await wipe(self._terminal, self._speech, self._typed_at, self._wait)
+    async def _tidy(self, seconds: float, shown: Callable[[], bool]) -> None:
+        """Interrupted on request, or refused by a hook: no prompt of ours stays in the composer."""
+        deadline = self._terminal.now() + seconds
+        while not shown() and self._terminal.now() < deadline:
+            await self._wait(self._interruption.patience or SETTLE)
+        await wipe(
+            self._terminal,
+            self._speech,
+            self.turn.expected,
+            self._typed_at,
+            self._wait,
+            alone=self._was_alone,
+        )
+
+    def _is_back(self) -> bool:
+        """The agent rests, and what it was given stands in the composer again."""
+        terminal = self._terminal
+        quiet = terminal.now() - terminal.output_at >= SETTLE
+        return terminal.state in RESTING and terminal.agreed and quiet and self._approach.has_draft()
 
     async def _until_submitted(self) -> None:
         turn, terminal = self.turn, self._terminal

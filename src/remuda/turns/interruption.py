@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from remuda.agents.speech import ComposerKind, Speech
+from remuda.agents.speech import Composer, ComposerKind, Speech
 from remuda.agents.state import RESTING
 
 from .terminal import Terminal
@@ -65,15 +65,31 @@ class Interruption:
         )
 
 
-async def wipe(terminal: Terminal, speech: Speech, since: float, wait: Wait) -> None:
-    """Take a prompt of ours away that came back into the composer; one that somebody touched is theirs."""
+async def wipe(
+    terminal: Terminal, speech: Speech, prompt: str, since: float, wait: Wait, *, alone: bool
+) -> None:
+    """Take a prompt of ours away that came back into the composer; one that somebody touched is theirs.
+
+    `alone`: no draft was laid aside when it was typed. Else the agent brings that back in front of it, and
+    nothing is taken away.
+    """
     deadline = terminal.now() + _WIPE_TIMEOUT
     pressed = False
-    while terminal.now() < deadline and terminal.typed_at < since:
+    terminal.hold_typing()
+    while terminal.now() < deadline and terminal.typed_at < since and terminal.state in RESTING:
         lines = terminal.lines()
-        if lines is None or speech.composer(lines, terminal.styled).kind is not ComposerKind.DRAFT:
+        if lines is None or not _is_ours(
+            speech.composer(lines, terminal.styled), speech, prompt, alone=alone
+        ):
             return
         if not pressed:
             terminal.type(speech.wipe)
             pressed = True
         await wait(0.1)
+
+
+def _is_ours(composer: Composer, speech: Speech, prompt: str, *, alone: bool) -> bool:
+    """Whether our prompt is all that stands there. Of a long one only the end is shown."""
+    if composer.kind is not ComposerKind.DRAFT:
+        return False
+    return speech.same(composer.text, prompt) or (alone and speech.holds(prompt, composer.text))
