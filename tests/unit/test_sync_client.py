@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -21,6 +22,8 @@ from remuda import (
     Token,
     Usage,
 )
+from remuda.pool.events import RequestError
+from remuda.pool.sync import LoopThread
 from remuda.pool.types import Answered, Decision, Request, SessionEvent
 from remuda.testing.pool import FakeAgent, FakeSession
 
@@ -103,6 +106,51 @@ def test_stream_that_is_closed_early_is_aborted() -> None:
         assert next(events) == Token("…")
         events.close()
     assert codes == ["ABORTED"]
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT means what it means to a program, whatever the test runner made of it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_while_it_waits_aborts_the_request(interruptible: None) -> None:
+    held = Held()
+    codes: list[str] = []
+    ended = threading.Event()
+
+    def hear(event: RequestError) -> None:
+        codes.append(event.code)
+        ended.set()
+
+    def interrupt() -> None:
+        held.begun.wait(LONG)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with SyncClient(session_factory=held.agent) as client, ThreadPoolExecutor(1) as threads:
+        client.on("request.error", hear)
+        threads.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.run("x")
+        assert ended.wait(LONG)
+    assert codes == ["ABORTED"]
+
+
+def test_what_runs_when_the_thread_is_stopped_is_told() -> None:
+    thread, begun = LoopThread(), threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(thread.do, work)
+        assert begun.wait(LONG)
+        thread.stop()
+        with pytest.raises(ClientClosed):
+            call.result(LONG)
 
 
 def test_close_while_others_wait_ends_them() -> None:

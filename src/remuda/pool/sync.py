@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from remuda.errors import ClientClosed, InvalidOptions
 
@@ -27,15 +27,15 @@ class SyncClient:
     """As `Client`, each method until its work is done. Any thread may call any of them at any time.
 
     A permission handler may be a plain function: it has a thread of its own, and may block. A listener is
-    called in the thread of the loop, where it cannot wait for the client. Use it with `with`, or call `close`.
+    called in the thread of the loop, where it cannot wait for the client. Use `with`, or call `close`.
     """
 
     def __init__(
         self, *, session_factory: SessionFactory | None = None, **options: Unpack[ClientOptions]
     ) -> None:
-        self._thread: _LoopThread | None = None
+        self._thread: LoopThread | None = None
         self._client = Client(session_factory=session_factory, **_threaded(options))
-        self._thread = _LoopThread()
+        self._thread = LoopThread()
 
     def run(self, prompt: str, **options: Unpack[RunOptions]) -> RunResult:
         return self._do(lambda: self._client.run(prompt, **_threaded(options)))
@@ -114,7 +114,33 @@ class SyncClient:
                 pass  # and so has ended
 
 
-class _LoopThread:
+class _Errand(Generic[_T]):
+    """Work for the loop, and a future for the thread that waits. It is there before anything begins: Ctrl-C
+    may come between any two steps of the one who waits."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> None:
+        self.future: concurrent.futures.Future[_T] = concurrent.futures.Future()
+        self._work = work
+        self._task: asyncio.Task[_T] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._task.add_done_callback(self._done)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _done(self, task: asyncio.Task[_T]) -> None:
+        if task.cancelled():
+            self.future.cancel()
+        elif (error := task.exception()) is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(task.result())
+
+
+class LoopThread:
     """A loop that runs until it is stopped. No reference to whoever uses it: it may be forgotten."""
 
     def __init__(self) -> None:
@@ -138,16 +164,18 @@ class _LoopThread:
         """What is under way when the thread stops raises `ClientClosed`. Ctrl-C in here cancels it."""
         if threading.current_thread() is self._thread:
             raise InvalidOptions("a listener cannot wait for the client that calls it")
-        with self._lock:
-            if self.stopped:
-                raise ClientClosed("the client is closed")
-            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        errand = _Errand(work)
         try:
-            return future.result()
+            with self._lock:
+                if self.stopped:
+                    raise ClientClosed("the client is closed")
+                self._loop.call_soon_threadsafe(errand.start)
+            return errand.future.result()
         except concurrent.futures.CancelledError:
             raise ClientClosed("the client was closed during the call") from None
         except BaseException:
-            future.cancel()
+            if not errand.future.done() and not self.stopped:  # a signal, and not the work's own error
+                self._loop.call_soon_threadsafe(errand.cancel)
             raise
 
     def stop(self) -> None:
