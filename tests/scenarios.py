@@ -11,6 +11,8 @@ from crashing import FAR, Box, Scenario, nothing
 from remuda.inbox import stop_hook
 
 PUT = "print(inbox.put('new ' * 50).id, flush=True)"
+WORDS = ["one " * 50, "two " * 50, "three " * 50]
+PUT_SEVERAL = f"for text in {WORDS}:\n    print(inbox.put(text).id, flush=True)"
 PUT_ONCE = "print(inbox.put('new', dedup='k').id, flush=True)"
 NACK = (
     "with stop_hook.Lock(files):\n"
@@ -110,6 +112,13 @@ def _whole_or_not_at_all(box: Box) -> None:
     assert set(box.handed) <= {"alpha", "bravo", "new " * 50}
 
 
+def _in_their_order(box: Box) -> None:
+    """As many as were told to be accepted, and at most one more."""
+    came = [text for text in box.handed if text in WORDS]
+    assert came == WORDS[: len(came)]
+    assert len(came) - len(box.said.split()) in (0, 1)
+
+
 def _in_flight(box: Box) -> None:
     _two(box)
     assert box.tick()
@@ -184,6 +193,7 @@ def _nothing_young_is_gone(box: Box) -> None:
 JOURNAL = {
     "put": Scenario(_two, script=PUT, check=_whole_or_not_at_all),
     "put into nothing": Scenario(nothing, script=PUT, check=_whole_or_not_at_all),
+    "put several": Scenario(_two, script=PUT_SEVERAL, check=_in_their_order),
     "put once": Scenario(_two, script=PUT_ONCE, after=_put_again, check=_accepted_once),
     "nack": Scenario(_in_flight, script=NACK),
     "nack to death": Scenario(_last_attempt, script=NACK, check=_died_once),
