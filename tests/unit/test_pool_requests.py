@@ -438,6 +438,28 @@ async def test_turn_that_cannot_be_proven_stopped_costs_its_session() -> None:
 
 
 @virtual
+async def test_turn_that_does_not_let_go_costs_its_session_in_a_bounded_time() -> None:
+    class Deaf(FakeSession):
+        async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.Event().wait()
+            yield Answered("")
+
+    agent = FakeAgent()
+    client = Client(
+        session_factory=lambda name, profile: Deaf(name, profile, agent), interrupt_timeout=4, spawn_timeout=9
+    )
+    async with client:
+        heard = Heard(client)
+        with pytest.raises(WaitTimeout):
+            await client.run("x", timeout=1)
+        await asyncio.sleep(4.1)
+        assert heard.evicted == ["dirty"]
+
+
+@virtual
 async def test_agent_error_is_the_requests_own_and_its_session_serves_again() -> None:
     async def fail_once(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         if request.prompt == "bad":
