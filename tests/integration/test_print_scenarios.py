@@ -282,6 +282,17 @@ def test_ec_6_a_version_that_nobody_can_read_is_unknown(calls: Calls) -> None:
     assert calls("-V").out.endswith("(wrapping claude unknown)\n")
 
 
+def test_ec_7_a_stop_before_the_prompt_is_no_answer(calls: Calls) -> None:
+    """Where the prompt is taken after it, its own answer is told (see the table above); here it never is."""
+    prompt_dropped = 'while [ $# -gt 0 ] && [ "$1" != -- ]; do set -- "$@" "$1"; shift; done; shift 2'
+    agent = calls.binary.read_text().replace("exec ", f"{prompt_dropped}\nexec ")
+    write_program(calls.binary, agent)
+    found = calls.json("hello", code=2, env={"MOCK_STOP_BEFORE_INJECT": "1"})
+    assert (found["is_error"], found["subtype"]) == (True, "internal_error")
+    assert found["error_message"] == "typed, and the agent never said that it took it"
+    calls.assert_nothing_left()
+
+
 def test_ec_8_an_agent_that_prints_nothing_is_told_by_its_own_timeout(calls: Calls) -> None:
     write_program(calls.binary, f"#!/bin/sh\n{TAIL}\n")
     for backend in ("terminal", "stream"):

@@ -195,6 +195,7 @@ SOURCES: dict[str, tuple[tuple[str, ...], bytes | None]] = {
     "argument": (("an argument\tof two\nlines\n",), None),
     "standard input": ((), f"piped\r\n\t{UNICODE}\n\n".encode()),
     "both": (("look at this:",), b"piped\n"),
+    "the first of several arguments": (("this one", "not this", "nor this"), b"piped\n"),
 }
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from print_docs import PAGE, filled
 from remuda.agents.claude.flags import MANY_VALUES, ONE_VALUE, OPTIONAL_VALUE
+from remuda.cli.print import command
 from remuda.errors import InvalidOptions
 from remuda.oneshot.arguments import for_terminal
 from remuda.oneshot.flags import ALIASES, HIDDEN, NOTES, OWN, OWN_ALIASES, TERMINAL, Handling, handling
@@ -143,6 +146,15 @@ def test_every_other_name_of_a_flag_is_known_and_none_of_ours_is_the_clis() -> N
     assert not (OWN | set(OWN_ALIASES)) & (set(TERMINAL) | set(ALIASES))
     assert {flag for flag in HIDDEN if handling(flag, "terminal") is None} == set()
     assert handling("--nope", "stream") is None
+
+
+def test_help_and_docs_have_every_flag_of_our_own() -> None:
+    shown = CliRunner().invoke(command, ["--help"]).output
+    page = PAGE.read_text().partition("## Our own flags")[2].partition("##")[0]
+    for flag in OWN:
+        assert f" {flag}" in shown, flag
+        assert re.search(rf"`(?:--check )?{flag}\b", page), flag
+    assert "three seconds" in shown
 
 
 def test_docs_show_every_flag_and_every_difference_as_the_code_has_them() -> None:

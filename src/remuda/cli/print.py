@@ -9,6 +9,8 @@ _HELP = """Ask Claude Code one thing and print the answer: `claude -p`, as a ses
     Prompts, flags, output and exit codes are those of claude -p. While it works, 'remuda ls' shows the call
     and 'remuda attach' opens it. It never hangs: every wait has an end, and says what it waited for.
 
+    Standard input is read as well, behind the prompt, if anything comes there within three seconds.
+
     \b
     Examples:
       remuda print "what does this repository do?"
@@ -34,6 +36,8 @@ _HELP = """Ask Claude Code one thing and print the answer: `claude -p`, as a ses
       --show-child-output              on a timeout, show the agent's screen
       --config FILE                    defaults: model, inherit_hooks, max_turns, timeout_secs
       --trace                          what happens when, on standard error
+      --check                          try everything but the agent itself; needs no account
+      --check --clean                  … and remove what is left of calls that were killed
     """
 
 

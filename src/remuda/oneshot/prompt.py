@@ -18,12 +18,11 @@ _READ_BYTES = 1 << 16
 
 
 def read_prompt(request: Request) -> str:
-    """The argument, with standard input behind it where both are given. Raises `InputError`."""
-    words, input_file = request.prompt_words, request.input_file
-    if len(words) > 1:
-        raise InputError(
-            f"there is more than one prompt: {words[1][:40]!r} follows the first", hint="quote it"
-        )
+    """The argument, with standard input behind it where both are given. Raises `InputError`.
+
+    The first of several, as with `claude -p`, which drops the others.
+    """
+    words, input_file = request.prompt_words[:1], request.input_file
     if input_file is not None:
         if words:
             raise InputError("both a prompt and --input-file were given", hint="give one or the other")
