@@ -106,6 +106,8 @@ def test_crash_in_a_turn_tells_the_code_and_the_last_words(home: Path) -> None:
             assert not await session.interrupt(PATIENCE)
             with pytest.raises(SessionCrashed):
                 await session.renew(PATIENCE)
+            with pytest.raises(SessionCrashed):
+                await events_of(session, "hello")
         assert told == [caught.value.detail]
 
     run(steps)

@@ -20,6 +20,7 @@ from benches import QUESTION, outcomes
 from pool_conformance import (
     PATIENCE,
     Check,
+    always_says,
     answer_of,
     checks_of,
     events_of,
@@ -28,11 +29,11 @@ from pool_conformance import (
     opened,
     profile_of,
 )
-from remuda.errors import AgentError, SessionDirty
+from remuda.errors import Aborted, AgentError, SessionDirty
 from remuda.pool.oneshot_session import OneshotSession
 from remuda.pool.session import WarmSession
 from remuda.pool.stream import StreamSession
-from remuda.pool.types import Allow, Decision, PermissionRequest, Request
+from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
@@ -177,7 +178,7 @@ def test_what_survives_a_clear_makes_the_session_dirty(prompt: str, cli: RealCli
 
     async def steps() -> None:
         async with opened(StreamBench(cli), allowed_tools=tools, asks=True) as session:
-            await events_of(session, prompt, conformance.always_says(Allow()))
+            await events_of(session, prompt, always_says(Allow()))
             with pytest.raises(SessionDirty):
                 await session.renew(PATIENCE)
 
@@ -236,6 +237,17 @@ def test_turn_that_is_stopped_before_it_began_never_runs(cli: RealCli, model: Lo
 
     run(steps)
     assert outcomes(model) <= {"abandoned", "answered"}
+
+
+def test_denial_that_ends_the_turn_is_told_as_aborted(cli: RealCli) -> None:
+    async def steps() -> None:
+        async with opened(StreamBench(cli), asks=True) as session:
+            with pytest.raises(Aborted):
+                await events_of(session, "RUNBASH touch made", always_says(Deny("no", interrupt=True)))
+            await session.renew(PATIENCE)
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    run(steps)
 
 
 def test_question_of_the_agent_is_answered_by_the_caller(cli: RealCli) -> None:

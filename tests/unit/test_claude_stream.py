@@ -340,15 +340,22 @@ def test_residue_of_a_task_in_the_background_stays_when_it_has_ended() -> None:
     assert residue.reasons == ["local_agent in the background"]
 
 
-@pytest.mark.parametrize(
-    "changed", ["cwd", "model", "permissionMode", "output_style", "additional_directories"]
-)
-def test_residue_of_other_surroundings_than_at_first(changed: str) -> None:
+def residue_of(*messages: dict[str, Any]) -> list[str]:
     residue = Residue()
-    for message in (INIT, INIT, {**INIT, "session_id": "c2"}):
+    for message in messages:
         for event in events_of(message):
             residue.take(event)
-    assert not residue.reasons
-    for event in events_of({**INIT, changed: ["/z"] if changed == "additional_directories" else "other"}):
-        residue.take(event)
-    assert len(residue.reasons) == 1
+    return residue.reasons
+
+
+@pytest.mark.parametrize("changed", ["cwd", "permissionMode", "output_style", "additional_directories"])
+def test_residue_of_other_surroundings_than_at_first(changed: str) -> None:
+    other = {**INIT, changed: ["/z"] if changed == "additional_directories" else "other"}
+    assert residue_of(INIT, INIT, {**INIT, "session_id": "c2"}) == []
+    assert len(residue_of(INIT, INIT, other)) == 1
+
+
+def test_residue_of_another_model_is_what_changed_from_a_prompt_to_its_clear() -> None:
+    other, reset = {**INIT, "model": "sonnet"}, {"type": "conversation_reset"}
+    assert residue_of(reset, INIT, INIT, reset, other) == ["another model: sonnet"]
+    assert residue_of(reset, INIT, other, reset, other, other) == []

@@ -94,10 +94,10 @@ class HeldProcess:
             os.set_blocking(fd, False)
         self._loop.add_reader(self._stdout, self._read_output)
         self._loop.add_reader(self._stderr, self._read_errors)
-        if hasattr(os, "pidfd_open"):
+        try:
             self._exit_fd = os.pidfd_open(process.pid)
             self._loop.add_reader(self._exit_fd, self._exited)
-        else:
+        except (AttributeError, OSError):  # not on this system, or not by this kernel
             threading.Thread(target=self._wait_in_thread, args=(process,), daemon=True).start()
 
     def write(self, data: bytes) -> None:

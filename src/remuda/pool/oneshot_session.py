@@ -24,6 +24,8 @@ from .stream import ASKS, INPUT, command_line, entrypoint, environment
 from .talk import Talk
 from .types import BackendName, Request, SessionEvent, Usage
 
+_LAST_BREATH = 2.0
+
 
 class OneshotSession:
     backend: ClassVar[BackendName] = "print"
@@ -72,8 +74,8 @@ class OneshotSession:
         """It ends by itself behind its answer; what it started ends with it."""
         if self._talk is not None:
             self._talk.process.close_input()
-            await self._talk.process.wait_ended(timeout)
-            await self.close(0.0)
+            if not await self._talk.process.wait_ended(min(timeout, _LAST_BREATH)):
+                await self.close(timeout)
 
     async def close(self, timeout: float) -> None:
         if self._talk is not None:

@@ -94,6 +94,7 @@ class StreamSession:
 
     async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
         stream.check_prompt(request.prompt)
+        self._talk.check_running()
         if not self._fresh:
             raise SessionDirty("the conversation is not fresh")
         self._fresh = False

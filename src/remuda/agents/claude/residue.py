@@ -8,8 +8,9 @@ what was read of files, deferred tools that were loaded.
 
 from __future__ import annotations
 
-from .stream_events import Begun, Event, Surroundings, TasksChanged, ToolCalled
+from .stream_events import Begun, Event, Reset, Surroundings, TasksChanged, ToolCalled
 
+_FIXED = ("cwd", "permission_mode", "output_style", "directories")
 LASTING_TOOLS = {
     "CronCreate": "a scheduled prompt",
     "EnterWorktree": "another working folder",
@@ -24,6 +25,8 @@ class Residue:
     def __init__(self) -> None:
         self.reasons: list[str] = []
         self._first: Surroundings | None = None
+        self._model: str | None = None
+        self._was_reset = False
 
     def take(self, event: Event) -> None:
         match event:
@@ -32,6 +35,8 @@ class Residue:
                 self.add(f"{tasks[0].kind or 'something'} in the background")
             case ToolCalled(name=name) if name in LASTING_TOOLS:
                 self.add(f"{LASTING_TOOLS[name]} ({name})")
+            case Reset():
+                self._was_reset = True
             case Begun(surroundings=found):
                 self._compare(found)
             case _:
@@ -42,9 +47,11 @@ class Residue:
             self.reasons.append(reason)
 
     def _compare(self, found: Surroundings) -> None:
-        if self._first is None:
-            self._first = found
-        for name in Surroundings.__slots__:
-            now = getattr(found, name)
-            if now != getattr(self._first, name):
+        first = self._first = self._first or found
+        for name in _FIXED:
+            if (now := getattr(found, name)) != getattr(first, name):
                 self.add(f"another {name.replace('_', ' ')}: {now}")
+        # The service may choose another at any time where none was asked for: it counts from prompt to clear.
+        if self._was_reset and self._model not in (None, found.model):
+            self.add(f"another model: {found.model}")
+        self._was_reset, self._model = False, found.model
