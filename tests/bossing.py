@@ -1,15 +1,24 @@
-"""Events, and a desk to tell them to."""
+"""Events, a desk to tell them to, and a whole boss."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import http.client
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from heimdall_client import PATIENCE
+from keeping import Process
 from remuda.agents.state import Source
+from remuda.boss.client import BossClient
 from remuda.boss.desk import Desk
+from remuda.boss.detach import start_detached
+from remuda.boss.folder import BossFolder
 from remuda.boss.model import Event, EventKind
 from remuda.boss.store import Store
 
@@ -52,3 +61,98 @@ def with_desk(
             return await work(desk)
 
     return asyncio.run(whole())
+
+
+# ── a boss of its own, in a process ──
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class RunningBoss:
+    """Started by `start`, and ended for certain by `close`."""
+
+    def __init__(self, home: Path) -> None:
+        self.folder = BossFolder(home / "boss")
+        self.client = BossClient(self.folder, timeout=PATIENCE)
+        self.process: Process | None = None
+        self.port = 0
+        self.may_complain = False
+
+    def start(self, port: int = 0) -> dict[str, Any]:
+        told = start_detached(self.folder, port)
+        self.process = Process(told["pid"])
+        self.port = told["port"]
+        return told
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        assert self.process is not None
+        self.process.signal(number)
+        assert self.process.ended()
+        try:
+            os.waitpid(self.process.pid, 0)
+        except ChildProcessError:  # the reaper of the suite was quicker
+            pass
+        self.process.close()
+        self.process = None
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.end(signal.SIGKILL)
+        log = self.folder.log.read_text() if self.folder.log.exists() else ""
+        complaints = [line for line in log.splitlines() if " ERROR " in line or line.startswith("Traceback")]
+        assert self.may_complain or not complaints, f"the boss logged errors: {complaints}"
+
+    @property
+    def token(self) -> str:
+        return self.folder.token.read_text().strip()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        token: str | None = "right",
+    ) -> Answer:
+        """Over loopback, as a stranger would: bytes go as they are, all else as JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        sent = dict(headers or {})
+        if token is not None:
+            sent.setdefault("Authorization", f"Bearer {self.token if token == 'right' else token}")
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        if body is not None and not isinstance(body, bytes):
+            sent.setdefault("Content-Type", "application/json")
+        try:
+            connection.request(method, path, data, sent)
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, found, response.read())
+        finally:
+            connection.close()
+
+    def tell(self, *events: Event) -> None:
+        self.client.post("events", body={"events": [event_document(one) for one in events]})
+
+    def waiting(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.client.get("queue")["items"]
+        return found
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    return {
+        "kind": str(event.kind),
+        "session_id": event.session_id,
+        "at": event.at,
+        "source": event.source.label,
+        "id": event.id,
+        "facts": dict(event.facts),
+    }

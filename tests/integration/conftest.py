@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bossing import RunningBoss
 from commands import Commands
 from hooking import Box
 from printing import Calls
@@ -39,3 +40,21 @@ def tmux(home: Path) -> Iterator[TmuxBench]:
     bench = TmuxBench(home)
     yield bench
     bench.close()
+
+
+@pytest.fixture
+def boss(home: Path) -> Iterator[RunningBoss]:
+    """A boss that runs, without any source but what is posted."""
+    one = RunningBoss(home)
+    one.start()
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBoss]:
+    """One for all who only knock, and are refused."""
+    one = RunningBoss(tmp_path_factory.mktemp("home"))
+    one.start()
+    yield one
+    one.close()

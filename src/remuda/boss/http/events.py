@@ -10,10 +10,9 @@ from typing import Any
 from remuda.agents.claude.attention import hook_events
 from remuda.boss.model import Event, EventKind, Source
 from remuda.boss.ports import Boss
-from remuda.errors import InvalidOptions
 
 from .route import EVENT_BYTES, Call, Reply, Route
-from .schema import ANYTHING, ID, TEXT, TIME, nullable, record, ref
+from .schema import ID, PAYLOAD, TEXT, TIME, nullable, record, ref
 
 _HOOKS = {"claude": hook_events}
 _SOURCES = {source.label: source for source in Source}
@@ -23,7 +22,7 @@ TAKEN = record({"taken": {"type": "integer"}, "repeated": {"type": "integer"}})
 _HOOKED = record({"taken": {"type": "integer"}, "repeated": {"type": "integer"}, "approval": nullable(TEXT)})
 _EVENTS = record({"events": {"type": "array", "items": ref("Event"), "minItems": 1, "maxItems": 1000}})
 _HOOK = record(
-    {"payload": ANYTHING},
+    {"payload": PAYLOAD},
     {
         "agent": {"type": "string", "enum": sorted(_HOOKS)},
         "at": TIME,
@@ -61,8 +60,6 @@ async def post_hook(boss: Boss, call: Call) -> Reply:
         env=body.get("env", {}),
         agent=body.get("agent", "claude"),
     )
-    if not events:
-        raise InvalidOptions("the payload names no session", hint="it is what the agent gave to its hook")
     taken = await boss.desk.take(*events)
     asked = next((event for event in events if event.kind is EventKind.ASKED), None)
     approval = boss.desk.approval_of(asked) if asked else None

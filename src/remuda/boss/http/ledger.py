@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from remuda.boss.model import ApprovalState, document
 from remuda.boss.ports import Boss
+from remuda.errors import NotSafe
 
 from .route import Call, Reply, Route
 from .schema import ANYTHING, BOOLEAN, LIMIT, TEXT, TIME, one_of, record, ref, several
@@ -41,7 +42,7 @@ async def post_answer(boss: Boss, call: Call) -> Reply:
 async def post_reply(boss: Boss, call: Call) -> Reply:
     session = boss.desk.session(call.path["session"])
     if boss.replies is None:
-        return Reply({"error": {"code": "NOT_SERVED", "message": "this boss carries no replies"}}, 501)
+        raise NotSafe("this boss carries no replies")
     options = {name: value for name, value in call.body.items() if name != "text"}
     return Reply(await boss.replies.reply(session, call.body["text"], options))
 
@@ -83,6 +84,6 @@ ROUTES = (
             {"dedup": TEXT, "command": BOOLEAN, "literal": BOOLEAN},
         ),
         answer=ANYTHING,
-        errors=(400, 404, 409, 413, 415, 501, 502, 504, 507),
+        errors=(400, 404, 409, 413, 415, 502, 504, 507),
     ),
 )

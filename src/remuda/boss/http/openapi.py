@@ -20,7 +20,6 @@ _MEANINGS = {
     409: "It is too late, or not safe.",
     413: "Too large.",
     415: "Not JSON.",
-    501: "This boss does not serve it.",
     502: "The session, or tmux, cannot be reached.",
     504: "It took too long.",
     507: "It could not be written to the disk, and does not count.",
@@ -66,7 +65,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def needs_body(route: Route) -> bool:
-    return route.body is not None and (route.old or bool(route.body.get("required")))
+    return route.body is not None and ("anyOf" in route.body or bool(route.body.get("required")))
 
 
 def _errors(route: Route) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from remuda.boss.model import Item, document
 from remuda.boss.ports import Boss
-from remuda.errors import InvalidOptions, NotInQueue
+from remuda.errors import NotInQueue
 
 from .route import Call, Reply, Route
 from .schema import BOOLEAN, LIMIT, TEXT, TIME, nullable, record, ref, several
@@ -80,12 +80,10 @@ async def post_skip(boss: Boss, call: Call) -> Reply:
 
 
 async def post_snooze(boss: Boss, call: Call) -> Reply:
-    until, seconds = call.body.get("until"), call.body.get("seconds")
-    if (until is None) == (seconds is None):
-        raise InvalidOptions("give either 'until' or 'seconds'")
-    item = await boss.desk.snooze(
-        call.path["item"], float(until) if until is not None else boss.desk.clock() + float(seconds or 0.0)
-    )
+    until = call.body.get("until")
+    if until is None:
+        until = boss.desk.clock() + float(call.body["seconds"])
+    item = await boss.desk.snooze(call.path["item"], float(until))
     return Reply(item_document(boss, item))
 
 
@@ -149,7 +147,7 @@ ROUTES = (
         "/v1/queue/{item}/snooze",
         post_snooze,
         "Out of sight until then, or for so many seconds.",
-        body=record({}, {"until": TIME, "seconds": _SECONDS}),
+        body={"anyOf": [record({"until": TIME}), record({"seconds": _SECONDS})]},
         answer=_ITEM,
         errors=_CHANGES,
     ),

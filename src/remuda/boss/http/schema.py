@@ -49,6 +49,13 @@ def several(schema: Schema) -> Schema:
     return {"type": "array", "items": schema}
 
 
+PAYLOAD: Schema = {
+    "type": "object",
+    "properties": {"session_id": ID},
+    "required": ["session_id"],
+    "additionalProperties": True,
+    "description": "what the agent gave to its hook",
+}
 _MAYBE_TEXT, _MAYBE_TIME = nullable(TEXT), nullable(NUMBER)
 
 SESSION = record(
@@ -198,11 +205,14 @@ def _check_object(value: dict[str, Any], schema: Schema, where: str) -> None:
     for name in schema.get("required", ()):
         if name not in value:
             raise InvalidOptions(f"{where} lacks '{name}'")
-    if schema.get("additionalProperties") is False and (unknown := sorted(value.keys() - known.keys())):
-        raise InvalidOptions(f"{where} has an unknown field '{unknown[0][:40]}'")
+    others = schema.get("additionalProperties", True)
     for name, found in value.items():
         if name in known:
             check(found, known[name], f"'{name}'")
+        elif others is False:
+            raise InvalidOptions(f"{where} has an unknown field '{name[:40]}'")
+        elif others is not True:
+            check(found, others, f"'{name[:40]}'")
 
 
 def _check_list(value: list[Any], schema: Schema, where: str) -> None:

@@ -12,7 +12,7 @@ from remuda.errors import InvalidOptions
 
 from .events import read_hook
 from .route import EVENT_BYTES, Call, Reply, Route
-from .schema import ANYTHING, ID, TEXT, check
+from .schema import ANYTHING, ID, PAYLOAD, TEXT, Schema, check
 
 _PANE = re.compile(r"%[0-9]{1,9}")
 _SHOWN = 50
@@ -26,13 +26,29 @@ _KINDS = {
 }
 _MILLISECONDS = {"type": "number", "minimum": 1, "maximum": 2e13}
 _OPTIONAL = {"cwd": TEXT, "transcriptPath": TEXT, "message": TEXT}
-_STUCK = {"sessionId": ID, "paneId": ID, "reason": {"type": "string", "enum": ["stopped", "permission"]}}
+_PANE_ID = {"type": "string", "pattern": "^%[0-9]{1,9}$"}
+_STUCK = {
+    "sessionId": ID,
+    "paneId": _PANE_ID,
+    "reason": {"type": "string", "enum": ["stopped", "permission"]},
+}
 _FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "stuck": ({**_STUCK, "timestamp": _MILLISECONDS}, _OPTIONAL),
     "unstuck": ({"sessionId": ID, "timestamp": _MILLISECONDS}, {}),
-    "registered": ({"sessionId": ID, "paneId": ID, "timestamp": _MILLISECONDS}, _OPTIONAL),
+    "registered": ({"sessionId": ID, "paneId": _PANE_ID, "timestamp": _MILLISECONDS}, _OPTIONAL),
     "ended": ({"sessionId": ID, "timestamp": _MILLISECONDS}, {}),
 }
+
+
+def _schema(kind: str) -> Schema:
+    required, optional = _FIELDS[kind]
+    names = {"type": {"type": "string", "enum": [kind]}, **required}
+    return {
+        "type": "object",
+        "properties": {**names, **optional},
+        "required": list(names),
+        "additionalProperties": True,
+    }
 
 
 async def post_event(boss: Boss, call: Call) -> Reply:
@@ -43,9 +59,7 @@ async def post_event(boss: Boss, call: Call) -> Reply:
     if not _PANE.fullmatch(pane):
         raise InvalidOptions("Invalid X-Tmux-Pane header")
     payload = _parsed(call.body)
-    if "session_id" not in payload:
-        raise InvalidOptions("Missing session_id")
-    check(payload["session_id"], ID, "session_id")
+    check(payload, PAYLOAD, "the payload")
     events = await read_hook(payload, boss.desk.clock(), env={"TMUX_PANE": pane})
     await boss.desk.take(*events)
     return Reply({"ok": True})
@@ -56,14 +70,7 @@ async def post_normalized(boss: Boss, call: Call) -> Reply:
     kind = event.get("type")
     if not isinstance(kind, str) or kind not in _FIELDS:
         raise InvalidOptions("Missing or invalid event type")
-    required, optional = _FIELDS[kind]
-    check(
-        event,
-        {"type": "object", "properties": {**required, **optional}, "required": list(required)},
-        "the event",
-    )
-    if "paneId" in required and not _PANE.fullmatch(event["paneId"]):
-        raise InvalidOptions("'paneId' is not the id of a pane")
+    check(event, _schema(kind), "the event")
     await boss.desk.take(_normalized(kind, event))
     return Reply({"ok": True})
 
@@ -165,7 +172,7 @@ ROUTES = (
         "/event",
         post_event,
         f"{_TEXT_OF}what a hook was given, with the pane in X-Tmux-Pane.",
-        body=ANYTHING,
+        body=PAYLOAD,
         answer=_OK,
         errors=(400, 413, 507),
         limit=EVENT_BYTES,
@@ -177,7 +184,7 @@ ROUTES = (
         "/event/normalized",
         post_normalized,
         f"{_TEXT_OF}stuck, unstuck, registered or ended.",
-        body=ANYTHING,
+        body={"anyOf": [_schema(kind) for kind in _FIELDS]},
         answer=_OK,
         errors=(400, 413, 507),
         old=True,

@@ -27,6 +27,8 @@ from .route import Call, Reply, Route, error_document, status_of
 log = logging.getLogger("remuda.boss.http")
 
 BODY_TIMEOUT = 60.0
+DRAIN_BYTES = 64 << 20
+"""So much of a body that is too large is read all the same: cut off, its sender would not hear our answer."""
 _QUIET = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _HEADERS = ("x-tmux-pane", "last-event-id")
 
@@ -141,7 +143,7 @@ async def _read(request: Request, route: Route) -> Call:
 
 async def _body(request: Request, route: Route) -> bytes:
     told = request.headers.get("content-length", "")
-    if told.isdecimal() and int(told) > route.limit:
+    if told.isdecimal() and int(told) > DRAIN_BYTES:
         raise _too_large(route)
     parts: list[bytes] = []
     size = 0
@@ -149,11 +151,14 @@ async def _body(request: Request, route: Route) -> bytes:
         async with asyncio.timeout(BODY_TIMEOUT):
             async for part in request.stream():
                 size += len(part)
-                if size > route.limit:
-                    raise _too_large(route)
-                parts.append(part)
+                if size <= route.limit:
+                    parts.append(part)
+                elif size > DRAIN_BYTES:
+                    break
     except TimeoutError:
         raise _Refused(408, "TOO_SLOW", "the body of the request did not come") from None
+    if size > route.limit:
+        raise _too_large(route)
     return b"".join(parts)
 
 

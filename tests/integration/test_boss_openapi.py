@@ -1,0 +1,83 @@
+"""The OpenAPI document is true: of the routes there are, and of what they take and answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import counts
+from bossing import RunningBoss, event
+from remuda.boss.http.openapi import describe
+from remuda.boss.http.routes import ROUTES
+
+EXAMPLES = 200 if counts.SOAK else 4
+PHASES = "coverage,fuzzing,stateful" if counts.SOAK else "coverage,fuzzing"
+
+
+def test_document_tells_of_every_route_and_of_no_other(served: RunningBoss) -> None:
+    document = served.ask("GET", "/v1/openapi.json").json
+    told = {(method.upper(), path) for path, found in document["paths"].items() for method in found}
+    assert told == {(route.method, route.path) for route in ROUTES}
+    assert document == describe(ROUTES)
+    for method, path in told:
+        filled = path.replace("{session}", "x").replace("{item}", "x").replace("{approval}", "x")
+        if path != "/v1/events" or method == "POST":
+            assert served.ask(method, filled).status not in (404, 405) or "{" in path
+    names = [found["operationId"] for path in document["paths"].values() for found in path.values()]
+    assert len(set(names)) == len(names)
+
+
+def test_every_reference_of_the_document_is_there(served: RunningBoss) -> None:
+    document = served.ask("GET", "/v1/openapi.json").json
+
+    def references(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            own = [value["$ref"]] if "$ref" in value else []
+            return own + [one for inner in value.values() for one in references(inner)]
+        return [one for inner in value for one in references(inner)] if isinstance(value, list) else []
+
+    for found in references(document):
+        assert found.rpartition("/")[2] in document["components"]["schemas"]
+
+
+@pytest.fixture
+def filled(boss: RunningBoss) -> RunningBoss:
+    """With something to be found."""
+    asked = event("asked", 20, session="b", tool="Bash", input={"command": "x"}, message="Bash: x")
+    boss.tell(event("stopped", 10, session="a", message="m", pane="%1", cwd="/srv"), asked)
+    return boss
+
+
+@pytest.mark.timeout(600)
+def test_schemathesis_finds_no_request_that_is_answered_otherwise_than_told(
+    filled: RunningBoss, tmp_path: Path
+) -> None:
+    command = [
+        str(Path(sys.executable).with_name("schemathesis")),
+        "run",
+        f"http://127.0.0.1:{filled.port}/v1/openapi.json",
+        "--header",
+        f"Authorization: Bearer {filled.token}",
+        "--max-examples",
+        str(EXAMPLES),
+        "--phases",
+        PHASES,
+        "--workers",
+        "1",
+        "--seed",
+        "7",
+        "--generation-database",
+        "none",
+        "--exclude-name",
+        "GET /v1/events",  # a stream has no end
+        "--exclude-checks",
+        "unsupported_method,missing_required_header",
+        "--no-color",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=580, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert filled.client.get("health")["status"] == "ok"
