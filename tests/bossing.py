@@ -77,9 +77,11 @@ class Answer(NamedTuple):
 
 
 class RunningBoss:
-    """Started by `start`, and ended for certain by `close`."""
+    """Started by `start`, and ended for certain by `close`. It hears of nothing but what is posted, and of what
+    `sources` tell."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, sources: tuple[str, ...] = ()) -> None:
+        self._sources = sources
         self.folder = BossFolder(home / "boss")
         self.client = BossClient(self.folder, timeout=PATIENCE)
         self.process: Process | None = None
@@ -87,7 +89,7 @@ class RunningBoss:
         self.may_complain = False
 
     def start(self, port: int = 0) -> dict[str, Any]:
-        told = start_detached(self.folder, port)
+        told = start_detached(self.folder, port, sources=self._sources)
         self.process = Process(told["pid"])
         self.port = told["port"]
         return told

@@ -121,7 +121,7 @@ def _raw(boss: RunningBoss, data: bytes) -> bytes:
             sock.sendall(data)
             sock.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: sock.recv(65536), b""))
-        except ConnectionError:
+        except OSError:  # cut off before all was said
             return b""
 
 

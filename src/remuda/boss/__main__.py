@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ def main() -> int:
     settings = Settings(
         BossFolder(Path(given["folder"])), given["port"], given["log_level"], given["log_max_bytes"]
     )
+    if given.get("sources") is not None:
+        settings = replace(settings, sources=tuple(given["sources"]))
     told = False
 
     def ready(boss: Boss) -> None:

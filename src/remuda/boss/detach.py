@@ -18,9 +18,16 @@ READY_TIMEOUT = 30.0
 
 
 def start_detached(
-    folder: BossFolder, port: int, log_level: str = "info", log_max_bytes: int = 1 << 20
+    folder: BossFolder,
+    port: int,
+    log_level: str = "info",
+    log_max_bytes: int = 1 << 20,
+    sources: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
-    """Returns when it serves: its pid and port, and the name of a database that had to be laid aside."""
+    """Returns when it serves: its pid and port, and the name of a database that had to be laid aside.
+
+    `sources` are where its events come from, beside what is posted; None for all there are.
+    """
     private_folder(folder.path)
     reading, writing = os.pipe()
     try:
@@ -29,6 +36,7 @@ def start_detached(
             "port": port,
             "log_level": log_level,
             "log_max_bytes": log_max_bytes,
+            "sources": sources,
             "ready_fd": writing,
         }
         with open(folder.path / "boss.err", "ab", opener=_private) as errors:
