@@ -552,7 +552,8 @@ async def test_crash_of_which_only_the_exit_tells_still_ends_the_request() -> No
         with pytest.raises(SessionCrashed) as caught:
             await call
         assert caught.value.detail == "exit:9"
-    assert agent.sessions[0].log == ["open", "run: one", "close"]
+        await settled()
+        assert agent.sessions[0].log == ["open", "run: one", "close"]  # nothing is asked of a dead one
 
 
 @virtual
