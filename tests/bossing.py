@@ -77,8 +77,7 @@ class Answer(NamedTuple):
 
 
 class RunningBoss:
-    """Started by `start`, and ended for certain by `close`. It hears of nothing but what is posted, and of what
-    `sources` tell."""
+    """Started by `start`, and ended for certain by `close`. It hears of what is posted, and from `sources`."""
 
     def __init__(self, home: Path, sources: tuple[str, ...] = ()) -> None:
         self._sources = sources
