@@ -16,8 +16,9 @@ from commands import Commands
 from keeping import event_named, until
 from printing import Calls
 from remuda.keeper.client import KeeperClient
-from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.loopback_model import Gate, LoopbackModel, Request
 from remuda.testing.real_cli import RealCli
+from remuda.testing.script import Hold, Reply, ToolResult, reply_to
 from remuda.wire.connection import ClientConnection
 
 TAIL = "tail -f /dev/null"
@@ -175,6 +176,42 @@ def _pressed(human: KeeperClient, shown: Callable[[], str]) -> bool:
         human.send(ClientConnection.input(b"1"))
         return False
     return True
+
+
+def held(model: LoopbackModel, wanted: Callable[[Request], bool]) -> Gate:
+    """The answer to what is wanted is kept back until the gate is opened."""
+    gate = Gate()
+
+    def answer(request: Request, n: int) -> Reply:
+        reply = reply_to(request.said, n)
+        return Reply((Hold(gate), *reply.steps), reply.stop_reason, reply.usage)
+
+    model.when(lambda request: request.is_main and wanted(request), answer)
+    return gate
+
+
+def test_what_ends_in_the_background_before_the_answer_is_answered_too(
+    calls: Calls, cli: RealCli, model: LoopbackModel
+) -> None:
+    """The agent is woken behind its answer, by a notice that was waiting; what it says then counts."""
+    work = {"description": "d", "prompt": "some work", "subagent_type": "general-purpose"}
+    worker = held(model, lambda request: request.said == "some work")
+    first = held(model, lambda request: isinstance(request.said, ToolResult))
+    tool = json.dumps({"name": "Agent", "input": work})
+    call = calls.begin("--allowedTools", "Agent", "--", f"TOOL {tool}")
+    first.wait_reached()
+    worker.open()
+    transcripts = cli.home / ".claude" / "projects"
+
+    def is_queued() -> bool:
+        return any('"enqueue"' in path.read_text() for path in transcripts.glob("*/*.jsonl"))
+
+    until(is_queued, "the notice of its end")
+    first.open()
+    code, out, _ = call.ended()
+    assert (code, out[:8]) == (0, "REPLY#4 ")
+    assert len(model.main_requests) == 4
+    assert_nothing_left(calls, cli)
 
 
 def test_a_kept_session_takes_messages(calls: Calls, model: LoopbackModel) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.agents.claude.answers import DENIED
+from remuda.agents.claude.answers import DENIED, TASK_NOTICE
 from remuda.oneshot.conversation import Summary, add_up
 from remuda.oneshot.messages import to_messages
 from remuda.oneshot.partial import Partial
@@ -140,6 +140,45 @@ def test_an_api_error_counts_as_no_message_and_an_answer_after_it_stands() -> No
 def test_what_subagents_say_is_not_the_answer() -> None:
     summary = summary_of(assistant(text("mine")), assistant(text("theirs"), number="s", isSidechain=True))
     assert (summary.text, summary.api_messages) == ("mine", 1)
+
+
+NOTICE = f"{TASK_NOTICE}\n<task-id>a1</task-id>\n</task-notification>"
+ENQUEUED = {"type": "queue-operation", "operation": "enqueue", "content": NOTICE}
+TURN_OVER = {"type": "system", "subtype": "turn_duration"}
+
+
+def test_a_notice_that_waits_for_the_end_of_the_turn_wakes_the_agent_again() -> None:
+    dequeued = {"type": "queue-operation", "operation": "dequeue"}
+    told = {"type": "user", "message": {"role": "user", "content": NOTICE}}
+    records = [ENQUEUED, assistant(text("early")), dequeued, TURN_OVER, told]
+    for count in range(1, len(records) + 1):
+        assert summary_of(*records[:count]).goes_on
+    woken = summary_of(*records, assistant(text("late"), number="m2"))
+    assert woken.goes_on
+    woken.take(TURN_OVER)
+    assert (woken.goes_on, woken.woken, woken.text) == (False, True, "late")
+
+
+def test_a_turn_that_was_woken_and_failed_is_over() -> None:
+    told = {"type": "user", "message": {"role": "user", "content": NOTICE}}
+    failed = assistant(text("API Error"), number="m2", isApiErrorMessage=True)
+    assert not summary_of(ENQUEUED, assistant(text("early")), TURN_OVER, told, failed).goes_on
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        {"type": "queue-operation", "operation": "remove", "content": NOTICE, "reason": "absorbed_mid_turn"},
+        {"type": "attachment", "attachment": {"type": "queued_command", "prompt": NOTICE}},
+    ],
+)
+def test_a_notice_that_is_given_to_the_agent_in_its_turn_wakes_nobody(taken: Json) -> None:
+    found = summary_of(ENQUEUED, taken, assistant(text("all")), TURN_OVER)
+    assert (found.goes_on, found.woken) == (False, False)
+
+
+def test_what_a_human_has_queued_is_no_notice() -> None:
+    assert not summary_of({**ENQUEUED, "content": "and then"}, assistant(text("early"))).goes_on
 
 
 def test_the_model_is_known_before_it_answers() -> None:

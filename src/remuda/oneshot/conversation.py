@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remuda.agents.claude.answers import DENIED
+from remuda.agents.claude.answers import DENIED, TASK_NOTICE
 
 Json = Mapping[str, Any]
 
@@ -26,6 +26,8 @@ class Summary:
     """As the CLI counts them: the prompt, and everything that was given to the model after it."""
     finished: bool = False
     """The CLI has written down the end of the turn: nothing of it is still to come."""
+    woken: bool = False
+    """What the agent had left in the background has ended, and it went on with that."""
     usages: dict[str, Json] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
     tool_uses: dict[str, Json] = field(default_factory=dict)
@@ -35,10 +37,19 @@ class Summary:
     is_api_error: bool = False
     _last_message: str = ""
     _said: list[str] = field(default_factory=list)
+    _notices: set[str] = field(default_factory=set)
 
     @property
     def api_messages(self) -> int:
         return len(self.usages)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the agent will be woken, or was and is not done: what it said so far is not its answer.
+
+        What ends in its background while it gives its last answer waits until that is given (2.1.325).
+        """
+        return bool(self._notices) or (self.woken and not self.finished and not self.is_api_error)
 
     def has(self, answer: str) -> bool:
         """Whether all up to this answer has been seen. A hook tells it without the blanks around it.
@@ -61,12 +72,24 @@ class Summary:
             self._user(record, message)
         elif record.get("subtype") == "turn_duration":
             self.finished = True
+        else:
+            self._queued(record)
 
     def _note_origin(self, record: Json) -> None:
         for key, name in (("sessionId", "session_id"), ("entrypoint", "entrypoint"), ("version", "version")):
             if isinstance(value := record.get(key), str):
                 setattr(self, name, value)
         self.model = self.model or _announced_model(record)
+
+    def _queued(self, record: Json) -> None:
+        """A notice for the agent itself, which waits until it rests, or is given to it in its turn."""
+        notice = _string(record.get("content")) or _queued_prompt(record)
+        if notice is None or not notice.startswith(TASK_NOTICE):
+            return
+        if record.get("type") == "queue-operation" and record.get("operation") == "enqueue":
+            self._notices.add(notice)
+        else:
+            self._notices.discard(notice)
 
     def _assistant(self, record: Json, message: Json) -> None:
         number = str(message.get("id") or record.get("uuid") or "")
@@ -95,6 +118,10 @@ class Summary:
 
     def _user(self, record: Json, message: Json) -> None:
         results = _blocks(message.get("content"), "tool_result")
+        content = message.get("content")
+        if isinstance(content, str) and content.startswith(TASK_NOTICE):
+            self._notices.discard(content)
+            self.woken, self.finished = True, False
         if results or record.get("isMeta"):
             self.turns += 1
         for block in results:
@@ -143,6 +170,11 @@ def _announced_model(record: Json) -> str | None:
     attachment = record.get("attachment")
     identity = attachment.get("identity") if isinstance(attachment, Mapping) else None
     return _string(identity.get("modelId")) if isinstance(identity, Mapping) else None
+
+
+def _queued_prompt(record: Json) -> str | None:
+    attachment = record.get("attachment")
+    return _string(attachment.get("prompt")) if isinstance(attachment, Mapping) else None
 
 
 def _ends_with_text(content: object) -> bool:

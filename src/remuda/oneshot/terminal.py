@@ -40,6 +40,9 @@ _SETTLE_TIMEOUT = 2.0
 # asked and answered by a hook of ours is on the screen for half a second.
 _QUESTION_INTERVAL = 1.0
 _QUESTION_PATIENCE = 4.0
+# So long may an agent that rests take to go on with what has ended in its background.
+_WAKE_TIMEOUT = 10.0
+_RESTING = ("idle", "interrupted", "error", "limited", "dead", None)
 _CLI_REFUSED = 1
 _GONE_TIMEOUT = 10.0
 _DYING = 1.0
@@ -67,6 +70,7 @@ class TerminalCall:
         self._look: Look | None = None
         self._tail: Tail | None = None
         self._settled_by = 0.0
+        self._heard_at = 0.0
         self._timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout or NEVER
         self._deadline = time.monotonic() + self._timeout
         self._first_output_by = time.monotonic() + (request.first_output_timeout or NEVER)
@@ -129,21 +133,29 @@ class TerminalCall:
                 self._note(str(step["stage"]))
             told = len(found.steps)
             self._read_transcript(found, look)
-            if found.ended and self._has_all(found):
+            if found.ended and not self._goes_on(look) and self._has_all(found):
                 return found
-            if not found.ended:
+            if not found.ended or self.summary.goes_on:
                 self._check_time(found.stage, look)
             self._wait(look)
 
     def _trace(self) -> Trace | None:
         return trace(self._paths.inbox, self._session.message_id)
 
+    def _goes_on(self, look: Look) -> bool:
+        """Whether the agent is woken again behind its answer. Not for ever: somebody may have stopped it."""
+        if not self.summary.goes_on:
+            return False
+        if time.monotonic() < self._heard_at + _WAKE_TIMEOUT:
+            return True
+        return (look.status() or {}).get("state") not in _RESTING
+
     def _has_all(self, found: Trace) -> bool:
         """Whether the transcript has the end too. A hook may tell of it first; it is not waited for long."""
         self._settled_by = self._settled_by or time.monotonic() + _SETTLE_TIMEOUT
         kind = _end_of(found).get("end")
         if kind == "answered":
-            known = self.summary.has(_answer(found))
+            known = self.summary.woken or self.summary.has(_answer(found))
         else:
             known = kind != "failed" or self.summary.is_api_error
         return known or time.monotonic() >= self._settled_by
@@ -204,6 +216,7 @@ class TerminalCall:
                 return
             self._tail = Tail(path, submitted.get("prompt_id"))
         for record in self._tail.read():
+            self._heard_at = time.monotonic()
             self.summary.take(record)
             self._on_record(record)
 
@@ -221,9 +234,11 @@ class TerminalCall:
         kind = end.get("end")
         if kind == "answered" and end.get("recovered"):
             raise CallFailed("the agent is gone: it ended before it said that its turn was over")
+        if kind == "answered" and self.summary.woken and self.summary.is_api_error:
+            return Ended("api_error", is_error=True, text=self.summary.text)
         if kind == "answered":
             answer = _answer(found)
-            known = self.summary.has(answer) or not answer
+            known = self.summary.woken or self.summary.has(answer) or not answer
             return Ended(text=self.summary.text if known else answer)
         if kind == "failed":
             return Ended("api_error", is_error=True, text=self.summary.text or found.reason)
