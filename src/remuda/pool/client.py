@@ -35,6 +35,9 @@ from .resolve import Resolver
 from .session import SessionFactory
 from .types import Done, Raw, RunResult, StreamEvent
 
+_MAX_CHECKED = 1000
+"""Profiles that are not looked at twice; a program may make a new one for each request."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
@@ -199,6 +202,8 @@ class Client:
         profile = self._resolver.profile(options.wanted, options.permissions, find_binary=find_binary)
         if profile.key not in self._checked:
             check_profile(profile, self._settings.backend)
+            if len(self._checked) >= _MAX_CHECKED:
+                self._checked.clear()
             self._checked.add(profile.key)
         return profile
 
