@@ -150,6 +150,15 @@ def test_what_it_hangs_on_is_named(calls: Calls, cli: RealCli) -> None:
     assert_nothing_left(calls, cli)
 
 
+def test_a_permission_that_no_hook_tells_of_is_refused_with_its_text(calls: Calls, cli: RealCli) -> None:
+    """Plan mode has actions checked by the service, which is not there. The dialog blinks while it waits."""
+    done = calls("RUNBASH touch made", "--permission-mode", "plan", code=2)
+    assert "nobody here may answer: Bash command" in done.err
+    assert "Auto mode can't check actions in this session" in done.err
+    assert not (cli.project / "made").exists()
+    assert_nothing_left(calls, cli)
+
+
 def test_a_running_call_can_be_watched_and_its_permission_given(calls: Calls, cli: RealCli) -> None:
     made = cli.project / "made"
     call = calls.begin("--ask", f"RUNBASH touch {made}").until("submitted")

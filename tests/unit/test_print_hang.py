@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remuda.oneshot.hang import StreamState, diagnose, is_question, unanswerable, waits
+from remuda.oneshot.hang import StreamState, diagnose, is_question, unanswerable, waited
 
 RULE = "─" * 40
 DIALOG = [
@@ -21,7 +21,7 @@ DIALOG = [
 RETRY = ["✻ 500 fake error · Retrying in 2s · attempt 4/10"]
 UNKNOWN = [" How shall it be opened?", " ❯ As it was", "   As it will be"]
 COMPOSER = [RULE, "❯ a draft", RULE]
-OWN_FILE = {"source": "registry", "state": "waiting_answer"}
+OWN_FILE = {"source": "registry", "state": "waiting_answer", "age": 2.0}
 
 
 def look(state: str, **more: Any) -> dict[str, Any]:
@@ -61,10 +61,11 @@ def test_diagnose_names_the_cause(
 
 
 def test_the_agents_own_file_tells_that_it_waits_where_a_late_hook_tells_of_the_time_before() -> None:
-    assert waits(look("waiting_permission"))
-    assert waits(look("tool_use", votes=[{"source": "hook", "state": "tool_use"}, OWN_FILE]))
-    assert not waits(look("tool_use", votes=[{**OWN_FILE, "state": "thinking"}]))
-    assert not waits(look("tool_use", votes=[{**OWN_FILE, "source": "screen"}]))
+    assert waited(look("waiting_permission", age=3.0)) == 3.0
+    assert waited(look("tool_use", age=1.0, votes=[{"source": "hook", "state": "tool_use"}, OWN_FILE])) == 2.0
+    assert waited(look("waiting_answer", age=1.0, votes=[OWN_FILE])) == 2.0
+    assert waited(look("tool_use", votes=[{**OWN_FILE, "state": "thinking"}])) is None
+    assert waited(look("tool_use", votes=[{**OWN_FILE, "source": "screen"}])) is None
 
 
 def test_a_question_is_a_marked_row_without_a_composer() -> None:

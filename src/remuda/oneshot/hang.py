@@ -22,7 +22,7 @@ def diagnose(document: Mapping[str, Any] | None, lines: Sequence[str], dialog: s
     if document is None or not document.get("alive", True):
         return "the agent is gone"
     state = document.get("state")
-    if dialog is not None or waits(document):
+    if dialog is not None or waited(document) is not None:
         return f"a dialog is open: {shown(lines) or dialog or state}"
     if found := retrying(lines):
         return found
@@ -39,14 +39,15 @@ def diagnose(document: Mapping[str, Any] | None, lines: Sequence[str], dialog: s
     return f"the agent is {state}"
 
 
-def waits(document: Mapping[str, Any]) -> bool:
-    """Whether the agent says itself that it waits for an answer.
+def waited(document: Mapping[str, Any]) -> float | None:
+    """For how many seconds the agent has said itself that it waits for an answer; None if it does not.
 
-    Its own file does so for as long as that is true. A hook which tells of the time before it may come late,
+    Its own file says so for as long as that is true. A hook which tells of the time before it may come late,
     and then the session's state does not show it.
     """
-    own = [vote["state"] for vote in document.get("votes", []) if vote["source"] == "registry"]
-    return any(state in _WAITING for state in (document.get("state"), *own))
+    own = [vote for vote in document.get("votes", []) if vote["source"] == "registry"]
+    ages = [float(told.get("age", 0.0)) for told in (document, *own) if told.get("state") in _WAITING]
+    return max(ages, default=None)
 
 
 def retrying(lines: Sequence[str]) -> str | None:

@@ -36,7 +36,7 @@ from .tail import Tail
 Record = Mapping[str, Any]
 _LOOK_INTERVAL = 0.5
 _SETTLE_TIMEOUT = 2.0
-# A question is looked for so often, and refused when the agent has been silent with it for so long: what is
+# A question is looked for so often, and refused when the agent has waited for an answer for so long: what is
 # asked and answered by a hook of ours is on the screen for half a second.
 _QUESTION_INTERVAL = 1.0
 _QUESTION_PATIENCE = 4.0
@@ -185,16 +185,13 @@ class TerminalCall:
 
     def _refuse_question(self, stage: str, look: Look) -> None:
         """Nobody is here to answer it, and nobody guesses. Whoever attached is left the time to."""
-        from .hang import unanswerable, waits
+        from .hang import unanswerable, waited
 
-        document = look.status()
+        document = look.status() or {}
         begun = stage not in ("accepted", "written")
-        if (
-            document is None
-            or document.get("idle", 0.0) < _QUESTION_PATIENCE
-            or document.get("clients", 0) > look.subscriptions
-            or (begun and not waits(document))
-        ):
+        # A dialog in a turn may blink; before that nothing but silence tells that something is asked.
+        since = waited(document) if begun else document.get("idle")
+        if (since or 0.0) < _QUESTION_PATIENCE or document.get("clients", 0) > look.subscriptions:
             return
         from remuda.agents.claude.screen import open_dialog
 
