@@ -119,6 +119,14 @@ def test_put_after_the_file_of_the_lock_went_takes_the_one_of_now(inbox: Inbox, 
     assert texts(inbox)[-1] == "after"
 
 
+def test_put_after_somebody_closed_all_files_opens_the_lock_anew(inbox: Inbox) -> None:
+    inbox.put("before")
+    os.close(writer_lock._kept[str(inbox.folder / WRITER_LOCK)].fd)
+    inbox.put("after")
+    assert open_locks(inbox.folder) == 1
+    assert texts(inbox) == ["before", "after"]
+
+
 FORKED = """
 import os, sys
 from fcntl import LOCK_EX, LOCK_NB, flock

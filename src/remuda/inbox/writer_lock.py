@@ -8,6 +8,7 @@ compared with what has its name now, and is not shared with a process that was f
 from __future__ import annotations
 
 import os
+from errno import EBADF
 from fcntl import LOCK_EX, LOCK_UN, flock
 from typing import NamedTuple
 
@@ -28,7 +29,8 @@ _kept: dict[str, LockFile] = {}
 def take(path: str) -> LockFile:
     """Waits for it. Raises FileNotFoundError when the folder is gone, also while this waited."""
     while True:
-        file = _kept.pop(path, None) or _open(path)
+        kept = _kept.pop(path, None)
+        file = kept or _open(path)
         try:
             flock(file.fd, LOCK_EX)
             there = os.stat(path)
@@ -37,7 +39,9 @@ def take(path: str) -> LockFile:
                 return file
         except FileNotFoundError:
             pass
-        except BaseException:
+        except BaseException as error:
+            if kept and isinstance(error, OSError) and error.errno == EBADF:
+                continue  # a program that makes itself a daemon closes all that is open
             os.close(file.fd)
             raise
         os.close(file.fd)
