@@ -19,7 +19,7 @@ from typing import Any
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFailed
 
 from .feed import Feed
-from .model import Approval, ApprovalState, Event, EventKind, Item, Session, Source, document
+from .model import Approval, ApprovalState, Event, EventKind, Item, Session, Source
 from .repository import Repositories
 from .roster import Changes, Known, Roster
 from .store import Store
@@ -116,7 +116,7 @@ class Desk:
         )
         for kind, all_of_it in found:
             for one in all_of_it.values():
-                self.feed.publish(kind, document(one))
+                self.feed.publish(kind, one)
 
     def _with_repository(self, event: Event) -> Event:
         cwd = event.facts.get("cwd")

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from .model import document
+
 KEPT = 1000
 _WAITING = 1000
 
@@ -23,7 +25,12 @@ class Change:
     id: str
     kind: str
     """session, item or approval; reset for one that missed something."""
-    document: Any
+    value: Any
+
+    @property
+    def document(self) -> Any:
+        """Made when it is asked for: most of the time nobody watches."""
+        return document(self.value)
 
 
 class Watcher:
@@ -78,9 +85,9 @@ class Feed:
     def watching(self) -> int:
         return len(self._watchers)
 
-    def publish(self, kind: str, document: Any) -> None:
+    def publish(self, kind: str, value: Any) -> None:
         self._count += 1
-        change = Change(self.last_id, kind, document)
+        change = Change(self.last_id, kind, value)
         self._kept.append(change)
         for watcher in list(self._watchers):
             watcher.put(change)

@@ -1,17 +1,16 @@
 """What the boss knows, on the disk: SQLite, one writer; nothing is acknowledged that is not there.
 
-One thread writes. Whatever has come while it wrote is the next transaction, with one sync of the disk for all
-of it; all changes of one event are in the same transaction.
+All changes of one event are in the same transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import queue
 import sqlite3
-import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,11 @@ from .rows import Statement
 log = logging.getLogger("remuda.boss.store")
 
 _BATCH = 256
-# The log is copied into the database when nothing comes: that costs syncs of its own.
+_SLOW = 0.002
+"""A disk that takes longer is not for the loop to wait for."""
 _QUIET = 1.0
+_COMMITS = 1000
+"""After a moment of rest, or so many transactions, the log is copied into the database."""
 # Rows of sessions that are over are read from the disk when somebody asks for them.
 _REMEMBERED = 3600.0
 _ASKS = 32
@@ -43,26 +45,41 @@ class _Job:
 
 
 class Store:
-    """Use from one event loop. `laid_aside` names a file that could not be used."""
+    """Use from one event loop. `laid_aside` names a file that could not be used.
+
+    Whatever comes in one round of the loop, or while a transaction runs, is the next transaction, with one
+    sync of the disk for all of it. A quick disk is written to at once, a slow one in a thread beside the
+    loop: handing work to a thread and back takes as long as a quick disk does.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._writer, self.laid_aside = database.open_database(path)
         self.epoch = 0
-        """Raised after a failure, when what is in memory is made anew from the disk; see `failed`."""
+        """Raised after a failure, when what is in memory has been made anew from the disk."""
         self._failed_epoch = -1
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._reader = database.connect(path)
+        self._tidier = database.connect(path)
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
-        self._thread.start()
+        self._waiting: list[_Job] = []
+        self._scheduled = False
+        self._took = 0.0
+        """What the disk takes for a transaction, of late."""
+        self._commits = 0
+        self._beside = ThreadPoolExecutor(1, "store")
+        self._busy: Future[list[StoreFailed | None]] | None = None
+        self._tidying: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
         """Writes what was handed over before, and ends."""
-        self._jobs.put(None)
-        self._thread.join()
-        self._reader.close()
-        self._writer.close()
+        if self._tidying is not None:
+            self._tidying.cancel()
+        self._beside.shutdown()
+        while self._waiting:
+            self._flush_here(self._next_batch())
+        self._tidy()
+        for connection in (self._tidier, self._reader, self._writer):
+            connection.close()
 
     # ── writing ──
 
@@ -72,28 +89,44 @@ class Store:
 
     async def run(self, statements: Callable[[], Iterator[Statement]]) -> None:
         done: asyncio.Future[None] = self._loop.create_future()
-        self._jobs.put(_Job(self.epoch, statements, done))
+        self._waiting.append(_Job(self.epoch, statements, done))
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
         await done
 
-    def _run(self) -> None:
-        dirty = False
-        while True:
-            try:
-                first = self._jobs.get(timeout=_QUIET if dirty else None)
-            except queue.Empty:
-                dirty = False
-                self._checkpoint()
-                continue
-            batch = [first]
-            while len(batch) < _BATCH and batch[-1] is not None and not self._jobs.empty():
-                batch.append(self._jobs.get())
-            dirty = True
-            jobs = [job for job in batch if job is not None]
-            outcomes = self._attempt(jobs)
-            self._tell(list(zip(jobs, outcomes, strict=True)))
-            if batch[-1] is None:
-                self._checkpoint()
-                return
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._busy is not None or not self._waiting:
+            return
+        batch = self._next_batch()
+        if self._took < _SLOW:
+            self._flush_here(batch)
+        else:
+            self._flush_beside(batch)
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _next_batch(self) -> list[_Job]:
+        batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
+        return batch
+
+    def _flush_here(self, batch: list[_Job]) -> None:
+        self._tell(batch, self._attempt(batch))
+
+    def _flush_beside(self, batch: list[_Job]) -> None:
+        def finished(future: Future[list[StoreFailed | None]]) -> None:
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._finished, batch, future)
+
+        self._busy = self._beside.submit(self._attempt, batch)
+        self._busy.add_done_callback(finished)
+
+    def _finished(self, batch: list[_Job], future: Future[list[StoreFailed | None]]) -> None:
+        self._busy = None
+        self._tell(batch, future.result())
+        self._flush()
 
     def _attempt(self, jobs: list[_Job]) -> list[StoreFailed | None]:
         """All in one transaction; if that fails each by itself, up to the one that cannot be written."""
@@ -118,7 +151,10 @@ class Store:
             for job in jobs:
                 for sql, values in job.statements():
                     execute(sql, values)
+            begun = time.perf_counter()
             execute("COMMIT")
+            # One slow one is believed at once, one quick one is not.
+            self._took = max(time.perf_counter() - begun, 0.8 * self._took)
         except Exception as error:  # noqa: BLE001  # whatever it is: nothing of this was written
             log.warning("cannot write to %s: %s", self.path, error)
             if self._writer.in_transaction:
@@ -126,22 +162,31 @@ class Store:
             return StoreFailed(f"cannot write to {self.path}: {error}", hint="is the disk full?")
         return None
 
-    def _tell(self, outcomes: list[tuple[_Job, StoreFailed | None]]) -> None:
-        def tell() -> None:
-            for job, error in outcomes:
-                if job.done.done():  # its caller has gone
-                    continue
-                if error is None:
-                    job.done.set_result(None)
-                else:
-                    job.done.set_exception(error)
+    def _tell(self, jobs: list[_Job], outcomes: list[StoreFailed | None]) -> None:
+        for job, error in zip(jobs, outcomes, strict=True):
+            if job.done.done():  # its caller has gone
+                continue
+            if error is None:
+                job.done.set_result(None)
+            else:
+                job.done.set_exception(error)
+        self._commits += 1
+        if self._tidying is None:
+            self._tidying = self._loop.call_later(_QUIET, self._tidy_beside, self._commits)
 
-        if outcomes and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(tell)
+    def _tidy_beside(self, commits: int) -> None:
+        """Once nothing has come for a moment, or much has."""
+        self._tidying = None
+        if commits != self._commits < _COMMITS:
+            self._tidying = self._loop.call_later(_QUIET, self._tidy_beside, self._commits)
+            return
+        self._commits = 0
+        self._beside.submit(self._tidy)
 
-    def _checkpoint(self) -> None:
+    def _tidy(self) -> None:
+        """By a connection of its own: whoever writes is not kept waiting."""
         try:
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._tidier.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
             log.warning("cannot tidy up %s: %s", self.path, error)
 

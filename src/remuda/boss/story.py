@@ -32,10 +32,12 @@ class Story:
     base_at: float = 0.0
     events: list[Event] = field(default_factory=list)
     standing: Standing = field(default_factory=Standing)
+    _ids: set[str] = field(default_factory=set)
 
     def retell(self) -> None:
         """From the base on; the events may come from the disk in any order."""
         self.events.sort(key=order)
+        self._ids = {event.id for event in self.events}
         standing = self.base
         for event in self.events:
             standing = step(standing, event)
@@ -43,10 +45,11 @@ class Story:
 
     def take(self, event: Event) -> bool:
         """False for one that is known, or is older than what can be told again: nothing has changed then."""
-        if event.at < self.base_at or any(event.id and event.id == known.id for known in self.events):
+        if event.at < self.base_at or (event.id and event.id in self._ids):
             return False
         place = bisect_left(self.events, order(event), key=order)
         self.events.insert(place, event)
+        self._ids.add(event.id)
         if place == len(self.events) - 1:
             self.standing = step(self.standing, event)
         else:
@@ -61,4 +64,5 @@ class Story:
         for event in told:
             self.base = step(self.base, event)
         self.base_at = told[-1].at
+        self._ids = {event.id for event in self.events}
         return told

@@ -39,6 +39,8 @@ class Call:
     query: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
+    gone: Callable[[], Awaitable[None]] | None = None
+    """Returns when nobody waits for the answer any more."""
 
 
 @dataclass(frozen=True, slots=True)

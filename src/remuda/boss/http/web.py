@@ -1,26 +1,28 @@
-"""The routes as a web application: the one module that knows starlette."""
+"""The routes as a web application: the one module that knows starlette.
+
+Which operation a path with parameters means is starlette's to say. Operations read and answer by themselves:
+what a framework does around that takes longer than taking an event does.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import parse_qsl
 
-from starlette.applications import Starlette
-from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 from starlette.routing import Route as WebRoute
+from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from remuda.boss.ports import Boss
 from remuda.errors import InvalidOptions, RemudaError
 
 from . import schema
-from .gate import Gate, Passed, Refusal
+from .gate import Gate, Refusal
 from .openapi import needs_body
 from .route import Call, Reply, Route, error_document, status_of
 
@@ -29,8 +31,8 @@ log = logging.getLogger("remuda.boss.http")
 BODY_TIMEOUT = 60.0
 DRAIN_BYTES = 64 << 20
 """So much of a body that is too large is read all the same: cut off, its sender would not hear our answer."""
-_QUIET = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-_HEADERS = ("x-tmux-pane", "last-event-id")
+_QUIET = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+_WANTED = {b"x-tmux-pane", b"last-event-id", b"content-type", b"content-length"}
 
 
 class _Refused(Exception):  # never leaves this module
@@ -41,122 +43,159 @@ class _Refused(Exception):  # never leaves this module
 
 
 def make_app(boss: Boss, routes: Sequence[Route], token: str, port: int) -> ASGIApp:
-    web = [WebRoute(route.path, _endpoint(boss, route), methods=[route.method]) for route in routes]
-    app = Starlette(routes=web, exception_handlers={HTTPException: _unknown})
-    app.router.redirect_slashes = False
-    in_path = {(route.method, route.path) for route in routes if route.token_in_path}
-    return _Guarded(app, Gate(token, port, lambda method, path: (method, path) in in_path))
+    return _Application(boss, routes, token, port)
 
 
-class _Guarded:
-    """Nothing of a request is looked at before it is known to be ours."""
-
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
-        self._app = app
-        self._gate = gate
+class _Application:
+    def __init__(self, boss: Boss, routes: Sequence[Route], token: str, port: int) -> None:
+        operations = [(route, _Operation(boss, route)) for route in routes]
+        self._plain = {(route.method, route.path): one for route, one in operations if "{" not in route.path}
+        web = [WebRoute(route.path, one, methods=[route.method]) for route, one in operations]
+        self._router = Router(web, redirect_slashes=False, default=_not_found)
+        in_path = {(route.method, route.path) for route in routes if route.token_in_path}
+        self._gate = Gate(token, port, lambda method, path: (method, path) in in_path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Nothing of a request is looked at before it is known to be ours."""
         if scope["type"] != "http":
             return
         unix = bool(scope.get("state", {}).get("unix"))
         judged = self._gate.judge(scope["method"], scope["path"], scope["headers"], unix=unix)
         if isinstance(judged, Refusal):
-            await _refusal(judged)(scope, receive, send)
+            await _refuse(judged, send)
             return
-        await self._app(_at(scope, judged), receive, send)
+        operation = self._plain.get((scope["method"], judged.path))
+        if operation is not None:
+            await operation(scope, receive, send)
+        else:
+            await self._router({**scope, "path": judged.path}, receive, send)
 
 
-def _at(scope: Scope, passed: Passed) -> Scope:
-    if passed.path == scope["path"]:
-        return scope
-    return {**scope, "path": passed.path, "raw_path": passed.path.encode()}
-
-
-def _refusal(refusal: Refusal) -> Response:
+async def _refuse(refusal: Refusal, send: Send) -> None:
     if refusal.status == 404:
-        return _json({"error": refusal.message}, 404)
-    more = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
-    return _json(error_document(refusal.code, refusal.message), refusal.status, more)
+        await _send_json(send, {"error": refusal.message}, 404)
+        return
+    more = [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else []
+    await _send_json(send, error_document(refusal.code, refusal.message), refusal.status, more)
 
 
-def _json(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    body = json.dumps(document, separators=(",", ":")).encode()
-    return Response(body, status, {**_QUIET, **(headers or {})}, "application/json")
+async def _not_found(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await _send_json(send, {"error": "Not found"}, 404)
 
 
-async def _unknown(_request: Request, error: Exception) -> Response:
-    """Trail Boss's words for what there is not; a wrong method is told as such."""
-    assert isinstance(error, HTTPException)
-    if error.status_code == 404:
-        return _json({"error": "Not found"}, 404)
-    return _json(
-        error_document("BAD_METHOD", str(error.detail)), error.status_code, dict(error.headers or {})
+async def _send_json(
+    send: Send, document: Any, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    await _send(
+        send, status, b"application/json", json.dumps(document, separators=(",", ":")).encode(), headers
     )
+
+
+async def _send(
+    send: Send, status: int, media: bytes, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    head = [(b"content-type", media), (b"content-length", str(len(body)).encode()), *_QUIET, *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
 
 
 # ── one operation ──
 
 
-def _endpoint(boss: Boss, route: Route) -> Any:
-    async def answer(request: Request) -> Response:
+class _Operation:
+    """An application of its own."""
+
+    def __init__(self, boss: Boss, route: Route) -> None:
+        self._boss = boss
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._route
+        if scope["method"] != route.method:  # starlette means HEAD too when it is told GET
+            await _send_json(send, error_document("BAD_METHOD", "there is no such method here"), 405)
+            return
         try:
-            call = await _read(request, route)
-            reply = await route.handler(boss, call)
+            reply = await route.handler(self._boss, await self._read(scope, receive))
         except _Refused as refused:
-            return _failed(route, refused.status, refused.code, refused.message, None)
+            await self._fail(send, refused.status, refused.code, refused.message)
         except RemudaError as error:
-            return _failed(route, status_of(error), error.code, error.message, error.hint)
-        except ClientDisconnect:
-            return Response(status_code=400)
+            await self._fail(send, status_of(error), error.code, error.message, error.hint)
+        except _Disconnected:
+            pass
         except Exception:
             log.exception("%s %s failed", route.method, route.path)
-            return _failed(route, 500, "FAILED", "this is a bug: see the boss's log", None)
-        return _response(route, reply)
+            await self._fail(send, 500, "FAILED", "this is a bug: see the boss's log")
+        else:
+            await self._answer(reply, scope, receive, send)
 
-    answer.__name__ = route.handler.__name__
-    return answer
+    async def _fail(self, send: Send, status: int, code: str, message: str, hint: str | None = None) -> None:
+        document = {"error": message} if self._route.old else error_document(code, message, hint)
+        # The rest of a body that was too large is not waited for.
+        await _send_json(send, document, status, [(b"connection", b"close")] if status == 413 else ())
+
+    async def _answer(self, reply: Reply, scope: Scope, receive: Receive, send: Send) -> None:
+        media = self._route.media
+        if reply.stream is not None:
+            headers = {name.decode(): value.decode() for name, value in _QUIET}
+            await StreamingResponse(reply.stream, reply.status, headers, media)(scope, receive, send)
+        elif reply.text is not None:
+            await _send(send, reply.status, media.encode(), reply.text.encode())
+        else:
+            await _send_json(send, reply.document, reply.status)
+
+    # ── reading ──
+
+    async def _read(self, scope: Scope, receive: Receive) -> Call:
+        route = self._route
+        headers = {
+            name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _WANTED
+        }
+        body = (
+            await _body(receive, headers.get("content-length", ""), route) if route.method == "POST" else b""
+        )
+        if route.old:
+            return Call(headers=headers, body=body)
+        query = schema.read_query(_query(scope["query_string"]), route.query)
+        document = _document(headers, body, route) if route.body is not None else None
+        return Call(scope.get("path_params", {}), query, headers, document, lambda: _gone(receive))
 
 
-def _failed(route: Route, status: int, code: str, message: str, hint: str | None) -> Response:
-    document = {"error": message} if route.old else error_document(code, message, hint)
-    # The rest of a body that was too large is not waited for.
-    return _json(document, status, {"connection": "close"} if status == 413 else None)
+def _query(text: bytes) -> dict[str, str]:
+    return dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True)) if text else {}
 
 
-def _response(route: Route, reply: Reply) -> Response:
-    if reply.stream is not None:
-        return StreamingResponse(reply.stream, reply.status, _QUIET, route.media)
-    if reply.text is not None:
-        return Response(reply.text, reply.status, _QUIET, route.media)
-    return _json(reply.document, reply.status)
+class _Disconnected(Exception):  # never leaves this module
+    pass
 
 
-async def _read(request: Request, route: Route) -> Call:
-    headers = {name: request.headers[name] for name in _HEADERS if name in request.headers}
-    body = await _body(request, route) if route.method == "POST" else None
-    if route.old:
-        return Call(headers=headers, body=body)
-    query = schema.read_query(dict(request.query_params), route.query)
-    document = _document(request.headers, body, route) if route.body is not None else None
-    return Call(request.path_params, query, headers, document)
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
-async def _body(request: Request, route: Route) -> bytes:
-    told = request.headers.get("content-length", "")
+async def _body(receive: Receive, told: str, route: Route) -> bytes:
     if told.isdecimal() and int(told) > DRAIN_BYTES:
         raise _too_large(route)
-    parts: list[bytes] = []
-    size = 0
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
-            async for part in request.stream():
-                size += len(part)
-                if size <= route.limit:
-                    parts.append(part)
-                elif size > DRAIN_BYTES:
-                    break
+            return await _parts(receive, route)
     except TimeoutError:
         raise _Refused(408, "TOO_SLOW", "the body of the request did not come") from None
+
+
+async def _parts(receive: Receive, route: Route) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Disconnected
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size <= route.limit:
+            parts.append(part)
+        if not message.get("more_body") or size > DRAIN_BYTES:
+            break
     if size > route.limit:
         raise _too_large(route)
     return b"".join(parts)
@@ -166,7 +205,7 @@ def _too_large(route: Route) -> _Refused:
     return _Refused(413, "TOO_LARGE", f"the body may have {route.limit} bytes at most")
 
 
-def _document(headers: Headers, body: bytes | None, route: Route) -> Any:
+def _document(headers: Mapping[str, str], body: bytes, route: Route) -> Any:
     assert route.body is not None
     if not body and not needs_body(route):
         return {}
@@ -174,7 +213,7 @@ def _document(headers: Headers, body: bytes | None, route: Route) -> Any:
     if media != "application/json":
         raise _Refused(415, "NOT_JSON", "send JSON, with 'Content-Type: application/json'")
     try:
-        document = json.loads(body or b"", parse_constant=_no_constant)
+        document = json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise InvalidOptions("the body is not JSON") from None
     schema.check(document, route.body)
