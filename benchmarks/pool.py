@@ -67,8 +67,9 @@ class _Group:
                 **rivals,
                 "pool of 4": lambda: _in_a_row(four, _IN_A_ROW),
                 "pool of 4, served": lambda: _in_a_row(remote, _IN_A_ROW),
-                "pool of 1, cleared": lambda: _in_a_row(one, 2, rested=True),
-                "pool of 1, back to back": lambda: _in_a_row(one, 3),
+                "pool of 1, cleared": lambda: _in_a_row(one, 3, rested=True),
+                "pool of 4, cleared, served": lambda: _in_a_row(remote, 3, rested=True),
+                "pool of 1, back to back": lambda: _back_to_back(one),
                 "remuda run": lambda: self._command(path),
             }
             for number in range(turns + 1):
@@ -199,7 +200,7 @@ class _Group:
         else:
             floor = found["bare terminal, paste to Stop"]
             report.add("pool of 4, terminal / bare terminal", warm / floor, "x")
-        served = found["pool of 4, served"] - warm
+        served = found["pool of 4, cleared, served"] - rested
         report.add(f"through pool serve, {self._backend}, beyond", served, "ms", Target("<=", 10))
         for name, rate in rates.items():
             report.add(name, rate, "requests/s")
@@ -253,8 +254,12 @@ async def _in_a_row(pool: Client | _Remote, count: int, *, rested: bool = False)
         if rested or number == 0:
             await _at_rest(pool)
         times.append(await _one(pool))
-    # Back to back, the first of them found a session at rest.
-    return times[1:] if count == 3 else times
+    return times
+
+
+async def _back_to_back(pool: Client) -> list[float]:
+    """But for the first, which found a session at rest."""
+    return (await _in_a_row(pool, 3))[1:]
 
 
 async def _several(turn: Callable[[], Awaitable[float]]) -> list[float]:
