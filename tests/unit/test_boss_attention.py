@@ -154,8 +154,11 @@ def test_hung_dead_and_ended() -> None:
 
 def test_the_end_of_a_process_that_is_not_its_last_is_no_death() -> None:
     roster = told(event("prompted", 10, pid=1), event("registered", 20, how="resume", pid=2))
-    roster.take(event("gone", 30, Source.PROCESS, pid=1), NOW)
-    assert state(roster) is State.STARTED
+    for end in (event("gone", 30, Source.PROCESS, pid=1), event("ended", 31, pid=1)):
+        roster.take(end, NOW)
+        assert (state(roster), roster.known["s"].session.pid) == (State.STARTED, 2)
+    roster.take(event("gone", 32, Source.PROCESS, pid=2), NOW)
+    assert state(roster) is State.DEAD
 
 
 def test_one_that_ended_comes_back_when_it_is_resumed_and_not_by_a_late_hook() -> None:

@@ -20,7 +20,7 @@ of the same moment the one whose source is worth more.
 | FAILED, LIMITED | `failed`, `limited` |
 | INTERRUPTED | `stopped`; what was open is over |
 | HUNG | `hung`, if it was at work |
-| ENDED | `ended`: no death |
+| ENDED | `ended`: no death. Not when it goes on in a later process |
 | GONE | `dead`, if it did not say goodbye, and that process was its last |
 | DISMISSED | what it waits for now is out of the queue |
 | SEEN | nothing |
@@ -60,19 +60,26 @@ def _registered(now: Standing, event: Event) -> Standing:
 
 
 def _ended(now: Standing, event: Event) -> Standing:
+    if _is_of_another(now, event):
+        return now
     detail = {"why": str(event.facts.get("why", ""))}
     return _become(_end_asks(now, event, "ended"), State.ENDED, event, detail=detail, why="ended")
 
 
 def _gone(now: Standing, event: Event) -> Standing:
-    pid = event.facts.get("pid")
-    if now.under in OVER or (pid is not None and now.pid is not None and pid != now.pid):
+    if now.under in OVER or _is_of_another(now, event):
         return now
     detail = {key: event.facts[key] for key in ("exit_code", "pid") if key in event.facts}
     detail["was"] = str(now.state)
     return _become(
         _end_asks(now, event, "dead"), State.DEAD, event, message=now.message, detail=detail, why="dead"
     )
+
+
+def _is_of_another(now: Standing, event: Event) -> bool:
+    """The conversation goes on in a later process than the one that ends."""
+    pid = event.facts.get("pid")
+    return pid is not None and now.pid is not None and pid != now.pid
 
 
 # ── work ──
@@ -288,7 +295,7 @@ def step(now: Standing, event: Event) -> Standing:
         if event.kind not in _RETURN and not heard_again:
             return now
         now = Standing(since=event.at, pid=now.pid, scripted=now.scripted, dismissed_at=now.dismissed_at)
-    if event.kind is not EventKind.GONE:
+    if event.kind not in (EventKind.GONE, EventKind.ENDED):
         now = _note(now, event.facts)
     return RULES[event.kind](now, event)
 

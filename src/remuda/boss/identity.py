@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .model import Event, Origin, Session, Source, State
+from .model import Event, EventKind, Origin, Session, Source, State
 
 _TEXTS = ("name", "cwd", "repo", "transcript_path", "agent", "entrypoint", "title")
 _ORIGINS = {
@@ -35,9 +35,13 @@ class Claim:
     """The process that claimed it, where it said so."""
 
 
-def merge(session: Session, event: Event) -> Session:
-    """What the event says of where the session is. What is older than what we know changes nothing."""
-    told = _told(event.facts)
+def told_by(event: Event) -> dict[str, Any]:
+    """What an event says of where its session is. One of an end says where it is no more."""
+    return {} if event.kind in (EventKind.ENDED, EventKind.GONE) else _told(event.facts)
+
+
+def merge(session: Session, event: Event, told: Mapping[str, Any]) -> Session:
+    """What an event told of where the session is. What is older than what we know changes nothing."""
     new = {name: value for name, value in told.items() if event.at >= session.dated.get(name, 0.0)}
     dated = {**session.dated, **dict.fromkeys(new, event.at)}
     if "pane" in new:
@@ -64,8 +68,7 @@ def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _origin(event: Event) -> Origin:
-    told = event.facts.get("origin")
-    if told in tuple(Origin):
+    if (told := event.facts.get("origin")) is not None and told in tuple(Origin):
         return Origin(told)
     if event.facts.get("name"):
         return Origin.KEPT
@@ -82,14 +85,16 @@ def is_stand_in(session_id: str) -> bool:
     return session_id.startswith(("%", "tmux-"))
 
 
-def claimed(event: Event) -> list[str]:
+def claims(event: Event, told: Mapping[str, Any]) -> dict[str, Claim]:
     """The places that an event comes from, as its session claims them."""
-    found = _claimed(event)
-    return [_stand_in(place) for place in found] if is_stand_in(event.session_id) else found
-
-
-def claim(event: Event) -> Claim:
-    return Claim(event.session_id, event.at, _told(event.facts).get("pid"))
+    tmux = event.facts.get("tmux")
+    server = tmux if isinstance(tmux, str) else None
+    found = _places(told.get("pane"), server, told.get("pid"), told.get("name"))
+    if not found:
+        return {}
+    claim = Claim(event.session_id, event.at, told.get("pid"))
+    stands_in = is_stand_in(event.session_id)
+    return {_stand_in(place) if stands_in else place: claim for place in found}
 
 
 def rivals(session: Session) -> list[str]:
@@ -100,14 +105,6 @@ def rivals(session: Session) -> list[str]:
 
 def _stand_in(place: str) -> str:
     return f"stand-in {place}"
-
-
-def _claimed(event: Event) -> list[str]:
-    told = _told(event.facts)
-    tmux = event.facts.get("tmux")
-    return _places(
-        told.get("pane"), tmux if isinstance(tmux, str) else None, told.get("pid"), told.get("name")
-    )
 
 
 def _places(pane: str | None, tmux: str | None, pid: int | None, name: str | None) -> list[str]:

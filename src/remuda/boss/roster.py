@@ -6,8 +6,8 @@ again from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 
 from . import identity
 from .attention import SAME_MOMENT
@@ -28,6 +28,12 @@ from .story import Story
 
 # A clock that is ahead must not keep out all that happens until then.
 _AHEAD = 2.0
+_SAVED_EVERY = 3600.0
+_SAVED = tuple(
+    one.name
+    for one in fields(Session)
+    if one.name not in ("last_seen", "first_seen", "dated", "state", "since")
+)
 
 
 @dataclass(slots=True)
@@ -40,6 +46,8 @@ class Known:
     """The open one."""
     approvals: dict[str, Approval] = field(default_factory=dict)
     """Of the dialogs that its story still tells of."""
+    saved: Session | None = None
+    """The session as it is on the disk; what its events say stands there in them."""
 
 
 @dataclass(slots=True)
@@ -52,6 +60,8 @@ class Changes:
     based: dict[str, tuple[float, Standing]] = field(default_factory=dict)
     """Sessions whose story has a new base, and from when on it is told."""
     sessions: dict[str, Session] = field(default_factory=dict)
+    to_save: set[str] = field(default_factory=set)
+    """Those whose events alone do not say all that has changed."""
     items: dict[str, Item] = field(default_factory=dict)
     approvals: dict[str, Approval] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
@@ -71,11 +81,23 @@ class Roster:
     def restore(self, known: Iterable[Known], claims: dict[str, Claim]) -> None:
         self.claims = dict(claims)
         for one in known:
-            self.add(one)
+            self._place(one)
+        for one in self.known.values():
+            one.session = self._described(one, one.session.last_seen)
 
     def add(self, known: Known) -> None:
+        self._place(known)
+        known.session = self._described(known, known.session.last_seen)
+
+    def _place(self, known: Known) -> None:
+        """Put it where it was: its events say more than what is saved of it."""
+        known.saved = known.session
         known.story.retell()
         self.known[known.session.id] = known
+        for event in known.story.events:
+            told = identity.told_by(event)
+            known.session = identity.merge(known.session, event, told)
+            self._claim(identity.claims(event, told), Changes())
         self._stand(known.session, [])
 
     # ── events ──
@@ -91,28 +113,38 @@ class Roster:
         self.known[event.session_id] = known
         if event.kind is not EventKind.SEEN:
             changes.event = event
-            if told := known.story.trim():
-                changes.told = told
+            if trimmed := known.story.trim():
+                changes.told = trimmed
                 changes.based[event.session_id] = (known.story.base_at, known.story.base)
-        before, known.session = known.session, identity.merge(known.session, event)
+        told = identity.told_by(event)
+        before, known.session = known.session, identity.merge(known.session, event, told)
+        claims = identity.claims(event, told)
+        places = {*identity.places(before), *identity.places(known.session), *claims}
         self._stand(known.session, identity.places(before))
-        self._claim(event, changes)
-        places = {*identity.places(before), *identity.places(known.session), *changes.claims}
+        self._claim(claims, changes)
         for one in self._affected(event.session_id, places):
             self._settle(self.known[one], event.at, changes)
         if changes.event is not None or _differs(before, known.session):
             changes.sessions[event.session_id] = known.session
+        for one in changes.sessions:
+            if one in changes.based or _must_be_saved(self.known[one]):
+                changes.to_save.add(one)
+                self.known[one].saved = self.known[one].session
         return changes
 
-    def _claim(self, event: Event, changes: Changes) -> None:
-        claim = identity.claim(event)
-        for place in identity.claimed(event):
-            if identity.newer(claim, self.claims.get(place)):
-                self.claims[place] = changes.claims[place] = claim
+    def _claim(self, claims: Mapping[str, Claim], changes: Changes) -> None:
+        for place, claim in claims.items():
+            held = self.claims.get(place)
+            if identity.newer(claim, held):
+                self.claims[place] = claim
+                if held is None or (held.session_id, held.pid) != (claim.session_id, claim.pid):
+                    changes.claims[place] = claim
 
     def _affected(self, session_id: str, places: set[str]) -> list[str]:
         """Who may be pushed out, or come back. Those who stand in for others are last: they look at them."""
         first = {session_id, *self._beside(places)}
+        if len(first) == 1:
+            return [session_id]
         real = {one for one in first if not identity.is_stand_in(one)}
         beside = self._beside(place for one in real for place in identity.places(self.known[one].session))
         return sorted(first | {one for one in beside if identity.is_stand_in(one)}, key=identity.is_stand_in)
@@ -140,15 +172,8 @@ class Roster:
 
     def _settle(self, known: Known, at: float, changes: Changes) -> None:
         standing, session = known.story.standing, known.session
-        replaced_by = self._replaced_by(session)
-        over = replaced_by is not None or standing.under in OVER
-        settled = replace(
-            session,
-            state=State.ENDED if replaced_by and standing.under not in OVER else standing.state,
-            since=standing.state_since,
-            ended=(session.ended or at) if over else None,
-            replaced_by=replaced_by,
-        )
+        settled = self._described(known, at)
+        replaced_by = settled.replaced_by
         if settled != session:
             known.session = changes.sessions[session.id] = settled
         self._settle_item(known, None if replaced_by else standing.wait(), at, changes)
@@ -156,6 +181,18 @@ class Roster:
             if ask.key:
                 self._settle_approval(known, standing, ask, replaced_by, changes)
         self._withdraw(known, {ask.id for ask in standing.asks}, at, changes)
+
+    def _described(self, known: Known, at: float) -> Session:
+        standing, session = known.story.standing, known.session
+        replaced_by = self._replaced_by(session)
+        over = replaced_by is not None or standing.under in OVER
+        return replace(
+            session,
+            state=State.ENDED if replaced_by and standing.under not in OVER else standing.state,
+            since=standing.state_since,
+            ended=(session.ended or at) if over else None,
+            replaced_by=replaced_by,
+        )
 
     def _settle_item(self, known: Known, wait: Wait | None, at: float, changes: Changes) -> None:
         item, why = known.item, known.story.standing.why
@@ -223,6 +260,14 @@ class Roster:
 def _differs(before: Session, after: Session) -> bool:
     """Whether more is known of it than that it is still there."""
     return replace(after, last_seen=before.last_seen, dated=before.dated) != before
+
+
+def _must_be_saved(known: Known) -> bool:
+    """What its events say of it again when they are read again need not be."""
+    now, then = known.session, known.saved
+    if then is None or now.last_seen > then.last_seen + _SAVED_EVERY:
+        return True
+    return any(getattr(now, name) != getattr(then, name) for name in _SAVED)
 
 
 def _same(item: Item, wait: Wait) -> bool:

@@ -60,7 +60,7 @@ def statements(changes: Changes) -> Iterator[Statement]:
             "INSERT OR REPLACE INTO base (session_id, at, document) VALUES (?, ?, ?)",
             (session_id, at, _json(standing.save(base))),
         )
-    for session in changes.sessions.values():
+    for session in (changes.sessions[number] for number in changes.to_save):
         yield (
             "INSERT OR REPLACE INTO session (id, state, last_seen, ended, document) VALUES (?, ?, ?, ?, ?)",
             (session.id, str(session.state), session.last_seen, session.ended, _json(_plain(session))),
