@@ -386,8 +386,8 @@ def test_cleanliness_tells_of_processes_that_came_with_the_prompt(bench: Bench) 
     event_named(client, "ended", id=post.put(prompt))
     [left] = clean(client)["processes"]
     assert left["command"] == "tail -f /dev/null"
-    assert client.request("cleanliness", remember=True)["processes"] == []
     os.kill(left["pid"], signal.SIGKILL)
+    until(lambda: clean(client)["processes"] == [], "the end of that process")
 
 
 def test_cleanliness_tells_of_what_was_begun_and_lasts(bench: Bench) -> None:

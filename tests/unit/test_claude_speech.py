@@ -14,6 +14,7 @@ from remuda.agents.speech import (
     Failed,
     Failure,
     Interrupted,
+    Launched,
     Past,
     Recorded,
     Refused,
@@ -62,7 +63,8 @@ def tool_result() -> dict[str, Any]:
 def test_hook_prompt_submit_is_the_prompt_and_its_id() -> None:
     assert hook("UserPromptSubmit", prompt="do it") == Submitted("do it", "p-1")
     notice = "<task-notification>\n<task-id>a</task-id>"
-    assert hook("UserPromptSubmit", prompt=notice) == Submitted(notice, "p-1", notice=True)
+    told = Submitted(notice, "p-1", notice=True, ends=frozenset({"a"}))
+    assert hook("UserPromptSubmit", prompt=notice) == told
 
 
 def test_hook_stop_is_the_answer() -> None:
@@ -134,6 +136,20 @@ def test_hook_stop_failure_delay_is_what_the_text_says(text: str, seconds: float
     failed = hook("StopFailure", error="rate_limit", last_assistant_message=text)
     assert isinstance(failed, Failed)
     assert failed.retry_after == seconds
+
+
+def test_hook_of_an_agent_that_was_launched_and_of_its_notice() -> None:
+    response = {"isAsync": True, "status": "async_launched", "agentId": "a1"}
+    assert hook("PostToolUse", tool_name="Agent", tool_response=response) == Launched("a1")
+    assert hook("PostToolUse", tool_response=response, agent_id="a0") is None  # a subagent's own
+    assert hook("PostToolUse", tool_name="Bash", tool_response={"stdout": "x"}) is None
+    notice = "<task-notification>\n<task-id>a1</task-id>\n<status>completed</status>"
+    found = hook("UserPromptSubmit", prompt=notice)
+    assert isinstance(found, Submitted)
+    assert (found.notice, found.ends) == (True, frozenset({"a1"}))
+    quoted = hook("UserPromptSubmit", prompt="what is <task-id>a1</task-id>?")
+    assert isinstance(quoted, Submitted)
+    assert (quoted.notice, quoted.ends) == (False, frozenset())
 
 
 def test_hook_session_start_of_a_clear_tells_that_the_command_ran() -> None:

@@ -13,6 +13,7 @@ from remuda.agents.speech import (
     Failed,
     Failure,
     Interrupted,
+    Launched,
     Recorded,
     Refused,
     Said,
@@ -341,6 +342,27 @@ def test_early_stop_behind_a_notice_of_its_own_background_is_ours() -> None:
     stop = Stopped("all done", "p-notice")
     heard = stops(made(), Submitted("do it", OURS), Submitted("<task>", "p-notice", notice=True), stop)
     assert heard[-1] is stop
+
+
+def test_early_agent_in_the_background_is_known_for_all_of_its_turn() -> None:
+    early = Early(made())
+    early.take(Launched("a0"))  # of the turn before
+    early.take(Submitted("do it", OURS))
+    assert not early.launched
+    early.take(Launched("a1"))
+    early.take(Submitted("<task>", "p2", notice=True, ends=frozenset({"a1"})))
+    assert early.launched
+
+
+def test_turn_awaits_the_notice_of_each_agent_that_it_launched() -> None:
+    turn = taken(Launched("a1"), Launched("a2"), Stopped("so far", OURS))
+    assert turn.awaits_notice
+    turn.take(Submitted("<task>", "p2", notice=True, ends=frozenset({"a1"})))
+    assert turn.awaits_notice
+    turn.take(Submitted("<task>", "p3", notice=True, ends=frozenset({"a2"})))
+    assert (turn.awaits_notice, turn.ending) == (False, False)  # its last word is still to come
+    turn.take(Stopped("all of it", "p3"))
+    assert outcome(turn).text == "all of it"
 
 
 SUBAGENT, SHELL = Task("a", "subagent"), Task("b", "shell", is_shell=True)

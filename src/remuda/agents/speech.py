@@ -68,6 +68,8 @@ class Submitted:
     prompt_id: str | None = None
     notice: bool = False
     """The agent tells itself that something in the background is done: no prompt of anybody's."""
+    ends: frozenset[str] = frozenset()
+    """What that was, as `Launched` named it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,13 @@ class Task:
     id: str
     kind: str
     is_shell: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """It began something in the background that will wake it when it is done, with a notice."""
+
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +175,7 @@ Signal = (
     | Recorded
     | CommandRun
     | CommandUnknown
+    | Launched
     | Stopped
     | Failed
     | Refused
@@ -193,7 +203,7 @@ class Speech(Protocol):
     enter: bytes
     interrupt: bytes
     wipe: bytes
-    """The key that takes away what stands in the composer of an agent at rest."""
+    """The key that, pressed twice, takes away what stands in the composer of an agent at rest."""
     max_argument_bytes: int
 
     def check(self, prompt: str, *, command: bool, literal: bool) -> None:

@@ -173,7 +173,7 @@ class SessionTerminal:
         self._session.tell_whole({"event": event, **document})
 
     def handed_over(self) -> None:
-        self._session.household.remember()
+        self._session.household.prompted()
 
     @property
     def conversation(self) -> Mapping[str, Any]:

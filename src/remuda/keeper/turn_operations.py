@@ -25,10 +25,7 @@ def make_turn_operations(
     def ready(_peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
         return delivery.ready()
 
-    def clean(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
-        if args.get("remember"):
-            peer.require_typist()
-            peer.session.household.remember()
+    def clean(_peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
         return cleanliness.document()
 
     return {"interrupt": interrupt, "ready": ready, "cleanliness": clean, **make_ask_operations(asks)}

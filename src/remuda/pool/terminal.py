@@ -84,7 +84,6 @@ class TerminalSession:
                     )
                 why = "the agent is not ready for a prompt"
                 await self._until_ready()
-                await self._kept.request("cleanliness", remember=True)
         except TimeoutError:
             raise SpawnTimeout(f"{why} after {timeout:g} s: {await self._last_look()}") from None
         except SessionCrashed as crash:
@@ -186,7 +185,6 @@ class TerminalSession:
         try:
             async with asyncio.timeout(timeout):
                 await self._end_turn()
-                await self._check_clean()
                 await self._clear()
                 await self._check_clean()
         except TimeoutError:
@@ -204,6 +202,7 @@ class TerminalSession:
             raise SessionDirty("a permission was given for the rest of the conversation")
         if turn.ended is None and turn.stopped is None:
             raise SessionDirty("the turn was not proven stopped")
+        await self._check_clean()  # first: what it left running may be waited for
         await turn.until(lambda: turn.ended is not None)
         if not turn.proven:
             raise SessionDirty(f"nobody knows what became of the prompt: {turn.ended}")

@@ -169,9 +169,10 @@ class KeptTurn:
 
     @property
     def text(self) -> str:
-        """The last that it said. A stop that was no end is followed by another, or by none."""
-        said = self.stopped if self.stopped is not None else self.ended
-        return str((said or {}).get("text") or "")
+        """The last that it said. The end of its message has it only where no stop had."""
+        if self.ended is not None and "text" in self.ended:
+            return str(self.ended["text"])
+        return str((self.stopped or {}).get("text") or "")
 
     # ── questions ──
 

@@ -59,7 +59,7 @@ class Driver:
         self._inbox_changes = 0
         self._unwanted: set[str] = set()
         self._dropping: set[asyncio.Task[None]] = set()
-        self._told_stop = ""
+        self._told_stop = ("", "")
         self.held = ""
         """Why nothing is being delivered; empty when nothing waits or something is under way."""
 
@@ -96,8 +96,9 @@ class Driver:
 
     def _announce_stop(self, flight: InFlight, stop: Stopped | Failed) -> None:
         begun = flight.turn.begun_of(stop.background) if isinstance(stop, Stopped) else ()
-        document = stop_document(stop, begun, last_word=self._terminal.last_word())
-        self._told_stop = flight.leased.id
+        alone = self._terminal.last_word() and not flight.launched
+        document = stop_document(stop, begun, last_word=alone)
+        self._told_stop = flight.leased.id, stop.text
         self._terminal.announce("stopped", {"id": flight.leased.id, **document})
 
     def interrupt(self, message: str) -> bool:
@@ -324,7 +325,7 @@ class Driver:
         facts = {"attempt": leased.attempt, **outcome.facts}
         if outcome.failure is not None:
             facts["failure"] = str(outcome.failure)
-        if outcome.end is End.ANSWERED and self._told_stop != leased.id:
+        if outcome.end is End.ANSWERED and self._told_stop != (leased.id, outcome.text):
             facts["text"] = outcome.text  # no hook told it
         self._announce_end(leased.id, str(outcome.end), str(decision.action), decision.reason, facts)
         await self._do(self._consumer.tidy)

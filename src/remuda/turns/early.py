@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from remuda.agents.speech import Failed, Signal, Stopped, Submitted, Task
+from remuda.agents.speech import Failed, Launched, Signal, Stopped, Submitted, Task
 
 from .turn import Turn
 
@@ -18,12 +18,16 @@ class Early:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._ids: set[str | None] = set()
+        self.launched = False
+        """Whether it began something that wakes it: then a stop alone does not tell that it is over."""
 
     def take(self, signal: Signal) -> Stopped | Failed | None:
         """The signal, if it says that the turn stopped. It may be sent on, or woken again."""
         if isinstance(signal, Submitted):
             if self._turn.is_ours(signal.prompt) or (signal.notice and self._ids):
                 self._ids.add(signal.prompt_id)
+        elif isinstance(signal, Launched) and self._ids:
+            self.launched = True
         elif isinstance(signal, Stopped | Failed) and self._ids:
             return signal if signal.prompt_id is None or signal.prompt_id in self._ids else None
         return None

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from remuda.agents.speech import ComposerKind, Failed, Signal, Speech, Stopped
+from remuda.agents.speech import ComposerKind, Failed, Interrupted, Signal, Speech, Stopped
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.inbox.consumer import Leased
 
@@ -32,8 +32,10 @@ _TRANSCRIPT_PATIENCE = 1.0
 # What runs on behind a stop may wake the agent again. A shell may also be a server that never ends.
 _BACKGROUND_PATIENCE = 600.0
 _SHELL_PATIENCE = 60.0
-# How long an interrupted turn may take to show that it rests before its composer is looked at.
-_TIDY_TIMEOUT = 2.0
+# What ended before the stop wakes it at once.
+_NOTICE_PATIENCE = 5.0
+# How long an interrupted turn may take to show that it rests, and what became of its prompt.
+_TIDY_TIMEOUT = 3.0
 # How long a prompt that a hook refused may take to come back into the composer.
 _BACK_TIMEOUT = 10.0
 
@@ -90,6 +92,11 @@ class InFlight:
         self._signals.append(signal)
         return self._early.take(signal)
 
+    @property
+    def launched(self) -> bool:
+        """Whether it began something that wakes it again, by what was heard so far."""
+        return self._early.launched
+
     def interrupt(self) -> None:
         """It is no longer wanted. Its turn is stopped as soon as the agent is at it."""
         self._interruption.wanted = True
@@ -135,8 +142,8 @@ class InFlight:
                 await self._wait(self._patience())
                 await self._take_signals()
                 self._judge()
-            if self._interruption.pressed:
-                await self._tidy(_TIDY_TIMEOUT, lambda: self._interruption.proven)
+            if self._interruption.pressed and turn.outcome.end is End.INTERRUPTED:
+                await self._tidy(_TIDY_TIMEOUT, self._is_settled)
             elif turn.outcome.end is End.REFUSED and turn.outcome.submitted:
                 await self._tidy(_BACK_TIMEOUT, self._is_back)
         finally:
@@ -156,6 +163,13 @@ class InFlight:
             self._wait,
             alone=self._was_alone,
         )
+
+    def _is_settled(self) -> bool:
+        """It is known what became of an interrupted prompt: the transcript has it as such, or it is back in
+        the composer, which may be drawn a while later."""
+        heard = any(isinstance(one, Interrupted) for one in self._signals)
+        known = self.turn.interruption_recorded or heard or self._approach.has_draft()
+        return known and self._interruption.proven
 
     def _is_back(self) -> bool:
         """The agent rests, and what it was given stands in the composer again."""
@@ -227,6 +241,8 @@ class InFlight:
         if self.turn.background:
             shells = all(task.is_shell for task in self.turn.background)
             return _SHELL_PATIENCE if shells else _BACKGROUND_PATIENCE
+        if self.turn.ending and self.turn.awaits_notice:
+            return _NOTICE_PATIENCE
         if not self.turn.ending:
             return self._rules.stop_timeout if self._is_missing_its_end() else _SILENT_REST
         return 0.0 if self.turn.written_down else _TRANSCRIPT_PATIENCE
@@ -246,7 +262,8 @@ class InFlight:
         terminal, turn, now = self._terminal, self.turn, self._terminal.now()
         if self._interruption.wanted and self._judge_interruption():
             return
-        if turn.ending and not turn.background and (turn.written_down or self._shows_rest()):
+        waits = turn.background or turn.awaits_notice
+        if turn.ending and not waits and (turn.written_down or self._shows_rest()):
             turn.rest()  # its last record is written when no hook can send the agent on any more
             return
         self._judge_last_word(now)

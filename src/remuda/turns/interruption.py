@@ -18,6 +18,8 @@ _MOST_PRESSES = 5
 # What is drawn behind a press: the prompt may come back into the composer.
 SETTLE = 0.15
 _WIPE_TIMEOUT = 3.0
+# Between two presses: two that come at once are another key, and what one of them did is on the screen.
+_WIPE_GAP = 0.25
 
 Wait = Callable[[float | None], Awaitable[None]]
 
@@ -74,7 +76,7 @@ async def wipe(
     nothing is taken away.
     """
     deadline = terminal.now() + _WIPE_TIMEOUT
-    pressed = False
+    presses: list[float] = []
     terminal.hold_typing()
     while terminal.now() < deadline and terminal.typed_at < since and terminal.state in RESTING:
         lines = terminal.lines()
@@ -82,9 +84,9 @@ async def wipe(
             speech.composer(lines, terminal.styled), speech, prompt, alone=alone
         ):
             return
-        if not pressed:
+        if len(presses) < 2 and all(terminal.now() - at >= _WIPE_GAP for at in presses):
             terminal.type(speech.wipe)
-            pressed = True
+            presses.append(terminal.now())
         await wait(0.1)
 
 

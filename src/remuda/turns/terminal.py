@@ -50,7 +50,7 @@ class Terminal(Protocol):
         """To the same, what happened to a message."""
 
     def handed_over(self) -> None:
-        """A prompt was typed in this moment: what runs now ran before it."""
+        """A prompt was typed in this moment."""
 
     def last_word(self) -> bool:
         """Whether a stop of the agent is its end: no hook but ours can send it on."""

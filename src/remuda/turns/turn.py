@@ -23,6 +23,7 @@ from remuda.agents.speech import (
     Failure,
     Halted,
     Interrupted,
+    Launched,
     Recorded,
     Refused,
     Said,
@@ -102,12 +103,15 @@ class Turn:
         """Whether the transcript has all of it; the hooks are quicker."""
         self.outcome: Outcome | None = None
         self.interrupter = "by a human"
+        self.interruption_recorded = False
+        """Whether the transcript says so. Where it does not, the prompt goes back into the composer."""
         self._carried = carried
         self._speech = speech
         self._command = command
         self._last: Stopped | Failed | Halted | CommandRun | None = None
         self._ids: set[str | None] = set()
         self._before = frozenset(running)
+        self._launched: set[str] = set()
         self._usage: dict[str, Mapping[str, Any]] = {}
         self.said: str | None = None
         """What the transcript has as the answer, for when no hook tells of it."""
@@ -135,6 +139,11 @@ class Turn:
         """What the agent began in this turn and left running when it last stopped."""
         return self.begun_of(self._last.background if isinstance(self._last, Stopped) else ())
 
+    @property
+    def awaits_notice(self) -> bool:
+        """Something that it began will wake it, or has done so without its having heard of that yet."""
+        return bool(self._launched)
+
     def begun_of(self, running: Iterable[Task]) -> tuple[Task, ...]:
         """Those of them that did not run before this turn."""
         return tuple(task for task in running if task.id not in self._before)
@@ -155,7 +164,7 @@ class Turn:
                 pass  # late word of the turn before
             case Said() | WrittenDown():
                 self._on_transcript(signal)
-            case Stopped() | Failed() | Halted():
+            case Stopped() | Failed() | Halted() | Launched():
                 self._on_stopped(signal)
             case Refused() | Interrupted():
                 self._on_turned_away(signal)
@@ -178,11 +187,15 @@ class Turn:
         """The agent was given something else while ours had not ended, as far as we know."""
         if signal.notice:
             self._ids.add(signal.prompt_id)  # what is said next still belongs to ours
+            self._launched -= signal.ends
+            self._last, self.said, self.written_down = None, None, False  # it goes on
         elif signal.prompt_id not in self._ids and not self.background:
             self.rest()  # the next turn has begun; if nothing was said about ours yet, this may be queued
 
-    def _on_stopped(self, signal: Stopped | Failed | Halted) -> None:
-        if signal.prompt_id is None or signal.prompt_id in self._ids or not self._ids:
+    def _on_stopped(self, signal: Stopped | Failed | Halted | Launched) -> None:
+        if isinstance(signal, Launched):
+            self._launched.add(signal.id)
+        elif signal.prompt_id is None or signal.prompt_id in self._ids or not self._ids:
             self._last = signal  # a command has no id of its own
         elif self._last is not None:
             self.rest()
@@ -193,6 +206,7 @@ class Turn:
         if isinstance(signal, Refused):
             self.finish(End.REFUSED, f"refused by a hook of the agent's settings: {signal.reason}")
         else:
+            self.interruption_recorded = True
             self.finish(End.INTERRUPTED, f"interrupted {self.interrupter}")
 
     def _on_transcript(self, signal: Said | WrittenDown) -> None:

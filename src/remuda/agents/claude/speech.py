@@ -16,6 +16,7 @@ from remuda.agents.speech import (
     Failed,
     Failure,
     Interrupted,
+    Launched,
     Past,
     Recorded,
     Refused,
@@ -39,6 +40,7 @@ _INTERRUPTED = "[Request interrupted by user"
 _COMMAND_NAME = re.compile(
     r"\s*(?:<command-message>[^<]*</command-message>\s*)?<command-name>/?([^<]+)</command-name>"
 )
+_TASK_ID = re.compile(r"<task-id>([^<]+)</task-id>")
 _UNKNOWN_COMMAND = re.compile(r"Unknown command: /?(\S+)")
 _WAIT = re.compile(
     r"(?:try again|retry|resets?|wait)\D{0,20}(\d+)\s*"
@@ -65,7 +67,7 @@ class ClaudeSpeech:
     stash = b"\x13"
     enter = b"\r"
     interrupt = b"\x1b"
-    wipe = b"\x03"
+    wipe = b"\x1b"  # not Ctrl-C: a second one ends the agent, whatever was typed between the two
     max_argument_bytes = prompts.MAX_ARGUMENT_BYTES
 
     def check(self, prompt: str, *, command: bool, literal: bool) -> None:
@@ -99,7 +101,8 @@ class ClaudeSpeech:
         prompt_id = _text(payload, "prompt_id")
         if event == "UserPromptSubmit":
             prompt = str(payload.get("prompt", ""))
-            return Submitted(prompt, prompt_id, prompt.startswith(_NOTICE))
+            notice = prompt.startswith(_NOTICE)
+            return Submitted(prompt, prompt_id, notice, frozenset(_TASK_ID.findall(prompt) if notice else ()))
         if event == "Stop":
             return Stopped(
                 str(payload.get("last_assistant_message") or ""),
@@ -110,6 +113,8 @@ class ClaudeSpeech:
         if event == "StopFailure":
             text = str(payload.get("last_assistant_message") or payload.get("error") or "")
             return Failed(_failure(payload.get("error"), text), text, prompt_id, _delay(text))
+        if event == "PostToolUse" and not payload.get("agent_id"):
+            return _launched(payload.get("tool_response"))
         if event == "SessionStart" and payload.get("source") == "clear":
             return CommandRun("clear", confirmed=True, conversation=_text(payload, "session_id"))
         return None
@@ -239,6 +244,13 @@ def _failure(name: object, text: str) -> Failure:
 def _delay(text: str) -> float | None:
     found = _WAIT.search(text)
     return float(found[1]) * _SECONDS[found[2][0].lower()] if found else None
+
+
+def _launched(response: object) -> Launched | None:
+    """An agent of its own. It may be done before the turn stops, and wakes it all the same."""
+    if not isinstance(response, dict) or not response.get("isAsync") or not response.get("agentId"):
+        return None
+    return Launched(str(response["agentId"]))
 
 
 def _running(tasks: object) -> Iterable[Task]:

@@ -247,6 +247,8 @@ class App:
                 self.face.answer(given)
             case Key("esc") if self.face.busy:
                 self._interrupt()
+            case Key("esc") if self._composer.text:
+                self._press_to_clear(again=pressed == "esc")
             case Key("backtab"):
                 self._next_mode()
             case _:
@@ -274,6 +276,16 @@ class App:
             self._composer.replace("")
         self._pressed = key
         self.face.notice(f"Press {key.title()} again to exit")
+        self.loop.later(_AGAIN_SECONDS, lambda: setattr(self, "_pressed", None))
+
+    def _press_to_clear(self, *, again: bool) -> None:
+        """Esc twice takes away what stands in the composer."""
+        if again:
+            self._composer.replace("")
+            self.face.refresh()
+            return
+        self._pressed = "esc"
+        self.face.notice("Esc again to clear")
         self.loop.later(_AGAIN_SECONDS, lambda: setattr(self, "_pressed", None))
 
     def _next_mode(self) -> None:

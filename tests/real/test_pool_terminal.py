@@ -1,0 +1,352 @@
+"""The terminal backend of the pool on the real CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pool_conformance as conformance
+from benches import QUESTION, outcomes
+from keeping import until as wait_until
+from pool_conformance import (
+    PATIENCE,
+    Check,
+    answer_of,
+    checks_of,
+    events_of,
+    give_up,
+    nobody,
+    opened,
+    profile_of,
+)
+from pool_terminals import looking
+from remuda.errors import AgentError, SessionDirty
+from remuda.pool.session import WarmSession
+from remuda.pool.terminal import TerminalSession
+from remuda.pool.types import Allow, Decision, PermissionRequest, Request
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+
+pytestmark = pytest.mark.real
+
+_OWNER = """
+import asyncio, json, sys
+from pathlib import Path
+from pool_conformance import nobody, profile_of
+from remuda.pool.terminal import TerminalSession
+from remuda.pool.types import Request
+
+async def main(binary, folder, sessions, env):
+    profile = profile_of(Path(binary), Path(folder), env, allowed_tools=("Bash",))
+    session = TerminalSession("s_000000000000", profile, Path(sessions))
+    await session.open(60)
+    async for _ in session.run(Request("r", "RUNBASH tail -f /dev/null & echo begun", nobody)):
+        pass
+    print("serving", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4])))
+"""
+
+
+class TerminalBench:
+    warm = tools = raw = True
+
+    def __init__(self, cli: RealCli, home: Path) -> None:
+        self._cli = cli
+        self.folder = cli.project
+        self.sessions = home / "sessions"
+
+    def make(self, **profile: Any) -> WarmSession:
+        binary = profile.pop("binary", self._cli.binary)
+        made = profile_of(binary, self.folder, self._cli.env, **profile)
+        return TerminalSession(f"s_{secrets.token_hex(6)}", made, self.sessions)
+
+    async def at_work(self, session: WarmSession) -> None:
+        assert isinstance(session, TerminalSession)
+        async with looking(session, self.sessions) as look:
+            await look.state("streaming")
+
+    def kill(self, session: WarmSession) -> None:
+        assert isinstance(session, TerminalSession)
+        os.kill(session.agent_pid, signal.SIGKILL)
+
+    def processes(self) -> list[int]:
+        return list(self._cli.running())
+
+
+@pytest.fixture
+def bench(cli: RealCli, home: Path) -> TerminalBench:
+    return TerminalBench(cli, home)
+
+
+def run(steps: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(3 * PATIENCE):
+            await steps()
+
+    asyncio.run(bounded())
+
+
+def tool(name: str, /, **given: object) -> str:
+    return f"TOOL {json.dumps({'name': name, 'input': given})}"
+
+
+@pytest.mark.parametrize("check", checks_of(TerminalBench))
+def test_terminal(check: Check, bench: TerminalBench) -> None:
+    conformance.run(check, bench)
+
+
+# ── a fresh conversation ──
+
+
+def test_nothing_of_a_conversation_is_in_the_next_requests(
+    bench: TerminalBench, cli: RealCli, model: LoopbackModel
+) -> None:
+    file = cli.project / "notes.txt"
+    file.write_text("SECRET-in-file\n")
+    prompts = [
+        "SECRET-in-prompt",
+        tool("Read", file_path=str(file)),
+        "RUNBASH cd /tmp; echo SECRET-of-a-tool",
+        tool("TodoWrite", todos=[{"content": "SECRET-todo", "status": "pending", "activeForm": "x"}]),
+        "err 400",
+        "and now something else",
+    ]
+
+    async def steps() -> None:
+        async with opened(bench, allowed_tools=("Bash", "Read", "TodoWrite")) as session:
+            for prompt in prompts:
+                try:
+                    await events_of(session, prompt)
+                except AgentError:
+                    assert prompt == "err 400"
+                await session.renew(PATIENCE)
+                file.write_text("SECRET-in-file, changed\n")
+            assert (await answer_of(session, "RUNBASH pwd")).text.endswith(cli.project.name)
+
+    run(steps)
+    *earlier, last = model.main_requests
+    assert b"SECRET" in b"".join(request.raw for request in earlier)
+    assert b"SECRET" not in last.raw
+    other = next(request for request in earlier if "something else" in request.prompt)
+    assert b"SECRET" not in other.raw
+    assert len({request.session_id for request in model.main_requests}) == len(prompts) + 1
+
+
+def test_model_hears_nothing_of_opening_and_renewing(bench: TerminalBench, model: LoopbackModel) -> None:
+    async def steps() -> None:
+        async with opened(bench) as session:
+            assert not model.requests
+            answered = await answer_of(session, "hello")
+            await session.renew(PATIENCE)
+            assert answered.entrypoint == "cli"
+            assert answered.conversation_id == model.requests[0].session_id
+            assert answered.model == model.requests[0].body["model"]
+
+    run(steps)
+    assert [request.prompt for request in model.requests] == ["hello"]
+
+
+def test_long_prompt_that_comes_twice_arrives_twice(bench: TerminalBench, model: LoopbackModel) -> None:
+    # The CLI shows a long paste as a mark, and one that comes again "expands" it.
+    prompt = "\n".join(f"line {number} of a long prompt" for number in range(80))
+
+    async def steps() -> None:
+        async with opened(bench) as session:
+            for _ in range(2):
+                await answer_of(session, prompt)
+                await session.renew(PATIENCE)
+
+    run(steps)
+    assert [request.prompt for request in model.main_requests] == [prompt, prompt]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        tool("Bash", command="tail -f /dev/null", description="x", run_in_background=True),
+        tool("CronCreate", cron="0 0 1 1 *", prompt="wake", recurring=False),
+        tool("ScheduleWakeup", delaySeconds=3000, prompt="wake", reason="x"),
+        tool("EnterWorktree", name="elsewhere"),
+        tool("EnterPlanMode"),
+    ],
+    ids=["shell", "cron", "wakeup", "worktree", "plan"],
+)
+def test_what_survives_a_clear_makes_the_session_dirty(
+    prompt: str, bench: TerminalBench, cli: RealCli
+) -> None:
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(
+            ["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=cli.project, check=True
+        )
+    tools = ("Bash", "CronCreate", "ScheduleWakeup", "EnterWorktree")
+
+    async def steps() -> None:
+        async with opened(bench, allowed_tools=tools, asks=True) as session:
+            await events_of(session, prompt, conformance.always_says(Allow()))
+            with pytest.raises(SessionDirty):
+                await session.renew(PATIENCE)
+
+    run(steps)
+    assert not cli.settle()
+
+
+def test_server_of_tools_that_comes_up_late_is_no_dirt(bench: TerminalBench, model: LoopbackModel) -> None:
+    server = Path(__file__).with_name("mcp_server.py")
+    config = {"mcpServers": {"x": {"command": sys.executable, "args": [str(server)]}}}
+
+    async def steps() -> None:
+        async with opened(
+            bench, mcp_config=(json.dumps(config),), extra_args=("--strict-mcp-config",)
+        ) as one:
+            for _ in range(2):
+                await answer_of(one, "hello")
+                await one.renew(PATIENCE)
+
+    run(steps)
+
+
+def test_agent_in_the_background_is_waited_for(bench: TerminalBench, model: LoopbackModel) -> None:
+    prompt = tool("Agent", description="d", prompt="look around", subagent_type="general-purpose")
+
+    async def steps() -> None:
+        async with opened(bench, allowed_tools=("Agent",)) as session:
+            answered = await answer_of(session, prompt)
+            # Its notice comes behind the stop, or in the middle of the turn.
+            assert answered.text.startswith(f"REPLY#{len(model.main_requests)} ")
+            with pytest.raises(SessionDirty):
+                await session.renew(PATIENCE)
+
+    run(steps)
+    assert model.main_requests[1].prompt == "look around"
+
+
+# ── stopping, asking ──
+
+
+def test_stopped_turn_lets_go_of_the_model_and_the_next_one_is_clean(
+    bench: TerminalBench, model: LoopbackModel
+) -> None:
+    async def steps() -> None:
+        async with opened(bench) as session:
+            with model.hold() as gate:
+                turn = asyncio.create_task(events_of(session, "SECRET held back"))
+                await asyncio.to_thread(gate.wait_reached, PATIENCE)
+                await give_up(turn)
+                assert await session.interrupt(PATIENCE)
+            await session.renew(PATIENCE)
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    run(steps)
+    assert outcomes(model) == {"abandoned", "answered"}
+    assert b"SECRET" not in model.main_requests[-1].raw
+
+
+def test_turn_that_is_stopped_in_a_tool_leaves_no_process(bench: TerminalBench, cli: RealCli) -> None:
+    async def steps() -> None:
+        async with opened(bench, allowed_tools=("Bash",)) as session:
+            assert isinstance(session, TerminalSession)
+            async with looking(session, bench.sessions) as look:
+                turn = asyncio.create_task(events_of(session, "RUNBASH tail -f /dev/null"))
+                await look.state("tool_use")
+                await conformance.until(
+                    lambda: any("tail -f" in command for command in cli.running().values()), "the tool"
+                )
+                await give_up(turn)
+                assert await session.interrupt(PATIENCE)
+            await session.renew(PATIENCE)
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    run(steps)
+
+
+def test_turn_that_is_stopped_before_it_began_leaves_a_clean_session(
+    bench: TerminalBench, model: LoopbackModel
+) -> None:
+    async def steps() -> None:
+        async with opened(bench) as session:
+            for number in range(5):
+                turn = session.run(Request("r_test", f"unwanted-secret-{number}", nobody))
+                first = asyncio.ensure_future(anext(turn))
+                await asyncio.sleep(0.01 * number)
+                first.cancel()
+                await asyncio.wait([first])
+                assert await session.interrupt(PATIENCE)
+                await session.renew(PATIENCE)
+            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+    run(steps)
+    assert outcomes(model) <= {"abandoned", "answered"}
+    assert b"unwanted-secret" not in model.main_requests[-1].raw
+
+
+def test_question_of_the_agent_is_answered_by_the_caller(bench: TerminalBench) -> None:
+    async def decide(question: PermissionRequest) -> Decision:
+        assert question.tool == "AskUserQuestion"
+        return Allow({**question.input, "answers": {"Which colour?": "Blue"}})
+
+    async def steps() -> None:
+        async with opened(bench, asks=True) as session:
+            answered = await answer_of(session, f"TOOL {json.dumps(QUESTION)}", decide)
+            assert "tool_result Your questions have been answered" in answered.text
+            await session.renew(PATIENCE)
+
+    run(steps)
+
+
+def test_permission_may_take_longer_than_a_hook_has(bench: TerminalBench, cli: RealCli) -> None:
+    async def steps() -> None:
+        async with opened(bench, asks=True) as session:
+            assert isinstance(session, TerminalSession)
+
+            async def decide(_: PermissionRequest) -> Decision:
+                # The dialog is on the screen by then, and goes away with the answer.
+                await looked.state("waiting_permission")
+                await conformance.until(lambda: shown, "the dialog")
+                return Allow({"command": "touch edited", "description": "x"})
+
+            shown: list[bool] = []
+            async with looking(session, bench.sessions) as looked:
+                turn = asyncio.create_task(answer_of(session, "RUNBASH touch made", decide))
+                while not any("Do you want to proceed" in line for line in await lines(looked.client)):
+                    await asyncio.sleep(0.05)
+                shown.append(True)
+                assert (await turn).text.startswith("REPLY#2 to: tool_result")
+            await session.renew(PATIENCE)
+
+    run(steps)
+    assert (cli.project / "edited").exists()
+    assert not (cli.project / "made").exists()
+
+
+async def lines(client: Any) -> list[str]:
+    found: list[str] = (await client.request("screen"))["lines"]
+    return found
+
+
+# ── the end ──
+
+
+def test_owner_that_is_killed_leaves_nothing(bench: TerminalBench, cli: RealCli, home: Path) -> None:
+    arguments = [str(cli.binary), str(cli.project), str(bench.sessions), json.dumps(cli.env)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", _OWNER, *arguments], stdout=subprocess.PIPE, text=True, env=env
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "serving\n"
+        assert cli.running()
+        owner.kill()
+    assert not cli.settle()
+    wait_until(lambda: not list(bench.sessions.glob("*pool-*")), "the end of its traces")
