@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-MODIFY, ATTRIB, MOVED_TO, CREATE, DELETE_SELF, MOVE_SELF = 0x2, 0x4, 0x80, 0x100, 0x400, 0x800
+MODIFY, ATTRIB, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF = 0x2, 0x4, 0x80, 0x100, 0x200, 0x400, 0x800
+OVERFLOW = 0x4000
 
+_HEAD = struct.Struct("iIII")
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -38,6 +42,21 @@ class Inotify:
             return bool(os.read(self.fd, 65536))
         except BlockingIOError:
             return False
+
+    def read(self) -> Iterator[tuple[int, int, str]]:
+        """What has come: the watch, the mask, and of a folder the name of the file in it.
+
+        After an `OVERFLOW`, of no watch, some was lost.
+        """
+        try:
+            data = os.read(self.fd, 65536)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(data):
+            number, mask, _, length = _HEAD.unpack_from(data, at)
+            at += _HEAD.size + length
+            yield number, mask, os.fsdecode(data[at - length : at].rstrip(b"\0"))
 
     def close(self) -> None:
         if self.fd >= 0:

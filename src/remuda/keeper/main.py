@@ -60,6 +60,7 @@ class Keeper:
         self._mailbox = prepared.mailbox
         self._degraded = prepared.degraded
         self._hooks = HookServer(self._on_hook, begun.listener, begun.token)
+        self._session_kept: Session | None = None
         self._observation: Observation | None = None
         self._delivery: Delivery | None = None
         self._cleanliness: Cleanliness | None = None
@@ -101,6 +102,7 @@ class Keeper:
 
     def _introduce(self, session: Session) -> Server:
         """Make a program that runs known: to its observer, on disk, on the socket."""
+        self._session_kept = session
         has_screen = session.screen is not None
         observer = self._agent.observer(session.child.pid, self._begun.launch.env, has_screen=has_screen)
         if observer is not None:
@@ -166,15 +168,22 @@ class Keeper:
         if answer is not None and answer.get("continue") is False and self._delivery is not None:
             self._delivery.halt(str(answer.get("stopReason")))
         asked = self._asks.hook(payload) if self._asks is not None else None
+        self._tell_hook(payload)
         return refused or answer or asked
+
+    def _tell_hook(self, payload: dict[str, Any]) -> None:
+        if self._session_kept is not None:
+            self._session_kept.tell_hook(payload)
 
     def _on_emitted(self, args: dict[str, Any]) -> None:
         """A hook that came by command: the payload, and the agent's own pid."""
         payload = args.get("payload")
         if self._observation is not None and isinstance(payload, dict):
-            self._observation.hook({**payload, "claude_pid": args.get("claude_pid")})
+            whole = {**payload, "claude_pid": args.get("claude_pid")}
+            self._observation.hook(whole)
             if self._delivery is not None:
                 self._delivery.hook(payload)
+            self._tell_hook(whole)
 
     def _told(self) -> dict[str, Any]:
         """What `status` shows beside what the session itself knows."""

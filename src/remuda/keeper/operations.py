@@ -12,7 +12,7 @@ from remuda.errors import InvalidOptions
 from remuda.terminal.screen import Screen
 
 from .server import Operation, Peer
-from .session import Session
+from .session import HookWish, Session
 from .spec import check_seconds
 
 _ARGV_CHARACTERS = 16_384
@@ -59,6 +59,7 @@ def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, A
         "rows": rows,
         "size_policy": spec.size_policy,
         "clients": clients,
+        "ephemeral": spec.ephemeral,
         "title": screen.title if screen else "",
         "last_line": screen.last_line if screen else "",
         "recording": session.recorder.path.as_posix() if session.recorder else None,
@@ -71,6 +72,15 @@ def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, A
 
 def _styled(screen: Screen) -> list[str]:
     return [screen.styled_row(y, screen.cols).decode("utf-8", "replace") for y in range(screen.rows)]
+
+
+def _hook_wish(args: dict[str, Any]) -> HookWish | None:
+    if args.get("hooks") is None:
+        return None
+    lists = [args["hooks"], args.get("without", [])]
+    if not all(isinstance(one, list) and all(isinstance(name, str) for name in one) for one in lists):
+        raise InvalidOptions("hooks and without are lists of names")
+    return HookWish(*(frozenset(one) for one in lists))
 
 
 def _parcel(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +128,7 @@ def make_operations(
         return {"grace": peer.session.spec.kill_grace if grace is None else grace}
 
     def watch(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
-        peer.watch(tools=args.get("tools") is True)
+        peer.watch(tools=args.get("tools") is True, hooks=_hook_wish(args))
         return status(peer, {})
 
     def take_hook(_peer: Peer, args: dict[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from remuda.agents.state import Evidence, Source, State, Vote, one_line
 from remuda.agents.timing import Classifier
@@ -48,6 +48,13 @@ _SHOWN_CHARACTERS = 1 << 16
 Listener = Callable[[dict[str, Any]], None]
 
 
+class HookWish(NamedTuple):
+    """Which hooks somebody wants to hear of, and which of their fields are of no use to him."""
+
+    names: frozenset[str]
+    without: frozenset[str] = frozenset()
+
+
 class Session:
     def __init__(self, spec: SessionSpec, pty: Pty, screen: Screen | None, classifier: Classifier) -> None:
         self._loop = asyncio.get_running_loop()
@@ -65,6 +72,7 @@ class Session:
         self._outlets: set[Outlet] = set()
         self._listeners: set[Listener] = set()
         self._tool_listeners: set[Listener] = set()
+        self._hook_listeners: dict[Listener, HookWish] = {}
         self.parcels = Parcels()
         self.household = Household()
         self._unnoted: list[bytes] = []
@@ -224,15 +232,21 @@ class Session:
     def discard_outlet(self, outlet: Outlet) -> None:
         self._outlets.discard(outlet)
 
-    def add_listener(self, listener: Listener, *, tools: bool = False) -> None:
-        """`tools`: it is told of the agent's tools too, with all that goes in and comes out of them."""
+    def add_listener(self, listener: Listener, *, tools: bool = False, hooks: HookWish | None = None) -> None:
+        """`tools`: it is told of the agent's tools too, with all that goes in and comes out of them.
+
+        `hooks`: it is told what the agent's hooks tell, as they tell it.
+        """
         self._listeners.add(listener)
         if tools:
             self._tool_listeners.add(listener)
+        if hooks is not None:
+            self._hook_listeners[listener] = hooks
 
     def discard_listener(self, listener: Listener) -> None:
         self._listeners.discard(listener)
         self._tool_listeners.discard(listener)
+        self._hook_listeners.pop(listener, None)
 
     def tell(self, document: dict[str, Any]) -> None:
         for listener in list(self._listeners):
@@ -257,6 +271,13 @@ class Session:
             told = self.parcels.told(document)
             for listener in list(self._tool_listeners):
                 listener(told)
+
+    def tell_hook(self, payload: Mapping[str, Any]) -> None:
+        name = payload.get("hook_event_name")
+        for listener, wish in list(self._hook_listeners.items()):
+            if name in wish.names:
+                told = {key: value for key, value in payload.items() if key not in wish.without}
+                listener(self.parcels.told({"event": "hook", "at": time.time(), "payload": told}))
 
     def history(self) -> bytes:
         """The raw ring, for a client that knows nothing else."""

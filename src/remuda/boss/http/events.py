@@ -21,15 +21,13 @@ _READ_BYTES = 1 << 20
 TAKEN = record({"taken": {"type": "integer"}, "repeated": {"type": "integer"}})
 _HOOKED = record({"taken": {"type": "integer"}, "repeated": {"type": "integer"}, "approval": nullable(TEXT)})
 _EVENTS = record({"events": {"type": "array", "items": ref("Event"), "minItems": 1, "maxItems": 1000}})
-_HOOK = record(
-    {"payload": PAYLOAD},
-    {
-        "agent": {"type": "string", "enum": sorted(_HOOKS)},
-        "at": TIME,
-        "id": ID,
-        "env": {"type": "object", "additionalProperties": {"type": "string"}},
-    },
-)
+HOOK_FIELDS = {
+    "agent": {"type": "string", "enum": sorted(_HOOKS)},
+    "at": TIME,
+    "id": ID,
+    "env": {"type": "object", "additionalProperties": {"type": "string"}},
+}
+_HOOK = record({"payload": PAYLOAD}, HOOK_FIELDS)
 
 
 async def post_events(boss: Boss, call: Call) -> Reply:
@@ -82,11 +80,11 @@ async def read_hook(
     """What a hook tells. A file that is to be written over is read beside the loop."""
     translate = _HOOKS[agent]
     if payload.get("hook_event_name") == "PermissionRequest":
-        return await asyncio.to_thread(translate, payload, at, id=number, env=env, read=_read_text)
+        return await asyncio.to_thread(translate, payload, at, id=number, env=env, read=read_text)
     return translate(payload, at, id=number, env=env)
 
 
-def _read_text(path: str) -> str | None:
+def read_text(path: str) -> str | None:
     """None for what is no text, too much, or not there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)

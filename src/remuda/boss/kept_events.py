@@ -1,0 +1,120 @@
+"""What a keeper tells of its session, as events of the attention queue. Pure.
+
+The agent's hooks come as they are, and `agents/claude/attention` reads them. Here is what the keeper adds to
+that: the state as it judges it, permissions that clients may give, and the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remuda.agents.claude.asking import Read, asked
+from remuda.agents.state import RESTING, WAITING, WORKING
+from remuda.agents.state import State as Seen
+
+from .model import Event, EventKind, Source
+
+HOOKS = (
+    "SessionStart",
+    "SessionEnd",
+    "UserPromptSubmit",
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "PermissionRequest",
+    "PermissionDenied",
+    "Notification",
+    "Stop",
+    "StopFailure",
+)
+WITHOUT = ("tool_response",)
+"""Large, and of no use to us."""
+_SOURCES = {source.label: source for source in Source}
+_PLAIN = ("simple", "none")
+_CALM_ENDS = ("killed", "ended with its owner", "keeper was told to end")
+
+Facts = dict[str, Any]
+
+
+def session_id_of(status: Mapping[str, Any]) -> str | None:
+    """The conversation's own; of a program that has none, one of ours. None: it has not said yet."""
+    conversation = status.get("conversation")
+    told = conversation.get("session_id") if isinstance(conversation, dict) else None
+    if isinstance(told, str) and told:
+        return told
+    speaks = status.get("hooks") and status.get("agent") not in _PLAIN
+    return None if speaks else f"kept:{status.get('name')}"
+
+
+def identity(status: Mapping[str, Any]) -> Facts:
+    facts: Facts = {"origin": "kept"}
+    for key in ("name", "agent", "cwd", "pid"):
+        if status.get(key):
+            facts[key] = status[key]
+    conversation = status.get("conversation")
+    path = conversation.get("transcript_path") if isinstance(conversation, dict) else None
+    return facts | ({"transcript_path": path} if isinstance(path, str) else {})
+
+
+def state_events(
+    session_id: str, state: Mapping[str, Any], facts: Facts, *, hooked: bool = False
+) -> list[Event]:
+    """What a state says. `hooked`: what a hook told comes by itself, and says more."""
+    source = _SOURCES.get(str(state.get("source")), Source.TIMING)
+    seen, at = str(state.get("state")), float(state.get("since") or 0.0)
+    kind, more = _KINDS.get(seen, (EventKind.SEEN, {}))
+    # Of a program that speaks for itself in no way, its rhythm is no reason to call anybody.
+    if source is Source.TIMING or seen == Seen.DEAD or (hooked and source is Source.HOOK):
+        kind, more = EventKind.SEEN, {}
+    if kind in (EventKind.FAILED, EventKind.LIMITED):
+        more = {"message": str(state.get("detail", ""))}
+    # It was judged by somebody else, and its own words are not in it: the hook itself is worth more.
+    source = max(source, Source.REGISTRY)
+    number = f"kept:{facts.get('name')}:{seen}:{at}"
+    return [Event(kind, session_id, at, source, number, facts | dict(more))]
+
+
+_KINDS: dict[str, tuple[EventKind, Mapping[str, Any]]] = {
+    **{str(state): (EventKind.WORKING, {}) for state in WORKING},
+    **{str(state): (EventKind.STOPPED, {}) for state in RESTING},
+    **{str(state): (EventKind.ASKED, {"reason": "permission"}) for state in WAITING},
+    Seen.WAITING_ANSWER: (EventKind.ASKED, {"reason": "question"}),
+    Seen.INTERRUPTED: (EventKind.INTERRUPTED, {}),
+    Seen.LIMITED: (EventKind.LIMITED, {}),
+    Seen.ERROR: (EventKind.FAILED, {}),
+}
+
+
+def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: Read | None = None) -> Event:
+    """A permission that a client may give; `keeper_ask` is how the keeper calls it."""
+    more = asked(str(ask.get("tool")), ask.get("input"), read)
+    more["keeper_ask"] = str(ask.get("id"))
+    if ask.get("suggestions"):
+        more["suggestions"] = ask["suggestions"]
+    if ask.get("tool_use_id"):
+        more["tool_use_id"] = ask["tool_use_id"]
+    number = f"ask:{ask.get('id')}"
+    return Event(EventKind.ASKED, session_id, float(ask.get("at") or 0.0), Source.HOOK, number, facts | more)
+
+
+def ask_ended_event(session_id: str, ask: Mapping[str, Any], at: float) -> Event:
+    facts: Facts = {"tool": str(ask.get("tool")), "input": ask.get("input"), "why": "answered"}
+    if ask.get("tool_use_id"):
+        facts["tool_use_id"] = ask["tool_use_id"]
+    return Event(EventKind.ASK_ENDED, session_id, at, Source.PROCESS, f"ask_ended:{ask.get('id')}", facts)
+
+
+def end_event(session_id: str, end: Mapping[str, Any], facts: Facts) -> Event:
+    """`end` is what its record says: agent, ended_at, exit_code, end_reason; or less, of a keeper's death.
+
+    What a human asked for, and what ended well, is no death.
+    """
+    at, code, why = float(end.get("ended_at") or 0.0), end.get("exit_code"), str(end.get("end_reason") or "")
+    calm = end.get("agent") in _PLAIN or why in _CALM_ENDS or (why == "exited" and code == 0)
+    more: Facts = {"why": why or "its keeper was killed"}
+    if code is not None:
+        more["exit_code"] = code
+    told = {key: value for key, value in facts.items() if key != "pid"}
+    kind = EventKind.ENDED if calm else EventKind.GONE
+    return Event(kind, session_id, at, Source.PROCESS, f"end:{facts.get('name')}:{at}", told | more)

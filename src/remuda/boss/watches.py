@@ -1,0 +1,97 @@
+"""Being told of changes in many folders and files at once, and telling the desk what they mean."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from remuda.errors import StoreFailed
+from remuda.inotify import (
+    CREATE,
+    DELETE,
+    DELETE_SELF,
+    MODIFY,
+    MOVE_SELF,
+    MOVED_TO,
+    OVERFLOW,
+    Inotify,
+)
+
+from .desk import Desk
+from .model import Event
+
+log = logging.getLogger("remuda.boss.watches")
+
+_FOLDER = CREATE | MOVED_TO | DELETE | MODIFY
+_FILE = MODIFY | DELETE_SELF | MOVE_SELF
+_TRIES = 20
+_PAUSE = 0.4
+
+Changed = Callable[[str], None]
+"""Hears the name of the file in its folder that changed; an empty one for "look at all of it"."""
+
+
+class Watches:
+    """Where the system tells of no changes (`works` is false) nobody is called: look at times as well."""
+
+    def __init__(self) -> None:
+        self._changed: dict[int, Changed] = {}
+        try:
+            self._inotify: Inotify | None = Inotify()
+        except OSError as error:
+            log.warning("changes of files are found by looking: %s", error)
+            self._inotify = None
+        else:
+            asyncio.get_running_loop().add_reader(self._inotify.fd, self._readable)
+
+    @property
+    def works(self) -> bool:
+        return self._inotify is not None
+
+    def folder(self, path: Path, changed: Changed) -> int | None:
+        """Returns the watch's number, or None where nothing can be watched."""
+        return self._add(path, _FOLDER, changed)
+
+    def file(self, path: Path, changed: Changed) -> int | None:
+        return self._add(path, _FILE, changed)
+
+    def _add(self, path: Path, mask: int, changed: Changed) -> int | None:
+        number = self._inotify.add(path, mask) if self._inotify else None
+        if number is not None:
+            self._changed[number] = changed
+        return number
+
+    def remove(self, number: int | None) -> None:
+        if number in self._changed and self._inotify:
+            del self._changed[number]
+            self._inotify.remove(number)
+
+    def _readable(self) -> None:
+        assert self._inotify is not None
+        for number, mask, name in list(self._inotify.read()):
+            if mask & OVERFLOW:
+                for changed in list(self._changed.values()):
+                    changed("")
+            elif (found := self._changed.get(number)) is not None:
+                found(name)
+
+    def close(self) -> None:
+        if self._inotify is not None and self._inotify.fd >= 0:
+            asyncio.get_running_loop().remove_reader(self._inotify.fd)
+            self._inotify.close()
+        self._changed.clear()
+
+
+async def tell(desk: Desk, events: Sequence[Event]) -> None:
+    """Also when the disk is full for a moment. For sources to which nobody listens."""
+    for _ in range(_TRIES if events else 0):
+        try:
+            await desk.take(*events)
+        except StoreFailed:
+            await asyncio.sleep(_PAUSE)
+        else:
+            return
+    if events:
+        log.error("%d events could not be written", len(events))

@@ -1,0 +1,172 @@
+"""The boss and kept sessions: each is in the queue when it needs somebody, and only then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bossing import RunningBoss
+from keeping import Kept, Start, event_named, until
+from remuda.errors import InvalidOptions
+from remuda.keeper.environment import session_environment
+from watching import Watcher
+
+KEPT = "remuda.boss.kept:Kept"
+Begin = Callable[..., tuple[Kept, Watcher]]
+
+
+@pytest.fixture
+def boss(home: Path) -> Iterator[RunningBoss]:
+    one = RunningBoss(home, (KEPT,))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def begin(start: Start, tmp_path: Path) -> Begin:
+    """Keeps a scripted agent that is ready."""
+    project, config = tmp_path / "project", tmp_path / "claude"
+    project.mkdir()
+    config.mkdir()
+    own = {"CLAUDE_CONFIG_DIR": str(config), "MOCK_TIME_SCALE": "0.01", "MOCK_DIALOG_GUARD": "0"}
+
+    def one(name: str, *flags: str, **more: Any) -> tuple[Kept, Watcher]:
+        env = session_environment({**os.environ, **own}, name, "HEIMDALL", {})
+        argv = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent", *flags]
+        given: dict[str, Any] = {"agent": "demo", "classifier": "claude", "cols": 100, "rows": 30, **more}
+        kept = start(name, argv, cwd=str(project), env=env, **given)
+        client = kept.hello()
+        client.request("watch")
+        if not client.request("ready")["ready"]:
+            event_named(client, "ready")
+        return kept, Watcher(kept.hello())
+
+    return one
+
+
+def item(boss: RunningBoss, name: str, reason: str) -> dict[str, Any]:
+    """The place of that session in the queue, once it is there for that reason."""
+
+    def look() -> dict[str, Any] | None:
+        found = [one for one in boss.waiting() if one["session"]["name"] == name]
+        return found[0] if found and found[0]["reason"] == reason else None
+
+    return until(look, f"{name} in the queue: {reason}")
+
+
+def gone(boss: RunningBoss, name: str) -> None:
+    until(lambda: all(one["session"]["name"] != name for one in boss.waiting()), f"{name} out of the queue")
+
+
+def test_stop_permission_and_end_of_a_session_that_is_watched(boss: RunningBoss, begin: Begin) -> None:
+    boss.start()
+    kept, watcher = begin("a", "--permission-mode", "default")
+    watcher.paste("hello")
+    stopped = item(boss, "a", "stopped")
+    assert stopped["message"] == "REPLY#1 to: hello"
+    assert (stopped["session"]["origin"], stopped["session"]["cwd"]) == ("kept", kept.spec.cwd)
+    watcher.paste("RUNBASH touch made")
+    asked = item(boss, "a", "permission")
+    assert (asked["detail"]["tool"], asked["detail"]["input"]["command"]) == ("Bash", "touch made")
+    watcher.answer(b"1")
+    item(boss, "a", "stopped")
+    (approval,) = boss.client.get("approvals")["approvals"]
+    assert (approval["state"], approval["proof"]["ran"]) == ("ended", True)
+    os.kill(kept.child_pid, signal.SIGKILL)
+    assert item(boss, "a", "dead")["session"]["state"] == "dead"
+
+
+def test_permission_that_clients_may_give_has_the_keepers_name_for_it(
+    boss: RunningBoss, begin: Begin
+) -> None:
+    boss.start()
+    kept, watcher = begin("a", "--permission-mode", "default", asks=True)
+    watcher.paste("RUNBASH touch made")
+    item(boss, "a", "permission")
+    client = kept.hello()
+    (ask,) = client.request("asks")["asks"]
+    until(lambda: len(boss.client.get("approvals")["approvals"]) == 1, "the request in the ledger")
+    client.request("answer", id=ask["id"], behavior="allow")
+    item(boss, "a", "stopped")
+    (approval,) = boss.client.get("approvals")["approvals"]
+    assert approval["proof"]["ran"] is True
+
+
+def test_boss_that_begins_finds_what_waits_and_what_has_ended(boss: RunningBoss, begin: Begin) -> None:
+    _, stopped = begin("a")
+    stopped.paste("hello")
+    stopped.until("idle", source="hook")
+    _, asking = begin("b", "--permission-mode", "default")
+    asking.paste("RUNBASH touch made")
+    asking.until("waiting_permission")
+    calm, _ = begin("c")
+    shell, _ = begin("d")
+    boss.start()
+    assert item(boss, "a", "stopped")["message"] == "REPLY#1 to: hello"
+    item(boss, "b", "permission")
+    assert [one["session"]["name"] for one in boss.waiting()] == ["a", "b"]
+    boss.end(signal.SIGKILL)
+    os.kill(shell.child_pid, signal.SIGKILL)
+    assert shell.keeper.ended()
+    calm.hello().request("kill", grace=0.5)
+    assert calm.keeper.ended()
+    boss.start()
+    item(boss, "d", "dead")
+    assert {one["session"]["name"] for one in boss.waiting()} == {"a", "b", "d"}
+
+
+def test_interrupt_and_error_are_told(boss: RunningBoss, begin: Begin) -> None:
+    boss.start()
+    _, watcher = begin("a")
+    watcher.paste("SLOW 30 never mind")
+    watcher.until("streaming")
+    watcher.press(b"\x1b")
+    assert item(boss, "a", "stopped")["detail"] == {"interrupted": True}
+    watcher.paste("err 400")
+    assert "400" in item(boss, "a", "api_error")["message"]
+
+
+def test_programs_own_session_and_plain_program_call_nobody(
+    boss: RunningBoss, begin: Begin, start: Start
+) -> None:
+    boss.start()
+    _, own = begin("own", ephemeral=True)
+    own.paste("hello")
+    own.until("idle", source="hook")
+    plain = start("plain", ["/bin/sh", "-c", "echo hello; exec cat"])
+    begin("other")[1].paste("hello")
+    item(boss, "other", "stopped")
+    plain.hello().request("kill", grace=0.5)
+    assert plain.keeper.ended()
+    until(
+        lambda: (
+            [
+                one["state"]
+                for one in boss.client.get("sessions", all=True)["sessions"]
+                if one["name"] == "plain"
+            ]
+            == ["ended"]
+        ),
+        "the end of the plain program",
+    )
+    assert [one["session"]["name"] for one in boss.waiting()] == ["other"]
+
+
+def test_keeper_tells_only_the_hooks_that_were_asked_for(begin: Begin) -> None:
+    kept, watcher = begin("a", "--permission-mode", "default")
+    client = kept.hello(read_only=True)
+    with pytest.raises(InvalidOptions):
+        client.request("watch", hooks="Stop")
+    client.request("watch", hooks=["Stop", "UserPromptSubmit"], without=["prompt"])
+    watcher.paste("hello")
+    prompted, stopped = event_named(client, "hook"), event_named(client, "hook")
+    assert prompted["payload"]["hook_event_name"] == "UserPromptSubmit"
+    assert "prompt" not in prompted["payload"]
+    assert stopped["payload"]["last_assistant_message"] == "REPLY#1 to: hello"
+    assert prompted["at"] <= stopped["at"]
