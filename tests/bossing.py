@@ -7,13 +7,14 @@ import http.client
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from heimdall_client import PATIENCE
-from keeping import Process
+from keeping import Process, until
 from remuda.agents.state import Source
 from remuda.boss.client import BossClient
 from remuda.boss.desk import Desk
@@ -77,7 +78,7 @@ class Answer(NamedTuple):
 
 
 class RunningBoss:
-    """Started by `start`, and ended for certain by `close`. It hears of what is posted, and from `sources`."""
+    """Started by `start`, and ended for certain by `close`. It hears what is posted, and its `sources`."""
 
     def __init__(self, home: Path, sources: tuple[str, ...] = ()) -> None:
         self._sources = sources
@@ -142,6 +143,17 @@ class RunningBoss:
 
     def tell(self, *events: Event) -> None:
         self.client.post("events", body={"events": [event_document(one) for one in events]})
+
+    @contextmanager
+    def holding(self, told: Mapping[str, Any]) -> Iterator[Future[dict[str, Any]]]:
+        """A hook that asks leave, and waits: what it is to say."""
+        with ThreadPoolExecutor(1) as beside:
+            hook = beside.submit(self.client.post, "hooks", "permission", body=told)
+            until(lambda: hook.done() or self._is_held(), "a hook that is held")
+            yield hook
+
+    def _is_held(self) -> bool:
+        return any(one["expires_at"] for one in self.client.get("approvals", state="open")["approvals"])
 
     def waiting(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.client.get("queue")["items"]

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from bossing import RunningBoss, event
+from heimdall_client import PATIENCE
 from remuda.boss.client import BossClient
-from remuda.errors import AlreadyAnswered, BossDown, NotInQueue
+from remuda.errors import AlreadyAnswered, BossDown, NotInQueue, NotSafe
 
 BASH: dict[str, Any] = {"tool": "Bash", "input": {"command": "touch a"}}
 
@@ -247,18 +248,24 @@ def test_hook_of_a_permission_makes_an_approval_that_the_first_answer_decides(bo
         "cwd": "/srv",
     }
     env = {"TMUX_PANE": "%2", "TMUX": "/tmp/tmux-0/default,1,0", "CLAUDE_PID": "77"}
-    number = boss.client.post("hooks", body={"payload": payload, "env": env, "at": 100.0, "id": "one"})[
-        "approval"
-    ]
+    told = {"payload": payload, "env": env, "at": 100.0, "id": "one"}
+    number = boss.client.post("hooks", body=told)["approval"]
     (item,) = boss.waiting()
     assert (item["reason"], item["detail"]["input"], item["session"]["pid"]) == ("permission", given, 77)
     assert "-old\n+new\n" in item["detail"]["diff"]
-    again = boss.client.post("hooks", body={"payload": payload, "env": env, "at": 100.0, "id": "one"})
+    again = boss.client.post("hooks", body=told)
     assert (again["taken"], again["approval"]) == (0, number)
-    answered = boss.client.post("approvals", number, "answer", body={"behavior": "allow", "by": "me"})
-    assert (answered["state"], answered["by"]) == ("answered", "me")
-    with pytest.raises(AlreadyAnswered):
-        boss.client.post("approvals", number, "answer", body={"behavior": "deny"})
+    with pytest.raises(NotSafe):  # no hook waits
+        boss.client.post("approvals", number, "answer", body={"behavior": "allow", "by": "me"})
+    with boss.holding(told) as hook:
+        answered = boss.client.post("approvals", number, "answer", body={"behavior": "allow", "by": "me"})
+        assert (answered["state"], answered["by"]) == ("answered", "me")
+        said = hook.result(PATIENCE)
+    assert (said["approval"], said["state"]) == (number, "answered")
+    assert said["output"]["hookSpecificOutput"]["decision"] == {"behavior": "allow"}
+    refused = boss.ask("POST", f"/v1/approvals/{number}/answer", {"behavior": "deny"})
+    assert (refused.status, refused.json["error"]["code"]) == (409, "ALREADY_ANSWERED")
+    assert "me has answered it: allow" in refused.json["error"]["message"]
     assert boss.waiting() == []
     (listed,) = boss.client.get("approvals", state="answered")["approvals"]
     assert listed["id"] == number

@@ -14,8 +14,9 @@ from typing import Any
 from remuda.errors import InvalidOptions, RemudaError
 from remuda.inbox.serve import load_token
 from remuda.keeper.logfile import open_log
-from remuda.paths import SocketAddress, private_folder
+from remuda.paths import SocketAddress, private_folder, sessions_folder
 
+from .approvals import Approvals
 from .desk import Desk
 from .folder import BossFolder
 from .http.routes import ROUTES
@@ -71,17 +72,20 @@ class _Daemon:
         self._lock.tell(Holder(os.getpid(), port))
         desk = Desk(Store(folder.database))
         await desk.open()
-        boss = Boss(desk, port)
+        answers = Approvals(desk, sessions_folder())
+        boss = Boss(desk, port, answers)
         sources = make_sources(desk, self._settings.sources)
         boss.sources += [SourceStatus(source.name) for source in sources]
         server = HttpServer(make_app(boss, ROUTES, token, port), listeners)
         await server.open()
+        await answers.open()
         log.info("serving on port %d, pid %d", port, os.getpid())
         try:
             await self._start(boss, sources)
             ready(boss)
             await self._ended.wait()
         finally:
+            await answers.close()
             await self._shut_down(desk, server, sources)
 
     def _catch_signals(self) -> None:

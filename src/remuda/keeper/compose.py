@@ -89,6 +89,7 @@ def compose(
         trust=bool(options.get("trust")),
         draft_patience=_first(options.get("draft_patience"), DRAFT_PATIENCE),
         turn_timeout=_first(options.get("turn_timeout"), 0.0),
+        asks=True,
     )
     return Composed(spec, _forgotten(record, added))
 

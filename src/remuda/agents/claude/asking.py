@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from remuda.errors import InvalidOptions
+
 Read = Callable[[str], str | None]
 """A file's text as it is now, or None: a write is shown as what it changes."""
 
@@ -51,6 +53,29 @@ def edit_diff(tool: str, given: Mapping[str, Any], read: Read | None = None) -> 
     if sum(len(before) + len(after) for before, after in texts) > _DIFF_BYTES:
         return None
     return "".join(_diff(path, before, after) for before, after in texts)
+
+
+def with_answers(given: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, Any]:
+    """The input of AskUserQuestion with a user's answers. A question is meant by its text, header or number.
+
+    Several answers to one are a list. Raises `InvalidOptions` for an answer to nothing, or a question without
+    one: the CLI would tell the model that nothing was said to it.
+    """
+    questions = [one for one in _list(given.get("questions")) if isinstance(one, dict)]
+    found: dict[str, str] = {}
+    for name, answer in answers.items():
+        texts = [
+            str(one.get("question", ""))
+            for number, one in enumerate(questions, 1)
+            if name in (one.get("question"), one.get("header"), str(number))
+        ]
+        if len(texts) != 1:
+            asked_for = ", ".join(repr(str(one.get("question", ""))) for one in questions)
+            raise InvalidOptions(f"nothing is asked as {name!r}", hint=f"asked is {asked_for}")
+        found[texts[0]] = ", ".join(map(str, answer)) if isinstance(answer, list) else str(answer)
+    if missing := [one for one in questions if str(one.get("question", "")) not in found]:
+        raise InvalidOptions(f"there is no answer to {str(missing[0].get('question', ''))!r}")
+    return {**given, "answers": found}
 
 
 def _diff(path: str, before: str, after: str) -> str:

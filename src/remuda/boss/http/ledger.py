@@ -10,16 +10,22 @@ from .route import Call, Reply, Route
 from .schema import ANYTHING, BOOLEAN, LIMIT, TEXT, TIME, one_of, record, ref, several
 
 _APPROVAL = ref("Approval")
-_ANSWER = record(
-    {"behavior": {"type": "string", "enum": ["allow", "deny"]}},
-    {
-        "message": TEXT,
-        "interrupt": BOOLEAN,
-        "updated_input": ANYTHING,
-        "updated_permissions": several(ANYTHING),
-        "by": {"type": "string", "minLength": 1, "maxLength": 100},
-    },
+_BY = {"by": {"type": "string", "minLength": 1, "maxLength": 100}}
+_ANSWERS = {
+    "type": "object",
+    "additionalProperties": {"anyOf": [TEXT, several(TEXT)]},
+    "description": "to questions, by their text, header or number",
+}
+_ALWAYS = {"type": "boolean", "description": "and do not ask again in this conversation"}
+_ALLOW = record(
+    {"behavior": {"type": "string", "enum": ["allow"]}},
+    {"updated_input": ANYTHING, "answers": _ANSWERS, "always": _ALWAYS, **_BY},
 )
+_DENY = record(
+    {"behavior": {"type": "string", "enum": ["deny"]}},
+    {"message": {"type": "string", "maxLength": 1 << 18}, "interrupt": BOOLEAN, **_BY},
+)
+_ANSWER = {"anyOf": [_ALLOW, _DENY]}
 
 
 async def get_approvals(boss: Boss, call: Call) -> Reply:
@@ -72,7 +78,7 @@ ROUTES = (
         "Allow or deny. The first answer counts; every other is told so with 409.",
         body=_ANSWER,
         answer=_APPROVAL,
-        errors=(400, 404, 409, 413, 415, 507),
+        errors=(400, 404, 409, 413, 415, 502, 507),
     ),
     Route(
         "POST",

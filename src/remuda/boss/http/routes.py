@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from . import events, ledger, metrics, queue, stream, trail_boss
+from . import events, hold, ledger, metrics, queue, stream, trail_boss
 from .openapi import openapi_route
 from .route import Route
 
 _OWN: tuple[Route, ...] = (
     *events.ROUTES,
+    *hold.ROUTES,
     *trail_boss.ROUTES,
     *stream.ROUTES,
     *queue.ROUTES,

@@ -1,0 +1,286 @@
+"""Answers to requests for leave: who gave which, and how it comes to whoever asks.
+
+The first answer counts. It is written into the ledger before it is given, and as given when it was: a boss
+that is killed in between gives it again when it is back. A kept session is answered through its keeper, which
+holds the agent's hook; any other through its own hook, which waits in a request that is held here (`hold`).
+The dialog is on the terminal all the while: a human there may be first, and then nothing is given. What
+happened then is told by events, and stands in the ledger as proof (`boss/attention`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from remuda.agents import find_agent
+from remuda.agents.permission import Ruling
+from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, RemudaError
+from remuda.keeper.aclient import AsyncKeeperClient
+
+from .desk import Desk
+from .model import Approval, ApprovalState, Event, EventKind, Session, Source
+from .ruling import Answer, question, read_ruling
+
+log = logging.getLogger("remuda.boss.approvals")
+
+KEEPER_TIMEOUT = 10.0
+MAX_HOLD = 24 * 3600.0
+
+Output = dict[str, Any] | None
+_OVER = "it was answered at the terminal, or its turn is over"
+
+
+@dataclass(slots=True)
+class Held:
+    """A hook that waits: `output` will be what it is to say, None in it for no opinion."""
+
+    output: asyncio.Future[Output]
+    why: str = "open"
+
+
+@dataclass(slots=True)
+class Approvals:
+    """An `Answerer`. Use from the desk's loop, from `open` to `close`."""
+
+    desk: Desk
+    folder: Path
+    """Where the sockets of the keepers lie."""
+    on_open: Callable[[Approval], Awaitable[None]] | None = None
+    """Hears of every request that can be answered, when it is told and when a hook begins to wait."""
+    _held: dict[str, list[Held]] = field(default_factory=dict)
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _told: set[str] = field(default_factory=set)
+
+    async def open(self) -> None:
+        self._begin(self._follow())
+        for approval in self.desk.open_approvals():
+            self._opened(approval)
+
+    async def close(self) -> None:
+        """Hooks that wait are let go: they ask the next boss."""
+        for number in list(self._held):
+            self._release(number, None, "closing")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ── answering ──
+
+    async def answer(self, number: str, answer: Answer, by: str) -> Approval:
+        """Raises `NotInQueue`, `AlreadyAnswered`, `InvalidOptions`; `NotSafe` where nobody waits for it."""
+        lock = self._locks.setdefault(number, asyncio.Lock())
+        try:
+            async with lock:
+                approval = self._must_be_open(number)
+                give = self._way(approval)
+                ruling = read_ruling(approval, answer)
+                now = self.desk.clock()
+                await self.desk.change_approval(replace(approval, answer=dict(answer), by=by, at=now))
+                return await self._give(number, ruling, give)
+        finally:
+            if not lock.locked():
+                self._locks.pop(number, None)
+
+    def _must_be_open(self, number: str) -> Approval:
+        approval = self.desk.approval(number)
+        if approval.state is ApprovalState.ANSWERED:
+            what = (approval.answer or {}).get("behavior")
+            raise AlreadyAnswered(f"{approval.by} has answered it: {what}")
+        if approval.state is not ApprovalState.OPEN:
+            raise AlreadyAnswered(_OVER)
+        return approval
+
+    async def _give(self, number: str, ruling: Ruling, give: Callable[[Ruling], Awaitable[None]]) -> Approval:
+        try:
+            await give(ruling)
+        except AlreadyAnswered:
+            await self._forget(number, ApprovalState.ENDED)
+            raise
+        except RemudaError:
+            await self._forget(number, ApprovalState.OPEN)
+            raise
+        given = self.desk.approval(number)
+        now = self.desk.clock()
+        given = replace(given, state=ApprovalState.ANSWERED, at=given.at or now, delivered_at=now)
+        await self.desk.change_approval(given)
+        await self._tell_end(given, "answered")
+        log.info("%s: %s by %s", number, "allowed" if ruling.allow else "denied", given.by)
+        return self.desk.approval(number)
+
+    async def _forget(self, number: str, state: ApprovalState) -> None:
+        """It was not given, for all we know."""
+        approval = replace(self.desk.approval(number), answer=None, by=None)
+        if state is ApprovalState.ENDED:
+            await self.desk.change_approval(replace(approval, state=state, at=self.desk.clock()))
+            await self._tell_end(approval, "answered at the terminal")
+        elif approval.state is ApprovalState.OPEN:
+            await self.desk.change_approval(replace(approval, at=None))
+
+    async def _tell_end(self, approval: Approval, why: str) -> None:
+        at = max(self.desk.clock(), approval.asked_at)
+        facts = {"ask": approval.id, "why": why}
+        event = Event(
+            EventKind.ASK_ENDED, approval.session_id, at, Source.PROCESS, f"answer:{approval.id}", facts
+        )
+        await self.desk.take(event)
+
+    # ── the ways to whoever asks ──
+
+    def _way(self, approval: Approval) -> Callable[[Ruling], Awaitable[None]]:
+        session = self._session(approval)
+        if approval.id in self._held:
+            return lambda ruling: self._to_hook(session, approval, ruling)
+        if session.name is not None:
+            return lambda ruling: self._to_keeper(session, approval, ruling)
+        raise NotSafe(
+            "nobody waits for the answer: its dialog is at the agent's terminal alone",
+            hint="go there: 'remuda next'; 'remuda hooks install' lets others be answered from here",
+        )
+
+    def _session(self, approval: Approval) -> Session:
+        return self.desk.session(approval.session_id)
+
+    async def _to_hook(self, session: Session, approval: Approval, ruling: Ruling) -> None:
+        asking = find_agent(session.agent).asking()
+        if asking is None:
+            raise NotSafe(f"nobody knows how {session.agent} is answered")
+        if not self._release(approval.id, asking.answer(question(approval), ruling), "answered"):
+            raise NotSafe("the agent waits no longer for the answer")
+
+    async def _to_keeper(self, session: Session, approval: Approval, ruling: Ruling) -> None:
+        assert session.name is not None
+        client = await AsyncKeeperClient.connect(
+            session.name, self.folder, lambda _event: None, lambda: None, timeout=KEEPER_TIMEOUT
+        )
+        try:
+            asks = (await client.request("asks", within=KEEPER_TIMEOUT))["asks"]
+            number = _same(asks, approval)
+            try:
+                await client.request("answer", within=KEEPER_TIMEOUT, id=number, **_arguments(ruling))
+            except InvalidOptions:
+                raise NotSafe(
+                    f"session '{session.name}' leaves permissions to its terminal",
+                    hint=f"remuda attach {session.name}",
+                ) from None
+            except AlreadyAnswered as error:
+                raise AlreadyAnswered(_OVER if not number else error.message) from None
+        finally:
+            client.close()
+
+    # ── hooks that wait ──
+
+    async def hold(
+        self, number: str, wait: float, gone: Callable[[], Awaitable[None]] | None = None
+    ) -> tuple[str, Output]:
+        """Until it is answered or over, at most so long, and no longer than somebody waits for it.
+
+        Returns why it ended ("answered", "ended", "open", "closing"), and what the hook is to say.
+        """
+        held = Held(asyncio.get_running_loop().create_future())
+        self._held.setdefault(number, []).append(held)
+        left = asyncio.ensure_future(gone()) if gone is not None else None
+        try:
+            approval = self.desk.approval(number)
+            if approval.state is not ApprovalState.OPEN:
+                return "ended", None
+            until = self.desk.clock() + min(wait, MAX_HOLD)
+            await self.desk.change_approval(replace(approval, expires_at=until))
+            self._opened(self.desk.approval(number), again=True)
+            waits: set[asyncio.Future[Any]] = {held.output, *([left] if left else [])}
+            await asyncio.wait(waits, timeout=min(wait, MAX_HOLD), return_when=asyncio.FIRST_COMPLETED)
+            return held.why, held.output.result() if held.output.done() else None
+        finally:
+            self._let_go(number, held)
+            if left is not None:
+                left.cancel()
+                await asyncio.gather(left, return_exceptions=True)
+
+    def _let_go(self, number: str, held: Held) -> None:
+        if held in (waiting := self._held.get(number, [])):
+            waiting.remove(held)
+        if not waiting:
+            self._held.pop(number, None)
+
+    def _release(self, number: str, output: Output, why: str) -> bool:
+        """Whether somebody waited."""
+        waiting = [one for one in self._held.get(number, ()) if not one.output.done()]
+        for one in waiting:
+            one.why = why
+            one.output.set_result(output)
+        return bool(waiting)
+
+    # ── what happens ──
+
+    async def _follow(self) -> None:
+        watcher = self.desk.feed.watch()
+        try:
+            async for change in watcher:
+                if change.kind in ("approval", "reset"):
+                    self._look()
+        finally:
+            watcher.close()
+
+    def _look(self) -> None:
+        """Let go of those whose dialog is over, and tell of those that are new."""
+        for number in list(self._held):
+            try:
+                state = self.desk.approval(number).state
+            except NotInQueue:
+                state = ApprovalState.ENDED
+            if state is ApprovalState.ENDED:
+                self._release(number, None, "ended")
+        for approval in self.desk.open_approvals():
+            if approval.id not in self._told:
+                self._opened(approval)
+        self._told &= {approval.id for approval in self.desk.open_approvals()}
+
+    def _opened(self, approval: Approval, *, again: bool = False) -> None:
+        self._told.add(approval.id)
+        if approval.answer is not None and (again or self._session(approval).name is not None):
+            self._begin(self._finish(approval.id))
+        elif self.on_open is not None:
+            self._begin(self._tell_open(approval))
+
+    async def _tell_open(self, approval: Approval) -> None:
+        assert self.on_open is not None
+        try:
+            await self.on_open(approval)
+        except RemudaError as error:
+            log.info("%s is left to a human: %s", approval.id, error)
+
+    async def _finish(self, number: str) -> None:
+        """Give what a boss before us wrote down, and may have given."""
+        async with self._locks.setdefault(number, asyncio.Lock()):
+            approval = self.desk.approval(number)
+            if approval.state is not ApprovalState.OPEN or approval.answer is None:
+                return
+            try:
+                await self._give(number, read_ruling(approval, approval.answer), self._way(approval))
+            except RemudaError as error:
+                log.info("%s: its answer could not be given: %s", number, error)
+
+
+def _same(asks: list[Mapping[str, Any]], approval: Approval) -> str:
+    """The keeper's name of it; empty when it is not asked any more."""
+    for one in asks:
+        if approval.tool_use_id is not None and one.get("tool_use_id") == approval.tool_use_id:
+            return str(one["id"])
+    same = [one for one in asks if (one.get("tool"), one.get("input")) == (approval.tool, approval.input)]
+    return str(same[0]["id"]) if same else ""
+
+
+def _arguments(ruling: Ruling) -> dict[str, Any]:
+    if not ruling.allow:
+        return {"behavior": "deny", "message": ruling.message, "interrupt": ruling.interrupt}
+    edited = {"input": dict(ruling.input)} if ruling.input is not None else {}
+    return {"behavior": "allow", "always": ruling.always, **edited}

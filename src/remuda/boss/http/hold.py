@@ -1,0 +1,59 @@
+"""A hook that asks leave, and waits here for the answer."""
+
+from __future__ import annotations
+
+from remuda.boss.approvals import MAX_HOLD, Approvals
+from remuda.boss.model import EventKind
+from remuda.boss.ports import Boss
+
+from .events import HOOK_FIELDS, read_hook
+from .route import EVENT_BYTES, Call, Reply, Route
+from .schema import ANYTHING, PAYLOAD, TEXT, nullable, record
+
+DEFAULT_WAIT = 3600.0
+
+_STATES = ["answered", "ended", "open", "closing"]
+
+
+async def post_permission(boss: Boss, call: Call) -> Reply:
+    """Held until it is answered. A hook that asks again with the same id finds its request again."""
+    body = call.body
+    events = await read_hook(
+        body["payload"],
+        float(body.get("at", boss.desk.clock())),
+        number=body.get("id", ""),
+        env=body.get("env", {}),
+        agent=body.get("agent", "claude"),
+    )
+    await boss.desk.take(*events)
+    asked = next((event for event in events if event.kind is EventKind.ASKED), None)
+    approval = boss.desk.approval_of(asked) if asked else None
+    if approval is None or not isinstance(boss.answers, Approvals):
+        return Reply({"approval": approval.id if approval else None, "state": "ended", "output": None})
+    state, output = await boss.answers.hold(approval.id, float(body.get("wait", DEFAULT_WAIT)), call.gone)
+    return Reply({"approval": approval.id, "state": state, "output": output})
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/hooks/permission",
+        post_permission,
+        "Tell a request for leave, and wait for the answer: 'output' is what the hook is to say. It is null"
+        " when the dialog is over (ended), nobody answered in time (open), or the boss ends (closing).",
+        body=record(
+            {"payload": PAYLOAD},
+            {**HOOK_FIELDS, "wait": {"type": "number", "minimum": 0, "maximum": MAX_HOLD}},
+        ),
+        answer=record(
+            {
+                "approval": nullable(TEXT),
+                "state": {"type": "string", "enum": _STATES},
+                "output": nullable(ANYTHING),
+            }
+        ),
+        errors=(400, 413, 415, 507),
+        limit=EVENT_BYTES,
+        token_in_path=True,
+    ),
+)
