@@ -97,7 +97,7 @@ def test_key_runs_the_command_for_the_client_that_pressed_it(
     second = tmux.person("other")
     second.press(b"\x02" + key)
     until(lambda: called.exists() and called.read_text().endswith("\n"), "the call")
-    assert called.read_text() == f"{command} --key {second.name}\n"
+    assert called.read_text() == f"{command} {second.name}\n"
 
 
 def test_segment_in_the_status_line_is_shown_in_the_styles_of_tmux(tmux: TmuxBench, home: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import select
 import sys
@@ -41,6 +42,17 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Attention": {
         "up": "Start the boss: one queue of all agents that wait for you",
         "down": "End the boss; sessions go on",
+        "approvals": "List what agents ask leave for, and what became of it",
+        "approve": "Allow what an agent asks leave for, or answer its question",
+        "deny": "Refuse what an agent asks leave for",
+        "queue": "List who waits for you, and why",
+        "next": "Go to the first that waits, in tmux",
+        "skip": "Put one who waits at the end of the queue",
+        "return": "Go back to where you were before",
+        "popup": "Choose from those who wait, in a tmux popup",
+        "preview": "Print what one who waits shows on his terminal",
+        "bootstrap": "Tell the boss of agents in tmux panes that it does not know",
+        "segment": "Print what a status line shows of the queue",
     },
     "Hooks": {
         "launch": "Run a command on a terminal of its own, to its end",
@@ -66,7 +78,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command = importlib.import_module(f"remuda.cli.{cmd_name.replace('-', '_')}").command
+        name = cmd_name.replace("-", "_")
+        module = f"{name}_" if keyword.iskeyword(name) else name
+        command = importlib.import_module(f"remuda.cli.{module}").command
         assert isinstance(command, click.Command)
         return command
 

@@ -14,8 +14,8 @@ from .once import Tmux
 _KEY: Final = re.compile(r"[!-~]+")
 # What a shell, a format of tmux and strftime all leave alone between single quotes.
 _WORD: Final = re.compile(r"[\w./+@=:, -]+")
-_OURS: Final = re.compile(r"remuda'? (?:next|skip|popup|return) --key ")
-_PIECE: Final = re.compile(r" #\([^()]*remuda'? segment\)")
+_OURS: Final = re.compile(r"remuda\S* (?:next|skip|popup|return) #\{client_name\}")
+_PIECE: Final = re.compile(r" #\([^()]*remuda[^() ]* segment\)")
 _BEFORE: Final = "@remuda-before-"
 
 
@@ -31,13 +31,14 @@ class Keys(NamedTuple):
 def conf_lines(program: Sequence[str], keys: Keys | None = None, *, segment: bool = True) -> list[str]:
     """Lines of tmux.conf. Read once more they change nothing: tmux.conf is sourced again and again.
 
-    `program` is how `remuda` is run; the server has a PATH of its own, so it is best absolute.
+    `program` is run with what is to be done (next, skip, popup, return) and the client's name, or with
+    `segment`. The server has a PATH of its own, so it is best absolute.
     """
     run = _shell_words(program)
     chosen = keys or Keys()
     commands = {"next": chosen.next, "skip": chosen.skip, "popup": chosen.popup, "return": chosen.back}
     lines = [
-        f'bind-key -T prefix {_key(key)} run-shell -b "{run} {name} --key #{{client_name}}"'
+        f'bind-key -T prefix {_key(key)} run-shell -b "{run} {name} #{{client_name}}"'
         for name, key in commands.items()
         if key
     ]
@@ -76,10 +77,14 @@ def bound_keys(tmux: Tmux) -> dict[str, str]:
     return found
 
 
+def is_ours(line: str) -> bool:
+    return _OURS.search(line) is not None
+
+
 def taken_keys(tmux: Tmux, lines: Sequence[str]) -> dict[str, str]:
     """Those of our keys that are bound to something that is not ours."""
     bound = bound_keys(tmux)
-    return {key: bound[key] for key in _keys_of(lines) if key in bound and not _OURS.search(bound[key])}
+    return {key: bound[key] for key in _keys_of(lines) if key in bound and not is_ours(bound[key])}
 
 
 def apply(tmux: Tmux, lines: Sequence[str]) -> None:
@@ -93,7 +98,7 @@ def apply(tmux: Tmux, lines: Sequence[str]) -> None:
 
 def remove(tmux: Tmux) -> None:
     """Undo `apply`: keys are bound to what they were before, and our piece of the status line is gone."""
-    ours = [key for key, line in bound_keys(tmux).items() if _OURS.search(line)]
+    ours = [key for key, line in bound_keys(tmux).items() if is_ours(line)]
     status = tmux.output(["show-options", "-gqv", "status-right"]).decode("utf-8", "surrogateescape")
     status = status.removesuffix("\n")
     commands = [["unbind-key", "-T", "prefix", key.removeprefix("\\") or key] for key in ours]

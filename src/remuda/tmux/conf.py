@@ -105,6 +105,10 @@ class ConfFile:
         self.after = None if self.before is None else take_block(self.before)
 
     @property
+    def has_block(self) -> bool:
+        return self.before is not None and _find(self.before) is not None
+
+    @property
     def is_changed(self) -> bool:
         return self.after != self.before
 

@@ -41,13 +41,15 @@ def jump(
     *,
     client: str | None = None,
     from_pane: str | None = None,
+    view: View | None = None,
 ) -> Jump:
     """Show the pane `target` (`%12`) to a client, and remember in `folder` where that client was.
 
     The client is the one named, else the one of `from_pane`, else the one used last. A window that is zoomed
-    stays so, on the target. A pane that is gone is an error, and nothing has changed then.
+    stays so, on the target. A pane that is gone is an error, and nothing has changed then. `view` is what was
+    seen a moment ago, to save a look.
     """
-    view = look(tmux)
+    view = view or look(tmux)
     pane = _pane(view, target)
     who = choose_client(view.clients, name=client, pane=view.snapshot.panes.get(from_pane or ""))
     place = best_place(pane, who.session_id)

@@ -1,7 +1,7 @@
 """A tmux that is run for one command, or for several in a row. Blocking; 2 ms each.
 
-Nobody sees it: it attaches to nothing. It never starts a server, because no command that it is given does.
-Made with few imports: a key of the user's waits for what is done here.
+Nobody sees it: it attaches to nothing. It never starts a server: some commands would (list-keys, for one), so
+that it first looks whether one is there.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -61,6 +62,7 @@ class Tmux:
     def output(self, *commands: Sequence[str], stdin: bytes = b"", timeout: float | None = TIMEOUT) -> bytes:
         """What these commands print, as it is. The first that fails ends them all."""
         words = ["tmux", "-u", "-S", self.address.path, *arguments_of(*commands)]
+        _knock(self.address)
         done = run(words, self._env, stdin=stdin, timeout=timeout)
         if done.code != 0:
             raise error_of(done.complaint, self.address)
@@ -82,6 +84,15 @@ class Tmux:
         commands = [[*words, "-F", row_format(fields, mark)] for words, fields, mark in marked]
         output = self.output(*commands, timeout=timeout)
         return [cut_rows(output, fields, mark) for _, fields, mark in marked]
+
+
+def _knock(address: Address) -> None:
+    """Raises if nobody is there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
+        try:
+            knocking.connect(address.path)
+        except OSError as error:
+            raise error_of(f"error connecting to {address.path} ({error.strerror})", address) from None
 
 
 def new_mark() -> str:

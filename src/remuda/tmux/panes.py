@@ -13,8 +13,10 @@ from .address import Address, check_version
 from .once import Tmux
 
 if TYPE_CHECKING:
-    from .link import Link  # which loads asyncio: a key of the user's waits for what is done here
+    from .link import Link  # which loads asyncio, and commands do without
 
+KEPT_OPTION: Final = "@remuda-session"
+"""An option of a pane: the kept session that is shown there."""
 FIELDS: Final = (
     "pane_id",
     "pane_pid",
@@ -38,6 +40,7 @@ FIELDS: Final = (
     "pane_in_mode",
     "pid",
     "version",
+    KEPT_OPTION,
 )
 
 
@@ -79,6 +82,8 @@ class Pane(NamedTuple):
     activity: int
     """When its window last printed anything; tmux keeps no such time for a pane."""
     places: tuple[Place, ...]
+    kept: str = ""
+    """The kept session that was opened there, if one was."""
 
     @property
     def address(self) -> str:
@@ -166,6 +171,7 @@ def _pane(facts: dict[str, str], place: Place) -> Pane:
         in_mode=_number(facts["pane_in_mode"]) > 0,
         activity=_number(facts["window_activity"]),
         places=(place,),
+        kept=facts[KEPT_OPTION],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import events, hold, ledger, metrics, queue, stream, trail_boss
+from . import events, hold, ledger, metrics, navigate, queue, stream, trail_boss
 from .openapi import openapi_route
 from .route import Route
 
@@ -13,6 +13,7 @@ _OWN: tuple[Route, ...] = (
     *stream.ROUTES,
     *queue.ROUTES,
     *ledger.ROUTES,
+    *navigate.ROUTES,
     *metrics.ROUTES,
 )
 ROUTES: tuple[Route, ...] = (*_OWN, openapi_route(_OWN))

@@ -1,0 +1,261 @@
+"""Through the queue with a tmux client: to the next that waits, past one, and back. Blocking."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from remuda.errors import NotInQueue, NoTmuxClient, TmuxGone
+from remuda.paths import home, private_folder
+from remuda.tmux.address import Address, known_addresses
+from remuda.tmux.clients import Client, choose_client
+from remuda.tmux.navigate import Jump, View, go_back, jump, look
+from remuda.tmux.once import Tmux
+from remuda.tmux.panes import KEPT_OPTION, Pane, Snapshot
+
+Item = Mapping[str, Any]
+"""Of the queue, as the boss tells it."""
+
+
+class Queue(Protocol):
+    """Where those who wait stand."""
+
+    def waiting(self) -> list[Item]:
+        """In their order."""
+
+    def skip(self, number: str, cooldown: float | None) -> Item: ...
+
+
+class Went(NamedTuple):
+    item: Item
+    jump: Jump
+    others: int
+    """How many wait beside it."""
+
+
+class _Target(NamedTuple):
+    tmux: Tmux
+    view: View
+    pane: Pane | None
+    """None: a kept session that no pane shows yet."""
+
+
+class Guide:
+    """For one client: the one of that name, else the one that shows our pane, else the one used last."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        env: Mapping[str, str],
+        client: str | None = None,
+        here: Address | None = None,
+    ) -> None:
+        self.queue = queue
+        self.env = env
+        self._client = client
+        self._pane = env.get("TMUX_PANE") if here is None else None
+        self._views: dict[Address, View | None] = {}
+        self._viewers: list[tuple[int, list[str]]] | None = None
+        self.here = here or self._find_here()
+
+    def _find_here(self) -> Address:
+        """The server that we are in. Outside of all: the default one, else any that somebody looks at."""
+        known = known_addresses(self.env)
+        if self.env.get("TMUX") or len(known) == 1:
+            return known[0]
+        default = Address.named("default", self.env)
+        return next((one for one in (default, *known) if self._has_people(one)), default)
+
+    def _has_people(self, address: Address) -> bool:
+        view = self.view(address)
+        return view is not None and any(not client.is_control for client in view.clients)
+
+    def next(self) -> Went:
+        """Go to the first that waits and can be shown; from one that waits, to the one behind it."""
+        items = self.queue.waiting()
+        if not items:
+            raise NotInQueue("nobody waits")
+        for item in self._in_turn(items):
+            if (target := self.find(item)) is not None:
+                return Went(item, self._go(item, target), len(items) - 1)
+        raise NoTmuxClient(
+            f"{len(items)} wait, and none of them where tmux could show it", hint="'remuda queue' lists them"
+        )
+
+    def go_to(self, item: Item) -> Went:
+        target = self.find(item)
+        if target is None:
+            raise NoTmuxClient(f"{label(item)} is in no tmux pane", hint=way_to(item))
+        return Went(item, self._go(item, target), len(self.queue.waiting()) - 1)
+
+    def skip(self, item: Item | None = None, cooldown: float | None = None) -> Item:
+        """Put one at the end of the queue: the one named, else the one we stand at, else the first."""
+        if item is None:
+            items = self.queue.waiting()
+            if not items:
+                raise NotInQueue("nobody waits")
+            item = items[self._standing_at(items) or 0]
+        return self.queue.skip(str(item["id"]), cooldown)
+
+    def back(self) -> Jump:
+        return go_back(self.tmux(self.here), origins_folder(), client=self._client, from_pane=self._pane)
+
+    # ── where things are ──
+
+    def look_again(self) -> None:
+        """Forget what was seen."""
+        self._views.clear()
+        self._viewers = None
+
+    def tmux(self, address: Address) -> Tmux:
+        return Tmux(address, self.env)
+
+    def view(self, address: Address) -> View | None:
+        """None: no server is there."""
+        if address not in self._views:
+            try:
+                self._views[address] = look(self.tmux(address))
+            except TmuxGone:
+                self._views[address] = None
+        return self._views[address]
+
+    def address_of(self, session: Mapping[str, Any]) -> Address:
+        given = session.get("tmux")
+        return Address.of(str(given)) if given else Address.named("default", self.env)
+
+    def find(self, item: Item) -> _Target | None:
+        """Where it can be shown, if it can."""
+        session = item.get("session") or {}
+        if session.get("pane"):
+            address = self.address_of(session)
+            view = self.view(address)
+            pane = view.snapshot.panes.get(session["pane"]) if view else None
+            if view and pane and not pane.is_dead:
+                return _Target(self.tmux(address), view, pane)
+        if session.get("name") and (view := self.view(self.here)):
+            return _Target(self.tmux(self.here), view, self._shown_in(view.snapshot, session["name"]))
+        return None
+
+    def _shown_in(self, snapshot: Snapshot, name: str) -> Pane | None:
+        """The pane where a kept session is shown: opened by us, or by the user's own `remuda attach`."""
+        for pane in snapshot.panes.values():
+            if pane.kept == name and not pane.is_dead:
+                return pane
+        if self._viewers is None:
+            self._viewers = list(_viewers())
+        shown = (snapshot.of_process(pid) for pid, words in self._viewers if name in words)
+        return next(filter(None, shown), None)
+
+    def _in_turn(self, items: Sequence[Item]) -> list[Item]:
+        at = self._standing_at(items)
+        return [*items] if at is None else [*items[at + 1 :], *items[: at + 1]]
+
+    def _standing_at(self, items: Sequence[Item]) -> int | None:
+        """Which of them the client shows now."""
+        view = self.view(self.here)
+        try:
+            shown = self.chosen(view).pane_id if view else None
+        except NoTmuxClient:
+            return None
+        for number, item in enumerate(items):
+            target = self.find(item) if shown else None
+            if target and target.pane and (target.tmux.address, target.pane.id) == (self.here, shown):
+                return number
+        return None
+
+    def chosen(self, view: View) -> Client:
+        pane = view.snapshot.panes.get(self._pane or "")
+        return choose_client(view.clients, name=self._client, pane=pane)
+
+    # ── going there ──
+
+    def _go(self, item: Item, target: _Target) -> Jump:
+        view: View | None = target.view
+        pane = target.pane.id if target.pane else ""
+        if target.pane is None:
+            pane, view = self._open(target, str(item["session"]["name"])), None
+        ours = target.tmux.address == self.here
+        return jump(
+            target.tmux,
+            pane,
+            origins_folder(),
+            client=self._client if ours else None,
+            from_pane=self._pane if ours else None,
+            view=view,
+        )
+
+    def _open(self, target: _Target, name: str) -> str:
+        """A window for a kept session, where the client is; returns its pane."""
+        session = self.chosen(target.view).session_id
+        words = ["new-window", "-d", "-t", f"{session}:", "-n", name, "-P", "-F", "#{pane_id}", "--"]
+        (pane, *_) = target.tmux.command(*words, *own_command(self.env), "attach", name)
+        target.tmux.command("set-option", "-p", "-t", pane, KEPT_OPTION, name)
+        return pane
+
+
+def origins_folder() -> str:
+    return str(private_folder(home() / "boss" / "origins"))
+
+
+def own_program() -> list[str]:
+    """How `remuda` is run by others: the command beside our interpreter, else a module of it."""
+    beside = os.path.join(os.path.dirname(sys.executable), "remuda")
+    return [beside] if os.access(beside, os.X_OK) else [sys.executable, "-P", "-m", "remuda"]
+
+
+def own_command(env: Mapping[str, str]) -> list[str]:
+    """The same for a tmux server, which has an environment of its own."""
+    told = [f"{name}={env[name]}" for name in ("REMUDA_HOME", "XDG_STATE_HOME") if env.get(name)]
+    return ["env", *told, *own_program()]
+
+
+def _viewers() -> Iterator[tuple[int, list[str]]]:
+    """Processes that show kept sessions: their pids, and their words."""
+    if not sys.platform.startswith("linux"):
+        return
+    for entry in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                words = file.read(4096).decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        verb = next((at for at, word in enumerate(words[:5]) if word in ("attach", "start")), None)
+        if verb and any("remuda" in word for word in words[:verb]):
+            yield int(entry), words[verb:]
+
+
+# ── words ──
+
+_REASONS = {"stopped": "has stopped", "api_error": "API error", "limited": "usage limit"}
+
+
+def label(item: Item) -> str:
+    """A short name for whom it is about."""
+    session = item.get("session") or {}
+    folder = str(session.get("repo") or session.get("cwd") or "").rstrip("/").rpartition("/")[2]
+    return str(session.get("name") or folder or str(item.get("session_id", ""))[:8])
+
+
+def reason(item: Item) -> str:
+    """`permission: Bash`, `question`, `has stopped`."""
+    text = _REASONS.get(str(item["reason"]), str(item["reason"]))
+    tool = (item.get("detail") or {}).get("tool")
+    return f"{text}: {tool}" if tool and item["reason"] == "permission" else text
+
+
+def way_to(item: Item) -> str:
+    """What a human can do to see it, where we cannot show it."""
+    session = item.get("session") or {}
+    if session.get("name"):
+        return f"'remuda attach {session['name']}' shows it"
+    pid = f"pid {session['pid']}, " if session.get("pid") else ""
+    return f"it runs elsewhere: {pid}in {session.get('cwd') or 'a folder that is not known'}"
+
+
+def told(went: Went) -> str:
+    """One line about where we are now."""
+    more = f"; {went.others} more" if went.others else ""
+    still = "" if went.jump.has_moved else "you are there: "
+    return f"{still}{label(went.item)} ({reason(went.item)}) in {went.jump.pane.address}{more}"

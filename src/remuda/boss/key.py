@@ -1,0 +1,129 @@
+"""What tmux runs at a key and for its status line, by itself: `python -I -S key.py next CLIENT`.
+
+One file that imports nothing of ours and nothing slow, since somebody has pressed a key and looks at the
+screen: 9 ms to start, where the command line takes 60. It asks the boss, which does the work and tells
+about it in the client's status line; what it cannot tell, because it does not run, is told here.
+"""
+
+from __future__ import annotations
+
+import _json
+import _socket
+import os
+import sys
+
+ANSWER_TIMEOUT = 10.0
+SEGMENT_TIMEOUT = 0.5
+DOWN = "#[fg=red]✗ down#[default]"
+
+
+def boss_folder() -> str:
+    """As `remuda.paths.home` finds it."""
+    if own := os.environ.get("REMUDA_HOME"):
+        return os.path.join(os.path.abspath(os.path.expanduser(own)), "boss")
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(os.path.abspath(state), "remuda", "boss")
+
+
+def ask(method: str, path: str, body: str, timeout: float) -> tuple[int, str]:
+    """Status and body. Raises OSError when there is nobody to ask."""
+    folder = boss_folder()
+    with open(f"{folder}/token", encoding="ascii") as file:
+        token = file.read().strip()
+    head = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}"]
+    data = body.encode()
+    if data:
+        head += ["Content-Type: application/json", f"Content-Length: {len(data)}"]
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout)
+        _connect(connection, folder)
+        connection.sendall("\r\n".join([*head, "Connection: close", "", ""]).encode() + data)
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    finally:
+        connection.close()
+    first, _, text = answer.partition(b"\r\n\r\n")
+    words = first.split(b" ", 2)
+    if len(words) < 3 or not words[1].isdigit():
+        raise OSError("the boss says something that is no answer")
+    return int(words[1]), text.decode("utf-8", "replace")
+
+
+def _connect(connection: _socket.socket, folder: str) -> None:
+    try:
+        connection.connect(f"{folder}/boss.sock")
+    except OSError:
+        if not os.path.isdir("/proc/self/fd"):
+            raise
+        # The path may be too long for a socket's address; through its folder it is short.
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            connection.connect(f"/proc/self/fd/{fd}/boss.sock")
+        finally:
+            os.close(fd)
+
+
+def value_of(document: str, name: str) -> str:
+    """A text in a flat JSON object, or nothing."""
+    at = document.find(f'"{name}":')
+    start = document.find('"', at + len(name) + 3) if at >= 0 else -1
+    return str(_json.scanstring(document, start + 1, False)[0]) if start >= 0 else ""
+
+
+def segment() -> None:
+    try:
+        status, document = ask("GET", "/v1/segment", "", SEGMENT_TIMEOUT)
+        text = value_of(document, "text") if status == 200 else DOWN
+    except (OSError, ValueError):
+        text = DOWN
+    sys.stdout.buffer.write(text.encode() + b"\n")
+
+
+def press(action: str, client: str) -> None:
+    """Raises OSError when there is nobody to ask. What the boss refuses it has told itself."""
+    encode = _json.encode_basestring_ascii
+    server = os.environ.get("TMUX", "").partition(",")[0]
+    fields = {"action": action, "client": client, "tmux": server}
+    body = ",".join(f"{encode(name)}:{encode(value)}" for name, value in fields.items())
+    ask("POST", "/v1/navigate", "{" + body + "}", ANSWER_TIMEOUT)
+
+
+def tmux(*words: str) -> int:
+    """Run a tmux for that, and return what it ends with."""
+    server = os.environ.get("TMUX", "").partition(",")[0]
+    where = ["-S", server] if server else []
+    return os.spawnvp(os.P_WAIT, "tmux", ["tmux", *where, *words])
+
+
+def tell(client: str, text: str) -> None:
+    tmux("display-message", "-c", client, "--", text)
+
+
+def main(words: list[str]) -> None:
+    """Ends with 0, whatever comes: tmux would show anything else in the middle of the pane."""
+    if words == ["segment"]:
+        segment()
+    elif len(words) == 2:
+        try:
+            _do(*words)
+        except TimeoutError:
+            tell(words[1], "the boss does not answer; 'remuda status' says more")
+        except (OSError, ValueError):
+            tell(words[1], "the boss does not run; start it with 'remuda up --detach'")
+
+
+def _do(action: str, client: str) -> None:
+    if action != "popup":
+        press(action, client)
+        return
+    ask("GET", "/v1/segment", "", ANSWER_TIMEOUT)
+    program = [sys.executable, "-P", "-m", "remuda", "popup", "--client", client]
+    size = ["-w", "80%", "-h", "80%"]
+    if tmux("display-popup", "-E", "-c", client, *size, "--", "env", *program, "--inside"):
+        os.execv(sys.executable, program)  # an older tmux, which has no popups
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

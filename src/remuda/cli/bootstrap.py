@@ -1,0 +1,140 @@
+"""remuda bootstrap"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from remuda.agents import find_agent, guess_agent
+from remuda.agents.state import RESTING, WAITING, WORKING
+from remuda.boss.client import BossClient
+from remuda.boss.guide import Guide
+from remuda.tmux.address import Address, known_addresses
+from remuda.tmux.once import Tmux
+from remuda.tmux.panes import Pane, Snapshot
+from remuda.tmux.popup import capture
+
+from .asking import make_guide
+from .common import json_option, print_json, print_table, seconds
+
+_QUIET = 1.0
+_LINES = 20
+
+
+class Found(NamedTuple):
+    """An agent in a pane. `state`: known, working, resting, waiting."""
+
+    address: Address
+    snapshot: Snapshot
+    pane: Pane
+    agent: str
+    state: str
+    shown: str = ""
+    """The last that its screen says."""
+
+
+@click.command("bootstrap")
+@click.option("--dry-run", is_flag=True, help="Only say what would be told.")
+@click.option(
+    "--quiet", type=seconds, default=_QUIET, show_default=True, metavar="SECONDS",
+    help="An agent that shows nothing of what it does counts as stopped when its screen stays so long.",
+)  # fmt: skip
+@json_option
+def command(dry_run: bool, quiet: float, as_json: bool) -> None:
+    """Tell the boss of agents in tmux panes that it does not know: those whose hooks have not spoken yet.
+
+    One that works is told as being there; one that rests or asks something is put into the queue.
+    What its own hooks say later takes the place of this. Exits with 7 when the boss does not run.
+
+    \b
+    Examples:
+      remuda bootstrap --dry-run
+      remuda bootstrap
+    """
+    boss = BossClient()
+    guide = make_guide()
+    known = boss.get("sessions")["sessions"]
+    found = [one for address in known_addresses(os.environ) for one in _agents(guide, address, known, quiet)]
+    news = [_event(one) for one in found if one.state != "known"]
+    if news and not dry_run:
+        boss.post("events", body={"events": news})
+    if as_json:
+        print_json({"told": not dry_run, "panes": [_document(one) for one in found]})
+        return
+    if not found:
+        click.echo("no agents in tmux panes")
+        return
+    print_table(("PANE", "AGENT", "STATE", "CWD"), [_row(one) for one in found], None)
+
+
+def _agents(guide: Guide, address: Address, known: Sequence[Mapping[str, Any]], quiet: float) -> list[Found]:
+    view = guide.view(address)
+    if view is None:
+        return []
+    snapshot = view.snapshot
+    panes = {session["pane"] for session in known if session["pane"] and guide.address_of(session) == address}
+    pids = [session["pid"] for session in known if session["pid"]]
+    panes |= {pane.id for pid in pids if (pane := snapshot.of_process(pid)) is not None}
+    found = []
+    for pane in snapshot.panes.values():
+        agent = guess_agent([pane.command])
+        if pane.is_dead or agent == "simple":
+            continue
+        state, shown = ("known", "")
+        if pane.id not in panes:
+            state, shown = _look(guide.tmux(address), pane, agent, quiet)
+        found.append(Found(address, snapshot, pane, agent, state, shown))
+    return found
+
+
+def _look(tmux: Tmux, pane: Pane, agent: str, quiet: float) -> tuple[str, str]:
+    """Its state by what it shows, or by whether that stays the same for a while; and what it shows."""
+    observer = find_agent(agent).observer(pane.pid, os.environ, has_screen=True)
+    lines = capture(tmux, pane.id)
+    shown = "\n".join([line.rstrip() for line in lines if line.strip()][-_LINES:])
+    votes = [*observer.screen(lines, 0.0), *observer.title(pane.title, 0.0)] if observer else []
+    for state, meant in (("waiting", WAITING), ("working", WORKING), ("resting", RESTING)):
+        if any(vote.state in meant for vote in votes):
+            return state, shown
+    select.select([], [], [], quiet)
+    return "resting" if capture(tmux, pane.id) == lines else "working", shown
+
+
+def _event(one: Found) -> dict[str, Any]:
+    """Its id is that of a stand-in, which gives way to the agent's own session."""
+    facts = {
+        "pane": one.pane.id,
+        "tmux": one.address.path,
+        "cwd": one.pane.cwd,
+        "title": one.pane.title,
+        "agent": one.agent,
+    }
+    told = {
+        "session_id": f"tmux-{one.snapshot.server_pid}-{one.pane.id}",
+        "at": min(float(one.pane.activity or time.time()), time.time()),
+        "source": "screen",
+    }
+    if one.state == "working":
+        return {**told, "kind": "working", "facts": facts}
+    # Without a word it would count as one of whom nothing was asked yet.
+    return {**told, "kind": "stopped", "facts": {**facts, "message": one.shown or "[no message]"}}
+
+
+def _document(one: Found) -> dict[str, Any]:
+    return {
+        "pane": one.pane.id,
+        "address": one.pane.address,
+        "tmux": one.address.path,
+        "agent": one.agent,
+        "state": one.state,
+        "cwd": one.pane.cwd,
+    }
+
+
+def _row(one: Found) -> tuple[str, ...]:
+    return (one.pane.address, one.agent, one.state, one.pane.cwd)

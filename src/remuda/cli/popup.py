@@ -1,0 +1,151 @@
+"""remuda popup"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from remuda.boss.guide import Guide, Item, label, own_command, reason
+from remuda.duration import show_duration
+from remuda.errors import NotATerminal, NoTmuxClient, RemudaError, TmuxTooOld
+from remuda.tmux.popup import popup_words
+
+from .asking import make_guide
+from .picker import Picker, Row
+from .queue import what, where
+
+_LOOK_INTERVAL = 2.0
+
+
+@click.command("popup")
+@click.option("--client", metavar="NAME", help="Over this tmux client.  [default: yours]")
+@click.option("--inside", is_flag=True, help="The list itself, here: what the popup runs.")
+def command(client: str | None, inside: bool) -> None:
+    """Choose from those who wait, in a popup over your tmux client, and go there.
+
+    Needs tmux 3.2; an older one opens a window in place of a popup.
+
+    \b
+    Examples:
+      remuda popup
+      remuda popup --inside          the same list, on this terminal
+    """
+    guide = make_guide(client)
+    if inside:
+        choose(guide)
+    else:
+        open_popup(guide)
+
+
+def open_popup(guide: Guide) -> None:
+    """Returns when it is closed."""
+    view = guide.view(guide.here)
+    if view is None:
+        raise NoTmuxClient(
+            "there is no tmux to show a popup in", hint="'remuda popup --inside' shows it here"
+        )
+    who = guide.chosen(view)
+    program = [*own_command(guide.env), "popup", "--inside", "--client", who.name]
+    tmux = guide.tmux(guide.here)
+    try:
+        words = popup_words(who.name, program, view.snapshot.version, title="waiting for you")
+    except TmuxTooOld:
+        tmux.command("new-window", "-t", f"{who.session_id}:", "-n", "waiting", "--", *program)
+        return
+    tmux.command(*words, timeout=None)
+
+
+# ── inside ──
+
+
+def choose(guide: Guide) -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise NotATerminal("the list needs a terminal", hint="in a script use 'remuda queue --json'")
+    picker = Picker(_rows(guide))
+    keys = _Keys()
+    with _raw():
+        while True:
+            _show(picker)
+            done = picker.press(key) if (key := keys.next(_LOOK_INTERVAL)) else "look"
+            if done == "leave" or (done and _carry_out(guide, picker, done)):
+                return
+
+
+def _rows(guide: Guide) -> list[Row]:
+    return [Row(item, _line(guide, item), _body(item)) for item in guide.queue.waiting()]
+
+
+def _line(guide: Guide, item: Item) -> str:
+    since = show_duration(time.time() - item["since"])
+    return f"{label(item):<16.16} {reason(item):<20.20} {since:>6}  {where(guide, item):<12} {what(item)}"
+
+
+def _body(item: Item) -> str:
+    """What it asks, and what it said last."""
+    asked = what(item) if item["reason"] != "stopped" else ""
+    said = "".join(c if c.isprintable() or c == "\n" else " " for c in str(item["message"]))
+    return said if asked in said else f"{said}\n\n{asked}"
+
+
+def _carry_out(guide: Guide, picker: Picker, what_to_do: str) -> bool:
+    """Whether that was all."""
+    item = picker.marked
+    try:
+        if item is not None and what_to_do == "go":
+            guide.go_to(item)
+            return True
+        if item is not None and what_to_do == "skip":
+            guide.skip(item)
+        guide.look_again()
+        picker.replace(_rows(guide))
+    except RemudaError as error:
+        picker.note = str(error)
+    return False
+
+
+def _show(picker: Picker) -> None:
+    cols, rows = shutil.get_terminal_size()
+    lines = picker.draw(cols, rows)
+    sys.stdout.write("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
+    sys.stdout.flush()
+
+
+class _Keys:
+    """What is typed, key by key: several may come at once, and an arrow is three characters."""
+
+    def __init__(self) -> None:
+        self._typed = ""
+
+    def next(self, timeout: float) -> str:
+        """One key, or nothing in that time."""
+        if not self._typed:
+            if not select.select([sys.stdin], [], [], timeout)[0]:
+                return ""
+            # A terminal that is gone is left.
+            self._typed = os.read(sys.stdin.fileno(), 1024).decode(errors="replace") or "q"
+        size = 3 if self._typed.startswith(("\x1b[", "\x1bO")) else 1
+        key, self._typed = self._typed[:size], self._typed[size:]
+        return key
+
+
+@contextmanager
+def _raw() -> Iterator[None]:
+    import termios
+    import tty
+
+    saved = termios.tcgetattr(sys.stdin)
+    sys.stdout.write("\x1b[?1049h\x1b[?25l")
+    try:
+        tty.setraw(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, saved)
+        sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()

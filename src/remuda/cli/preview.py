@@ -1,0 +1,115 @@
+"""remuda preview"""
+
+from __future__ import annotations
+
+import select
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from remuda.boss.client import BossClient
+from remuda.boss.guide import Guide, way_to
+from remuda.errors import NotInQueue, NoTmuxClient
+from remuda.tmux.panes import check_pane
+from remuda.tmux.popup import capture
+
+from .asking import make_guide
+from .common import json_option, print_json
+
+_INTERVAL = 0.4
+
+
+@click.command("preview")
+@click.argument("target", required=False)
+@click.option("--follow", is_flag=True, help="Keep it on the screen, up to date.")
+@click.option("--history", type=click.IntRange(0), default=0, metavar="LINES", help="So many lines above it.")
+@click.option(
+    "--styled/--plain", default=None, help="With colours, or text alone.  [default: colours on a terminal]"
+)
+@json_option
+def command(target: str | None, follow: bool, history: int, styled: bool | None, as_json: bool) -> None:
+    """Print what one who waits shows on his terminal, without going there.
+
+    TARGET is a session's name, its pane (%12) or the beginning of its id; without it, the first of the queue.
+    A pane of your own tmux server needs no boss.
+
+    \b
+    Examples:
+      remuda preview
+      remuda preview %12 --follow
+      remuda preview work --plain | tail -5
+    """
+    coloured = (sys.stdout.isatty() if styled is None else styled) and not as_json
+    where, look = _find(target, coloured, history)
+    if as_json:
+        print_json({**where, "lines": look()})
+    elif follow:
+        _follow(look)
+    else:
+        _write(look())
+
+
+Look = Callable[[], list[str]]
+
+
+def _find(target: str | None, styled: bool, history: int) -> tuple[dict[str, Any], Look]:
+    guide = make_guide()
+    if target is not None and target.startswith("%"):
+        tmux, pane = guide.tmux(guide.here), check_pane(target)
+        return {"pane": pane}, lambda: capture(tmux, pane, history=history, styled=styled)
+    session = _session(guide, target)
+    found = guide.find({"session": session})
+    if found is not None and found.pane is not None and session.get("pane") == found.pane.id:
+        tmux, pane = found.tmux, found.pane.id
+        return {"pane": pane}, lambda: capture(tmux, pane, history=history, styled=styled)
+    if session.get("name"):
+        return {"name": session["name"]}, lambda: _screen(session["name"], styled)
+    raise NoTmuxClient("its terminal cannot be seen from here", hint=way_to({"session": session}))
+
+
+def _session(guide: Guide, target: str | None) -> Mapping[str, Any]:
+    """The one named, else the first that waits and can be seen."""
+    if target is not None:
+        found: Mapping[str, Any] = BossClient().get("sessions", target)["session"]
+        return found
+    items = [item for item in guide.queue.waiting() if item["session"]]
+    if not items:
+        raise NotInQueue("nobody waits")
+    seen = (item for item in items if guide.find(item) is not None or item["session"]["name"])
+    first: Mapping[str, Any] = next(seen, items[0])["session"]
+    return first
+
+
+def _screen(name: str, styled: bool) -> list[str]:
+    from remuda.keeper.client import KeeperClient
+
+    from .common import find_folder
+
+    with KeeperClient.connect(name, find_folder(None), read_only=True) as client:
+        lines: list[str] = client.request("screen", styled=styled)["lines"]
+    return lines
+
+
+def _write(lines: list[str]) -> None:
+    while lines and not lines[-1].strip():
+        lines.pop()
+    # Bytes, so that click does not take the colours out again when asked for them in a pipe.
+    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()
+
+
+def _follow(look: Look) -> None:
+    """Until Ctrl-C, or until what is looked at is gone."""
+    before: list[str] | None = None
+    try:
+        while True:
+            if (lines := look()) != before:
+                before = list(lines)
+                sys.stdout.write("\x1b[H\x1b[J" if sys.stdout.isatty() else "\f\n")
+                sys.stdout.flush()
+                _write(lines)
+            select.select([], [], [], _INTERVAL)
+    except KeyboardInterrupt:
+        pass

@@ -1,0 +1,81 @@
+"""remuda queue"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+
+import click
+
+from remuda.boss.client import BossClient
+from remuda.boss.guide import Guide, Item, label, reason
+from remuda.duration import show_duration
+from remuda.errors import TmuxError
+
+from .asking import make_guide
+from .common import json_option, print_json, print_table
+
+_HEAD = ("WHO", "WHY", "SINCE", "WHERE", "WHAT")
+
+
+@click.command("queue")
+@click.option("-a", "--all", "hidden", is_flag=True, help="Also what was skipped or snoozed.")
+@json_option
+def command(hidden: bool, as_json: bool) -> None:
+    """List who waits for you and why, the first to be answered first.
+
+    Exits with 0 when nobody waits, and with 7 when the boss does not run.
+
+    \b
+    Examples:
+      remuda queue
+      remuda queue --json | jq -r '.items[] | [.reason, .session.cwd] | @tsv'
+    """
+    document = BossClient().get("queue", hidden=hidden or None)
+    if as_json:
+        print_json(document)
+        return
+    if not document["items"]:
+        click.echo("nobody waits" + (f"; {document['hidden']} put off" if document["hidden"] else ""))
+        return
+    guide = make_guide()
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print_table(_HEAD, [_row(guide, item) for item in document["items"]], width)
+
+
+def _row(guide: Guide, item: Item) -> tuple[str, ...]:
+    return (
+        label(item),
+        reason(item),
+        show_duration(time.time() - item["since"]),
+        where(guide, item),
+        what(item),
+    )
+
+
+def where(guide: Guide, item: Item) -> str:
+    """`work:1.0`, as tmux writes it; without tmux the pane's id, or the process."""
+    session = item.get("session") or {}
+    try:
+        found = guide.find(item)
+    except TmuxError:
+        found = None
+    if found and found.pane:
+        return found.pane.address
+    if session.get("name"):
+        return "kept"
+    return str(session.get("pane") or (f"pid {session['pid']}" if session.get("pid") else "-"))
+
+
+def what(item: Item) -> str:
+    """What is asked, else the last that was said, on one line."""
+    asked = (item.get("detail") or {}).get("input")
+    if asked and item["reason"] == "permission":
+        values = [value for value in asked.values() if isinstance(value, str)]
+        text = values[0] if len(asked) == 1 and values else json.dumps(asked, ensure_ascii=False)
+    else:
+        text = str(item["message"])
+    # It comes from an agent: no control characters on the user's terminal.
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -1,0 +1,58 @@
+"""remuda skip"""
+
+from __future__ import annotations
+
+import click
+
+from remuda.boss.client import BossClient
+from remuda.boss.guide import Item, label, told
+from remuda.errors import NotInQueue
+
+from .asking import make_guide
+from .common import json_option, print_json, seconds
+from .next import document
+
+
+@click.command("skip")
+@click.argument("session", required=False)
+@click.option(
+    "--cooldown",
+    type=seconds,
+    metavar="SECONDS",
+    help="Out of sight for so long.  [default: 30]",
+)
+@click.option("--next", "go_on", is_flag=True, help="Then go to the next, as 'remuda next' does.")
+@click.option("--client", metavar="NAME", help="Show it to this tmux client.  [default: yours]")
+@json_option
+def command(
+    session: str | None, cooldown: float | None, go_on: bool, client: str | None, as_json: bool
+) -> None:
+    """Put one who waits at the end of the queue, and out of sight for a moment.
+
+    SESSION is a name, a pane or the beginning of an id. Without it: the one that your tmux client shows, if
+    that one waits, else the first.
+
+    Exits with 3 when nobody waits, and with 7 when the boss does not run.
+
+    \b
+    Examples:
+      remuda skip
+      remuda skip --next
+      remuda skip work --cooldown 600
+    """
+    guide = make_guide(client)
+    skipped = guide.skip(_item_of(BossClient(), session) if session else None, cooldown)
+    went = guide.next() if go_on else None
+    if as_json:
+        print_json({"skipped": skipped, "next": document(went) if went else None})
+        return
+    click.echo(f"skipped {label(skipped)}")
+    if went:
+        click.echo(told(went))
+
+
+def _item_of(boss: BossClient, session: str) -> Item:
+    item: Item | None = boss.get("sessions", session)["item"]
+    if item is None:
+        raise NotInQueue(f"{session} does not wait")
+    return item

@@ -1,0 +1,107 @@
+"""The list of those who wait: what keys do to it, and that what is drawn fits."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cli.common import cells
+from remuda.cli.picker import Picker, Row
+
+
+def rows(*names: str) -> list[Row]:
+    return [Row({"id": name}, f"who is {name}", f"what {name} says") for name in names]
+
+
+def press(picker: Picker, *keys: str) -> list[str | None]:
+    return [picker.press(key) for key in keys]
+
+
+def marked(picker: Picker) -> str:
+    assert picker.marked is not None
+    return str(picker.marked["id"])
+
+
+def test_press_moves_within_the_list() -> None:
+    picker = Picker(rows("a", "b", "c"))
+    for keys, name in [("j", "b"), ("jjj", "c"), ("k", "b"), ("g", "a"), ("k", "a"), ("G", "c")]:
+        assert press(picker, *keys) == [None] * len(keys)
+        assert marked(picker) == name
+    press(picker, "\x1b[A", "\x1bOA")
+    assert marked(picker) == "a"
+    press(picker, "\x1b[B")
+    assert marked(picker) == "b"
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("\r", "go"), ("l", "go"), ("s", "skip"), ("r", "look"), ("q", "leave"), ("\x1b", "leave"),
+     ("\x03", "leave"), ("x", None), ("9", None), ("0", None), ("é", None), ("²", None)],
+)  # fmt: skip
+def test_press_says_what_is_to_be_done(key: str, meant: str | None) -> None:
+    picker = Picker(rows("a", "b"))
+    assert picker.press(key) == meant
+    assert marked(picker) == "a"
+
+
+def test_press_of_a_number_goes_to_that_one() -> None:
+    picker = Picker(rows("a", "b", "c"))
+    assert picker.press("2") == "go"
+    assert marked(picker) == "b"
+
+
+def test_replace_keeps_the_mark_on_the_same_one_and_else_in_its_place() -> None:
+    picker = Picker(rows("a", "b", "c"))
+    press(picker, "j")
+    picker.replace(rows("x", "a", "b"))
+    assert marked(picker) == "b"
+    picker.replace(rows("x", "y"))
+    assert marked(picker) == "y"
+    picker.replace([])
+    assert picker.marked is None
+    assert press(picker, "j", "k", "G", "1") == [None] * 4
+
+
+def test_draw_shows_the_marked_one_and_the_end_of_what_it_says() -> None:
+    long = [Row({"id": "a"}, "who", "\n".join(f"line {number}" for number in range(100)))]
+    drawn = Picker(long).draw(40, 12)
+    assert "\x1b[7m" in drawn[0]
+    assert any("line 99" in line for line in drawn)
+    assert not any("line 50" in line for line in drawn)
+    assert "Enter go" in drawn[-1]
+
+
+def test_draw_of_nobody_says_so() -> None:
+    assert "nobody waits" in Picker().draw(40, 10)[0]
+
+
+def test_draw_shows_a_note_in_place_of_the_keys_until_the_next_key() -> None:
+    picker = Picker(rows("a"))
+    picker.note = "it is gone"
+    assert "it is gone" in picker.draw(40, 10)[-1]
+    picker.press("j")
+    assert "it is gone" not in picker.draw(40, 10)[-1]
+
+
+texts = st.text(st.sampled_from("ab1 .-é中文🙂ー\n"), max_size=200)
+
+
+@given(
+    st.lists(st.tuples(texts, texts), max_size=30),
+    st.integers(12, 200),
+    st.integers(3, 60),
+    st.integers(0, 40),
+)
+def test_draw_fits_any_terminal(said: list[tuple[str, str]], cols: int, lines: int, steps: int) -> None:
+    picker = Picker(
+        [Row({"id": str(number)}, text.replace("\n", " "), body) for number, (text, body) in enumerate(said)]
+    )
+    press(picker, *"j" * steps)
+    drawn = picker.draw(cols, lines)
+    assert len(drawn) <= lines
+    for line in drawn:
+        assert cells(re.sub(r"\x1b\[\d*m", "", line)) <= cols
+    assert not said or any("\x1b[7m" in line for line in drawn)
