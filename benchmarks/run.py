@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import attach, cli, delivery, echo, idle, inbox, memory, pool, start, status, throughput
+from benchmarks import attach, boss, cli, delivery, echo, idle, inbox, memory, pool, start, status, throughput
 from benchmarks import print as call
 from benchmarks.report import Report, machine
 from benchmarks.scene import Scene
@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
     "inbox": inbox.measure,
     "print": call.measure,
     "pool": pool.measure,
+    "boss": boss.measure,
 }
 
 

@@ -283,7 +283,7 @@ def test_files_are_for_this_user_alone(tmp_path: Path) -> None:
 def test_old_history_is_forgotten_and_what_waits_is_not(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         await desk.take(stop("waits", 10), stop("over", 11), event("ended", 12, session="over"))
-        await desk.store.prune(12 + 31 * 86400)
+        await desk.store.prune(12 + 31 * 86400, keep=["waits"])
         assert desk.store.history(10) == []
         assert desk.store.fetch("over") is None
         assert desk.store.fetch("waits") is not None
@@ -291,7 +291,7 @@ def test_old_history_is_forgotten_and_what_waits_is_not(tmp_path: Path) -> None:
             await desk.take(
                 stop("again", 20 + 2 * number), event("prompted", 21 + 2 * number, session="again")
             )
-        await desk.store.prune(100, history=2)
+        await desk.store.prune(100, keep=[], history=2)
         assert [item.since for item in desk.store.history(10)] == [28, 26]
 
     with_desk(tmp_path, work)

@@ -83,8 +83,8 @@ class Desk:
 
     def _take(self, event: Event, now: float) -> Changes:
         self._recall(event.session_id)
-        if not event.id:
-            event = replace(event, id=f"ours:{secrets.token_hex(8)}")
+        if not event.id or type(event.at) is not float:
+            event = replace(event, id=event.id or f"ours:{secrets.token_hex(8)}", at=float(event.at))
         return self._roster.take(self._with_repository(event), now)
 
     def _recall(self, session_id: str) -> Known | None:
@@ -262,7 +262,7 @@ class Desk:
                 if known.item is None and ended is not None and ended < now - _FORGET_AFTER:
                     self._roster.forget(known.session.id)
             try:
-                await self.store.prune(now)
+                await self.store.prune(now, keep=[item.session_id for item in self._roster.queue()])
             except StoreFailed as error:
                 log.warning("cannot tidy up: %s", error)
 

@@ -18,6 +18,7 @@ from .model import (
     Event,
     EventKind,
     Item,
+    Reason,
     Session,
     State,
     Wait,
@@ -83,11 +84,19 @@ class Roster:
         for one in known:
             self._place(one)
         for one in self.known.values():
-            one.session = self._described(one, one.session.last_seen)
+            self._describe(one)
 
     def add(self, known: Known) -> None:
         self._place(known)
+        self._describe(known)
+
+    def _describe(self, known: Known) -> None:
         known.session = self._described(known, known.session.last_seen)
+        wait = None if known.session.replaced_by else known.story.standing.wait()
+        if wait is None:
+            known.item = None
+        elif known.item is None or not _same(known.item, wait):
+            known.item = enqueued(known.session.id, wait)
 
     def _place(self, known: Known) -> None:
         """Put it where it was: its events say more than what is saved of it."""
@@ -208,7 +217,7 @@ class Roster:
             )
             known.item = None
         if wait is not None:
-            known.item = _enqueued(known.session.id, wait)
+            known.item = enqueued(known.session.id, wait)
             changes.items[known.item.id] = known.item
 
     def _settle_approval(
@@ -279,9 +288,14 @@ def _updated(item: Item, wait: Wait) -> Item:
     return replace(item, reason=wait.reason, since=wait.since, message=wait.message, detail=wait.detail)
 
 
-def _enqueued(session_id: str, wait: Wait) -> Item:
-    number = digest(session_id, [wait.reason, wait.since])[:10]
+def enqueued(session_id: str, wait: Wait) -> Item:
+    """Whoever makes it again from the same events makes the same."""
+    number = item_number(session_id, wait.reason, wait.since)
     return Item(number, session_id, wait.reason, wait.since, wait.message, wait.detail)
+
+
+def item_number(session_id: str, reason: Reason, since: float) -> str:
+    return digest(session_id, [reason, since])[:10]
 
 
 def _approval(session_id: str, ask: Ask) -> Approval:

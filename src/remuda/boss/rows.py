@@ -10,7 +10,7 @@ from typing import Any
 from . import standing
 from .identity import Claim
 from .model import Approval, ApprovalState, Event, EventKind, Item, Origin, Reason, Session, Source, State
-from .roster import Changes, Known
+from .roster import Changes, Known, item_number
 from .story import Story
 
 VERSION = 1
@@ -65,7 +65,7 @@ def statements(changes: Changes) -> Iterator[Statement]:
             "INSERT OR REPLACE INTO session (id, state, last_seen, ended, document) VALUES (?, ?, ?, ?, ?)",
             (session.id, str(session.state), session.last_seen, session.ended, _json(_plain(session))),
         )
-    for item in changes.items.values():
+    for item in filter(_is_kept, changes.items.values()):
         yield (
             "INSERT OR REPLACE INTO item (id, session_id, resolved_at, document) VALUES (?, ?, ?, ?)",
             (item.id, item.session_id, item.resolved_at, _json(_plain(item))),
@@ -83,11 +83,18 @@ def statements(changes: Changes) -> Iterator[Statement]:
         )
 
 
+def _is_kept(item: Item) -> bool:
+    """One that waits is made again from its events, but for what humans did with it."""
+    handled = item.resolved_at or item.skip_until or item.skipped_at or item.snooze_until
+    return bool(handled) or item.id != item_number(item.session_id, item.reason, item.since)
+
+
 _PRUNE = (
     "DELETE FROM item WHERE resolved_at < ?",
     "DELETE FROM approval WHERE asked_at < ? AND state != 'open'",
-    "DELETE FROM session WHERE coalesce(ended, last_seen) < ?"
-    " AND id NOT IN (SELECT session_id FROM item WHERE resolved_at IS NULL)",
+)
+_FORGET = (
+    "DELETE FROM session WHERE coalesce(ended, last_seen) < ? AND id NOT IN (SELECT value FROM json_each(?))"
 )
 _ORPHANS = (
     "DELETE FROM event WHERE session_id NOT IN (SELECT id FROM session)",
@@ -100,9 +107,10 @@ _SURPLUS = (
 )
 
 
-def pruning(before: float, history: int) -> Iterator[Statement]:
+def pruning(before: float, history: int, keep: list[str]) -> Iterator[Statement]:
     """Forget what is over and older than that, and more of the queue's history than so many."""
     yield from ((sql, (before,)) for sql in _PRUNE)
+    yield _FORGET, (before, _json(keep))
     yield from ((sql, ()) for sql in _ORPHANS)
     yield _SURPLUS, (history,)
 
