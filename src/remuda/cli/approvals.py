@@ -1,0 +1,74 @@
+"""remuda approvals"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import Any
+
+import click
+
+from remuda.boss.client import BossClient
+from remuda.duration import show_duration
+from remuda.errors import NotInQueue
+
+from .common import json_option, print_json, print_table
+from .leave import find_approval, outcome, show
+
+_HEAD = ("ID", "WHO", "TOOL", "ASKED", "STATE", "WHAT")
+
+
+@click.command("approvals")
+@click.argument("word", required=False, metavar="[ID|SESSION]")
+@click.option("-a", "--all", "everything", is_flag=True, help="The whole ledger, the newest first.")
+@click.option(
+    "-n", "limit", type=click.IntRange(1, 1000), default=100, help="So many at most.  [default: 100]"
+)
+@json_option
+def command(word: str | None, everything: bool, limit: int, as_json: bool) -> None:
+    """List what agents ask leave for, or show one request whole: its input, a diff, who answered, what then.
+
+    \b
+    Examples:
+      remuda approvals
+      remuda approvals work
+      remuda approvals --all --json | jq '.approvals[] | select(.by == "policy")'
+    """
+    boss = BossClient()
+    if word is not None:
+        found = find_approval(boss, word)
+        print_json(found) if as_json else show(found, _session(boss, found["session_id"]))
+        return
+    document = boss.get("approvals", state=None if everything else "open", limit=limit)
+    if as_json:
+        print_json(document)
+        return
+    if not document["approvals"]:
+        click.echo("nothing was ever asked" if everything else "nothing is asked")
+        return
+    names = {one["id"]: one["name"] or one["id"][:8] for one in boss.get("sessions", all=True)["sessions"]}
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print_table(_HEAD, [_row(one, names) for one in document["approvals"]], width)
+
+
+def _session(boss: BossClient, session_id: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = boss.get("sessions", session_id)["session"]
+    except NotInQueue:  # forgotten, its ledger is not
+        return None
+    return found
+
+
+def _row(approval: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]:
+    message = str(approval["detail"].get("message", "")).removeprefix(f"{approval['tool']}: ")
+    # It comes from an agent: no control characters on the user's terminal.
+    what = " ".join("".join(c if c.isprintable() else " " for c in message).split())
+    return (
+        approval["id"],
+        names.get(approval["session_id"], approval["session_id"][:8]),
+        approval["tool"],
+        show_duration(max(0.0, time.time() - approval["asked_at"])),
+        outcome(approval),
+        what,
+    )

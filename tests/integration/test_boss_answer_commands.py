@@ -1,0 +1,153 @@
+"""`remuda approvals`, `approve` and `deny`: what is asked is shown whole, and answered once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bossing import RunningBoss
+from commands import COMMAND, Commands
+from heimdall_client import PATIENCE
+from keeping import Start, event_named
+from watching import Watcher
+
+WRITE = {"file_path": "/srv/new.txt", "content": "one\ntwo\n"}
+
+
+def told(tool: str = "Bash", given: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    payload = {
+        "session_id": "11112222-0000",
+        "hook_event_name": "PermissionRequest",
+        "tool_name": tool,
+        "tool_input": {"command": "touch x"} if given is None else given,
+        "cwd": "/srv",
+        **more,
+    }
+    return {"payload": payload, "id": f"ask:{tool}"}
+
+
+@contextmanager
+def asking(boss: RunningBoss, *what: Any) -> Iterator[Future[dict[str, Any]]]:
+    with boss.holding(told(*what)) as hook:
+        try:
+            yield hook
+        finally:  # nothing waits for a test that failed
+            for one in boss.client.get("approvals", state="open")["approvals"]:
+                boss.client.post("approvals", one["id"], "answer", body={"behavior": "deny"})
+
+
+def said(hook: Future[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = hook.result(PATIENCE)["output"]["hookSpecificOutput"]["decision"]
+    return found
+
+
+def test_approve_by_the_beginning_of_a_session_and_the_second_is_told(
+    remuda: Commands, boss: RunningBoss
+) -> None:
+    with asking(boss) as hook:
+        assert remuda("approve", "11112222", "--yes").out.startswith("allowed ")
+        assert said(hook) == {"behavior": "allow"}
+    (number,) = (one["id"] for one in boss.client.get("approvals")["approvals"])
+    assert "command line has answered it: allow" in remuda.refused("deny", number, code=8)
+    assert "asks for nothing" in remuda.refused("approve", "11112222", "--yes", code=3)
+
+
+def test_approve_with_another_input(remuda: Commands, boss: RunningBoss, tmp_path: Path) -> None:
+    (tmp_path / "edited.json").write_text('{"command": "touch y"}')
+    with asking(boss) as hook:
+        remuda("approve", "11112222", "--yes", "--edit-file", str(tmp_path / "edited.json"), "--always")
+        answer = said(hook)
+    assert (answer["behavior"], answer["updatedInput"]) == ("allow", {"command": "touch y"})
+    assert answer["updatedPermissions"][0]["destination"] == "session"
+
+
+def test_deny_says_why_and_ends_the_turn(remuda: Commands, boss: RunningBoss) -> None:
+    with asking(boss) as hook:
+        assert remuda("deny", "11112222", "--message", "not now", "--interrupt").out.startswith("denied ")
+        assert said(hook) == {"behavior": "deny", "message": "not now", "interrupt": True}
+
+
+def test_question_is_answered_by_its_header(remuda: Commands, boss: RunningBoss) -> None:
+    given = {"questions": [{"question": "Which colour?", "header": "Colour", "options": []}]}
+    with asking(boss, "AskUserQuestion", given) as hook:
+        assert "answers" in remuda.refused("approve", "11112222", "--yes", code=2)
+        assert "nothing is asked as" in remuda.refused(
+            "approve", "11112222", "--yes", "--answer", "Size=L", code=2
+        )
+        remuda("approve", "11112222", "--yes", "--answer", "Colour=Blue")
+        assert said(hook)["updatedInput"]["answers"] == {"Which colour?": "Blue"}
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("approve", "11112222", "--yes"), {"behavior": "allow", "updatedInput": {}}),
+        (
+            ("approve", "11112222", "--yes", "--edit", '{"plan": "less"}'),
+            {"behavior": "allow", "updatedInput": {"plan": "less"}},
+        ),
+        (("deny", "11112222", "-m", "add tests"), {"behavior": "deny", "message": "add tests"}),
+    ],
+)
+def test_plan_is_agreed_to_changed_or_sent_back(
+    remuda: Commands, boss: RunningBoss, words: tuple[str, ...], answer: dict[str, Any]
+) -> None:
+    with asking(boss, "ExitPlanMode", {}) as hook:
+        remuda(*words)
+        assert said(hook) == answer
+
+
+def test_approvals_lists_what_is_asked_and_the_ledger(remuda: Commands, boss: RunningBoss) -> None:
+    assert remuda("approvals").out == "nothing is asked\n"
+    with asking(boss, "Write", WRITE):
+        head, row = remuda("approvals").out.splitlines()
+        assert head.split() == ["ID", "WHO", "TOOL", "ASKED", "STATE", "WHAT"]
+        assert row.split()[1:3] == ["11112222", "Write"]
+        assert row.endswith("open   /srv/new.txt")
+        whole = remuda("approvals", "11112222").out
+        assert "/srv/new.txt" in whole
+        assert "+one\n+two\n" in whole
+    assert remuda("approvals").out == "nothing is asked\n"
+    (one,) = remuda.json("approvals", "--all")["approvals"]
+    assert (one["state"], one["input"]) == ("answered", WRITE)
+    assert "deny by http" in remuda("approvals", "--all").out
+
+
+def test_nothing_is_allowed_without_a_terminal_or_a_word(remuda: Commands, boss: RunningBoss) -> None:
+    with asking(boss):
+        assert "say --yes" in remuda.refused("approve", "11112222", code=2)
+        for words in (("--edit", "{"), ("--edit", "[]"), ("--edit-file", "/nowhere"), ("--answer", "x")):
+            remuda.refused("approve", "11112222", "--yes", *words, code=2)
+        (one,) = boss.client.get("approvals")["approvals"]
+        assert one["state"] == "open"
+    assert "no request and no session" in remuda.refused("approve", "nobody", "--yes", code=3)
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_terminal_shows_all_of_it_and_asks(boss: RunningBoss, start: Start, answer: str) -> None:
+    with asking(boss, "Write", WRITE) as hook:
+        kept = start("ask", [*COMMAND, "approve", "11112222"], cols=100, rows=30)
+        client = kept.hello()
+        watcher = Watcher(client)
+        watcher.until_shows("allow this? [y/N]:")
+        lines = [line.rstrip() for line in client.request("screen")["lines"]]
+        assert {"+one", "+two"} <= set(lines)
+        assert any("/srv/new.txt" in line for line in lines)
+        watcher.press(f"{answer}\r".encode())
+        code = event_named(client, "exited")["code"]
+        assert (code, hook.done()) == ((0, True) if answer == "y" else (130, False))
+
+
+def test_control_characters_of_an_agent_reach_no_terminal(remuda: Commands, boss: RunningBoss) -> None:
+    with asking(boss, "Bash", {"command": "touch x\x1b[2J\x07", "more": {"a": "\x1b[31m"}}):
+        for words in (("approvals",), ("approvals", "11112222")):
+            out = remuda(*words).out
+            assert "touch x" in out
+            assert not [c for c in out if c != "\n" and not c.isprintable()]
+    assert json.loads(remuda("approvals", "--all", "--json").out)
