@@ -16,6 +16,7 @@ import pytest
 from commands import COMMAND, Commands
 from keeping import until
 from remuda.boss.client import BossClient
+from remuda.cli.asking import AskedQueue
 from remuda.errors import InvalidOptions, NotInQueue, TmuxError
 from remuda.tmux.popup import capture
 from tmux_bench import Person, TmuxBench
@@ -37,6 +38,7 @@ class Ranch:
         self.api, self.docs = tmux.pane("work:1").id, tmux.pane("docs").id
         self.env = {"TMUX": f"{tmux.address.path},1,0", "TMUX_PANE": self.home}
         self.boss = BossClient()
+        self.queue = AskedQueue(self.boss)
 
     def __call__(self, *words: str, code: int = 0) -> str:
         """As the person types it in his first pane."""
@@ -216,6 +218,13 @@ def test_return_without_a_tmux_server_is_an_error(remuda: Commands, home: Path) 
 # ── kept sessions ──
 
 
+def keep(ranch: Ranch, name: str) -> None:
+    """An agent in a kept session, that has answered and waits for more."""
+    ranch.remuda.start(name, "--agent", "demo")
+    ranch.remuda("send", name, "are you there?", "--wait")
+    until(lambda: [one for one in ranch.queue.waiting() if one["session"]["name"] == name], "its place")
+
+
 def kept_panes(ranch: Ranch) -> list[str]:
     """Panes that were opened for kept sessions."""
     listed = ranch.bench.run("list-panes", "-a", "-F", "#{@remuda-session}|#{pane_id}").split("\n")
@@ -223,12 +232,11 @@ def kept_panes(ranch: Ranch) -> list[str]:
 
 
 def test_next_to_a_kept_session_opens_it_once(ranch: Ranch) -> None:
-    ranch.remuda.start("mine", "--", "sh", "-c", "echo I am mine; exec cat")
-    ranch.waits("kept", None, name="mine")
+    keep(ranch, "mine")
     assert ranch("next").startswith("mine (has stopped) in work:2.0")
     (pane,) = kept_panes(ranch)
     assert ranch.at() == pane
-    until(lambda: any("I am mine" in line for line in capture(ranch.bench.tmux, pane)), "the session")
+    until(lambda: any("REPLY#1" in line for line in capture(ranch.bench.tmux, pane)), "the session")
     ranch("return")
     assert ranch.at() == ranch.home
     ranch("next")
@@ -240,12 +248,10 @@ def test_next_to_a_kept_session_opens_it_once(ranch: Ranch) -> None:
 
 
 def test_next_to_a_kept_session_that_the_user_shows_himself_goes_there(ranch: Ranch) -> None:
-    ranch.remuda.start("mine", "--", "cat")
-    ranch.waits("kept", None, name="mine")
+    keep(ranch, "mine")
     command = " ".join(["exec", *ranch.remuda_words(), "attach", "mine"])
     ranch.bench.run("respawn-pane", "-k", "-t", ranch.docs, command)
-    # The bar at the bottom of its view.
-    until(lambda: any("mine" in line for line in capture(ranch.bench.tmux, ranch.docs)), "the view")
+    until(lambda: any("REPLY#1" in line for line in capture(ranch.bench.tmux, ranch.docs)), "the view")
     ranch("next")
     assert (ranch.at(), kept_panes(ranch)) == (ranch.docs, [])
 
@@ -306,9 +312,8 @@ def test_preview_shows_the_pane_of_the_first_or_of_the_one_named(ranch: Ranch) -
 
 
 def test_preview_of_a_kept_session_shows_its_screen(ranch: Ranch) -> None:
-    ranch.remuda.start("mine", "--", "sh", "-c", "echo I am mine; exec cat")
-    ranch.waits("kept", None, name="mine")
-    until(lambda: ranch("preview", "mine", "--plain") == "I am mine", "its screen")
+    keep(ranch, "mine")
+    assert "REPLY#1 to: are you there?" in ranch("preview", "mine", "--plain")
     assert ranch.json("preview")["name"] == "mine"
 
 
