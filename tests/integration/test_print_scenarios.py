@@ -433,6 +433,13 @@ def test_without_a_human_a_permission_is_refused_and_told(calls: Calls) -> None:
     assert not made.exists()
 
 
+def test_the_tool_that_asks_a_human_is_there_only_with_one(calls: Calls) -> None:
+    for words, has_it in ((), False), (("--ask",), True):
+        record = calls.home / "arguments"
+        calls(*words, "hello", env={"MOCK_RECORD_ARGS": str(record)})
+        assert ("--disallowedTools=AskUserQuestion" not in arguments(record)) is has_it
+
+
 def test_a_permission_that_nobody_gives_is_named_when_time_is_up(calls: Calls) -> None:
     said = calls.hangs("--ask", "RUNBASH touch made", on="a dialog is open")
     assert "Do you want to proceed? / ❯ 1. Yes" in said

@@ -99,6 +99,26 @@ def test_a_killed_call_lets_the_agent_end_in_order(calls: Calls) -> None:
     calls.assert_nothing_left()
 
 
+@pytest.mark.parametrize(("number", "grace"), [(signal.SIGTERM, "1.7"), (signal.SIGKILL, "1.7"), (0, "5.0")])
+def test_what_does_not_end_is_killed_and_soon_where_the_call_was_cut_short(
+    calls: Calls, number: int, grace: str
+) -> None:
+    """Of a call that came to its own end the agent has longer."""
+    left, go = calls.home / "left", calls.home / "go"
+    stubborn = f"trap '' TERM HUP INT; touch {left}; while :; do sleep 0.05; done"
+    tool = f'setsid sh -c "{stubborn}" >/dev/null 2>&1 & until [ -e {go} ]; do sleep 0.05; done'
+    call = calls.begin(f"RUNBASH {tool}", "--allowedTools", "Bash").until("submitted")
+    until(left.exists, "what does not end")
+    with call.paths.log.open() as log:  # it can still be read when it is gone
+        if number:
+            call.process.send_signal(number)
+        else:
+            go.touch()
+        call.ended()
+        calls.assert_nothing_left()
+        assert f"not gone after {grace} s: killing" in log.read()
+
+
 @pytest.mark.parametrize("stage", STAGES[1:])
 def test_a_killed_keeper_is_told_and_leaves_nothing(calls: Calls, stage: str) -> None:
     call = begin(calls, stage)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remuda.oneshot.hang import StreamState, diagnose, is_question, unanswerable, waited
+from remuda.oneshot.hang import StreamState, diagnose, is_question, is_silent, unanswerable, waited
 
 RULE = "─" * 40
 DIALOG = [
@@ -24,8 +24,11 @@ COMPOSER = [RULE, "❯ a draft", RULE]
 OWN_FILE = {"source": "registry", "state": "waiting_answer", "age": 2.0}
 
 
+SILENT = {"idle": 9.0, "uptime": 9.01}
+
+
 def look(state: str, **more: Any) -> dict[str, Any]:
-    return {"alive": True, "state": state, "detail": "PreToolUse Bash", **more}
+    return {"alive": True, "state": state, "detail": "PreToolUse Bash", "idle": 1.0, "uptime": 9.0, **more}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +48,7 @@ def look(state: str, **more: Any) -> dict[str, Any]:
         (look("thinking"), RETRY, None, "submitted", "the API is being tried again, attempt 4 of 10"),
         (look("tool_use"), [], None, "submitted", "a tool is running: PreToolUse Bash"),
         (look("tool_use", votes=[OWN_FILE]), UNKNOWN, None, "submitted", "a dialog is open: How shall it"),
-        (look("starting", silent_since_start=True), [], None, "written", "the agent has printed nothing"),
+        (look("starting", **SILENT), [], None, "written", "the agent has printed nothing"),
         (look("starting"), UNKNOWN, None, "written", "the agent asks something: How shall it be opened?"),
         (look("starting"), [], None, "written", "the prompt was not taken yet; the session is starting"),
         (look("idle"), COMPOSER, None, "recorded", "the turn is over, and no Stop hook came"),
@@ -66,6 +69,13 @@ def test_the_agents_own_file_tells_that_it_waits_where_a_late_hook_tells_of_the_
     assert waited(look("waiting_answer", age=1.0, votes=[OWN_FILE])) == 2.0
     assert waited(look("tool_use", votes=[{**OWN_FILE, "state": "thinking"}])) is None
     assert waited(look("tool_use", votes=[{**OWN_FILE, "source": "screen"}])) is None
+
+
+def test_an_agent_is_silent_that_has_printed_nothing_since_it_began() -> None:
+    assert is_silent(SILENT, ["", "  "])
+    assert not is_silent({**SILENT, "idle": 5.0}, [""]), "it has printed, and wiped its screen"
+    assert not is_silent(SILENT, ["at once"])
+    assert not is_silent(None, [])
 
 
 def test_a_question_is_a_marked_row_without_a_composer() -> None:

@@ -11,6 +11,7 @@ from remuda.agents.claude.screen import has_composer, read_trust_choice
 _RETRY = re.compile(r"Retrying in .*?attempt (\d+)/(\d+)")
 _MARKED = re.compile(r"^\s*[│|]?\s*❯\s+\S")
 _WAITING = ("waiting_permission", "waiting_answer")
+_START_SLACK = 0.05
 _DIALOG_LINES = 8
 _DIALOG_CHARACTERS = 500
 _RULE = "────────"
@@ -26,7 +27,7 @@ def diagnose(document: Mapping[str, Any] | None, lines: Sequence[str], dialog: s
         return f"a dialog is open: {shown(lines) or dialog or state}"
     if found := retrying(lines):
         return found
-    if document.get("silent_since_start"):
+    if is_silent(document, lines):
         return "the agent has printed nothing at all"
     if state == "tool_use":
         return f"a tool is running: {document.get('detail', '')}"
@@ -37,6 +38,15 @@ def diagnose(document: Mapping[str, Any] | None, lines: Sequence[str], dialog: s
     if state in ("idle", "interrupted", "error", "limited"):
         return "the turn is over, and no Stop hook came"
     return f"the agent is {state}"
+
+
+def is_silent(document: Mapping[str, Any] | None, lines: Sequence[str]) -> bool:
+    """Whether nothing has come since its start: what came at once, and was not seen coming, is shown."""
+    return (
+        document is not None
+        and document.get("idle", 0.0) >= document.get("uptime", 0.0) - _START_SLACK
+        and not any(line.strip() for line in lines)
+    )
 
 
 def waited(document: Mapping[str, Any]) -> float | None:

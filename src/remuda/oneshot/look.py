@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remuda.errors import RemudaError, SessionUnreachable
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from .session import CallSession
 
-_START_SLACK = 0.05
 _READ_BYTES = 4096
 _KEPT_OUTPUT_BYTES = 1 << 16
 _ESCAPES = re.compile(
@@ -114,13 +113,11 @@ class Look:
             return "\n".join(lines).rstrip()
         return _ESCAPES.sub(b"", bytes(self._output)).decode(errors="replace").strip()
 
-    def is_silent(self, document: Mapping[str, Any] | None, lines: Sequence[str]) -> bool:
-        """Whether nothing has come since its start: what came at once, and was not seen coming, is shown."""
-        return (
-            document is not None
-            and document.get("idle", 0.0) >= document.get("uptime", 0.0) - _START_SLACK
-            and not any(line.strip() for line in lines)
-        )
+    def is_silent(self) -> bool:
+        """Whether nothing has come since the agent's start."""
+        from .hang import is_silent
+
+        return is_silent(self.status(), self.screen())
 
     def why(self, stage: str) -> str:
         """What the call waits for."""
@@ -128,7 +125,5 @@ class Look:
 
         from .hang import diagnose
 
-        lines, document = self.screen(), self.status()
-        silent = self.is_silent(document, lines)
-        facts = document and {**document, "silent_since_start": silent}
-        return diagnose(facts, lines, open_dialog(lines), stage)
+        lines = self.screen()
+        return diagnose(self.status(), lines, open_dialog(lines), stage)

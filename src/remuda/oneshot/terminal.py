@@ -176,7 +176,7 @@ class TerminalCall:
             raise WaitTimeout(f"--timeout: no end after {self._timeout:g} s: {look.why(stage)}")
         if now >= self._first_output_by:
             self._first_output_by = float("inf")
-            if look.is_silent(look.status(), look.screen()):
+            if look.is_silent():
                 limit = self._request.first_output_timeout
                 raise WaitTimeout(f"--first-output-timeout: no output after {limit:g} s: {look.why(stage)}")
         if now >= self._question_at and not self._request.ask:
