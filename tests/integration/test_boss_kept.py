@@ -53,15 +53,11 @@ def begin(start: Start, tmp_path: Path) -> Begin:
 def item(boss: RunningBoss, name: str, reason: str) -> dict[str, Any]:
     """The place of that session in the queue, once it is there for that reason."""
 
-    def look() -> dict[str, Any] | None:
+    def look() -> dict[str, Any]:
         found = [one for one in boss.waiting() if one["session"]["name"] == name]
-        return found[0] if found and found[0]["reason"] == reason else None
+        return found[0] if found and found[0]["reason"] == reason else {}
 
     return until(look, f"{name} in the queue: {reason}")
-
-
-def gone(boss: RunningBoss, name: str) -> None:
-    until(lambda: all(one["session"]["name"] != name for one in boss.waiting()), f"{name} out of the queue")
 
 
 def test_stop_permission_and_end_of_a_session_that_is_watched(boss: RunningBoss, begin: Begin) -> None:

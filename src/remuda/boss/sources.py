@@ -12,7 +12,7 @@ from typing import Any
 from .desk import Desk
 from .ports import EventSource
 
-SOURCES: tuple[str, ...] = ("remuda.boss.kept:Kept",)
+SOURCES: tuple[str, ...] = ("remuda.boss.spool:Spool", "remuda.boss.kept:Kept")
 
 
 def make_sources(desk: Desk, names: tuple[str, ...] = SOURCES) -> list[EventSource]:

@@ -1,0 +1,262 @@
+"""The hook of sessions that nobody keeps: hands what it was given to the boss. One file, run alone.
+
+    python -I -S hook.py BOSS_FOLDER [--wait SECONDS]
+
+It is started for what happens in every session, so it imports nothing of ours and nothing slow. It never
+fails or delays the agent: it ends with 0 whatever happens, and waits a fifth of a second for the boss. An
+event that the boss did not take is left in BOSS_FOLDER/spool, where the boss finds it when it is back; the
+folder is bounded, the oldest goes first, and each that went leaves a byte in `spool/.dropped`.
+
+With `--wait` it asks leave, and waits for the answer: only once the boss has the request, only where a dialog
+is on a terminal meanwhile, and for a boss that went away only a while. No answer is silence: the dialog is
+left to whoever is at the terminal.
+"""
+
+import posix
+import sys
+import time
+from _socket import AF_UNIX, SOCK_STREAM, socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+PATIENCE = 0.2
+SPOOL_FILES = 2000
+SPOOL_BYTES = 64 << 20
+LARGE_BYTES = 64 << 10
+MAX_BYTES = 15 << 20
+"""The boss takes no more."""
+GONE_PATIENCE = 60.0
+"""So long a request that a boss had is brought to the next one."""
+_RETRY_PAUSE = 0.25
+_VARIABLES = (b"TMUX", b"TMUX_PANE", b"CLAUDE_PID", b"CLAUDE_CODE_ENTRYPOINT")
+
+
+class Refused(Exception):
+    """The boss was reached, and will never take this."""
+
+
+class Lost(OSError):
+    """The boss was reached, and went away, or says nothing: it may have taken it."""
+
+
+def read_all(fd: int) -> bytes:
+    pieces = []
+    while piece := posix.read(fd, 1 << 20):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def quoted(text: str) -> str:
+    try:
+        from _json import encode_basestring_ascii
+    except ImportError:
+        import json
+
+        return json.dumps(text)
+    return str(encode_basestring_ascii(text))
+
+
+def without_output(payload: bytes) -> bytes:
+    """What a tool said is of no use to the boss, and may have megabytes."""
+    import json
+
+    document = json.loads(payload)
+    document.pop("tool_response", None)
+    return json.dumps(document).encode()
+
+
+def make_body(payload: bytes, number: str, at: float, wait: float | None) -> bytes:
+    env = posix.environ
+    told = [
+        f"{quoted(name.decode())}: {quoted(env[name].decode('utf-8', 'replace'))}"
+        for name in _VARIABLES
+        if name in env
+    ]
+    more = "" if wait is None else f', "wait": {wait:.3f}'
+    head = f'{{"id": {quoted(number)}, "at": {at:.6f}, "env": {{{", ".join(told)}}}{more}, "payload": '
+    return head.encode() + payload + b"}"
+
+
+# ── the boss ──
+
+
+def connect(folder: str, deadline: float) -> socket:
+    sock = socket(AF_UNIX, SOCK_STREAM)
+    try:
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        posix.chdir(folder)  # a socket's path may be longer than an address holds; its name never is
+        sock.connect("boss.sock")
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def post(
+    folder: str, path: str, body: bytes, patience: float = PATIENCE, answer: float | None = None
+) -> bytes:
+    """What the boss says. `answer` is how long it may take to say it, once it has all.
+
+    Raises `Refused`, or OSError when it cannot be reached or does not say that it was taken.
+    """
+    deadline = time.monotonic() + patience
+    sock = connect(folder, deadline)
+    try:
+        fd = posix.open("token", posix.O_RDONLY | posix.O_CLOEXEC)
+        try:
+            token = read_all(fd).strip()
+        finally:
+            posix.close(fd)
+        head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n" % (path.encode(), token)
+        head += b"Content-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(
+            body
+        )
+        sock.sendall(head + body)
+        if answer is not None:
+            deadline = time.monotonic() + answer
+        status, said = receive(sock, deadline)
+    finally:
+        sock.close()
+    if status in (b"400", b"413", b"415"):
+        raise Refused
+    if status[:1] != b"2":
+        raise OSError("not taken")
+    return said
+
+
+def receive(sock: socket, deadline: float) -> "tuple[bytes, bytes]":
+    """Status and body. To its end: the connection carries one answer."""
+    data = b""
+    try:
+        while True:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            if not (piece := sock.recv(65536)):
+                break
+            data += piece
+    except OSError as error:
+        raise Lost from error
+    head, _, body = data.partition(b"\r\n\r\n")
+    if not body:
+        raise Lost
+    return head[9:12], body
+
+
+# ── the spool ──
+
+
+def spool(folder: str, body: bytes, at: int) -> None:
+    place = f"{folder}/spool"
+    try:
+        posix.mkdir(place, 0o700)
+    except FileExistsError:
+        pass
+    name = f"{at:020d}-{posix.getpid():07d}-{len(body)}.json"
+    temporary = f"{place}/.{name}"
+    fd = posix.open(temporary, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC, 0o600)
+    try:
+        left = body
+        while left:
+            left = left[posix.write(fd, left) :]
+    except BaseException:
+        posix.unlink(temporary)
+        raise
+    finally:
+        posix.close(fd)
+    posix.rename(temporary, f"{place}/{name}")
+    bound(place)
+
+
+def bound(place: str) -> None:
+    """Others may do the same at the same time: whoever takes a file away counts it."""
+    names = sorted(name for name in posix.listdir(place) if name[:1] != "." and name[-5:] == ".json")
+    total = sum(size_of(name) for name in names)
+    for number, name in enumerate(names):
+        if len(names) - number <= SPOOL_FILES and total <= SPOOL_BYTES:
+            return
+        total -= size_of(name)
+        try:
+            posix.unlink(f"{place}/{name}")
+        except FileNotFoundError:
+            continue
+        fd = posix.open(
+            f"{place}/.dropped", posix.O_WRONLY | posix.O_CREAT | posix.O_APPEND | posix.O_CLOEXEC, 0o600
+        )
+        posix.write(fd, b".")
+        posix.close(fd)
+
+
+def size_of(name: str) -> int:
+    size = name[:-5].rpartition("-")[2]
+    return int(size) if size.isdigit() else 0
+
+
+# ── leave ──
+
+
+def ask(folder: str, payload: bytes, number: str, at: float, wait: float) -> "Any":
+    """What the agent is to be told; None for nothing. Raises OSError when no boss has the request."""
+    parent, end = posix.getppid(), time.monotonic() + wait
+    lost_at: float | None = None
+    while (left := end - time.monotonic()) > 0 and posix.getppid() == parent:
+        body = make_body(payload, number, at, left)
+        try:
+            said = post(folder, "/v1/hooks/permission", body, answer=left + 1.0)
+        except Lost:
+            lost_at = time.monotonic()
+        except OSError:
+            if lost_at is None:
+                raise
+            if time.monotonic() - lost_at > GONE_PATIENCE:
+                return None
+        else:
+            import json
+
+            told = json.loads(said)
+            if told.get("state") != "closing":
+                return told.get("output")
+            lost_at = time.monotonic()
+        time.sleep(_RETRY_PAUSE)
+    return None
+
+
+# ── all of it ──
+
+
+def main() -> None:
+    folder = sys.argv[1]
+    wait = float(sys.argv[3]) if sys.argv[2:3] == ["--wait"] else None
+    payload = read_all(0).strip()
+    if b"REMUDA_SESSION" in posix.environ or not payload:
+        return
+    if len(payload) > LARGE_BYTES and b'"tool_response"' in payload:
+        payload = without_output(payload)
+    if len(payload) > MAX_BYTES:
+        return
+    at = time.time_ns()
+    number = f"h{at}-{posix.getpid()}"
+    # A program that reads the answer shows no dialog: it would wait for us, and it knows what it wants.
+    if posix.environ.get(b"CLAUDE_CODE_ENTRYPOINT", b"").startswith(b"sdk"):
+        wait = None
+    try:
+        if wait is not None:
+            output = ask(folder, payload, number, at / 1e9, wait)
+            if output is not None:
+                import json
+
+                sys.stdout.write(json.dumps(output))
+            return
+        post(folder, "/v1/hooks", make_body(payload, number, at / 1e9, None))
+    except Refused:
+        pass
+    except OSError:
+        spool(folder, make_body(payload, number, at / 1e9, None), at)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+        sys.stdout.flush()
+    except Exception:  # noqa: BLE001, S110  # an agent must not notice that there is no boss
+        pass

@@ -1,0 +1,282 @@
+"""The hook of sessions that nobody keeps, run as Claude Code runs it, with a boss and without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import remuda
+from bossing import RunningBoss
+from heimdall_client import PATIENCE
+from keeping import until
+from remuda.boss import hook
+
+HOOK = Path(remuda.__file__).parent / "boss" / "hook.py"
+SPOOL = "remuda.boss.spool:Spool"
+
+
+class Hooks:
+    """Runs the hook for a session of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.running: list[subprocess.Popen[str]] = []
+
+    def start(self, payload: object, *words: str, **env: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(HOOK), str(self.folder), *words],
+            env={"PATH": os.environ["PATH"], "CLAUDE_CODE_ENTRYPOINT": "cli", **_mark(), **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.running.append(process)
+        assert process.stdin is not None
+        process.stdin.write(payload if isinstance(payload, str) else json.dumps(payload))
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    def finish(self, process: subprocess.Popen[str]) -> str:
+        out, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, err) == (0, "")
+        return out
+
+    def run(self, payload: object, *words: str, **env: str) -> str:
+        return self.finish(self.start(payload, *words, **env))
+
+    def spooled(self) -> list[Path]:
+        folder = self.folder / "spool"
+        return sorted(folder.glob("[!.]*.json")) if folder.exists() else []
+
+    def close(self) -> None:
+        for process in self.running:
+            process.kill()
+            process.communicate()
+
+
+def _mark() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name == "REMUDA_TEST_RUN"}
+
+
+@pytest.fixture
+def boss(home: Path) -> Iterator[RunningBoss]:
+    one = RunningBoss(home, (SPOOL,))
+    one.folder.path.mkdir(mode=0o700)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def hooks(boss: RunningBoss) -> Iterator[Hooks]:
+    one = Hooks(boss.folder.path)
+    yield one
+    one.close()
+
+
+def payload(event: str, session: str = "s", **more: Any) -> dict[str, Any]:
+    return {"session_id": session, "hook_event_name": event, "cwd": "/", "transcript_path": "/none", **more}
+
+
+def stop(session: str = "s", message: str = "done") -> dict[str, Any]:
+    return payload("Stop", session, last_assistant_message=message)
+
+
+PERMISSION = payload("PermissionRequest", tool_name="Bash", tool_input={"command": "ls"})
+
+
+def test_hook_imports_nothing_but_builtin_and_extension_modules(hooks: Hooks) -> None:
+    code = (
+        "import sys; before = set(sys.modules); sys.argv[1:] = [sys.argv[2]]\n"
+        f"exec(compile(open({str(HOOK)!r}).read(), 'hook.py', 'exec'))\n"
+        "new = [sys.modules[name] for name in set(sys.modules) - before]\n"
+        "print([one.__name__ for one in new if (getattr(one, '__file__', None) or '.so')[-3:] != '.so'])\n"
+    )
+    command = [sys.executable, "-I", "-S", "-c", code, "x", str(hooks.folder)]
+    done = subprocess.run(
+        command, input=json.dumps(stop()), capture_output=True, text=True, env=_mark(), check=True
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert len(hooks.spooled()) == 1
+
+
+def test_hook_tells_the_boss_and_where_it_runs(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    env = {"TMUX": "/tmp/tmux-1/work,12,0", "TMUX_PANE": "%7", "CLAUDE_PID": str(os.getpid())}
+    assert hooks.run(stop(message='a "word" \u2026\n'), **env) == ""
+    (item,) = boss.waiting()
+    assert item["message"] == 'a "word" \u2026\n'
+    found = item["session"]
+    assert (found["pane"], found["tmux"], found["pid"]) == ("%7", "/tmp/tmux-1/work", os.getpid())
+    assert hooks.run(payload("UserPromptSubmit", prompt="go on"), **env) == ""
+    assert boss.waiting() == []
+    assert hooks.spooled() == []
+
+
+def test_hook_of_a_kept_session_leaves_it_to_its_keeper(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    assert hooks.run(stop(), REMUDA_SESSION="work") == ""
+    assert (boss.waiting(), hooks.spooled()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "given", ["", "{", "[]", '{"session_id": 5}', json.dumps({"hook_event_name": "Stop"})]
+)
+def test_what_is_no_payload_is_dropped_in_silence(boss: RunningBoss, hooks: Hooks, given: str) -> None:
+    boss.start()
+    assert hooks.run(given) == ""
+    assert (boss.waiting(), hooks.spooled()) == ([], [])
+
+
+def test_large_output_of_a_tool_is_left_out(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    tool = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "t"}
+    assert hooks.run(payload("PostToolUse", **tool, tool_response="x" * (20 << 20))) == ""
+    assert [one["id"] for one in boss.client.get("sessions")["sessions"]] == ["s"]
+
+
+# ── without a boss ──
+
+
+def test_what_happens_while_no_boss_runs_is_taken_in_later_in_order_and_once(
+    boss: RunningBoss, hooks: Hooks
+) -> None:
+    for event in (
+        stop("a"),
+        stop("b"),
+        payload("UserPromptSubmit", "a", prompt="x"),
+        stop("c"),
+        stop("c", "2"),
+    ):
+        assert hooks.run(event) == ""
+    assert len(hooks.spooled()) == 5
+    boss.start()
+    assert [(item["session_id"], item["message"]) for item in boss.waiting()] == [("b", "done"), ("c", "2")]
+    assert hooks.spooled() == []
+
+
+def test_event_that_came_both_ways_counts_once(boss: RunningBoss, hooks: Hooks) -> None:
+    hooks.run(stop())
+    (file,) = hooks.spooled()
+    copy = file.read_bytes()
+    boss.start()
+    (before,) = boss.waiting()
+    boss.client.post("queue", before["id"], "dismiss")
+    (file.parent / file.name).write_bytes(copy)
+    until(lambda: not hooks.spooled(), "the spool to be taken in")
+    assert boss.waiting() == []
+
+
+def test_boss_that_was_killed_or_hangs_costs_no_event(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    boss.end(signal.SIGKILL)
+    assert boss.folder.socket.exists()
+    hooks.run(stop("a"))
+    assert len(hooks.spooled()) == 1
+    boss.folder.socket.unlink()
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(boss.folder.socket))
+        silent.listen()
+        hooks.run(stop("b"))
+    assert len(hooks.spooled()) == 2
+    boss.folder.socket.unlink()
+    boss.start()
+    assert [item["session_id"] for item in boss.waiting()] == ["a", "b"]
+
+
+def test_spool_is_bounded_and_what_is_dropped_is_counted(boss: RunningBoss, hooks: Hooks) -> None:
+    spool = boss.folder.spool
+    spool.mkdir()
+    for number in range(hook.SPOOL_FILES):
+        (spool / f"{number:020d}-0000001-1.json").write_bytes(b"{")
+    hooks.run(stop())
+    assert len(hooks.spooled()) == hook.SPOOL_FILES
+    assert (spool / ".dropped").stat().st_size == 1
+    (spool / f"{'9' * 19:>020}-0000001-{hook.SPOOL_BYTES}.json").write_bytes(b"{")
+    hooks.run(stop())
+    assert [one.name[:3] for one in hooks.spooled()] == ["099"]
+
+
+def test_file_in_the_spool_that_is_no_event_is_laid_aside(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.folder.spool.mkdir()
+    for number, text in enumerate(('{"payload"', "[]", '{"payload": {"session_id": "x"}, "at": NaN}')):
+        (boss.folder.spool / f"{number}.json").write_text(text)
+    hooks.run(stop())
+    boss.start()
+    assert [item["session_id"] for item in boss.waiting()] == ["s"]
+    assert [path.name for path in boss.folder.spool.iterdir()] == [".bad"]
+
+
+# ── leave ──
+
+
+def open_approval(boss: RunningBoss) -> dict[str, Any]:
+    def look() -> dict[str, Any]:
+        found = boss.client.get("approvals", state="open")["approvals"]
+        return found[0] if found and found[0]["expires_at"] else {}
+
+    return until(look, "a request that somebody waits for")
+
+
+def allow(boss: RunningBoss, **answer: Any) -> None:
+    body = {"behavior": "allow", "by": "me", **answer}
+    boss.client.post("approvals", open_approval(boss)["id"], "answer", body=body, timeout=PATIENCE)
+
+
+def test_answer_is_said_by_the_hook_that_waits(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    waiting = hooks.start(PERMISSION, "--wait", "600")
+    allow(boss, updated_input={"command": "pwd"})
+    said = json.loads(hooks.finish(waiting))["hookSpecificOutput"]
+    assert said["decision"] == {"behavior": "allow", "updatedInput": {"command": "pwd"}}
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_hook_that_waits_comes_to_the_next_boss(boss: RunningBoss, hooks: Hooks, end: signal.Signals) -> None:
+    boss.start()
+    waiting = hooks.start(PERMISSION, "--wait", "600")
+    number = open_approval(boss)["id"]
+    boss.end(end)
+    boss.start()
+    until(lambda: boss.client.get("approvals", number)["expires_at"], "the hook at the next boss")
+    until(lambda: _answered(boss, number), "an answer that is taken")
+    assert json.loads(hooks.finish(waiting))["hookSpecificOutput"]["decision"]["behavior"] == "deny"
+    assert [one["id"] for one in boss.client.get("approvals")["approvals"]] == [number]
+
+
+def _answered(boss: RunningBoss, number: str) -> bool:
+    """Refused until the hook is there."""
+    body = {"behavior": "deny", "message": "no", "by": "me"}
+    return boss.ask("POST", f"/v1/approvals/{number}/answer", body).status == 200
+
+
+def test_dialog_that_is_answered_at_the_terminal_ends_the_wait_in_silence(
+    boss: RunningBoss, hooks: Hooks
+) -> None:
+    boss.start()
+    waiting = hooks.start(PERMISSION, "--wait", "600")
+    open_approval(boss)
+    hooks.run(payload("PostToolUse", tool_name="Bash", tool_input={"command": "ls"}, tool_use_id="t"))
+    assert hooks.finish(waiting) == ""
+
+
+def test_request_without_a_boss_is_left_to_the_terminal_at_once(boss: RunningBoss, hooks: Hooks) -> None:
+    assert hooks.run(PERMISSION, "--wait", "600") == ""
+    boss.start()
+    assert [item["reason"] for item in boss.waiting()] == ["permission"]
+
+
+def test_program_that_reads_its_answer_is_not_held(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    assert hooks.run(PERMISSION, "--wait", "600", CLAUDE_CODE_ENTRYPOINT="sdk-cli") == ""
+    assert len(boss.client.get("approvals")["approvals"]) == 1
