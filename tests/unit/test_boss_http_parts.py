@@ -1,0 +1,206 @@
+"""The parts of the boss's HTTP that need no server: who is let in, what is well-formed, and the feed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.boss.feed import KEPT, Change, Feed
+from remuda.boss.http import schema
+from remuda.boss.http.gate import Gate, Passed, Refusal
+from remuda.boss.http.route import error_document, status_of
+from remuda.boss.http.routes import ROUTES
+from remuda.boss.http.schema import check, read_query, record
+from remuda.errors import (
+    AlreadyAnswered,
+    BadName,
+    InvalidOptions,
+    NotInQueue,
+    RemudaError,
+    StoreFailed,
+    TmuxMissing,
+)
+
+TOKEN = "t" * 40
+GATE = Gate(TOKEN, 4127, lambda method, path: (method, path) == ("POST", "/event"))
+
+
+def judge(
+    method: str = "GET", path: str = "/v1/queue", *, unix: bool = False, **headers: str
+) -> Passed | Refusal:
+    given_headers = {"host": "127.0.0.1:4127", "authorization": f"Bearer {TOKEN}"} | headers
+    found = [
+        (name.replace("_", "-").encode(), value.encode()) for name, value in given_headers.items() if value
+    ]
+    return GATE.judge(method, path, found, unix=unix)
+
+
+def status(*args: Any, **headers: Any) -> int:
+    found = judge(*args, **headers)
+    return found.status if isinstance(found, Refusal) else 200
+
+
+# ── the gate ──
+
+
+def test_gate_lets_ours_in_and_says_the_path() -> None:
+    assert judge() == Passed("/v1/queue")
+    assert judge("POST", f"/t/{TOKEN}/event", authorization="") == Passed("/event")
+
+
+@pytest.mark.parametrize(
+    ("headers", "wanted"),
+    [
+        ({"host": "evil:4127"}, 403),
+        ({"host": ""}, 403),
+        ({"host": "127.0.0.1:4128"}, 403),
+        ({"origin": "http://evil"}, 403),
+        ({"origin": "http://localhost:4127"}, 200),
+        ({"sec_fetch_site": "cross-site"}, 403),
+        ({"sec_fetch_site": "same-site"}, 403),
+        ({"sec_fetch_site": "none"}, 200),
+        ({"authorization": ""}, 401),
+        ({"authorization": TOKEN}, 401),
+        ({"authorization": f"Basic {TOKEN}"}, 401),
+        ({"authorization": f"bearer {TOKEN}"}, 200),
+        ({"authorization": f"Bearer {TOKEN}x"}, 401),
+    ],
+)
+def test_gate_judges_by_headers(headers: dict[str, str], wanted: int) -> None:
+    assert status(**headers) == wanted
+
+
+def test_gate_on_the_socket_asks_for_the_token_and_not_for_the_host() -> None:
+    assert status(unix=True, host="anything") == 200
+    assert status(unix=True, authorization="") == 401
+
+
+def test_gate_answers_options_as_if_there_were_nothing() -> None:
+    assert status("OPTIONS", "/event") == 404
+
+
+@given(st.text(max_size=60))
+def test_gate_lets_no_other_token_in(token: str) -> None:
+    if token.strip() != TOKEN:
+        encoded = token.encode("utf-8", "replace").decode("latin-1")
+        found = [(b"host", b"127.0.0.1:4127"), (b"authorization", f"Bearer {encoded}".encode("latin-1"))]
+        assert isinstance(GATE.judge("GET", "/v1/queue", found, unix=False), Refusal)
+        assert isinstance(GATE.judge("POST", f"/t/{token}/event", found[:1], unix=False), Refusal)
+
+
+# ── schemas ──
+
+_THING = record(
+    {"a": schema.TEXT},
+    {"n": {"type": "integer", "minimum": 1, "maximum": 9}, "l": schema.several(schema.TEXT)},
+)
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": ""}, {"a": "x", "n": 1}, {"a": "x", "n": 9.0}, {"a": "x", "l": ["y"]}]
+)
+def test_schema_takes_what_fits(value: object) -> None:
+    check(value, _THING)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({}, "lacks 'a'"),
+        ([], "type object"),
+        ({"a": 1}, "'a' must be of type string"),
+        ({"a": "", "b": 1}, "unknown field 'b'"),
+        ({"a": "", "n": 0}, "out of range"),
+        ({"a": "", "n": True}, "type integer"),
+        ({"a": "", "n": 1.5}, "type integer"),
+        ({"a": "", "l": [1]}, "entry 0 of 'l'"),
+    ],
+)
+def test_schema_says_what_does_not_fit_and_where(value: object, words: str) -> None:
+    with pytest.raises(InvalidOptions, match=words):
+        check(value, _THING)
+
+
+def test_id_may_not_end_with_a_newline() -> None:
+    check("abc-%1", schema.ID)
+    for bad in ("abc\n", "", "a b", "ü", "x" * 300):
+        with pytest.raises(InvalidOptions):
+            check(bad, schema.ID)
+
+
+def test_query_is_read_as_what_it_means() -> None:
+    shapes = {"n": schema.LIMIT, "b": schema.BOOLEAN, "t": schema.TEXT}
+    assert read_query({"n": "5", "b": "true", "t": "x"}, shapes) == {"n": 5, "b": True, "t": "x"}
+    for bad in ({"n": "x"}, {"n": "0"}, {"b": "maybe"}, {"z": "1"}):
+        with pytest.raises(InvalidOptions):
+            read_query(bad, shapes)
+
+
+def test_errors_have_the_status_of_the_nearest_kind() -> None:
+    expected = {InvalidOptions: 400, BadName: 400, NotInQueue: 404, AlreadyAnswered: 409, StoreFailed: 507}
+    for kind, wanted in {**expected, TmuxMissing: 502, RemudaError: 500}.items():
+        assert status_of(kind("x")) == wanted
+    assert error_document("A", "b") == {"error": {"code": "A", "message": "b"}}
+
+
+def test_no_two_routes_are_the_same_and_only_events_take_a_token_in_their_path() -> None:
+    names = [(route.method, route.path) for route in ROUTES]
+    assert len(set(names)) == len(names)
+    for route in ROUTES:
+        if route.token_in_path:
+            assert route.method == "POST"
+            assert "event" in route.path or "hook" in route.path
+
+
+# ── the feed ──
+
+
+def _take(feed: Feed, after: str | None, count: int) -> list[Change]:
+    async def some() -> list[Change]:
+        watcher = feed.watch(after)
+        found = [await anext(watcher) for _ in range(count)]
+        watcher.close()
+        return found
+
+    return asyncio.run(some())
+
+
+def test_feed_goes_on_from_any_number_that_it_still_has() -> None:
+    feed = Feed("boot")
+    for number in range(5):
+        feed.publish("item", {"n": number})
+    assert [change.value["n"] for change in _take(feed, "boot-3", 2)] == [3, 4]
+    assert [change.value["n"] for change in _take(feed, "boot-0", 5)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("after", ["other-1", "boot-99", "boot-x", "", "boot-", "-"])
+def test_feed_that_cannot_go_on_says_so(after: str) -> None:
+    feed = Feed("boot")
+    feed.publish("item", {})
+    assert [change.kind for change in _take(feed, after, 1)] == ["reset"]
+
+
+def test_feed_that_has_forgotten_says_so() -> None:
+    feed = Feed("boot")
+    for _ in range(KEPT + 5):
+        feed.publish("item", {})
+    assert [change.kind for change in _take(feed, "boot-2", 1)] == ["reset"]
+
+
+def test_watcher_that_lags_is_told_to_look_anew_and_goes_on() -> None:
+    async def lag() -> list[str]:
+        feed = Feed("boot")
+        watcher = feed.watch()
+        for _ in range(1001):
+            feed.publish("item", {})
+        feed.publish("session", {})
+        found = [(await anext(watcher)).kind for _ in range(2)]
+        feed.close()
+        assert [change async for change in watcher] == []
+        return found
+
+    assert asyncio.run(lag()) == ["reset", "session"]
