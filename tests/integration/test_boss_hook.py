@@ -140,7 +140,7 @@ def test_what_is_no_payload_is_dropped_in_silence(boss: RunningBoss, hooks: Hook
 
 def test_large_output_of_a_tool_is_left_out(boss: RunningBoss, hooks: Hooks) -> None:
     boss.start()
-    tool = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "t"}
+    tool: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "t"}
     assert hooks.run(payload("PostToolUse", **tool, tool_response="x" * (20 << 20))) == ""
     assert [one["id"] for one in boss.client.get("sessions")["sessions"]] == ["s"]
 

@@ -27,6 +27,7 @@ from remuda.paths import SessionPaths, private_folder
 from remuda.terminal.screen import unavailable_reason
 
 from .hook_state import cap_in_force, cap_text, fix, found_hooks
+from .hooks_boss import found_hooks as boss_hooks
 
 _FEW_DESCRIPTORS = 1024
 _FEW_WATCHES = 128
@@ -213,6 +214,11 @@ def _hooks() -> Iterator[Finding]:
         for problem in found.problems:
             yield Finding("note", f"{where}: {problem}", fix(found))
         if not found.problems:
+            yield Finding("ok", where)
+    for boss in boss_hooks():
+        where = f"the boss's hooks in {boss.path}"
+        yield from (Finding("note", f"{where}: {problem}", boss.fix) for problem in boss.problems)
+        if not boss.problems:
             yield Finding("ok", where)
     for path in settings_files(os.environ, Path.cwd()):
         for event, hook in command_hooks(read_settings(path)):

@@ -29,7 +29,7 @@ from remuda.paths import home, private_folder
 
 from .common import json_option, print_json, seconds, short_path
 from .hook_state import Found, fix, found_hooks, own_script
-from .hooks_tmux import WithTmux
+from .hooks_boss import WithParts
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,7 +37,7 @@ _MARGIN = 60.0
 """How much longer than its wait a hook may take."""
 
 
-@click.group("hooks", cls=WithTmux, invoke_without_command=True)
+@click.group("hooks", cls=WithParts, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """The Stop hook in Claude Code's settings: after each answer, the next message of an inbox.
@@ -47,6 +47,7 @@ def command(ctx: click.Context) -> None:
       remuda hooks install --inbox run/inbox.jsonl
       remuda hooks show
       remuda hooks uninstall
+      remuda hooks install --boss            the boss hears of all your sessions; show, uninstall --boss
       remuda hooks install --tmux            keys and status line for tmux; show --tmux, uninstall --tmux
     """
     if ctx.invoked_subcommand is None:

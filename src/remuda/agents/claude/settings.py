@@ -79,6 +79,11 @@ class SettingsFile:
         self._text = text
         return True
 
+    def texts(self) -> tuple[str, str]:
+        """What it says now, and what it would say when saved."""
+        before = self._text or ""
+        return before, before if self.document == self._parse() else self._rendered()
+
     def _mode(self) -> int:
         try:
             return stat.S_IMODE(self._real.stat().st_mode)
