@@ -110,7 +110,7 @@ MUTATIONS = {
     "the inbox's name is not synced": (
         "put into nothing",
         "writer.py",
-        "            stop_hook.sync_folder(self._files.folder)\n",
+        "            self._files.sync()\n",
         "",
     ),
     "a new folder's name is not synced": (

@@ -385,3 +385,23 @@ def test_cancel_does_not_touch_what_is_in_flight_or_unknown(bench: Bench) -> Non
     assert bench.consumer.cancel(message, "no longer wanted") == "in flight"
     assert bench.consumer.cancel("m-unknown", "no longer wanted") == "unknown"
     assert bench.stages(message) == ["accepted", "written"]
+
+
+# ── gone with its owner ──
+
+
+def test_inbox_that_is_not_durable_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    monkeypatch.setattr("posix.fsync", synced.append)
+    for durable in (False, True):
+        folder = tmp_path / str(durable)
+        consumer = Consumer(folder, "a test", durable=durable)
+        consumer.open()
+        with Inbox(folder, durable=durable) as inbox:
+            inbox.put("one")
+        leased = consumer.lease("paste")
+        assert leased is not None
+        consumer.acknowledge(leased, "done")
+        consumer.close()
+        assert bool(synced) is durable

@@ -56,10 +56,10 @@ class Ahead:
 
 
 class Consumer:
-    def __init__(self, folder: Path, who: str) -> None:
+    def __init__(self, folder: Path, who: str, *, durable: bool = True) -> None:
         self.folder = folder
         self._who = who
-        self._files = Files(str(folder / "inbox.jsonl"))
+        self._files = Files(str(folder / "inbox.jsonl"), durable=durable)
         self._lock: ConsumerLock | None = None
         self.notices: list[str] = []
 

@@ -91,10 +91,13 @@ class Inbox:
     It keeps one small file open from a put to the next; to `close` it is only needed before an unmount.
     """
 
-    def __init__(self, folder: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    def __init__(
+        self, folder: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES, durable: bool = True
+    ) -> None:
+        """Without `durable` no disk is waited for: for an inbox that is of no use after a loss of power."""
         self.folder = Path(folder)
         self._max_bytes = max_bytes
-        self._files = Files(str(self.folder / "inbox.jsonl"))
+        self._files = Files(str(self.folder / "inbox.jsonl"), durable=durable)
         self._writer = Writer(self._files)
         self._unwritable = f"cannot write to the inbox {self.folder}"
         self._unreadable = f"cannot read the inbox {self.folder}"

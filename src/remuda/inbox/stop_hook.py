@@ -175,10 +175,11 @@ def remove_file(path: str) -> None:
 
 
 class Files:
-    """The files of one inbox."""
+    """The files of one inbox. One that is not `durable` is gone with its owner, and waits for no disk."""
 
-    def __init__(self, inbox: str) -> None:
+    def __init__(self, inbox: str, *, durable: bool = True) -> None:
         self.inbox = inbox
+        self.durable = durable
         self.folder = inbox.rpartition("/")[0] or ("/" if inbox.startswith("/") else ".")
         self.offset = self._beside(".inbox-offset")
         self.in_flight = self._beside(".in-flight")
@@ -204,7 +205,12 @@ class Files:
     def replace(self, path: str, data: bytes) -> None:
         """Whole or not at all, and on the disk when this returns."""
         self.put_in_place(path, data)
-        sync_folder(self.folder)
+        self.sync()
+
+    def sync(self) -> None:
+        """What was made, moved and removed here is so on the disk."""
+        if self.durable:
+            sync_folder(self.folder)
 
     def put_in_place(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """As `replace`, but the caller syncs the folder: once, behind all that it changes there.
@@ -215,7 +221,7 @@ class Files:
         fd = posix.open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
         try:
             write_all(fd, data)
-            if sync:
+            if sync and self.durable:
                 posix.fsync(fd)
         finally:
             posix.close(fd)
@@ -234,11 +240,12 @@ class Files:
             last = posix.pread(fd, wanted, max(0, size - wanted))
             if not (once and len(last) == len(line) and last[:-_STAMP] == line[:-_STAMP]):
                 write_all(fd, (b"\n" if last and last[-1:] != b"\n" else b"") + line)
-            posix.fsync(fd)
+            if self.durable:
+                posix.fsync(fd)
         finally:
             posix.close(fd)
         if not size:
-            sync_folder(self.folder)
+            self.sync()
         self.crossed(size, size + len(line))
 
     def last_line(self, path: str) -> "Json | None":
@@ -670,7 +677,7 @@ class Queue:
     def save(self, reader: "Reader | None") -> None:
         """On the disk when this returns."""
         self.write(reader)
-        sync_folder(self._files.folder)
+        self._files.sync()
 
     def write(self, reader: "Reader | None") -> None:
         """The offset first: an older queue file tells `load` what is acknowledged, a newer one does not."""
@@ -873,7 +880,7 @@ class Inbox:
     def deliver(self, entry: Entry, attempt: int, **who: "Any") -> None:
         """Lease it: from here on it is in flight until it is acknowledged, or recovered."""
         self.lease_out(entry, attempt, **who)
-        sync_folder(self.files.folder)
+        self.files.sync()
 
     def lease_out(self, entry: Entry, attempt: int, **who: "Any") -> None:
         """As `deliver`, but the caller syncs the folder."""
@@ -963,7 +970,7 @@ class Inbox:
         remove_file(self.files.in_flight)
         remove_file(self.files.responded)
         remove_file(self.files.lease)
-        sync_folder(self.files.folder)
+        self.files.sync()
 
     def receipt(self, message: str, stage: str, **facts: "Any") -> None:
         self.files.append(self.files.receipts, {"id": message, "stage": stage, "at": time.time(), **facts})
@@ -1119,7 +1126,7 @@ def tick(files: Files, payload: "Json", began: int, notices: "list[str]") -> Dec
             entry, attempt = taken
             inbox.lease_out(entry, attempt, session_id=payload.get("session_id"))
             _touch(files.responded)
-            sync_folder(files.folder)
+            files.sync()
             return Decision(entry.text)
         finally:
             notices += inbox.notices
@@ -1186,7 +1193,7 @@ def recover(files: Files, policy: "Policy", notices: "list[str]") -> str:
             flight = inbox.in_flight()
             if flight is None:
                 remove_file(files.responded)
-                sync_folder(files.folder)
+                files.sync()
                 return "NothingToRecover"
             start, end = int(flight["start_offset"]), int(flight["end_offset"])
             held = inbox.queue.find(start)
@@ -1223,7 +1230,7 @@ def _apply(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
         # The lease stays: it holds how often this was tried.
         remove_file(inbox.files.in_flight)
         remove_file(inbox.files.responded)
-        sync_folder(inbox.files.folder)
+        inbox.files.sync()
         return "ReQueued"
     if policy == "deadletter":
         inbox.give_up(flight, "its session ended before it was acknowledged")

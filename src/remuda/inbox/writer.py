@@ -56,7 +56,8 @@ class Writer:
             # behind: a broken envelope, which no consumer hands out.
             if os.write(fd, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(fd)
+            if self._files.durable:
+                os.fsync(fd)
             # While it is open: the number of a file that is gone may be another's at once.
             there = os.stat(self._path)
             end = found.st_size + len(data)
@@ -68,7 +69,7 @@ class Writer:
             os.close(fd)
         if self.synced != (found.st_dev, found.st_ino):
             # Whoever made the file, a foreign writer or one that was killed, may not have done this.
-            stop_hook.sync_folder(self._files.folder)
+            self._files.sync()
             self.synced = (found.st_dev, found.st_ino)
         self._files.crossed(end - len(data), end)
         return end

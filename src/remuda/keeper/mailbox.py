@@ -26,10 +26,11 @@ class Mailbox:
     def __init__(self, spec: SessionSpec, speech: Speech, folder: Path) -> None:
         private_folder(folder)
         if spec.prompt is not None:
-            Inbox(folder).put(spec.prompt, message_id=spec.message_id)
+            Inbox(folder, durable=not spec.ephemeral).put(spec.prompt, message_id=spec.message_id)
         self.folder = folder
         self.speech = speech
-        self.consumer = Consumer(folder, f"the keeper of session '{spec.name}'")
+        who = f"the keeper of session '{spec.name}'"
+        self.consumer = Consumer(folder, who, durable=not spec.ephemeral)
         self.account = Account(accounts_folder(), speech.account(spec.env))
         self.first: tuple[Leased, Turn] | None = None
 

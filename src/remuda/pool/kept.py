@@ -29,6 +29,7 @@ from .exits import outliving
 Document = dict[str, Any]
 _DETAIL_CHARACTERS = 1900
 _LAST_BREATH = 1.0
+_SHORT_CHARACTERS = 1 << 16
 _MOST_GRACE = 2.0
 
 
@@ -48,7 +49,7 @@ class Kept:
         self._on_event = on_event
         self._on_gone = on_gone
         self._paths = SessionPaths.of(spec.name, Path(spec.folder))
-        self._inbox = Inbox(self._paths.inbox)
+        self._inbox = Inbox(self._paths.inbox, durable=False)
         self._thread = ThreadPoolExecutor(1, f"remuda-{spec.name}")
         self._starting: asyncio.Future[Attended] | None = None
         self._lock = threading.Lock()
@@ -102,7 +103,10 @@ class Kept:
             raise
 
     async def put(self, prompt: str, message_id: str, *, command: bool = False) -> None:
-        """Into its inbox; on the disk when this returns. Done also when nobody waits for it any more."""
+        """Into its inbox. It is done also when nobody waits for it any more."""
+        if len(prompt) <= _SHORT_CHARACTERS:  # it waits for no disk, and takes less time than a thread
+            self._inbox.put(prompt, message_id=message_id, command=command)
+            return
         loop = asyncio.get_running_loop()
         await asyncio.shield(
             loop.run_in_executor(
@@ -153,6 +157,7 @@ class Kept:
                 await self._outlive(max(0.1, deadline - loop.time()))
         except Exception:  # noqa: BLE001  # there is nothing else to be done for it
             LOG.exception("ending %s failed", self._spec.name)
+        self._inbox.close()
         self._thread.shutdown(wait=False)
 
     async def _ask_to_end(self, deadline: float, grace: float) -> None:

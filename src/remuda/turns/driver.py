@@ -213,6 +213,9 @@ class Driver:
     async def _next(self) -> None:
         if await self._approach.trusted():
             return
+        # Whoever put something may wait for it: where it can be typed, it is not looked at first.
+        if self._ahead is None and self._approach.readiness().step is Step.TYPE and await self._lease():
+            return
         ahead = await self._look_ahead()
         if not ahead.ready:
             self.held = ""
@@ -223,10 +226,15 @@ class Driver:
         if ready.step is not Step.TYPE:
             await self._make_ready(ready)
             return
+        await self._lease()
+
+    async def _lease(self) -> bool:
+        """Hand the next message over, if there is one that is due."""
         self._ahead = None
         leased = await self._do(self._consumer.lease, "paste", **self._conversation("transcript_bytes"))
         if leased is not None:
             await self._hand_over(leased)
+        return leased is not None
 
     async def _look_ahead(self) -> Ahead:
         """What the inbox has for us. The files are read again only when they changed, or something is due."""
