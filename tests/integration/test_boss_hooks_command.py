@@ -51,7 +51,7 @@ def test_install_keeps_all_else_and_is_undone_to_the_byte(remuda: Commands, sett
     assert settings.read_text() == THEIRS
     remuda("hooks", "install", "--boss", "--yes")
     found = read(settings)
-    assert [one.event for one in find_hooks(found)] == [*EVENTS]
+    assert sorted(one.event for one in find_hooks(found)) == sorted(EVENTS)
     theirs = json.loads(THEIRS)
     assert {**found, "hooks": theirs["hooks"]} == theirs
     assert found["hooks"]["PreToolUse"] == theirs["hooks"]["PreToolUse"]

@@ -1,0 +1,124 @@
+"""Claude Code in a tmux pane, started by its user, and the boss that hears of it by the user's hooks."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bossing import RunningBoss
+from commands import Commands
+from keeping import Process, until
+from remuda.testing.real_cli import RealCli
+from tmux_bench import TmuxBench
+
+pytestmark = pytest.mark.real
+
+SOURCES = ("remuda.boss.spool:Spool",)
+
+
+class Pane:
+    """The CLI in a pane, with the boss's hooks in its user's settings."""
+
+    def __init__(self, tmux: TmuxBench, cli: RealCli, boss: RunningBoss) -> None:
+        self._tmux = tmux
+        self._boss = boss
+        env = {**cli.env, "TERM": "xterm-256color", "REMUDA_TEST_RUN": os.environ["REMUDA_TEST_RUN"]}
+        words = ["env", "-i", *(f"{name}={value}" for name, value in env.items())]
+        passed = 'TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" '
+        command = shlex.join(words) + f" {passed}" + shlex.join(cli.argv("--permission-mode", "default"))
+        tmux.run("new-session", "-d", "-s", "w", "-x", "120", "-y", "40", "-c", str(cli.project), command)
+        self.id = tmux.run("display-message", "-p", "-t", "w", "#{pane_id}")
+        tmux.start()
+        self.until_shows("for shortcuts")
+
+    def shown(self) -> str:
+        return self._tmux.run("capture-pane", "-p", "-t", self.id)
+
+    def until_shows(self, text: str) -> None:
+        until(lambda: text in self.shown(), f"{text!r} on the screen")
+
+    def paste(self, text: str) -> None:
+        self._tmux.run("set-buffer", text)
+        self._tmux.run("paste-buffer", "-p", "-d", "-t", self.id)
+        until(lambda: text[:20] in self.shown(), "the prompt in the composer")
+        self._tmux.run("send-keys", "-t", self.id, "Enter")
+
+    def press(self, key: str) -> None:
+        self._tmux.run("send-keys", "-t", self.id, key)
+
+    def item(self, reason: str, message: str = "") -> dict[str, Any]:
+        def look() -> dict[str, Any]:
+            found = [one for one in self._boss.waiting() if one["session"]["pane"] == self.id]
+            return (
+                found[0] if found and found[0]["reason"] == reason and message in found[0]["message"] else {}
+            )
+
+        return until(look, f"{reason} in the queue")
+
+    def working(self) -> None:
+        until(lambda: not self._boss.waiting(), "an empty queue")
+
+
+@pytest.fixture
+def boss(home: Path) -> Iterator[RunningBoss]:
+    one = RunningBoss(home, SOURCES)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def tmux(home: Path) -> Iterator[TmuxBench]:
+    bench = TmuxBench(home)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def pane(home: Path, boss: RunningBoss, tmux: TmuxBench, cli: RealCli) -> Pane:
+    commands = Commands(home)
+    settings = cli.home / ".claude" / "settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    commands("hooks", "install", "--boss", "--yes", "--settings", str(settings))
+    commands.close()
+    boss.start()
+    return Pane(tmux, cli, boss)
+
+
+def test_hooks_of_a_foreign_session_tell_all_that_hooks_can_tell(
+    boss: RunningBoss, pane: Pane, cli: RealCli
+) -> None:
+    pane.paste("hello boss")
+    stopped = pane.item("stopped", "hello boss")
+    session = stopped["session"]
+    assert (session["cwd"], session["origin"]) == (str(cli.project), "hooks")
+    assert Path(session["transcript_path"]).exists()
+    process = Process(session["pid"])
+    pane.paste("RUNBASH touch made; echo done")
+    asked = pane.item("permission")
+    assert asked["detail"]["input"]["command"] == "touch made; echo done"
+    answer = {"behavior": "allow", "by": "me", "updated_input": {"command": "touch edited; echo done"}}
+    path = f"/v1/approvals/{asked['detail']['ask']}/answer"
+    until(lambda: boss.ask("POST", path, answer).status == 200, "a hook that waits for the answer")
+    assert boss.ask("POST", path, answer).status == 409
+    pane.item("stopped", "tool_result")
+    assert (cli.project / "edited").exists()
+    assert not (cli.project / "made").exists()
+    pane.paste("err 400")
+    assert "400" in pane.item("api_error")["message"]
+    boss.end(signal.SIGKILL)
+    pane.paste("while nobody hears")
+    pane.until_shows("to: while nobody hears")
+    until(lambda: len(list(boss.folder.spool.glob("*.json"))) >= 2, "events in the spool")
+    boss.start()
+    assert pane.item("stopped", "while nobody hears")["session"]["pid"] == session["pid"]
+    process.signal(signal.SIGTERM)
+    assert process.ended()
+    process.close()
+    until(lambda: boss.waiting() == [], "the end of the session")
+    assert boss.client.get("sessions", session["id"])["session"]["state"] == "ended"
