@@ -14,7 +14,8 @@ import pytest
 from bossing import RunningBoss
 from commands import COMMAND, Commands
 from heimdall_client import PATIENCE
-from keeping import Start, event_named
+from keeping import Start, event_named, until
+from remuda.agents.attention import digest
 from watching import Watcher
 
 WRITE = {"file_path": "/srv/new.txt", "content": "one\ntwo\n"}
@@ -29,7 +30,7 @@ def told(tool: str = "Bash", given: dict[str, Any] | None = None, **more: Any) -
         "cwd": "/srv",
         **more,
     }
-    return {"payload": payload, "id": f"ask:{tool}"}
+    return {"payload": payload, "id": f"ask:{digest(tool, payload['tool_input'])}"}
 
 
 @contextmanager
@@ -151,3 +152,71 @@ def test_control_characters_of_an_agent_reach_no_terminal(remuda: Commands, boss
             assert "touch x" in out
             assert not [c for c in out if c != "\n" and not c.isprintable()]
     assert json.loads(remuda("approvals", "--all", "--json").out)
+
+
+# ── rules that answer ──
+
+POLICY = """
+[[rule]]
+name = "look around"
+decision = "allow"
+tool = "Bash"
+command = ["git status", "ls *"]
+
+[[rule]]
+name = "not there"
+decision = "deny"
+tool = ["Write", "Edit"]
+path = "/srv"
+message = "nothing below /srv is yours"
+"""
+
+
+def write_policy(boss: RunningBoss, text: str = POLICY) -> None:
+    path = boss.folder.path / "policy.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+
+
+def hooked(boss: RunningBoss, *what: Any) -> dict[str, Any]:
+    """Of a hook that somebody answers at once."""
+    found: dict[str, Any] = boss.client.post("hooks", "permission", body=told(*what))
+    return found
+
+
+def test_policy_answers_at_once_and_the_ledger_names_the_rule(remuda: Commands, boss: RunningBoss) -> None:
+    write_policy(boss)
+    allowed = hooked(boss, "Bash", {"command": "git status; ls -l"})
+    assert allowed["output"]["hookSpecificOutput"]["decision"] == {"behavior": "allow"}
+    denied = hooked(boss, "Write", WRITE)["output"]["hookSpecificOutput"]["decision"]
+    assert denied == {"behavior": "deny", "message": "nothing below /srv is yours"}
+    ledger = {one["tool"]: one for one in boss.client.get("approvals")["approvals"]}
+    assert (ledger["Bash"]["by"], ledger["Write"]["by"]) == ("policy: look around", "policy: not there")
+    assert boss.waiting() == []
+    with asking(boss, "Bash", {"command": "git status; rm -rf ~"}):
+        assert [item["reason"] for item in boss.waiting()] == ["permission"]
+
+
+def test_policy_in_a_dry_run_only_says_what_it_would_do(remuda: Commands, boss: RunningBoss) -> None:
+    write_policy(boss, f"dry_run = true\n{POLICY}")
+    with asking(boss, "Bash", {"command": "git status"}):
+        (one,) = boss.client.get("approvals")["approvals"]
+        noted = until(lambda: boss.client.get("approvals", one["id"])["detail"].get("policy"), "a note")
+        assert noted == {"decision": "allow", "rule": "look around", "dry_run": True}
+
+
+def test_policy_check_says_what_would_be_decided_and_what_is_wrong(
+    remuda: Commands, boss: RunningBoss, tmp_path: Path
+) -> None:
+    assert "everything is asked" in remuda("policy", "check").out
+    with asking(boss, "Bash", {"command": "git status"}):
+        write_policy(boss)
+        head, _, row = remuda("policy", "check").out.splitlines()
+        assert head.endswith("policy.toml: 2 rules")
+        assert row.split()[1:5] == ["Bash", "allow", "look", "around"]
+    found = json.loads(remuda("policy", "check", "--dry-run", "--json").out)
+    assert [(one["decision"], one["was"]) for one in found["requests"]] == [("allow", "deny by http")]
+    write_policy(boss, "[[rule]]\ndecision = 'allow'\ntools = 'Bash'\n")
+    assert "rule 1: unknown key 'tools'" in remuda.refused("policy", "check", code=2)
+    with asking(boss, "Bash", {"command": "ls"}):  # nothing is decided by what is not right
+        assert len(boss.waiting()) == 1

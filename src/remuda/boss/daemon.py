@@ -17,6 +17,7 @@ from remuda.keeper.logfile import open_log
 from remuda.paths import SocketAddress, private_folder, sessions_folder
 
 from .approvals import Approvals
+from .automatic import Automatic
 from .desk import Desk
 from .folder import BossFolder
 from .http.routes import ROUTES
@@ -73,6 +74,7 @@ class _Daemon:
         desk = Desk(Store(folder.database))
         await desk.open()
         answers = Approvals(desk, sessions_folder())
+        answers.on_open = Automatic(answers, folder).consider
         boss = Boss(desk, port, answers)
         sources = make_sources(desk, self._settings.sources)
         boss.sources += [SourceStatus(source.name) for source in sources]

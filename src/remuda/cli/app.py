@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "approvals": "List what agents ask leave for, and what became of it",
         "approve": "Allow what an agent asks leave for, or answer its question",
         "deny": "Refuse what an agent asks leave for",
+        "policy": "Check the rules that answer in your place",
         "queue": "List who waits for you, and why",
         "next": "Go to the first that waits, in tmux",
         "skip": "Put one who waits at the end of the queue",

@@ -12,6 +12,7 @@ from remuda.errors import InvalidOptions
 Read = Callable[[str], str | None]
 """A file's text as it is now, or None: a write is shown as what it changes."""
 
+_SHELL_FIELDS = frozenset({"command", "description", "timeout", "run_in_background"})
 _REASONS = {"AskUserQuestion": "question", "ExitPlanMode": "plan"}
 _DIFF_BYTES = 1 << 20
 
@@ -53,6 +54,22 @@ def edit_diff(tool: str, given: Mapping[str, Any], read: Read | None = None) -> 
     if sum(len(before) + len(after) for before, after in texts) > _DIFF_BYTES:
         return None
     return "".join(_diff(path, before, after) for before, after in texts)
+
+
+def shell_command(tool: str, given: Mapping[str, Any]) -> str | None:
+    """What a shell would be given; None for a tool that runs none."""
+    return str(given.get("command", "")) if tool == "Bash" else None
+
+
+def is_plain(tool: str, given: Mapping[str, Any]) -> bool:
+    """Whether a command is all that is asked for: not a way around the sandbox as well, say."""
+    return tool != "Bash" or given.keys() <= _SHELL_FIELDS
+
+
+def file_path(given: Mapping[str, Any]) -> str | None:
+    """The file or folder that a tool reads or changes."""
+    found = next((given[key] for key in ("file_path", "notebook_path", "path") if given.get(key)), None)
+    return found if isinstance(found, str) else None
 
 
 def with_answers(given: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, Any]:
