@@ -57,6 +57,8 @@ class Talk:
         self._sock.setblocking(False)
         self._conversation = Conversation(server=False)
         self._heard: list[Message] = []
+        self.alive = 0
+        """How often the server said that it lives."""
 
     async def say(self, *messages: Message | bytes) -> None:
         data = b"".join(one if isinstance(one, bytes) else encode(one) for one in messages)
@@ -68,14 +70,19 @@ class Talk:
         return await self.hear()
 
     async def hear(self) -> Message:
-        """The next message; `{"type": "closed"}` when the server hung up."""
+        """The next message but for signs of life; `{"type": "closed"}` when the server hung up."""
         while not self._heard:
-            async with asyncio.timeout(PATIENCE):
-                data = await asyncio.get_running_loop().sock_recv(self._sock, 65536)
-            if not data:
-                return {"type": "closed"}
-            self._heard += [one for one in self._conversation.receive(data) if one["type"] != "alive"]
+            await self.listen()
         return self._heard.pop(0)
+
+    async def listen(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            data = await asyncio.get_running_loop().sock_recv(self._sock, 65536)
+        for message in [*self._conversation.receive(data)] if data else [{"type": "closed"}]:
+            if message["type"] == "alive":
+                self.alive += 1
+            else:
+                self._heard.append(message)
 
     async def all(self) -> list[Message]:
         """Up to the server's hanging up."""

@@ -240,10 +240,15 @@ def test_server_a_peer_who_waits_hears_that_it_lives(home: Path) -> None:
 
     async def test() -> None:
         async with served(home, FakeAgent(answer), limits=ServeLimits(alive_interval=0.02)) as pool:
-            # Longer than it would wait for a server that says nothing.
-            patient = RemoteClient(pool.path, silence_timeout=1.0)
-            asyncio.get_running_loop().call_later(2.0, go_on.set)
-            assert (await patient.run("x")).text == "at last"
+            patient = asyncio.create_task(pool.remote.run("x"))
+            with pool.talk() as talk:
+                await talk.greet()
+                await talk.say(RUN)
+                while talk.alive < 5:
+                    await talk.listen()
+                go_on.set()
+                assert (await talk.hear())["result"]["text"] == "at last"
+            assert (await patient).text == "at last"
 
     within(test())
 
