@@ -203,6 +203,18 @@ def test_permission_answered_at_the_terminal_resolves_by_the_end_of_its_call() -
         assert approval.proof == {"ran": True, "at": 30, "by": "hook", "tool_use_id": "t1"}
 
 
+def test_edited_one_of_two_calls_that_were_alike_ends_the_dialog_about_them() -> None:
+    began = [event("tool_began", 14, **BASH, tool_use_id=number) for number in ("t1", "t2")]
+    edited = event("tool_ran", 30, tool="Bash", input={"command": "touch b"}, tool_use_id="t2", ok=True)
+    assert told(PROMPT, *began, event("asked", 15, **BASH), edited).queue() == []
+
+
+def test_dialog_of_a_session_that_had_ended_before_is_withdrawn() -> None:
+    roster = told(PROMPT, event("asked", 12, **BASH), event("ended", 11))
+    (approval,) = roster.known["s"].approvals.values()
+    assert (roster.queue(), approval.state) == ([], ApprovalState.ENDED)
+
+
 def test_the_end_of_another_call_leaves_the_dialog_open() -> None:
     roster = told(PROMPT, event("asked", 15, **BASH), event("tool_ran", 16, tool="Read", input={}, ok=True))
     assert only(roster).reason is Reason.PERMISSION

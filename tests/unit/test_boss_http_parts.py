@@ -50,6 +50,8 @@ def status(*args: Any, **headers: Any) -> int:
 def test_gate_lets_ours_in_and_says_the_path() -> None:
     assert judge() == Passed("/v1/queue")
     assert judge("POST", f"/t/{TOKEN}/event", authorization="") == Passed("/event")
+    assert status("POST", f"/t/{TOKEN}/skip", authorization="") == 401
+    assert status("GET", f"/t/{TOKEN}/event", authorization="") == 401
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bossing import Clock, event, open_desk, with_desk
 from remuda.boss.desk import Desk
-from remuda.boss.model import ApprovalState, Event, EventKind, document
+from remuda.boss.model import ApprovalState, Event, EventKind, Source, document
 from remuda.boss.roster import Roster
 from remuda.boss.store import Store
 from remuda.boss.story import Story
@@ -96,6 +96,35 @@ def test_snoozed_one_comes_back_at_its_place(tmp_path: Path) -> None:
         assert [item.session_id for item in desk.queue()] == ["a", "b"]
 
     with_desk(tmp_path, work, clock)
+
+
+def test_what_was_put_off_stays_so_after_a_restart(tmp_path: Path) -> None:
+    async def before(desk: Desk) -> Any:
+        await desk.take(stop("a", 10), stop("b", 20), stop("c", 30))
+        first, second, _ = desk.queue()
+        await desk.skip(first.id)
+        await desk.snooze(second.id, 5000)
+        return document(desk.queue(hidden=True))
+
+    async def after(desk: Desk) -> Any:
+        assert [item.session_id for item in desk.queue()] == ["c"]
+        return document(desk.queue(hidden=True))
+
+    assert with_desk(tmp_path, before) == with_desk(tmp_path, after)
+
+
+def test_item_that_was_updated_in_its_place_keeps_its_number_after_a_restart(tmp_path: Path) -> None:
+    async def before(desk: Desk) -> Any:
+        await desk.take(event("prompted", 10), event("stopped", 20.5, Source.REGISTRY))
+        number = desk.queue()[0].id
+        await desk.take(stop("s", 20))
+        assert [(item.id, item.since) for item in desk.queue()] == [(number, 20)]
+        return document(desk.queue())
+
+    async def after(desk: Desk) -> Any:
+        return document(desk.queue())
+
+    assert with_desk(tmp_path, before) == with_desk(tmp_path, after)
 
 
 def test_dismissed_one_is_in_the_history_and_cannot_be_dismissed_again(tmp_path: Path) -> None:
@@ -225,6 +254,20 @@ def test_change_that_cannot_be_written_fails_alone(tmp_path: Path) -> None:
         assert [item.session_id for item in desk.queue()] == ["a", "c"]
 
     with_desk(tmp_path, work)
+
+
+def test_change_that_builds_on_one_that_failed_fails_too(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> bool:
+        bad = event("prompted", 20, session="bad", pane="\ud800")
+        failed = await asyncio.gather(desk.take(bad), desk.take(stop("bad", 30)), return_exceptions=True)
+        assert isinstance(failed[0], StoreFailed)
+        return failed[1] == 1
+
+    async def after(desk: Desk) -> bool:
+        return [item.session_id for item in desk.queue()] == ["bad"]
+
+    acknowledged = with_desk(tmp_path, work)
+    assert with_desk(tmp_path, after) == acknowledged
 
 
 def _aside(folder: Path, label: str) -> Path:
