@@ -201,11 +201,12 @@ class Driver:
 
     async def _wait(self, seconds: float | None) -> None:
         self._tell()
-        if not self._changed.is_set():
-            try:
-                await asyncio.wait_for(self._changed.wait(), seconds)
-            except TimeoutError:
-                return
+        try:
+            # Not wait_for: on Python 3.11 it loses a cancellation that comes together with the event.
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
         self._changed.clear()
 
     # ── a message ──
