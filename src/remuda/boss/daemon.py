@@ -25,6 +25,7 @@ from .http.server import HttpServer
 from .http.web import make_app
 from .lock import Holder, Lock
 from .ports import Boss, EventSource, SourceStatus
+from .reply import Replies
 from .sources import SOURCES, make_sources
 from .store import Store
 
@@ -75,7 +76,7 @@ class _Daemon:
         await desk.open()
         answers = Approvals(desk, sessions_folder())
         answers.on_open = Automatic(answers, folder).consider
-        boss = Boss(desk, port, answers)
+        boss = Boss(desk, port, answers, Replies(desk, sessions_folder()))
         sources = make_sources(desk, self._settings.sources)
         boss.sources += [SourceStatus(source.name) for source in sources]
         server = HttpServer(make_app(boss, ROUTES, token, port), listeners)

@@ -42,6 +42,8 @@ class Desk:
         self.started_at = clock()
         self.taken = 0
         self.repeated = 0
+        self.listeners: list[Callable[[Event], None]] = []
+        """Hear of every event that is news, when it is on the disk."""
         self._roster = Roster()
         self._repositories = Repositories()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,10 +78,17 @@ class Desk:
         now = self.clock()
         changes = [self._take(event, now) for event in events]
         await self._carry_out(changes)
-        news = sum(change.event is not None for change in changes)
+        news = [change.event for change in changes if change.event is not None]
         self.taken += len(events)
-        self.repeated += len(events) - news
-        return news
+        self.repeated += len(events) - len(news)
+        if self.listeners:
+            self._tell(news)
+        return len(news)
+
+    def _tell(self, news: list[Event]) -> None:
+        for event in news:
+            for listener in list(self.listeners):
+                listener(event)
 
     def _take(self, event: Event, now: float) -> Changes:
         self._recall(event.session_id)

@@ -42,6 +42,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Attention": {
         "up": "Start the boss: one queue of all agents that wait for you",
         "down": "End the boss; sessions go on",
+        "reply": "Give a prompt to a session that rests, wherever it is",
         "approvals": "List what agents ask leave for, and what became of it",
         "approve": "Allow what an agent asks leave for, or answer its question",
         "deny": "Refuse what an agent asks leave for",

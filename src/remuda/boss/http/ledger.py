@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from remuda.boss.model import ApprovalState, document
 from remuda.boss.ports import Boss
+from remuda.boss.reply import MAX_WAIT
 from remuda.errors import NotSafe
 
 from .route import Call, Reply, Route
@@ -87,7 +88,12 @@ ROUTES = (
         "Hand a prompt to a session, if it is safe; 409 says why nothing was typed.",
         body=record(
             {"text": {"type": "string", "minLength": 1}},
-            {"dedup": TEXT, "command": BOOLEAN, "literal": BOOLEAN},
+            {
+                "dedup": {"type": "string", "minLength": 1, "maxLength": 200},
+                "command": BOOLEAN,
+                "literal": BOOLEAN,
+                "wait": {"type": "number", "minimum": 0, "maximum": MAX_WAIT},
+            },
         ),
         answer=ANYTHING,
         errors=(400, 404, 409, 413, 415, 502, 504, 507),

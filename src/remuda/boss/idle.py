@@ -1,0 +1,138 @@
+"""The proof that an agent in a tmux pane waits for a prompt, and for nothing else. Blocking.
+
+All of this must be true at once: its registry says that it is idle, in this conversation; its process is the
+one that the pane's keys go to; and the pane shows its empty composer and no dialog. Whatever is missing or
+cannot be read is a reason not to type.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remuda.agents.claude.files import registry_beside, registry_file
+from remuda.agents.claude.speech import ClaudeSpeech
+from remuda.agents.speech import ComposerKind
+from remuda.errors import NotSafe, TmuxError
+from remuda.tmux.address import Address
+from remuda.tmux.once import Tmux
+from remuda.tmux.panes import take_snapshot
+from remuda.tmux.popup import capture
+
+from .model import Session, State
+
+SPEECH = ClaudeSpeech()
+
+_RESTING = (State.STOPPED, State.STARTED, State.FAILED)
+_SGR = re.compile(rb"\x1b\[[\d;:]*m")
+_RESET = re.compile(rb"\x1b\[(?:0?|0;[\d;:]*)m")
+_ESCAPE = re.compile(r"\x1b(?:\[[\d;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Za-z0-9]|[\x0e\x0f])")
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Where to type: this pane, whose program is this process."""
+
+    tmux: Tmux
+    pane: str
+    pid: int
+
+
+def prove(session: Session) -> Idle:
+    """Raises `NotSafe` that says what is not so."""
+    if session.agent != "claude":
+        raise NotSafe(f"nobody knows how {session.agent} shows that it waits for a prompt")
+    if session.ended is not None:
+        raise NotSafe("it has ended")
+    if session.pane is None or session.pid is None:
+        raise NotSafe(
+            "it is in no tmux pane that we know of", hint="only kept sessions and panes take replies"
+        )
+    if session.state not in _RESTING:
+        raise NotSafe(f"it does not rest: {session.state}")
+    tmux = Tmux(Address.of(session.tmux) if session.tmux else Address.named("default", os.environ))
+    _check_pane(tmux, session.pane, session.pid)
+    _check_foreground(session.pid)
+    check_registry(session)
+    kind, text = look(tmux, session.pane)
+    if kind is not ComposerKind.EMPTY:
+        raise NotSafe(
+            "its composer is not on the screen"
+            if kind is ComposerKind.ABSENT
+            else f"a draft is there: {text!r}"
+        )
+    return Idle(tmux, session.pane, session.pid)
+
+
+def _check_pane(tmux: Tmux, pane: str, pid: int) -> None:
+    try:
+        panes = take_snapshot(tmux)
+    except TmuxError as error:
+        raise NotSafe(f"its pane cannot be seen: {error}") from None
+    found = panes.panes.get(pane)
+    if found is None or found.is_dead:
+        raise NotSafe(f"pane {pane} is there no more")
+    if (of_it := panes.of_process(pid)) is None or of_it.id != pane:
+        raise NotSafe(f"its process does not run in pane {pane}")
+    if found.in_mode:
+        raise NotSafe(f"pane {pane} shows its history (copy mode)")
+
+
+def _check_foreground(pid: int) -> None:
+    """A program that was stopped or put into the background does not get the keys: a shell does."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        stopped, foreground = fields[0] in "Tt", fields[2] == fields[5]
+    except (OSError, IndexError):
+        done = subprocess.run(
+            ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, timeout=5, check=False
+        )
+        stopped, foreground = "T" in done.stdout, "+" in done.stdout
+    if stopped or not foreground:
+        raise NotSafe("its process is not in the foreground of its terminal")
+
+
+def check_registry(session: Session) -> None:
+    assert session.pid is not None
+    folder = registry_beside(session.transcript_path) if session.transcript_path else None
+    path = folder / f"{session.pid}.json" if folder else registry_file(os.environ, session.pid)
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        raise NotSafe("its registry cannot be read: nobody knows whether it is idle") from None
+    if found.get("sessionId") != session.id:
+        raise NotSafe("it is in another conversation now")
+    if found.get("status") != "idle":
+        what = found.get("waitingFor")
+        raise NotSafe(f"its registry says: {found.get('status')}{f', {what}' if what else ''}")
+
+
+def look(tmux: Tmux, pane: str) -> tuple[ComposerKind, str]:
+    """What the composer holds. Raises `NotSafe` for a dialog, and where nothing can be seen."""
+    try:
+        rows = capture(tmux, pane, styled=True)
+    except TmuxError as error:
+        raise NotSafe(f"its pane cannot be seen: {error}") from None
+    lines = [_ESCAPE.sub("", row).rstrip() for row in rows]
+    if (dialog := SPEECH.dialog(lines)) is not None:
+        raise NotSafe(f"a {dialog} is open")
+    styled = whole_rows([row.encode("utf-8", "surrogateescape") for row in rows])
+    composer = SPEECH.composer(lines, lambda y: styled[y])
+    return composer.kind, composer.text
+
+
+def whole_rows(rows: Sequence[bytes]) -> list[bytes]:
+    """tmux says of a row how it differs from the one before it: here each stands for itself."""
+    found: list[bytes] = []
+    carried: list[bytes] = []
+    for row in rows:
+        found.append(b"".join(carried) + row)
+        for sgr in _SGR.findall(row):
+            carried = [sgr] if _RESET.fullmatch(sgr) else [*carried, sgr]
+    return found

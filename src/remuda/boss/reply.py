@@ -1,0 +1,163 @@
+"""Replies: a prompt for a session, from elsewhere.
+
+A kept session gets it through its inbox, with the receipts of that. Any other is typed to only here, and only
+while it is proven to wait for a prompt (`boss/idle`): as a paste, then, when the paste stands in its composer
+and nothing else has happened, Enter. Its own hooks say whether that is what it got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from remuda.agents import find_agent
+from remuda.agents.claude.prompt import ENTER, PASTE_BEGIN, PASTE_END
+from remuda.agents.speech import ComposerKind
+from remuda.errors import InvalidOptions, NotSafe
+from remuda.inbox.journal import Inbox
+from remuda.keeper.claim import read_holder
+from remuda.keeper.record import SessionRecord
+from remuda.paths import SessionPaths, private_folder
+from remuda.tmux.paste import paste
+
+from . import idle
+from .desk import Desk
+from .idle import SPEECH, Idle
+from .model import Event, EventKind, Session
+
+log = logging.getLogger("remuda.boss.reply")
+
+SHOWN_TIMEOUT = 5.0
+SUBMITTED_TIMEOUT = 15.0
+MAX_WAIT = 3600.0
+_LOOK_INTERVAL = 0.05
+_ENDS = (EventKind.STOPPED, EventKind.FAILED, EventKind.LIMITED, EventKind.INTERRUPTED)
+_GONE = (EventKind.ENDED, EventKind.GONE)
+
+
+@dataclass(slots=True)
+class _Receipt:
+    """What is heard of a prompt after it was typed."""
+
+    prompt: str
+    submitted: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    other: str | None = None
+    """Another prompt came first."""
+    answer: dict[str, Any] = field(default_factory=dict)
+
+    def hear(self, event: Event) -> None:
+        if event.kind is EventKind.PROMPTED and not self.submitted.is_set():
+            told = str(event.facts.get("prompt", ""))
+            if SPEECH.same(told, self.prompt):
+                self.submitted.set()
+            else:
+                self.other = told
+        elif event.kind in _ENDS and self.submitted.is_set() and not event.facts.get("background"):
+            self.answer = {"end": str(event.kind), "text": str(event.facts.get("message") or "")}
+            self.ended.set()
+        elif event.kind in _GONE:
+            self.answer = {"end": str(event.kind), "text": ""}
+            self.ended.set()
+
+
+class Replies:
+    """A `Replier`. Use from the desk's loop."""
+
+    def __init__(self, desk: Desk, folder: Path) -> None:
+        self._desk = desk
+        self._folder = folder
+        self._typing: set[str] = set()
+
+    async def reply(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        if session.name is not None:
+            return await asyncio.to_thread(self._put, session.name, text, options)
+        return await self._type(session, text, options)
+
+    # ── kept ──
+
+    def _put(self, name: str, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        paths = SessionPaths.of(name, self._folder)
+        record = SessionRecord.load(paths.record)
+        speech = find_agent(record.agent).speech if record is not None else SPEECH
+        if speech is None:
+            raise NotSafe(f"session '{name}' runs a plain command, which never says what it took")
+        command, literal = bool(options.get("command")), bool(options.get("literal"))
+        speech.check(text, command=command, literal=literal)
+        private_folder(paths.inbox)
+        dedup = {"dedup": options["dedup"]} if options.get("dedup") else {}
+        accepted = Inbox(paths.inbox).put(text, command=command, literal=literal, **dedup)
+        return {
+            "via": "inbox",
+            "session": name,
+            "id": accepted.id,
+            "duplicate": accepted.duplicate,
+            "alive": read_holder(paths) is not None,
+            "inbox": str(paths.inbox),
+            "stage": "accepted",
+        }
+
+    # ── any other ──
+
+    async def _type(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        if options.get("dedup"):
+            raise InvalidOptions("dedup is for kept sessions: nothing remembers what was typed into a pane")
+        command = bool(options.get("command"))
+        SPEECH.check(text, command=command, literal=bool(options.get("literal")))
+        if session.id in self._typing:
+            raise NotSafe("another reply is on its way to it")
+        carried = SPEECH.paste(text, command=command)
+        receipt = _Receipt(carried.reported)
+
+        def hear(event: Event) -> None:
+            if event.session_id == session.id:
+                receipt.hear(event)
+
+        self._typing.add(session.id)
+        self._desk.listeners.append(hear)
+        try:
+            where = await asyncio.to_thread(self._prove_and_paste, session, carried.data)
+            return await self._follow(where, receipt, command, float(options.get("wait", 0.0)))
+        finally:
+            self._desk.listeners.remove(hear)
+            self._typing.discard(session.id)
+
+    def _prove_and_paste(self, session: Session, data: bytes) -> Idle:
+        where = idle.prove(session)
+        # tmux puts the marks of a paste around it by itself.
+        paste(where.tmux, where.pane, data.removeprefix(PASTE_BEGIN).removesuffix(PASTE_END + ENTER))
+        deadline = time.monotonic() + SHOWN_TIMEOUT
+        while idle.look(where.tmux, where.pane)[0] is not ComposerKind.DRAFT:
+            if time.monotonic() > deadline:
+                raise NotSafe("it was pasted and is not to be seen in the composer: Enter was not pressed")
+            time.sleep(_LOOK_INTERVAL)
+        idle.check_registry(session)
+        where.tmux.command("send-keys", "-t", where.pane, "Enter")
+        log.info("typed a reply into pane %s", where.pane)
+        return where
+
+    async def _follow(self, where: Idle, receipt: _Receipt, command: bool, wait: float) -> dict[str, Any]:
+        found: dict[str, Any] = {"via": "pane", "pane": where.pane, "stage": "typed"}
+        if command:  # the agent's own commands are told by no hook
+            return found
+        if not await _happens(receipt.submitted, SUBMITTED_TIMEOUT):
+            why = "its hooks told of another prompt" if receipt.other is not None else "no hook told of it"
+            return found | {"note": f"{why}; 'remuda hooks install' makes them tell"}
+        found["stage"] = "submitted"
+        if wait and await _happens(receipt.ended, min(wait, MAX_WAIT)):
+            found |= {"stage": "answered", "answer": receipt.answer}
+        return found
+
+
+async def _happens(event: asyncio.Event, timeout: float) -> bool:  # noqa: ASYNC109  # the caller's bound
+    try:
+        async with asyncio.timeout(timeout):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
