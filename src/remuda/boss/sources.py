@@ -12,7 +12,11 @@ from typing import Any
 from .desk import Desk
 from .ports import EventSource
 
-SOURCES: tuple[str, ...] = ("remuda.boss.spool:Spool", "remuda.boss.kept:Kept")
+SOURCES: tuple[str, ...] = (
+    "remuda.boss.spool:Spool",
+    "remuda.boss.kept:Kept",
+    "remuda.boss.reconcile:Reconcile",
+)
 
 
 def make_sources(desk: Desk, names: tuple[str, ...] = SOURCES) -> list[EventSource]:

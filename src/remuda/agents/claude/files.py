@@ -74,3 +74,14 @@ def user_settings(env: Mapping[str, str], cwd: Path) -> list[dict[str, Any]]:
         read_settings(project / "settings.json"),
         read_settings(config_folder(env) / "settings.json"),
     ]
+
+
+def registry_folder(env: Mapping[str, str]) -> Path:
+    """One file for each process that runs, named by its pid."""
+    return config_folder(env) / "sessions"
+
+
+def registry_beside(transcript: str) -> Path | None:
+    """The registry of whoever writes that transcript: `<config>/projects/<folder>/<id>.jsonl`."""
+    parts = Path(transcript).parents
+    return parts[2] / "sessions" if len(parts) > 3 and parts[1].name == "projects" else None

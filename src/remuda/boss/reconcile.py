@@ -1,0 +1,277 @@
+"""The queue against the evidence: what agents' own files, processes and panes say, for sessions nobody keeps.
+
+Both ways: what moved on is resolved, what nobody told is added. Events of the kernel tell at once of
+processes that end and of files that change; a file is read within `SETTLE`. What no event tells of is found
+by a look every `CYCLE` seconds, and a registry that contradicts all else for a whole one is believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from remuda.agents.claude.attention import registry_events
+from remuda.agents.claude.files import find_transcript, registry_beside, registry_folder
+from remuda.errors import RemudaError
+from remuda.keeper.claim import read_holder
+from remuda.paths import SessionPaths, sessions_folder
+from remuda.proctree import is_alive, start_ticks
+from remuda.tmux.address import known_addresses
+from remuda.tmux.once import Tmux
+from remuda.tmux.panes import Snapshot, take_snapshot
+
+from .desk import Desk
+from .identity import is_stand_in
+from .model import Event, EventKind, Origin, Session, Source, State
+from .processes import Processes, started_at
+from .registry import Registry
+from .transcripts import Transcripts
+from .watches import Watches, tell
+
+log = logging.getLogger("remuda.boss.reconcile")
+
+CYCLE = 5.0
+SETTLE = 0.2
+# A process tells its last by a hook or by its registry in the moment before it ends.
+_LAST_WORDS = 0.3
+_CLOCK_SLACK = 2.0
+_CONTRADICTIONS: dict[str, frozenset[State]] = {
+    "idle": frozenset({State.WORKING, State.WAITING}),
+    "shell": frozenset({State.WORKING, State.WAITING}),
+    "busy": frozenset({State.STOPPED, State.WAITING, State.FAILED, State.STARTED}),
+    "waiting": frozenset({State.WORKING}),
+}
+
+
+class Reconcile:
+    name = "reconcile"
+
+    def __init__(self, desk: Desk, env: Mapping[str, str] | None = None) -> None:
+        self._desk = desk
+        self._env = env if env is not None else os.environ
+        self._transcripts = Transcripts(desk)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._files: dict[str, tuple[str, int | None]] = {}  # session → transcript and its watch
+        self._due: set[str] = set()
+        self._doubts: dict[str, tuple[object, ...]] = {}
+        self._searched: set[int] = set()  # processes whose pane was looked for
+        self._kept: dict[int, tuple[str | None, bool]] = {}
+        self._telling = asyncio.Lock()
+
+    async def start(self) -> None:
+        self._watches = Watches()
+        self._processes = Processes(self._on_end)
+        self._registry = Registry(self._watches, self._on_registry, self._is_kept)
+        self._registry.add_folder(registry_folder(self._env), time.time())
+        await self._cycle()
+        self._begin(self._hear())
+        self._begin(self._cycles())
+
+    async def close(self) -> None:
+        self._watches.close()
+        self._processes.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._transcripts.save(set(self._files))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _sessions(self) -> list[Session]:
+        """Those that matter: they are there, and nobody keeps them."""
+        return [session for session in self._desk.sessions() if _matters(session)]
+
+    # ── what tells of itself ──
+
+    async def _hear(self) -> None:
+        """Sessions that are new, or somewhere else now."""
+        watcher = self._desk.feed.watch()
+        try:
+            async for change in watcher:
+                if change.kind == "session":
+                    try:
+                        session = self._desk.session(str(change.document["id"]))
+                    except RemudaError:
+                        continue
+                    if _matters(session):
+                        await self._attend(session)
+        finally:
+            watcher.close()
+
+    async def _attend(self, session: Session) -> None:
+        if session.pid is not None and not self._processes.watch(session.pid):
+            self._on_end(session.pid)
+        path = session.transcript_path or (
+            None if session.id in self._files else self._found_transcript(session)
+        )
+        if path is None:
+            return
+        if (folder := registry_beside(path)) is not None:
+            self._registry.add_folder(folder, time.time())
+        known = self._files.get(session.id)
+        if known is None or known[0] != path or known[1] is None:
+            number = self._watches.file(Path(path), lambda _name: self._on_file(session.id))
+            self._files[session.id] = (path, number)
+            self._on_file(session.id)
+
+    def _found_transcript(self, session: Session) -> str | None:
+        found = find_transcript(self._env, {"session_id": session.id})
+        return str(found) if found else None
+
+    def _on_file(self, session_id: str) -> None:
+        if session_id not in self._due:
+            self._due.add(session_id)
+            self._begin(self._read_soon(session_id))
+
+    async def _read_soon(self, session_id: str) -> None:
+        await asyncio.sleep(SETTLE)
+        self._due.discard(session_id)
+        if known := self._files.get(session_id):
+            await self._transcripts.look(session_id, known[0])
+
+    def _on_registry(self, events: list[Event]) -> None:
+        self._begin(self._tell(events))
+
+    async def _tell(self, events: list[Event]) -> None:
+        async with self._telling:  # in their order
+            await tell(self._desk, events)
+
+    # ── processes ──
+
+    def _is_kept(self, pid: int) -> bool:
+        """Whether a keeper tells of it."""
+        known = self._kept.get(pid)
+        if known is None or known[0] != start_ticks(pid):
+            known = self._kept[pid] = (start_ticks(pid), _has_keeper(pid))
+        return known[1]
+
+    def _on_end(self, pid: int) -> None:
+        self._begin(self._tell_end(pid))
+
+    async def _tell_end(self, pid: int) -> None:
+        await asyncio.sleep(_LAST_WORDS)
+        killed = self._registry.has_file(pid)
+        self._registry.forget(pid)
+        now = time.time()
+        for session in self._sessions():
+            if session.pid == pid:
+                kind = EventKind.GONE if killed or _is_busy(session) else EventKind.ENDED
+                facts = {"pid": pid} if kind is EventKind.GONE else {"why": "its process ended"}
+                number = f"process:{pid}:{session.id}:{now}"
+                await self._tell([Event(kind, session.id, now, Source.PROCESS, number, facts)])
+
+    # ── looking ──
+
+    async def _cycles(self) -> None:
+        while True:
+            await asyncio.sleep(CYCLE)
+            try:
+                await self._cycle()
+            except (OSError, RemudaError) as error:
+                log.warning("cannot look at everything: %s", error)
+
+    async def _cycle(self) -> None:
+        now = time.time()
+        self._registry.look_at_all(now)
+        self._processes.look()
+        sessions = self._sessions()
+        for session in sessions:
+            await self._look(session, now)
+        self._forget({session.id for session in sessions})
+        self._processes.keep({session.pid for session in sessions if session.pid is not None})
+        await self._find_panes(sessions)
+        await self._transcripts.save(set(self._files))
+
+    async def _look(self, session: Session, now: float) -> None:
+        if session.pid is not None and _is_another(session, session.pid):
+            self._on_end(session.pid)
+            return
+        await self._attend(session)
+        known = self._files.get(session.id)
+        if known and self._transcripts.has_news(session.id, known[0]):
+            await self._transcripts.look(session.id, known[0])
+        if session.pid is not None and (document := self._registry.document(session.pid)):
+            await self._weigh(session, document, now)
+
+    async def _weigh(self, session: Session, document: Mapping[str, Any], now: float) -> None:
+        """A registry that has said otherwise for a whole cycle is right: something was missed."""
+        status = str(document.get("status"))
+        doubt = (status, document.get("statusUpdatedAt"), session.state, session.since)
+        if document.get("sessionId") != session.id or session.state not in _CONTRADICTIONS.get(status, ()):
+            self._doubts.pop(session.id, None)
+        elif self._doubts.get(session.id) != doubt:
+            self._doubts[session.id] = doubt
+        else:
+            log.info("%s is %s, not %s", session.id, status, session.state)
+            await self._tell(registry_events(document, now=now))
+
+    def _forget(self, wanted: set[str]) -> None:
+        for session_id in self._files.keys() - wanted:
+            self._watches.remove(self._files.pop(session_id)[1])
+        self._kept = {pid: kept for pid, kept in self._kept.items() if is_alive(pid)}
+        self._doubts = {one: doubt for one, doubt in self._doubts.items() if one in wanted}
+
+    # ── panes ──
+
+    async def _find_panes(self, sessions: list[Session]) -> None:
+        """Where a session runs whose hooks do not tell."""
+        pids = {session.pid for session in sessions if session.pid is not None}
+        self._searched &= pids
+        wanted = [one for one in sessions if one.pane is None and one.pid and one.pid not in self._searched]
+        if not wanted:
+            return
+        snapshots = await asyncio.to_thread(_snapshots, self._env)
+        for session in wanted:
+            assert session.pid is not None
+            self._searched.add(session.pid)
+            for snapshot in snapshots:
+                if (pane := snapshot.of_process(session.pid)) is not None:
+                    facts = {"pane": pane.id, "tmux": snapshot.address.path, "pid": session.pid}
+                    await self._tell(
+                        [Event(EventKind.SEEN, session.id, time.time(), Source.PROCESS, "", facts)]
+                    )
+                    break
+
+
+def _has_keeper(pid: int) -> bool:
+    folder = sessions_folder()
+    try:
+        names = [name.removesuffix(".pid") for name in os.listdir(folder) if name.endswith(".pid")]
+    except OSError:
+        return False
+    holders = (read_holder(SessionPaths(folder, name)) for name in names if not name.startswith("."))
+    return any(holder is not None and holder.child_pid == pid for holder in holders)
+
+
+def _matters(session: Session) -> bool:
+    return session.ended is None and session.origin is not Origin.KEPT and not is_stand_in(session.id)
+
+
+def _is_busy(session: Session) -> bool:
+    return session.state in (State.WORKING, State.WAITING)
+
+
+def _is_another(session: Session, pid: int) -> bool:
+    """Whether the number means a process that began after we heard of it."""
+    if not is_alive(pid):
+        return True
+    began = started_at(pid)
+    return began is not None and began > session.dated.get("pid", session.last_seen) + _CLOCK_SLACK
+
+
+def _snapshots(env: Mapping[str, str]) -> list[Snapshot]:
+    found = []
+    for address in known_addresses(env):
+        try:
+            found.append(take_snapshot(Tmux(address, env)))
+        except RemudaError:  # no tmux, or none behind that socket
+            continue
+    return found

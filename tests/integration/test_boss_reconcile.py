@@ -1,0 +1,178 @@
+"""The boss and agents that nobody keeps and whose hooks do not tell: their files, processes and panes do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bossing import RunningBoss, event
+from keeping import Process, Start, until
+from remuda.keeper.environment import session_environment
+from tmux_bench import TmuxBench
+
+RECONCILE = "remuda.boss.reconcile:Reconcile"
+AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent", "--permission-mode", "default"]
+
+
+class Foreign:
+    """A scripted agent in a pane, without hooks."""
+
+    def __init__(self, tmux: TmuxBench, config: Path, boss: RunningBoss) -> None:
+        self._tmux = tmux
+        self._boss = boss
+        self.config = config
+        project = config.parent / "project"
+        project.mkdir()
+        env = {"CLAUDE_CONFIG_DIR": str(config), "MOCK_DIALOG_GUARD": "0", "MOCK_TIME_SCALE": "0.01"}
+        command = shlex.join(["env", *(f"{name}={value}" for name, value in env.items()), *AGENT])
+        tmux.run("new-session", "-d", "-s", "w", "-x", "100", "-y", "30", "-c", str(project), command)
+        tmux.start()
+        self.pane = tmux.run("display-message", "-p", "-t", "w", "#{pane_id}")
+        until(lambda: "for shortcuts" in self.shown(), "the agent")
+
+    def shown(self) -> str:
+        return self._tmux.run("capture-pane", "-p", "-t", self.pane)
+
+    def paste(self, text: str) -> None:
+        self._tmux.run("set-buffer", text)
+        self._tmux.run("paste-buffer", "-p", "-d", "-t", self.pane)
+        self._tmux.run("send-keys", "-t", self.pane, "Enter")
+
+    def press(self, key: str) -> None:
+        self._tmux.run("send-keys", "-t", self.pane, key)
+
+    def registered(self) -> dict[str, Any]:
+        """What it says of itself."""
+        (file,) = (self.config / "sessions").glob("*.json")
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+
+    def item(self, reason: str, message: str = "") -> dict[str, Any]:
+        def look() -> dict[str, Any]:
+            found = [one for one in self._boss.waiting() if one["reason"] == reason]
+            return found[0] if found and message in found[0]["message"] else {}
+
+        return until(look, f"{reason} in the queue")
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "claude"
+    (folder / "sessions").mkdir(parents=True)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def boss(home: Path, tmux: TmuxBench, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
+    monkeypatch.setenv("TMUX_TMPDIR", tmux.env["TMUX_TMPDIR"])
+    one = RunningBoss(home, (RECONCILE,))
+    yield one
+    one.close()
+
+
+def test_agent_without_hooks_is_in_the_queue_with_its_pane(
+    boss: RunningBoss, config: Path, tmux: TmuxBench
+) -> None:
+    boss.start()
+    agent = Foreign(tmux, config, boss)
+    agent.paste("hello")
+    stopped = agent.item("stopped", "REPLY#1 to: hello")
+    pid = stopped["session"]["pid"]
+    assert (pid, stopped["session"]["origin"]) == (agent.registered()["pid"], "registry")
+    until(lambda: agent.item("stopped")["session"]["pane"] == agent.pane, "its pane")
+    agent.paste("RUNBASH touch made")
+    agent.item("permission")
+    agent.press("1")
+    agent.item("stopped", "tool_result")
+    agent.paste("SLOW 30 never mind")
+    until(lambda: not boss.waiting() and "↓" in agent.shown(), "the first words of an answer")
+    agent.press("Escape")
+    until(lambda: agent.item("stopped")["detail"].get("interrupted"), "why it stopped")
+    os.kill(pid, signal.SIGKILL)
+    agent.item("dead")
+
+
+def test_stop_and_deaths_while_no_boss_ran_are_found(
+    boss: RunningBoss, config: Path, tmux: TmuxBench
+) -> None:
+    agent = Foreign(tmux, config, boss)
+    pid = agent.registered()["pid"]
+    agent.paste("hello")
+    until(lambda: agent.registered().get("status") == "idle" and "to: hello" in agent.shown(), "rest")
+    boss.start()
+    agent.item("stopped", "REPLY#1 to: hello")
+    boss.end(signal.SIGKILL)
+    agent.paste("again")
+    until(lambda: "to: again" in agent.shown(), "an answer")
+    boss.start()
+    agent.item("stopped", "REPLY#2 to: again")
+    boss.end(signal.SIGKILL)
+    process = Process(pid)
+    process.signal(signal.SIGKILL)
+    assert process.ended()
+    process.close()
+    boss.start()
+    agent.item("dead")
+    assert len(boss.waiting()) == 1
+
+
+def test_clean_exit_is_no_death(boss: RunningBoss, config: Path, tmux: TmuxBench) -> None:
+    boss.start()
+    agent = Foreign(tmux, config, boss)
+    agent.paste("hello")
+    found = agent.item("stopped")["session"]
+    process = Process(found["pid"])
+    process.signal(signal.SIGTERM)
+    assert process.ended()
+    process.close()
+    until(lambda: not boss.waiting(), "its end")
+    assert boss.client.get("sessions", found["id"])["session"]["state"] == "ended"
+
+
+def test_registry_files_that_mean_nothing_tell_nothing(boss: RunningBoss, config: Path) -> None:
+    folder = config / "sessions"
+    own = {"pid": os.getpid(), "status": "idle", "statusUpdatedAt": 1000.0, "sessionId": "a"}
+    (folder / "1.json").write_text("{")
+    (folder / "2.json").write_text("[]")
+    (folder / "x.json").write_text(json.dumps(own))
+    (folder / "999999999.json").write_text(json.dumps({**own, "pid": 999999999}))
+    (folder / f"{os.getppid()}.json").write_text(json.dumps(own))
+    (folder / f"{os.getpid()}.json").write_text(json.dumps({**own, "procStart": "1"}))
+    boss.start()
+    assert boss.client.get("sessions", all=True)["sessions"] == []
+    (folder / f"{os.getpid()}.json").write_text(json.dumps(own))
+    until(lambda: boss.client.get("sessions")["sessions"], "the one that is true")
+
+
+def test_registry_that_contradicts_all_else_for_a_cycle_is_believed(boss: RunningBoss, config: Path) -> None:
+    now = time.time()
+    began = round((now - 1) * 1000)
+    told = {"pid": os.getpid(), "sessionId": "a", "status": "idle", "statusUpdatedAt": began}
+    (config / "sessions" / f"{os.getpid()}.json").write_text(json.dumps(told))
+    boss.start()
+    # A hook that came late says that it works, after it had come to rest.
+    boss.tell(event("prompted", now, session="a", pid=os.getpid()))
+    assert boss.client.get("sessions", "a")["session"]["state"] == "working"
+    until(lambda: boss.client.get("sessions", "a")["session"]["state"] == "stopped", "the registry's word")
+
+
+def test_kept_session_is_left_to_its_keeper(boss: RunningBoss, config: Path, start: Start) -> None:
+    boss.start()
+    env = session_environment({**os.environ, "CLAUDE_CONFIG_DIR": str(config)}, "k", "HEIMDALL", {})
+    start("k", AGENT, agent="demo", env=env, cwd=str(config))
+    until(lambda: list((config / "sessions").glob("*.json")), "its registry file")
+    (config / "sessions" / f"{os.getpid()}.json").write_text(
+        json.dumps({"pid": os.getpid(), "sessionId": "other", "status": "idle", "statusUpdatedAt": 1000.0})
+    )
+    found = until(lambda: boss.client.get("sessions")["sessions"], "a session that nobody keeps")
+    assert [one["id"] for one in found] == ["other"]
