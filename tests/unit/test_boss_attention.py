@@ -95,7 +95,9 @@ def test_session_start_that_is_told_behind_its_own_first_prompt_changes_nothing(
 
 def test_stop_with_background_work_is_not_stopped_until_it_is_done() -> None:
     events = [PROMPT, event("stopped", 20, message="started it", background=[{"id": "a"}])]
-    roster = told(*events, event("stopped", 20.1, Source.REGISTRY), event("stopped", 80, Source.TITLE))
+    busy = event("working", 30, Source.REGISTRY)
+    rest = [event("stopped", 20.1, Source.REGISTRY), busy, event("stopped", 31, Source.REGISTRY)]
+    roster = told(*events, *rest, event("stopped", 80, Source.TITLE))
     assert (roster.queue(), state(roster)) == ([], State.BACKGROUND)
     roster.take(event("working", 90, notice=True), NOW)
     assert (roster.queue(), state(roster)) == ([], State.WORKING)

@@ -52,6 +52,18 @@ def test_late_event_after_a_restart_is_put_into_its_place(tmp_path: Path) -> Non
     assert with_desk(tmp_path, after) == []
 
 
+def test_late_event_of_another_does_not_take_a_pane_after_a_restart(tmp_path: Path) -> None:
+    async def before(desk: Desk) -> None:
+        await desk.take(stop("s", 10, pane="%1"), stop("s", 50, pane="%1"))
+
+    async def after(desk: Desk) -> list[str]:
+        await desk.take(stop("other", 30, pane="%1"))
+        return [item.session_id for item in desk.queue()]
+
+    with_desk(tmp_path, before)
+    assert with_desk(tmp_path, after) == ["s"]
+
+
 def test_long_story_survives_a_restart_with_few_events_on_the_disk(tmp_path: Path) -> None:
     async def before(desk: Desk) -> Any:
         for number in range(3 * Story.KEPT):

@@ -136,7 +136,7 @@ class Roster:
         if changes.event is not None or _differs(before, known.session):
             changes.sessions[event.session_id] = known.session
         for one in changes.sessions:
-            if one in changes.based or _must_be_saved(self.known[one]):
+            if _must_be_saved(self.known[one]):
                 changes.to_save.add(one)
                 self.known[one].saved = self.known[one].session
         return changes
