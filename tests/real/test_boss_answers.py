@@ -1,0 +1,108 @@
+"""Claude Code answered from elsewhere: leave for a kept session over HTTP, a reply into a pane."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benches import QUESTION, keep
+from bossing import RunningBoss
+from commands import Commands
+from foreign import AgentPane, install_hooks
+from keeping import Start, until
+from posting import Post, prompts
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+from tmux_bench import TmuxBench
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def remuda(home: Path) -> Iterator[Commands]:
+    commands = Commands(home)
+    yield commands
+    commands.close()
+
+
+@pytest.fixture
+def boss(home: Path) -> Iterator[RunningBoss]:
+    one = RunningBoss(home, ("remuda.boss.kept:Kept",))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def tmux(home: Path) -> Iterator[TmuxBench]:
+    bench = TmuxBench(home)
+    yield bench
+    bench.close()
+
+
+def asked(boss: RunningBoss) -> dict[str, Any]:
+    def look() -> dict[str, Any]:
+        found = boss.client.get("approvals", state="open")["approvals"]
+        return found[0] if found else {}
+
+    return until(look, "a request in the ledger")
+
+
+def test_leave_for_a_kept_session_runs_the_edited_input_and_answers_its_question(
+    cli: RealCli, start: Start, boss: RunningBoss
+) -> None:
+    post = Post(keep(start, cli, "--permission-mode", "default", asks=True))
+    boss.start()
+    message = post.put("RUNBASH touch made; echo done")
+    approval = asked(boss)
+    assert approval["input"]["command"] == "touch made; echo done"
+    path = f"/v1/approvals/{approval['id']}/answer"
+    edited = {"command": "touch edited; echo done", "description": "x"}
+    answer = {"behavior": "allow", "updated_input": edited, "by": "phone"}
+    assert boss.ask("POST", path, answer).status == 200
+    again = boss.ask("POST", path, {"behavior": "deny"})
+    assert (again.status, again.json["error"]["code"]) == (409, "ALREADY_ANSWERED")
+    assert "phone has answered it: allow" in again.json["error"]["message"]
+    assert post.ended(message).stage == "acked"
+    assert (cli.project / "edited").exists()
+    assert not (cli.project / "made").exists()
+    proof = until(lambda: boss.client.get("approvals", approval["id"])["proof"], "proof")
+    until(lambda: boss.client.get("approvals", approval["id"])["proof"].get("ran"), f"that it ran: {proof}")
+    message = post.put(f"TOOL {json.dumps(QUESTION)}")
+    approval = asked(boss)
+    assert approval["reason"] == "question"
+    answer = {"behavior": "allow", "answers": {"Colour": "Blue"}}
+    assert boss.ask("POST", f"/v1/approvals/{approval['id']}/answer", answer).status == 200
+    trace = post.ended(message)
+    assert '"Which colour?"="Blue"' in str((trace.answer or {}).get("text"))
+
+
+def test_reply_reaches_the_conversation_in_its_pane_when_it_waits_and_never_else(
+    model: LoopbackModel, cli: RealCli, remuda: Commands, boss: RunningBoss, tmux: TmuxBench
+) -> None:
+    install_hooks(remuda, cli.home / ".claude" / "settings.json")
+    boss.start()
+    pane = AgentPane(tmux, boss, cli.argv("--permission-mode", "default"), cli.env, cli.project)
+    pane.until_shows("for shortcuts")
+    pane.session("started", "stopped")
+    assert (
+        remuda("reply", pane.id, "hello from elsewhere", "--wait").out == "REPLY#1 to: hello from elsewhere\n"
+    )
+    pane.session("stopped")
+    remuda("reply", pane.id, "!two\nlines of it", "--wait")
+    assert prompts(model) == ["hello from elsewhere", "\n!two\nlines of it"]
+    pane.session("stopped")
+    pane.press("-l", "half a thought")
+    pane.until_shows("half a thought")
+    assert "a draft is there: 'half a thought'" in remuda.refused("reply", pane.id, "hello", code=8)
+    pane.press("C-u")
+    until(lambda: "half a thought" not in pane.shown(), "an empty composer")
+    remuda("reply", pane.id, "RUNBASH touch made")
+    pane.session("waiting")
+    assert "does not rest: waiting" in remuda.refused("reply", pane.id, "1", code=8)
+    assert "denied" in remuda("deny", pane.id, "--message", "not now").out
+    pane.session("stopped")
+    assert not (cli.project / "made").exists()
