@@ -19,7 +19,7 @@ from tmux_bench import TmuxBench
 
 pytestmark = pytest.mark.real
 
-SOURCES = ("remuda.boss.spool:Spool",)
+SOURCES = ("remuda.boss.spool:Spool", "remuda.boss.reconcile:Reconcile")
 
 
 class Pane:
@@ -52,6 +52,12 @@ class Pane:
     def press(self, key: str) -> None:
         self._tmux.run("send-keys", "-t", self.id, key)
 
+    def refused(self) -> bool:
+        """Press the key that refuses, while the dialog is there: it drops what comes in its first moments."""
+        if "Do you want to proceed?" in self.shown():
+            self.press("Escape")
+        return "Do you want to proceed?" not in self.shown()
+
     def item(self, reason: str, message: str = "") -> dict[str, Any]:
         def look() -> dict[str, Any]:
             found = [one for one in self._boss.waiting() if one["session"]["pane"] == self.id]
@@ -61,8 +67,18 @@ class Pane:
 
         return until(look, f"{reason} in the queue")
 
-    def working(self) -> None:
-        until(lambda: not self._boss.waiting(), "an empty queue")
+    def asked(self, command: str) -> dict[str, Any]:
+        """That a dialog is open may be known a moment before what it asks."""
+
+        def look() -> dict[str, Any]:
+            found = self.item("permission")
+            return found if found["detail"].get("input") == {"command": command, **_more(found)} else {}
+
+        return until(look, f"leave for {command!r} in the queue")
+
+
+def _more(item: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in item["detail"]["input"].items() if key != "command"}
 
 
 @pytest.fixture
@@ -80,7 +96,16 @@ def tmux(home: Path) -> Iterator[TmuxBench]:
 
 
 @pytest.fixture
-def pane(home: Path, boss: RunningBoss, tmux: TmuxBench, cli: RealCli) -> Pane:
+def bare(cli: RealCli, boss: RunningBoss, tmux: TmuxBench, monkeypatch: pytest.MonkeyPatch) -> Pane:
+    """Without any hooks."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(cli.home / ".claude"))
+    monkeypatch.setenv("TMUX_TMPDIR", tmux.env["TMUX_TMPDIR"])
+    boss.start()
+    return Pane(tmux, cli, boss)
+
+
+@pytest.fixture
+def pane(cli: RealCli, home: Path, boss: RunningBoss, tmux: TmuxBench) -> Pane:
     commands = Commands(home)
     settings = cli.home / ".claude" / "settings.json"
     settings.parent.mkdir(exist_ok=True)
@@ -91,7 +116,7 @@ def pane(home: Path, boss: RunningBoss, tmux: TmuxBench, cli: RealCli) -> Pane:
 
 
 def test_hooks_of_a_foreign_session_tell_all_that_hooks_can_tell(
-    boss: RunningBoss, pane: Pane, cli: RealCli
+    cli: RealCli, boss: RunningBoss, pane: Pane
 ) -> None:
     pane.paste("hello boss")
     stopped = pane.item("stopped", "hello boss")
@@ -100,8 +125,7 @@ def test_hooks_of_a_foreign_session_tell_all_that_hooks_can_tell(
     assert Path(session["transcript_path"]).exists()
     process = Process(session["pid"])
     pane.paste("RUNBASH touch made; echo done")
-    asked = pane.item("permission")
-    assert asked["detail"]["input"]["command"] == "touch made; echo done"
+    asked = pane.asked("touch made; echo done")
     answer = {"behavior": "allow", "by": "me", "updated_input": {"command": "touch edited; echo done"}}
     path = f"/v1/approvals/{asked['detail']['ask']}/answer"
     until(lambda: boss.ask("POST", path, answer).status == 200, "a hook that waits for the answer")
@@ -122,3 +146,41 @@ def test_hooks_of_a_foreign_session_tell_all_that_hooks_can_tell(
     process.close()
     until(lambda: boss.waiting() == [], "the end of the session")
     assert boss.client.get("sessions", session["id"])["session"]["state"] == "ended"
+
+
+def test_interrupt_refusal_and_kill_are_found_though_no_hook_tells(
+    cli: RealCli, boss: RunningBoss, pane: Pane
+) -> None:
+    assert cli.running()
+    pane.paste("SLOW 30 never mind")
+    pane.until_shows("↓")
+    pane.press("Escape")
+    until(lambda: pane.item("stopped")["detail"].get("interrupted"), "the interrupt")
+    pane.paste("RUNBASH touch made; echo done")
+    asked = pane.asked("touch made; echo done")
+    pane.until_shows("Do you want to proceed?")
+    until(lambda: pane.refused(), "a dialog that takes the key")
+    until(lambda: pane.item("stopped")["detail"].get("interrupted"), "the refusal")
+    until(
+        lambda: boss.client.get("approvals", asked["detail"]["ask"])["state"] == "ended",
+        "the end of the request in the ledger",
+    )
+    assert len(boss.waiting()) == 1
+    os.kill(asked["session"]["pid"], signal.SIGKILL)
+    pane.item("dead")
+
+
+def test_session_without_hooks_is_known_by_its_own_files(cli: RealCli, boss: RunningBoss, bare: Pane) -> None:
+    bare.paste("hello boss")
+    stopped = bare.item("stopped", "hello boss")
+    assert (stopped["session"]["origin"], stopped["session"]["cwd"]) == ("registry", str(cli.project))
+    bare.paste("RUNBASH touch made; echo done")
+    bare.asked("touch made; echo done")
+    bare.until_shows("Do you want to proceed?")
+    until(lambda: bare.refused(), "a dialog that takes the key")
+    until(lambda: bare.item("stopped")["detail"].get("interrupted"), "the refusal")
+    process = Process(stopped["session"]["pid"])
+    process.signal(signal.SIGTERM)
+    assert process.ended()
+    process.close()
+    until(lambda: boss.waiting() == [], "the end of the session")

@@ -164,7 +164,8 @@ class Reconcile:
         for session in self._sessions():
             if session.pid == pid:
                 kind = EventKind.GONE if killed or _is_busy(session) else EventKind.ENDED
-                facts = {"pid": pid} if kind is EventKind.GONE else {"why": "its process ended"}
+                facts: dict[str, Any] = {"origin": str(session.origin), "why": "its process ended"}
+                facts |= {"pid": pid} if kind is EventKind.GONE else {}
                 number = f"process:{pid}:{session.id}:{now}"
                 await self._tell([Event(kind, session.id, now, Source.PROCESS, number, facts)])
 
@@ -235,6 +236,7 @@ class Reconcile:
             for snapshot in snapshots:
                 if (pane := snapshot.of_process(session.pid)) is not None:
                     facts = {"pane": pane.id, "tmux": snapshot.address.path, "pid": session.pid}
+                    facts |= {"origin": str(session.origin)}
                     await self._tell(
                         [Event(EventKind.SEEN, session.id, time.time(), Source.PROCESS, "", facts)]
                     )
