@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from histories import histories, outcome
 from remuda.agents.state import Source
 from remuda.boss import standing as standings
 from remuda.boss.model import ApprovalState, Event, EventKind, Item, Reason, State
@@ -355,58 +356,18 @@ def test_clock_that_is_ahead_does_not_keep_the_present_out() -> None:
 
 # ── any order, any number ──
 
-_CALLS = [{"tool": "Bash", "input": {"command": name}} for name in "ab"]
-_FACTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
-    "registered": st.sampled_from([{"how": "startup"}, {"how": "clear"}, {}]),
-    "working": st.sampled_from([{}, {"notice": True}, {"continued": True}]),
-    "stopped": st.sampled_from([{"message": "a"}, {"message": "b", "background": [{"id": "x"}]}, {}]),
-    "asked": st.sampled_from([*_CALLS, {"reason": "question"}, {**_CALLS[0], "tool_use_id": "t0"}]),
-    "tool_began": st.sampled_from([{**call, "tool_use_id": f"t{n}"} for n, call in enumerate(_CALLS)]),
-    "tool_ran": st.sampled_from([{**_CALLS[1], "tool_use_id": "t0"}, {"tool_use_id": "t1"}, _CALLS[0]]),
-    "limited": st.just({"until": 5.0, "message": "l"}),
-    "failed": st.just({"error": "e", "message": "f"}),
-}
-_PLACES = st.fixed_dictionaries(
-    {}, optional={"pane": st.sampled_from(["%1", "%2"]), "pid": st.integers(1, 3)}
-)
-
-
-@st.composite
-def _histories(draw: st.DrawFn) -> list[Event]:
-    found = []
-    for number in range(draw(st.integers(1, 14))):
-        kind = draw(st.sampled_from([kind.value for kind in EventKind]))
-        at = 10 + number * draw(st.sampled_from([0.1, 1.0, 7.0])) + number / 1024  # all of them differ
-        source = draw(st.sampled_from([Source.HOOK, Source.REGISTRY, Source.TRANSCRIPT, Source.PROCESS]))
-        facts = {**draw(_FACTS.get(kind, st.just({}))), **draw(_PLACES)}
-        session = draw(st.sampled_from(["s", "s", "other", "%1"]))
-        found.append(Event(EventKind(kind), session, at, source, f"e{number}", facts))
-    return found
-
-
-def _outcome(roster: Roster) -> Any:
-    items = [(one.session_id, one.reason, one.since, one.message, one.detail) for one in roster.queue()]
-    approvals = {
-        (approval.id, approval.state, str(approval.proof))
-        for known in roster.known.values()
-        for approval in known.approvals.values()
-        if approval.state is ApprovalState.OPEN or approval.proof
-    }
-    places = {one.session.id: (one.session.pane, one.session.replaced_by) for one in roster.known.values()}
-    return items, {one for one in approvals if one[1] is ApprovalState.OPEN}, places
-
 
 @given(st.data())
 def test_any_order_and_number_of_a_history_ends_in_the_same_queue(data: st.DataObject) -> None:
-    history = data.draw(_histories())
+    history = data.draw(histories())
     order = data.draw(st.permutations(history))
     again = data.draw(st.lists(st.sampled_from(history), max_size=4))
-    at_last = _outcome(told(*history))
-    assert _outcome(told(*order, *again)) == at_last
-    assert _outcome(told(*again, *reversed(order))) == at_last
+    at_last = outcome(told(*history))
+    assert outcome(told(*order, *again)) == at_last
+    assert outcome(told(*again, *reversed(order))) == at_last
 
 
-@given(_histories())
+@given(histories())
 def test_standing_that_was_saved_and_loaded_is_the_same(history: list[Event]) -> None:
     story = Story()
     for one in history:

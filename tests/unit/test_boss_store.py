@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import counts
 from bossing import Clock, event, open_desk, with_desk
+from histories import histories, outcome
 from remuda.boss.desk import Desk
 from remuda.boss.model import ApprovalState, Event, EventKind, Source, document
 from remuda.boss.roster import Roster
@@ -62,6 +65,27 @@ def test_late_event_of_another_does_not_take_a_pane_after_a_restart(tmp_path: Pa
 
     with_desk(tmp_path, before)
     assert with_desk(tmp_path, after) == ["s"]
+
+
+@settings(max_examples=counts.EXAMPLES // 3)
+@given(histories(), st.integers(0, 14))
+def test_restart_in_the_middle_of_any_history_changes_nothing(history: list[Event], place: int) -> None:
+    # That a session is still where it was is not written down each time.
+    history = [one for one in history if one.kind is not EventKind.SEEN]
+
+    async def whole(folder: Path) -> Any:
+        for part in (history[:place], history[place:]):
+            async with open_desk(folder) as desk:
+                for one in part:
+                    await desk.take(one)
+        async with open_desk(folder) as desk:
+            return outcome(desk._roster)
+
+    roster = Roster()
+    for one in history:
+        roster.take(one, 1000)
+    with tempfile.TemporaryDirectory() as folder:
+        assert asyncio.run(whole(Path(folder))) == outcome(roster)
 
 
 def test_long_story_survives_a_restart_with_few_events_on_the_disk(tmp_path: Path) -> None:
