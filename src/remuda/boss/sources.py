@@ -16,6 +16,7 @@ SOURCES: tuple[str, ...] = (
     "remuda.boss.spool:Spool",
     "remuda.boss.kept:Kept",
     "remuda.boss.reconcile:Reconcile",
+    "remuda.boss.detector:Detector",
 )
 
 

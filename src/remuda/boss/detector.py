@@ -1,0 +1,179 @@
+"""Agents of which nothing is known but their pane, as Trail Boss's detector sees them.
+
+A pane takes part when its title begins with `@tb-`, or with ours, `@remuda-`. It is stuck when it has shown
+the same for a while and its last line looks like a prompt; new output sets it free, and it ends with its pane
+or its title. A session that speaks for itself in the same pane takes the place of what is made up here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from remuda.errors import RemudaError
+from remuda.tmux.address import Address, known_addresses
+from remuda.tmux.once import Tmux
+from remuda.tmux.panes import Pane, take_snapshot
+
+from .desk import Desk
+from .model import Event, EventKind, Source, State
+from .watches import tell
+
+log = logging.getLogger("remuda.boss.detector")
+
+OWN_PREFIX = "@remuda-"
+# What stands at the end of a line that waits for somebody: a shell, a REPL, a question, a choice.
+_PROMPT = re.compile(r"(?:[$>#?:@❯]|\[[^\]]*\]|>>>|\.\.\.)\s*$")
+_MESSAGE_LINES = 20
+
+Key = tuple[str, str]
+"""Server and pane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    poll_interval: float = 2.0
+    quiet_threshold: float = 30.0
+    prefixes: tuple[str, ...] = ("@tb-", OWN_PREFIX)
+
+    @classmethod
+    def of(cls, env: Mapping[str, str]) -> Settings:
+        """By Trail Boss's variables; one that is no number counts as not set."""
+        return cls(
+            _seconds(env.get("TRAILBOSS_POLL_INTERVAL_MS"), 2.0),
+            _seconds(env.get("TRAILBOSS_QUIET_THRESHOLD_MS"), 30.0),
+            (env.get("TRAILBOSS_OPT_IN_PREFIX") or "@tb-", OWN_PREFIX),
+        )
+
+
+def _seconds(text: str | None, default: float) -> float:
+    return max(0.05, int(text) / 1000) if text and text.isdecimal() and len(text) < 12 else default
+
+
+@dataclass(slots=True)
+class Watched:
+    """One pane that takes part."""
+
+    session_id: str
+    text: str
+    changed_at: float
+    stuck: bool = False
+
+    def see(self, text: str, now: float, threshold: float) -> EventKind | None:
+        """What this look tells; None for nothing new."""
+        if text != self.text:
+            self.text, self.changed_at = text, now
+            was, self.stuck = self.stuck, False
+            return EventKind.PROMPTED if was else None
+        if self.stuck or now - self.changed_at < threshold or not waits(text):
+            return None
+        self.stuck = True
+        return EventKind.STOPPED
+
+
+def waits(text: str) -> bool:
+    """Whether its last line looks like one behind which somebody is to type."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return bool(lines) and _PROMPT.search(lines[-1]) is not None
+
+
+def message_of(text: str) -> str:
+    return "\n".join([line.rstrip() for line in text.splitlines() if line.strip()][-_MESSAGE_LINES:])
+
+
+@dataclass(slots=True)
+class Look:
+    """What one look at all servers saw: panes that take part, and what they show."""
+
+    panes: dict[Key, tuple[Pane, str]] = field(default_factory=dict)
+
+
+class Detector:
+    name = "detector"
+
+    def __init__(self, desk: Desk, env: Mapping[str, str] | None = None) -> None:
+        self._desk = desk
+        self._env = env if env is not None else os.environ
+        self._settings = Settings.of(self._env)
+        self._watched: dict[Key, Watched] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self._poll()
+        for session in self._desk.sessions():
+            known = {watched.session_id for watched in self._watched.values()}
+            if session.id.startswith("tmux-") and session.ended is None and session.id not in known:
+                await self._tell(EventKind.ENDED, session.id, {"why": "its pane is gone"})
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Those that are watched are found again by the next boss."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.poll_interval)
+            try:
+                await self._poll()
+            except (OSError, RemudaError) as error:
+                log.warning("cannot look at tmux: %s", error)
+
+    async def _poll(self) -> None:
+        look = await asyncio.to_thread(look_at, self._env, self._settings.prefixes)
+        now = time.time()
+        for key, (pane, text) in look.panes.items():
+            if (watched := self._watched.get(key)) is None:
+                await self._begin(key, pane, text, now)
+            elif (kind := watched.see(text, now, self._settings.quiet_threshold)) is not None:
+                more = {"message": message_of(text)} if kind is EventKind.STOPPED else {}
+                await self._tell(kind, watched.session_id, {**_facts(key, pane), **more})
+        for key in self._watched.keys() - look.panes.keys():
+            watched = self._watched.pop(key)
+            await self._tell(EventKind.ENDED, watched.session_id, {"why": "its pane or its title is gone"})
+
+    async def _begin(self, key: Key, pane: Pane, text: str, now: float) -> None:
+        """The same session as before, if the boss was away for a moment."""
+        for session in self._desk.sessions():
+            same = (session.tmux or key[0], session.pane) == key and session.id.startswith("tmux-")
+            if same and session.ended is None:
+                self._watched[key] = Watched(session.id, text, now, session.state is State.STOPPED)
+                return
+        number = f"tmux-{pane.id}-{round(now * 1000)}"
+        self._watched[key] = Watched(number, text, now)
+        await self._tell(EventKind.REGISTERED, number, _facts(key, pane))
+
+    async def _tell(self, kind: EventKind, session_id: str, facts: dict[str, Any]) -> None:
+        now = time.time()
+        facts = {"agent": "other", "origin": "tmux", **facts}
+        number = f"detector:{kind}:{now}"
+        await tell(self._desk, [Event(kind, session_id, now, Source.HOOK, number, facts)])
+
+
+def _facts(key: Key, pane: Pane) -> dict[str, Any]:
+    return {"pane": pane.id, "tmux": key[0], "cwd": pane.cwd, "title": pane.title}
+
+
+def look_at(env: Mapping[str, str], prefixes: tuple[str, ...]) -> Look:
+    """Blocking. A server that is gone, or no tmux at all, is nothing to see."""
+    look = Look()
+    for address in known_addresses(env):
+        try:
+            _look_at(address, Tmux(address, env), prefixes, look)
+        except RemudaError:
+            continue
+    return look
+
+
+def _look_at(address: Address, tmux: Tmux, prefixes: tuple[str, ...], look: Look) -> None:
+    for pane in take_snapshot(tmux).panes.values():
+        if pane.title.startswith(prefixes) and not pane.is_dead:
+            shown = tmux.command("capture-pane", "-p", "-t", pane.id)
+            look.panes[(address.path, pane.id)] = (pane, "\n".join(shown))

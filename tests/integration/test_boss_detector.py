@@ -1,0 +1,49 @@
+"""Agents without hooks in a real tmux: a title lets them take part, silence at a prompt calls somebody."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bossing import RunningBoss
+from keeping import until
+from tmux_bench import TmuxBench
+
+
+@pytest.fixture
+def boss(home: Path, tmux: TmuxBench, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
+    monkeypatch.setenv("TMUX_TMPDIR", tmux.env["TMUX_TMPDIR"])
+    monkeypatch.setenv("TRAILBOSS_POLL_INTERVAL_MS", "100")
+    monkeypatch.setenv("TRAILBOSS_QUIET_THRESHOLD_MS", "300")
+    one = RunningBoss(home, ("remuda.boss.detector:Detector",))
+    yield one
+    one.close()
+
+
+def test_pane_takes_part_by_its_title_from_prompt_to_its_end(boss: RunningBoss, tmux: TmuxBench) -> None:
+    tmux.start("plain", "work")
+    pane = tmux.pane("work").id
+    tmux.run("send-keys", "-t", pane, "PS1='ready> '; clear", "Enter")
+    boss.start()
+    tmux.run("select-pane", "-t", pane, "-T", "@tb-worker")
+    stuck = until(boss.waiting, "a pane that waits")[0]
+    assert (stuck["session"]["pane"], stuck["session"]["title"]) == (pane, "@tb-worker")
+    assert stuck["session_id"].startswith(f"tmux-{pane}-")
+    assert stuck["message"].endswith("ready>")
+    boss.end(signal.SIGKILL)
+    boss.start()
+    assert [item["id"] for item in boss.waiting()] == [stuck["id"]]
+    tmux.run("send-keys", "-t", pane, "cat", "Enter")
+    until(lambda: not boss.waiting(), "new output to set it free")
+    tmux.run("send-keys", "-t", pane, "C-c", "")
+    until(boss.waiting, "a pane that waits again")
+    tmux.run("select-pane", "-t", pane, "-T", "mine")
+    until(lambda: not boss.waiting(), "its end with its title")
+    tmux.run("select-pane", "-t", pane, "-T", "@remuda-worker")
+    until(boss.waiting, "another one in the same pane")
+    tmux.run("kill-pane", "-t", pane)
+    until(lambda: not boss.waiting(), "its end with its pane")
+    assert boss.client.get("sessions")["sessions"] == []

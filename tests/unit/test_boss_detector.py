@@ -1,0 +1,44 @@
+"""When a pane without an agent of its own words is stuck."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.boss.detector import Settings, Watched, waits
+from remuda.boss.model import EventKind
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["$", "me@host:~$ ", "root# ", ">", "Continue?", "Proceed [y/N]", "Name: ", ">>> ", "... ", "❯ ", "x@"],
+)
+def test_line_that_waits_for_somebody(line: str) -> None:
+    assert waits(f"before\n{line}\n\n")
+
+
+@pytest.mark.parametrize("line", ["", "compiling foo.c", "100 % done", "a > b"])
+def test_line_that_does_not(line: str) -> None:
+    assert not waits(f"{line}\n\n")
+
+
+def test_quiet_prompt_is_stuck_once_and_free_with_new_output() -> None:
+    pane = Watched("tmux-%1-5", "$ ", 100.0)
+    assert pane.see("$ ", 129.9, 30) is None
+    assert pane.see("$ ", 130.0, 30) is EventKind.STOPPED
+    assert pane.see("$ ", 200.0, 30) is None
+    assert pane.see("$ make", 201.0, 30) is EventKind.PROMPTED
+    assert pane.see("$ make\nworking", 202.0, 30) is None
+    assert pane.see("$ make\nworking", 300.0, 30) is None
+    assert pane.see("$ make\nworking\n$ ", 301.0, 30) is None
+    assert pane.see("$ make\nworking\n$ ", 331.0, 30) is EventKind.STOPPED
+
+
+def test_trail_boss_variables_are_known_and_nonsense_is_not() -> None:
+    env = {
+        "TRAILBOSS_POLL_INTERVAL_MS": "500",
+        "TRAILBOSS_QUIET_THRESHOLD_MS": "3000",
+        "TRAILBOSS_OPT_IN_PREFIX": "@x-",
+    }
+    assert Settings.of(env) == Settings(0.5, 3.0, ("@x-", "@remuda-"))
+    assert Settings.of({name: "-1x" for name in env if "MS" in name}) == Settings()
+    assert Settings.of({"TRAILBOSS_POLL_INTERVAL_MS": "0"}).poll_interval > 0
