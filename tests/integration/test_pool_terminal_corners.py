@@ -273,7 +273,7 @@ def test_turn_stopped_before_its_first_word_leaves_a_clean_session(bench: Termin
     play(scene, bench)
 
 
-def test_prompt_given_up_before_it_was_typed_is_never_typed(bench: TerminalBench) -> None:
+def test_prompt_given_up_before_the_agent_has_read_it_leaves_a_clean_session(bench: TerminalBench) -> None:
     async def scene(bench: TerminalBench) -> None:
         async with ready(bench) as (session, _):
             os.kill(session.agent_pid, signal.SIGSTOP)

@@ -44,6 +44,7 @@ from .types import BackendName, Raw, Request, SessionEvent, Usage
 
 Document = dict[str, Any]
 _COLS, _ROWS = 100, 30
+_LOOK_TIMEOUT = 1.0
 _LAST_BREATH = 0.5
 """What a helper of the turn, a hook say, has to end by itself."""
 
@@ -64,7 +65,6 @@ class TerminalSession:
         self._entrypoint: str | None = None
         self._model: str | None = None
         self._listeners: list[Callable[[str], None]] = []
-        self._closing = False
         self._spoiling: asyncio.Task[Document] | None = None
 
     @property
@@ -104,7 +104,7 @@ class TerminalSession:
     async def _last_look(self) -> str:
         """What its screen shows: a question, perhaps, that nobody can answer."""
         try:
-            lines = (await self._kept.request("screen"))["lines"]
+            lines = (await self._kept.request("screen", within=_LOOK_TIMEOUT))["lines"]
         except RemudaError:
             return "its screen cannot be seen"
         return " / ".join(line.strip() for line in lines if line.strip())[-1000:] or "its screen is empty"
@@ -267,7 +267,7 @@ class TerminalSession:
             self._ready.exception()  # seen, if nobody waits any more
 
     async def close(self, timeout: float) -> None:
-        self._fresh, self._closing = False, True
+        self._fresh = False
         self._break(self._kept.detail or "it was closed")
         await self._kept.close(timeout)
 
