@@ -111,6 +111,19 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+def with_variable(name: str, value: str) -> Iterator[int]:
+    """Living processes but this one with that in their environment, whatever became of their ancestors."""
+    wanted = f"{name}={value}".encode()
+    for entry in os.listdir("/proc") if _LINUX else ():
+        if entry.isdigit() and int(entry) != os.getpid():
+            try:
+                variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if wanted in variables and is_alive(int(entry)):
+                yield int(entry)
+
+
 def start_ticks(pid: int) -> str | None:
     """When the process started, as the system counts it: tells a process from a later one of its number."""
     if _LINUX:

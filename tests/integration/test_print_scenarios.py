@@ -323,6 +323,15 @@ def test_ec_10_a_last_line_without_its_end_waits_for_it(tmp_path: Path) -> None:
     assert len(tail.read()) == 1
 
 
+def test_a_transcript_is_read_from_the_prompt_of_the_call_on(tmp_path: Path) -> None:
+    """One that was gone on with has earlier turns in it."""
+    path = tmp_path / "t.jsonl"
+    turns = [[{"type": "user", "promptId": name}, {"type": "assistant", "of": name}] for name in "abc"]
+    path.write_text("".join(json.dumps(record) + "\n" for turn in turns for record in turn))
+    assert Tail(path, "b").read() == turns[1] + turns[2]
+    assert Tail(path, None).read() == [record for turn in turns for record in turn]
+
+
 def test_ec_11_an_agent_does_not_inherit_another_agents_identity(calls: Calls) -> None:
     identity = dict.fromkeys(IDENTITY_VARIABLES, "somebody-else")
     terminal = {"TMUX": "/tmp/tmux-0/default,1,0", "TMUX_PANE": "%1"}

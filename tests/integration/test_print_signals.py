@@ -192,6 +192,27 @@ def test_check_with_clean_removes_what_killed_calls_left(calls: Calls) -> None:
     assert other.exists(), "a session that somebody named so is not a call's"
 
 
+def test_what_belongs_to_a_call_that_runs_is_not_left_of_it(calls: Calls) -> None:
+    """Also before its keeper has taken its name, and where another process has its number by now."""
+    begun = calls.sessions / f"print-{os.getpid()}-abcdef.log"
+    calls.sessions.mkdir(parents=True)
+    begun.touch()
+    os.utime(begun, (0, 0))
+    call = begin(calls, "submitted")
+    kept = call.paths.record
+    renamed = call.paths.pid.with_name("print-4194305-abcdef.pid")
+    os.link(call.paths.pid, renamed)  # locked by a keeper, and of no process that is there
+    os.utime(renamed, (0, 0))
+    told = calls("--check", "--clean").out
+    assert "WARNING" not in told
+    assert "CLEANED" not in told
+    assert begun.exists()
+    assert kept.exists()
+    assert renamed.exists()
+    begun.unlink()
+    renamed.unlink()
+
+
 # ── the stream backend: its agent is a child of ours ──
 
 

@@ -1,7 +1,8 @@
 """Ending the agent of a stream call when the call itself was killed: a process beside it that waits for that.
 
 The kernel tells the CLI of our end (SIGHUP), and it ends in order in a fifth of a second, but only as long as
-somebody reads what it prints: else it waits two seconds for that (2.1.325). What it started may outlive it.
+somebody reads what it prints: else it waits two seconds for that (2.1.325). What it started may outlive it,
+and is known by a variable in its environment.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import signal
 import time
 from collections.abc import Collection
 
-from remuda.proctree import descendants, is_alive, start_ticks
+from remuda.proctree import is_alive, with_variable
 
+MARK = "REMUDA_CALL"
 _GRACE = 1.5
+_KILL_LIMIT = 2.0
 _LOOK_INTERVAL = 0.02
 _READ_BYTES = 1 << 16
 
@@ -22,12 +25,13 @@ _READ_BYTES = 1 << 16
 class Guard:
     """`dismiss` it when the call is over."""
 
-    def __init__(self, agent: int, output: Collection[int], others: Collection[int]) -> None:
-        """`output`: what the agent prints to; `others`: what must not be held open for it."""
+    def __init__(self, name: str, agent: int, output: Collection[int], others: Collection[int]) -> None:
+        """`name`: what `MARK` is for the agent and all it starts; `output`: what the agent prints to;
+        `others`: what must not be held open for it."""
         watched, self._lifeline = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            _watch(agent, watched, output, [*others, self._lifeline])
+            _watch(name, agent, watched, output, [*others, self._lifeline])
         os.close(watched)
 
     def dismiss(self) -> None:
@@ -42,7 +46,7 @@ class Guard:
             pass
 
 
-def _watch(agent: int, lifeline: int, output: Collection[int], others: Collection[int]) -> None:
+def _watch(name: str, agent: int, lifeline: int, output: Collection[int], others: Collection[int]) -> None:
     """In the forked process: nothing of the caller's is held, and no signal to the command is for us."""
     try:
         os.setsid()
@@ -52,26 +56,19 @@ def _watch(agent: int, lifeline: int, output: Collection[int], others: Collectio
         for fd in others:
             os.close(fd)
         if not os.read(lifeline, 1):
-            _end(agent, output)
+            _take_output(agent, output)
+            _kill_all(name)
     finally:
         os._exit(0)
 
 
-def _end(agent: int, output: Collection[int]) -> None:
-    """The agent was told by the kernel; what has not ended in time is killed, with all that it started."""
-    known = {pid: start_ticks(pid) for pid in (agent, *descendants(agent))}
+def _take_output(agent: int, output: Collection[int]) -> None:
+    """For as long as the agent takes to end, and may."""
     reading = set(output)
     deadline = time.monotonic() + _GRACE
     while is_alive(agent) and time.monotonic() < deadline:
         ready, _, _ = select.select(reading, [], [], _LOOK_INTERVAL)
         reading -= {fd for fd in ready if not _drained(fd)}
-        known |= {pid: start_ticks(pid) for pid in descendants(agent) if pid not in known}
-    for pid, began in known.items():
-        if start_ticks(pid) == began:  # and not another of its number
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
 
 
 def _drained(fd: int) -> bool:
@@ -82,3 +79,14 @@ def _drained(fd: int) -> bool:
         return True
     except OSError:
         return False
+
+
+def _kill_all(name: str) -> None:
+    deadline = time.monotonic() + _KILL_LIMIT
+    while (left := list(with_variable(MARK, name))) and time.monotonic() < deadline:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+        time.sleep(_LOOK_INTERVAL)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from remuda.keeper.claim import read_holder, sweep_stale
 from remuda.paths import SessionPaths
-from remuda.proctree import is_alive
+from remuda.proctree import is_alive, with_variable
 
 YOUNG = 60.0
 _NAME = re.compile(r"(print-(\d+)-[0-9a-f]{6})\.(?:json|log|log\.1|inbox|d|pid|sock)")
@@ -78,15 +78,7 @@ def _end(name: str) -> None:
 
 def processes_of(name: str) -> Iterator[int]:
     """All that the agent of that session started: each has the session's name in its environment."""
-    wanted = f"REMUDA_SESSION={name}".encode()
-    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
-        if entry.isdigit() and int(entry) != os.getpid():
-            try:
-                variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if wanted in variables and is_alive(int(entry)):
-                yield int(entry)
+    return with_variable("REMUDA_SESSION", name)
 
 
 def _kill(pid: int) -> None:

@@ -20,7 +20,7 @@ from remuda.errors import WaitTimeout
 from remuda.proctree import adopt_orphans, descendants
 
 from .errors import AgentRefused, CallFailed
-from .guard import Guard
+from .guard import MARK, Guard
 from .hang import StreamState
 from .request import DEFAULT_TIMEOUT, Request
 
@@ -57,6 +57,7 @@ class StreamCall:
         ]
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
+        self._name = f"{os.getpid()}-{os.urandom(6).hex()}"
         self._begun = time.monotonic()
         self._exit_fd = -1
         self._state = StreamState()
@@ -71,7 +72,7 @@ class StreamCall:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=clean_environment(os.environ),
+            env={**clean_environment(os.environ), MARK: self._name},
             preexec_fn=(lambda: _die_with(parent)) if sys.platform.startswith("linux") else None,
         )
         self._guard = self._make_guard(self._process)
@@ -94,13 +95,12 @@ class StreamCall:
             raise CallFailed(f"the agent is gone, with {how} and without a result: {self._complaint()}")
         return result
 
-    @staticmethod
-    def _make_guard(process: subprocess.Popen[bytes]) -> Guard:
+    def _make_guard(self, process: subprocess.Popen[bytes]) -> Guard:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         output = process.stdout.fileno(), process.stderr.fileno()
-        return Guard(process.pid, output, [process.stdin.fileno()])
+        return Guard(self._name, process.pid, output, [process.stdin.fileno()])
 
     def _check_refused(self, result: Message, *, heard: bool) -> None:
         """An error before anything else. Only where it prints its stream does the CLI make a result of it."""
