@@ -43,8 +43,10 @@ def tmux(home: Path) -> Iterator[TmuxBench]:
 
 
 @pytest.fixture
-def boss(home: Path) -> Iterator[RunningBoss]:
-    """A boss that runs, without any source but what is posted."""
+def boss(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
+    """A boss that runs, without any source but what is posted, and far from anybody's tmux."""
+    monkeypatch.setenv("TMUX_TMPDIR", str(home))
+    monkeypatch.delenv("TMUX", raising=False)
     one = RunningBoss(home)
     one.start()
     yield one
