@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import remuda
 from remuda.boss.feed import KEPT, Change, Feed
 from remuda.boss.http import schema
 from remuda.boss.http.gate import Gate, Passed, Refusal
@@ -156,6 +159,19 @@ def test_no_two_routes_are_the_same_and_only_events_take_a_token_in_their_path()
         if route.token_in_path:
             assert route.method == "POST"
             assert "event" in route.path or "hook" in route.path
+
+
+def test_one_module_alone_knows_each_engine() -> None:
+    room = Path(remuda.__file__).parent
+    for engine, module in {"starlette": "web", "uvicorn": "server", "sqlite3": "database"}.items():
+        users = {
+            path.relative_to(room).as_posix()
+            for path in room.rglob("*.py")
+            if re.search(rf"^\s*(?:import|from) {engine}\b", path.read_text(), re.MULTILINE)
+        }
+        assert users - {"boss/store.py"} == {
+            f"boss/http/{module}.py" if engine != "sqlite3" else "boss/database.py"
+        }
 
 
 # ── the feed ──
