@@ -324,7 +324,7 @@ def test_preview_of_what_cannot_be_seen_says_where_it_is(ranch: Ranch) -> None:
     ranch("preview", "%x", code=2)
 
 
-def test_preview_follows_until_it_is_interrupted(ranch: Ranch) -> None:
+def test_preview_follows_what_changes(ranch: Ranch) -> None:
     gate = ranch.bench.folder / "gate"
     os.mkfifo(gate)
     ranch.bench.run("respawn-pane", "-k", "-t", ranch.api, f"echo one; read x < {gate}; echo two; {STAY}")
@@ -336,8 +336,9 @@ def test_preview_follows_until_it_is_interrupted(ranch: Ranch) -> None:
     gate.write_text("go\n")
     shown = [following.stdout.readline() for _ in range(3)]
     assert shown == [b"\f\n", b"one\n", b"two\n"]
-    following.send_signal(signal.SIGINT)
-    assert following.wait() == 0
+    # Not SIGINT: whoever runs the tests in the background may have it ignored.
+    following.terminate()
+    assert following.wait() == -signal.SIGTERM
 
 
 # ── bootstrap ──
