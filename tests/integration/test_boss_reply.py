@@ -42,11 +42,10 @@ class Bench:
     def reply(self, *words: str) -> str:
         return self.remuda("reply", self.pane.id, *words).out
 
-    def refused(self, *words: str) -> str:
+    def refused(self) -> str:
         """Nothing is typed."""
-        before = self.pane.shown()
-        why = self.remuda.refused("reply", self.pane.id, *words, code=8)
-        assert self.pane.shown() == before
+        why = self.remuda.refused("reply", self.pane.id, "never typed", code=8)
+        assert "never typed" not in self.pane.shown()
         return why
 
 
@@ -86,30 +85,38 @@ def test_reply_into_an_idle_pane_is_submitted_and_answered(bench: Bench) -> None
 def test_reply_is_refused_while_it_works_and_while_it_asks(bench: Bench) -> None:
     bench.reply("RUNBASH touch made")
     bench.pane.session("waiting")
-    assert "does not rest: waiting" in bench.refused("yes")
+    assert "does not rest: waiting" in bench.refused()
     assert not (bench.project / "made").exists()
     bench.remuda("approve", bench.pane.id, "--yes")
     bench.pane.session("stopped")
     assert (bench.project / "made").exists()
     bench.reply("SLOW 3000")
-    assert "does not rest: working" in bench.refused("hurry")
+    assert "does not rest: working" in bench.refused()
     bench.pane.press("Escape")
 
 
 def test_reply_is_refused_over_a_draft_and_in_copy_mode(bench: Bench) -> None:
     bench.tmux.run("copy-mode", "-t", bench.pane.id)
-    assert "copy mode" in bench.refused("hello")
+    assert "copy mode" in bench.refused()
     bench.tmux.run("send-keys", "-X", "-t", bench.pane.id, "cancel")
     bench.pane.press("-l", "half a thought")
     bench.pane.until_shows("half a thought")
-    assert "a draft is there: 'half a thought'" in bench.refused("hello")
+    assert "a draft is there: 'half a thought'" in bench.refused()
+
+
+@pytest.mark.parametrize("prompt", ["/clear", "\x1b[201~rm", "\u200b"])
+def test_reply_that_would_be_something_else_is_not_typed(bench: Bench, prompt: str) -> None:
+    before = bench.pane.shown()
+    bench.remuda.refused("reply", bench.pane.id, prompt, code=4)
+    assert "dedup is for kept" in bench.remuda.refused("reply", bench.pane.id, "x", "--dedup", "k", code=2)
+    assert bench.pane.shown() == before
 
 
 def test_reply_is_refused_when_the_agent_is_not_what_gets_the_keys(bench: Bench) -> None:
     process = Process(bench.session["pid"])
     process.signal(signal.SIGSTOP)
     until(lambda: "$" in bench.pane.shown() or "#" in bench.pane.shown(), "the shell")
-    assert "not in the foreground" in bench.refused("rm -rf x")
+    assert "not in the foreground" in bench.refused()
     process.signal(signal.SIGKILL)
     assert process.ended()
     process.close()
@@ -125,7 +132,6 @@ def test_reply_that_no_pane_can_be_given_is_refused(remuda: Commands, boss: Runn
     boss.client.post("events", body={"events": [told]})
     assert "cannot be seen" in remuda.refused("reply", "gone", "hello", code=8)
     assert "there is no session" in remuda.refused("reply", "nobody", "hello", code=3)
-    assert remuda.refused("reply", "gone", "/clear", code=4)
 
 
 def test_rows_that_tmux_tells_by_their_difference_stand_for_themselves() -> None:

@@ -23,7 +23,9 @@ from .folder import BossFolder
 from .http.routes import ROUTES
 from .http.server import HttpServer
 from .http.web import make_app
+from .links import Links
 from .lock import Holder, Lock
+from .notifier import Notifier
 from .ports import Boss, EventSource, SourceStatus
 from .reply import Replies
 from .sources import SOURCES, make_sources
@@ -76,18 +78,22 @@ class _Daemon:
         await desk.open()
         answers = Approvals(desk, sessions_folder())
         answers.on_open = Automatic(answers, folder).consider
-        boss = Boss(desk, port, answers, Replies(desk, sessions_folder()))
+        links = Links(desk, answers)
+        boss = Boss(desk, port, answers, Replies(desk, sessions_folder()), links)
+        notifier = Notifier(desk, links, folder, port)
         sources = make_sources(desk, self._settings.sources)
         boss.sources += [SourceStatus(source.name) for source in sources]
         server = HttpServer(make_app(boss, ROUTES, token, port), listeners)
         await server.open()
         await answers.open()
+        notifier.open()
         log.info("serving on port %d, pid %d", port, os.getpid())
         try:
             await self._start(boss, sources)
             ready(boss)
             await self._ended.wait()
         finally:
+            await notifier.close()
             await answers.close()
             await self._shut_down(desk, server, sources)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .desk import Desk
+from .links import Links
 from .model import Approval, Session
 
 
@@ -50,4 +51,5 @@ class Boss:
     answers: Answerer | None = None
     """None: the desk keeps the answer, and nobody carries it."""
     replies: Replier | None = None
+    links: Links | None = None
     sources: list[SourceStatus] = field(default_factory=list)

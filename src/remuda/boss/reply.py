@@ -105,6 +105,7 @@ class Replies:
     # ── any other ──
 
     async def _type(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        await asyncio.to_thread(idle.prove, session)  # where nothing can be typed, that is what to say first
         if options.get("dedup"):
             raise InvalidOptions("dedup is for kept sessions: nothing remembers what was typed into a pane")
         command = bool(options.get("command"))

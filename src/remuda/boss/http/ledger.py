@@ -8,7 +8,7 @@ from remuda.boss.reply import MAX_WAIT
 from remuda.errors import NotSafe
 
 from .route import Call, Reply, Route
-from .schema import ANYTHING, BOOLEAN, LIMIT, TEXT, TIME, one_of, record, ref, several
+from .schema import ANYTHING, BOOLEAN, LIMIT, TEXT, TIME, Schema, one_of, record, ref, several
 
 _APPROVAL = ref("Approval")
 _BY = {"by": {"type": "string", "minLength": 1, "maxLength": 100}}
@@ -18,15 +18,21 @@ _ANSWERS = {
     "description": "to questions, by their text, header or number",
 }
 _ALWAYS = {"type": "boolean", "description": "and do not ask again in this conversation"}
-_ALLOW = record(
-    {"behavior": {"type": "string", "enum": ["allow"]}},
-    {"updated_input": ANYTHING, "answers": _ANSWERS, "always": _ALWAYS, **_BY},
-)
-_DENY = record(
-    {"behavior": {"type": "string", "enum": ["deny"]}},
-    {"message": {"type": "string", "maxLength": 1 << 18}, "interrupt": BOOLEAN, **_BY},
-)
-_ANSWER = {"anyOf": [_ALLOW, _DENY]}
+
+
+def _answer(more: Schema) -> Schema:
+    allow = {"updated_input": ANYTHING, "answers": _ANSWERS, "always": _ALWAYS, **more}
+    deny = {"message": {"type": "string", "maxLength": 1 << 18}, "interrupt": BOOLEAN, **more}
+    return {
+        "anyOf": [
+            record({"behavior": {"type": "string", "enum": [behavior]}}, fields)
+            for behavior, fields in (("allow", allow), ("deny", deny))
+        ]
+    }
+
+
+_ANSWER = _answer(_BY)
+BARE_ANSWER = _answer({})
 
 
 async def get_approvals(boss: Boss, call: Call) -> Reply:

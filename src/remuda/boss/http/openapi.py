@@ -58,6 +58,8 @@ def _operation(route: Route) -> dict[str, Any]:
             **{str(status): _error(route, status) for status in _errors(route)},
         },
     }
+    if route.open:
+        made["security"] = []
     if route.body is not None:
         content = {"application/json": {"schema": route.body}}
         made["requestBody"] = {"required": needs_body(route), "content": content}

@@ -75,6 +75,8 @@ class Route:
     old: bool = False
     """One of Trail Boss's: its errors are texts, and its body is read by its handler."""
     token_in_path: bool = False
+    open: bool = False
+    """What lets one in is a secret in its path: an answer link."""
 
 
 def status_of(error: RemudaError) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import events, hold, ledger, metrics, navigate, queue, stream, trail_boss
+from . import answer, events, hold, ledger, metrics, navigate, queue, stream, trail_boss
 from .openapi import openapi_route
 from .route import Route
 
@@ -13,6 +13,7 @@ _OWN: tuple[Route, ...] = (
     *stream.ROUTES,
     *queue.ROUTES,
     *ledger.ROUTES,
+    *answer.ROUTES,
     *navigate.ROUTES,
     *metrics.ROUTES,
 )

@@ -1,0 +1,167 @@
+"""Telling people that somebody waits: on the desktop, and by posting to an address.
+
+The settings are read again for each round. What cannot be delivered is tried three times, and logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import subprocess
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from remuda.errors import InvalidOptions, NotInQueue, RemudaError
+
+from .desk import Desk
+from .folder import BossFolder
+from .links import Links
+from .model import ApprovalState, Item
+from .notify import LINK_LIFE, Receiver, Schedule, Settings, fill, fill_all, read_settings, words
+
+log = logging.getLogger("remuda.boss.notify")
+
+ROUND = 1.0
+TIMEOUT = 10.0
+_PAUSES = (0.0, 2.0, 10.0)
+_OSASCRIPT = ("on run argv", "display notification (item 2 of argv) with title (item 1 of argv)", "end run")
+
+
+def notify_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
+    own, other = folder.path / "notify.toml", Path(base, "remuda", "notify.toml")
+    return other if other.exists() and not own.exists() else own
+
+
+def load_settings(path: Path) -> Settings:
+    """Without a file nobody is told. Raises `InvalidOptions` that names the file."""
+    try:
+        with open(path, "rb") as file:
+            return read_settings(tomllib.load(file))
+    except FileNotFoundError:
+        return Settings()
+    except OSError as error:
+        raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidOptions) as error:
+        raise InvalidOptions(f"{path}: {error}") from None
+
+
+class Notifier:
+    """From `open` to `close`."""
+
+    def __init__(self, desk: Desk, links: Links, folder: BossFolder, port: int) -> None:
+        self._desk = desk
+        self._links = links
+        self._folder = folder
+        self._port = port
+        self._schedule = Schedule()
+        self._complaint = ""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        self._begin(self._rounds())
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _rounds(self) -> None:
+        while True:
+            try:
+                await self._round()
+            except RemudaError as error:
+                self._complain(str(error))
+            await asyncio.sleep(ROUND)
+
+    def _complain(self, text: str) -> None:
+        if text != self._complaint:
+            log.warning("nobody is told: %s", text)
+        self._complaint = text
+
+    async def _round(self) -> None:
+        waiting = self._desk.queue()
+        if not waiting:
+            return
+        settings = await asyncio.to_thread(load_settings, notify_file(self._folder, os.environ))
+        self._complaint = ""
+        if not settings.receivers:
+            return
+        for item in self._schedule.due(waiting, settings, self._desk.clock()):
+            fields = await self._words(item, settings)
+            for receiver in settings.receivers:
+                if item.reason in receiver.reasons:
+                    self._begin(self._tell(receiver, fields))
+
+    async def _words(self, item: Item, settings: Settings) -> dict[str, str]:
+        try:
+            session = self._desk.session(item.session_id)
+        except NotInQueue:
+            session = None
+        return words(item, session, await self._link(item, settings))
+
+    async def _link(self, item: Item, settings: Settings) -> str:
+        """For a request that can be answered from elsewhere."""
+        number = str(item.detail.get("ask", ""))
+        try:
+            if not number or self._desk.approval(number).state is not ApprovalState.OPEN:
+                return ""
+        except NotInQueue:
+            return ""
+        base = settings.link_base or f"http://127.0.0.1:{self._port}"
+        return f"{base}/v1/answer/{await self._links.make(number, LINK_LIFE)}"
+
+    async def _tell(self, receiver: Receiver, fields: Mapping[str, str]) -> None:
+        what = "the desktop" if receiver.desktop else receiver.url.partition("?")[0]
+        for pause in _PAUSES:
+            await asyncio.sleep(pause)
+            try:
+                await asyncio.to_thread(show if receiver.desktop else send, receiver, fields)
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                log.warning("could not tell %s: %s", what, error)
+            else:
+                log.info("told %s: %s", what, fields["title"])
+                return
+
+
+def show(_receiver: Receiver, fields: Mapping[str, str]) -> None:
+    """On the desktop, if there is one that can be told."""
+    title, message = fields["title"], fields["message"]
+    if program := shutil.which("notify-send"):
+        command = [program, "--app-name=remuda", "--", title, message]
+    elif program := shutil.which("osascript"):
+        command = [program, *(word for line in _OSASCRIPT for word in ("-e", line)), title, message]
+    else:
+        raise OSError("there is neither notify-send nor osascript")
+    subprocess.run(command, check=True, timeout=TIMEOUT, capture_output=True)
+
+
+def send(receiver: Receiver, fields: Mapping[str, str]) -> None:
+    """Raises OSError when it was not taken, ValueError for what cannot be sent."""
+    headers = {name: _header(fill(value, fields)) for name, value in receiver.headers.items()}
+    if receiver.json is not None:
+        data = json.dumps(fill_all(receiver.json, fields)).encode()
+        headers.setdefault("Content-Type", "application/json")
+    else:
+        data = fill(receiver.body if receiver.body is not None else "{message}\n{link}", fields).encode()
+        headers.setdefault("Content-Type", "text/plain; charset=utf-8")
+    request = urllib.request.Request(receiver.url, data, headers, method=receiver.method)  # noqa: S310
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310  # http alone was let in
+        answer.read(1 << 16)
+
+
+def _header(text: str) -> str:
+    """One line, in characters that a header may have."""
+    return " ".join(text.split()).encode("ascii", "replace").decode()

@@ -1,0 +1,195 @@
+"""Who is told that somebody waits, when, and in which words. Pure: a table in, notices out.
+
+Something is told when it has waited for longer than the threshold, of one session no more often than the
+cooldown says, and never in quiet hours: what still waits at their end is told then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from remuda.errors import InvalidOptions
+
+from .model import Item, Reason, Session
+
+THRESHOLD = 30.0
+COOLDOWN = 300.0
+LINK_LIFE = 3600.0
+_SHORT = 300
+_FIELD = re.compile(r"{([a-z_]+)}")
+FIELDS = ("title", "message", "reason", "session", "cwd", "tool", "id", "link")
+"""What a template may name in braces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A desktop, or an address that is posted to."""
+
+    desktop: bool = False
+    url: str = ""
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str | None = None
+    json: Any = None
+    reasons: frozenset[Reason] = frozenset(Reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    threshold: float = THRESHOLD
+    cooldown: float = COOLDOWN
+    quiet: tuple[tuple[int, int], ...] = ()
+    """From and to, in minutes of the day; over midnight where the first is later."""
+    link_base: str = ""
+    """What answer links begin with; empty for the boss's own address."""
+    receivers: tuple[Receiver, ...] = ()
+
+
+# ── when ──
+
+
+@dataclass(slots=True)
+class Schedule:
+    """What was told, and when: lost with the boss, and then told once more at most."""
+
+    told: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+
+    def due(self, items: Sequence[Item], settings: Settings, now: float) -> list[Item]:
+        """Those to be told now; they count as told."""
+        waiting = {item.id for item in items}
+        self.told = {number: at for number, at in self.told.items() if number in waiting}
+        self.last = {one: at for one, at in self.last.items() if now - at < settings.cooldown}
+        if is_quiet(settings, now):
+            return []
+        found = []
+        for item in items:
+            fresh = item.id not in self.told and item.session_id not in self.last
+            if fresh and now - item.since >= settings.threshold:
+                self.told[item.id] = self.last[item.session_id] = now
+                found.append(item)
+        return found
+
+
+def is_quiet(settings: Settings, now: float) -> bool:
+    """By the clock on the wall, where the boss runs."""
+    local = datetime.fromtimestamp(now)
+    minute = local.hour * 60 + local.minute
+    return any(
+        begin <= minute < end if begin <= end else minute >= begin or minute < end
+        for begin, end in settings.quiet
+    )
+
+
+# ── what ──
+
+
+def words(item: Item, session: Session | None, link: str = "") -> dict[str, str]:
+    """The fields of a notice."""
+    name = (session.name or session.title or session.id[:8]) if session else item.session_id[:8]
+    message = item.message if len(item.message) <= _SHORT else item.message[: _SHORT - 1] + "…"
+    return {
+        "title": f"{name}: {item.reason.replace('_', ' ')}",
+        "message": message or str(item.reason),
+        "reason": str(item.reason),
+        "session": name,
+        "cwd": (session.cwd or "") if session else "",
+        "tool": str(item.detail.get("tool", "")),
+        "id": str(item.detail.get("ask") or item.id),
+        "link": link,
+    }
+
+
+def fill(template: str, fields: Mapping[str, str]) -> str:
+    """Known names in braces; what a message itself holds is not looked at again."""
+    return _FIELD.sub(lambda found: fields.get(found[1], found[0]), template)
+
+
+def fill_all(template: Any, fields: Mapping[str, str]) -> Any:
+    """The same in every text of a JSON document."""
+    if isinstance(template, str):
+        return fill(template, fields)
+    if isinstance(template, list):
+        return [fill_all(one, fields) for one in template]
+    if isinstance(template, Mapping):
+        return {key: fill_all(value, fields) for key, value in template.items()}
+    return template
+
+
+# ── reading it ──
+
+_KEYS = ("threshold", "cooldown", "quiet", "link_base", "to")
+_TO_KEYS = ("desktop", "url", "method", "headers", "body", "json", "reasons")
+_HOURS = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)")
+
+
+def read_settings(document: Mapping[str, Any]) -> Settings:
+    """Raises `InvalidOptions` that says what is wrong."""
+    _no_others(document, _KEYS, "")
+    receivers = document.get("to", [])
+    if not isinstance(receivers, list) or not all(isinstance(one, dict) for one in receivers):
+        raise InvalidOptions("receivers are [[to]] tables")
+    base = document.get("link_base", "")
+    if not isinstance(base, str) or (base and not base.startswith(("http://", "https://"))):
+        raise InvalidOptions("link_base is the beginning of an address: http://…")
+    return Settings(
+        _seconds(document, "threshold", THRESHOLD),
+        _seconds(document, "cooldown", COOLDOWN),
+        tuple(_hours(one) for one in _list(document.get("quiet", []), "quiet")),
+        base.rstrip("/"),
+        tuple(_receiver(number, one) for number, one in enumerate(receivers, 1)),
+    )
+
+
+def _receiver(number: int, given: Mapping[str, Any]) -> Receiver:
+    where = f"[[to]] number {number}: "
+    _no_others(given, _TO_KEYS, where)
+    desktop, url = given.get("desktop", False), given.get("url", "")
+    if not isinstance(desktop, bool) or bool(url) == desktop:
+        raise InvalidOptions(f"{where}either desktop = true, or a url")
+    if url and not (isinstance(url, str) and url.startswith(("http://", "https://"))):
+        raise InvalidOptions(f"{where}a url begins with http:// or https://")
+    if given.get("method", "POST") not in ("POST", "PUT"):
+        raise InvalidOptions(f"{where}method is POST or PUT")
+    headers, body = given.get("headers", {}), given.get("body")
+    texts = [*headers.items()] if isinstance(headers, dict) else [(headers, None)]
+    if not all(isinstance(one, str) for pair in texts for one in pair):
+        raise InvalidOptions(f"{where}headers are texts by name")
+    if body is not None and (not isinstance(body, str) or "json" in given):
+        raise InvalidOptions(f"{where}either body, a text, or json")
+    try:
+        reasons = frozenset(Reason(one) for one in _list(given.get("reasons", list(Reason)), "reasons"))
+    except ValueError as error:
+        raise InvalidOptions(f"{where}{error}", hint=f"reasons are {', '.join(Reason)}") from None
+    return Receiver(desktop, url, given.get("method", "POST"), headers, body, given.get("json"), reasons)
+
+
+def _no_others(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in given:
+        if key not in known:
+            raise InvalidOptions(f"{where}unknown key {key!r}", hint=f"known: {', '.join(known)}")
+
+
+def _seconds(document: Mapping[str, Any], key: str, default: float) -> float:
+    value = document.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise InvalidOptions(f"{key} is a number of seconds, not {value!r}")
+    return float(value)
+
+
+def _list(value: object, key: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise InvalidOptions(f"{key} is a list of texts")
+    return value
+
+
+def _hours(text: str) -> tuple[int, int]:
+    found = _HOURS.fullmatch(text)
+    numbers = [int(one) for one in found.groups()] if found else []
+    if not numbers or max(numbers[::2]) > 24 or max(numbers[1::2]) > 59:
+        raise InvalidOptions(f"quiet hours are written as 22:00-07:00, not {text!r}")
+    return numbers[0] * 60 + numbers[1], numbers[2] * 60 + numbers[3]

@@ -1,0 +1,142 @@
+"""Notices to a receiver on loopback, as the guide writes them, and the links that they carry."""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+
+import pytest
+
+from bossing import RunningBoss, event
+from heimdall_client import PATIENCE
+from remuda.boss.notify import read_settings
+
+GUIDE = Path(__file__).parents[2] / "docs" / "notify.md"
+
+
+class Got(NamedTuple):
+    path: str
+    headers: dict[str, str]
+    body: str
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.got: queue.Queue[Got] = queue.Queue()
+        self.failures = 0
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:  # the name is the library's
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                failing = receiver.failures > 0
+                receiver.failures -= failing
+                self.send_response(503 if failing else 200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                if not failing:
+                    receiver.got.put(Got(self.path, dict(self.headers), body))
+
+            def log_message(self, *_args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def next(self) -> Got:
+        return self.got.get(timeout=PATIENCE)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+def examples() -> list[str]:
+    """The receivers in the guide."""
+    blocks = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    return [block for block in blocks if "url =" in block]
+
+
+def write_settings(boss: RunningBoss, text: str) -> None:
+    (boss.folder.path / "notify.toml").write_text(text)
+
+
+def told() -> dict[str, Any]:
+    payload = {
+        "session_id": "s",
+        "hook_event_name": "PermissionRequest",
+        "tool_name": "Bash",
+        "tool_input": {"command": "echo '<b>'"},
+        "cwd": "/srv",
+    }
+    return {"payload": payload, "id": "ask"}
+
+
+def test_notices_are_posted_as_the_guide_writes_them(boss: RunningBoss, receiver: Receiver) -> None:
+    blocks = examples()
+    assert len(blocks) == 3
+    here = [re.sub(r'url = "https://[^/"]+', f'url = "{receiver.url}', block) for block in blocks]
+    write_settings(boss, "threshold = 0\n" + "\n".join(here))
+    with boss.holding(told()) as hook:
+        got = {one.path.split("/")[1]: one for one in (receiver.next(), receiver.next(), receiver.next())}
+        ntfy = got["my-secret-topic"]
+        link = ntfy.headers["Click"]
+        assert ntfy.headers["Title"] == "s: permission"
+        assert ntfy.body == "Bash: echo '<b>'"
+        assert json.loads(got["services"].body)["text"] == f"*s: permission*\nBash: echo '<b>'\n{link}"
+        assert json.loads(got["bot123456:TOKEN"].body)["chat_id"] == 42
+        secret = link.rpartition("/")[2]
+        page = boss.ask("GET", f"/v1/answer/{secret}", token=None)
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert b"&lt;b&gt;" in page.body
+        assert b"<b>'" not in page.body
+        assert not hook.done()
+        answered = boss.ask("POST", f"/v1/answer/{secret}", {"behavior": "deny", "message": "no"}, token=None)
+        assert (answered.status, answered.json["by"]) == (200, "link")
+        said = hook.result(PATIENCE)["output"]["hookSpecificOutput"]["decision"]
+        assert said == {"behavior": "deny", "message": "no"}
+    for method, body in (("GET", None), ("POST", {"behavior": "allow"})):
+        assert boss.ask(method, f"/v1/answer/{secret}", body, token=None).status == 404
+
+
+def test_receiver_that_fails_is_tried_again_and_one_that_is_wrong_stops_nothing(
+    boss: RunningBoss, receiver: Receiver
+) -> None:
+    receiver.failures = 1
+    write_settings(boss, f'threshold = 0\n[[to]]\nurl = "{receiver.url}/a"\nreasons = ["stopped"]\n')
+    boss.tell(event("stopped", 1000.0, session="one", message="done"))
+    got = receiver.next()
+    assert (got.path, got.body) == ("/a", "done\n")
+    write_settings(boss, "threshold = 'x'")
+    boss.tell(event("stopped", 1000.0, session="two", message="done"))
+    write_settings(boss, f'threshold = 0\n[[to]]\nurl = "{receiver.url}/b"\n')
+    assert receiver.next().path == "/b"
+
+
+@pytest.mark.parametrize("secret", ["x" * 32, "x", "x" * 31, "../queue"])
+def test_link_that_nobody_made_opens_nothing(served: RunningBoss, secret: str) -> None:
+    for method, body in (("GET", None), ("POST", {"behavior": "allow"})):
+        answer = served.ask(method, f"/v1/answer/{secret}", body, token=None)
+        assert answer.status == (404 if len(secret) == 32 else 401)
+
+
+def test_settings_of_the_guide_are_right() -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert all(read_settings(tomllib.loads(block)) for block in blocks)

@@ -1,0 +1,92 @@
+"""Who is told, when, and in which words."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from remuda.boss.model import Item, Reason, Session
+from remuda.boss.notify import Schedule, Settings, fill, fill_all, is_quiet, read_settings, words
+from remuda.errors import InvalidOptions
+
+
+def item(number: str, since: float, session: str = "s", **more: Any) -> Item:
+    return Item(number, session, Reason.PERMISSION, since, **more)
+
+
+def told(schedule: Schedule, items: list[Item], now: float, settings: Settings | None = None) -> list[str]:
+    return [one.id for one in schedule.due(items, settings or Settings(30, 300), now)]
+
+
+def at(hour: int, minute: int = 0) -> float:
+    return datetime(2026, 3, 4, hour, minute).timestamp()
+
+
+def test_notice_after_the_threshold_and_once() -> None:
+    schedule, items = Schedule(), [item("a", 1000.0)]
+    assert told(schedule, items, 1029.0) == []
+    assert told(schedule, items, 1030.0) == ["a"]
+    assert told(schedule, items, 9999.0) == []
+
+
+def test_session_is_told_of_again_after_its_cooldown() -> None:
+    schedule = Schedule()
+    assert told(schedule, [item("a", 1000.0)], 1030.0) == ["a"]
+    assert told(schedule, [item("b", 1050.0), item("c", 1050.0, "other")], 1100.0) == ["c"]
+    assert told(schedule, [item("b", 1050.0)], 1329.0) == []
+    assert told(schedule, [item("b", 1050.0)], 1330.0) == ["b"]
+
+
+def test_quiet_hours_put_off_what_still_waits_at_their_end() -> None:
+    settings = read_settings({"quiet": ["22:00-07:00", "12:30-13:00"]})
+    assert [is_quiet(settings, at(*time)) for time in ((21, 59), (22,), (3,), (7,), (12, 45), (13,))] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+    schedule, waiting = Schedule(), [item("a", at(6))]
+    assert told(schedule, waiting, at(6, 30), settings) == []
+    assert told(schedule, waiting, at(7), settings) == ["a"]
+
+
+def test_words_of_a_notice_and_what_a_message_holds_is_no_template() -> None:
+    asked = item("a", 1.0, message="say {link} " + "x" * 400, detail={"ask": "p1", "tool": "Bash"})
+    found = words(asked, Session("s", name="work", cwd="/srv"), "http://l")
+    assert (found["title"], found["id"], found["tool"]) == ("work: permission", "p1", "Bash")
+    assert len(found["message"]) == 300
+    assert fill("{title}|{message}|{unknown}", found) == f"work: permission|{found['message']}|{{unknown}}"
+    assert fill_all({"a": ["{id}", 1, None]}, found) == {"a": ["p1", 1, None]}
+    assert words(item("b", 1.0), None)["session"] == "s"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"thresholds": 1},
+        {"threshold": "1"},
+        {"threshold": -1},
+        {"cooldown": True},
+        {"quiet": "22:00-07:00"},
+        {"quiet": ["22-7"]},
+        {"quiet": ["25:00-07:00"]},
+        {"link_base": "ftp://x"},
+        {"to": {}},
+        {"to": [{}]},
+        {"to": [{"desktop": True, "url": "http://x"}]},
+        {"to": [{"url": "file:///etc/passwd"}]},
+        {"to": [{"url": "http://x", "method": "GET"}]},
+        {"to": [{"url": "http://x", "headers": {"A": 1}}]},
+        {"to": [{"url": "http://x", "headers": "A"}]},
+        {"to": [{"url": "http://x", "body": "a", "json": {}}]},
+        {"to": [{"url": "http://x", "reasons": ["boredom"]}]},
+        {"to": [{"url": "http://x", "token": "t"}]},
+    ],
+)
+def test_what_are_no_settings_is_refused(document: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOptions):
+        read_settings(document)
