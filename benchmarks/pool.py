@@ -193,7 +193,7 @@ class _Group:
         rested = found["pool of 1, cleared"]
         report.add(f"claude -p / pool of 1, cleared, {self._backend}", cold / rested, "x")
         if self._backend == "stream":
-            # The first turn of a conversation costs the CLI more than those that follow: compared is like with like.
+            # Like with like: the first turn of a conversation costs the CLI more than the next ones.
             floor = found["raw loop, cleared before each"]
             report.add("pool of 4, stream / raw loop, cleared", warm / floor, "x", Target("<=", 1.5))
             report.add("pool of 1, cleared / raw loop, cleared", rested / floor, "x")
