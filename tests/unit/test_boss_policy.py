@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -329,3 +331,12 @@ def test_file_is_found_read_and_must_be_ours_alone(tmp_path: Path) -> None:
     other.chmod(0o666)
     with pytest.raises(InvalidOptions, match="written by others"):
         load_policy(other)
+
+
+def test_policy_of_the_guide_is_right() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text()
+    (block,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    found = read_policy(tomllib.loads(block), HOME)
+    assert [str(rule.decision) for rule in found.rules] == ["allow", "allow", "deny"]
+    assert decided(found, "git status && git diff --stat") == "allow"
+    assert decided(found, "sudo ls") == "deny"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ from remuda.boss.client import BossClient
 from remuda.duration import show_duration
 
 from .common import print_json, short_path
+from .inbox_target import shown
 
 
 def show_boss(as_json: bool) -> None:
@@ -33,6 +35,9 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if document["laid_aside"]:
         lines.append(("note", f"an earlier database could not be used; it is {document['laid_aside']}"))
+    for limit in document.get("limits", []):
+        left = show_duration(max(0.0, limit["until"] - time.time()))
+        lines.append(("limited", f"account {limit['account']} for {left}: {shown(limit['reason'])}"))
     for source in document["sources"]:
         error = f": {source['error']}" if source["error"] else ""
         lines.append(("source", f"{source['name']}: {source['state']}{error}"))

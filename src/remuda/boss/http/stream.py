@@ -10,7 +10,9 @@ from typing import Any
 
 from remuda._version import __version__
 from remuda.boss.feed import Change, Watcher
+from remuda.boss.limits import limits
 from remuda.boss.ports import Boss
+from remuda.paths import accounts_folder
 
 from .route import Call, Reply, Route
 from .schema import NUMBER, TEXT, nullable, record, several
@@ -60,6 +62,7 @@ async def get_health(boss: Boss, _call: Call) -> Reply:
         "waiting": len(desk.queue()),
         "hidden": len(desk.queue(hidden=True)) - len(desk.queue()),
         "sources": sources,
+        "limits": limits(accounts_folder(), desk.clock()),
         "database": str(desk.store.path),
         "laid_aside": str(desk.store.laid_aside) if desk.store.laid_aside else None,
     }
@@ -67,6 +70,7 @@ async def get_health(boss: Boss, _call: Call) -> Reply:
 
 
 _INTEGER = {"type": "integer"}
+_LIMIT = record({"account": TEXT, "until": NUMBER, "reason": TEXT})
 _SOURCE = record({"name": TEXT, "state": TEXT, "error": nullable(TEXT)})
 
 ROUTES = (
@@ -93,6 +97,7 @@ ROUTES = (
                 "waiting": _INTEGER,
                 "hidden": _INTEGER,
                 "sources": several(_SOURCE),
+                "limits": several(_LIMIT),
                 "database": TEXT,
                 "laid_aside": nullable(TEXT),
             }
