@@ -111,7 +111,9 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
-            near = [name for name in _COMMANDS if name[0] == args[0][:1]]
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], _COMMANDS) or [n for n in _COMMANDS if n[0] == args[0][:1]]
             hint = f"did you mean {' or '.join(near)}?" if near else "'remuda --help' lists the commands"
             raise click.UsageError(f"there is no command '{args[0]}'; {hint}")
         return super().resolve_command(ctx, args)
