@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from remuda.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Carried:
     """A prompt as one way of handing it over carries it."""
 
@@ -39,7 +41,7 @@ class Composer:
     """Whether a draft was laid aside already: there is room for one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """Rows of an open dialog: which is highlighted, and which one is wanted."""
 
@@ -60,7 +62,7 @@ class Failure(StrEnum):
 # ── what is told of a turn ──
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Submitted:
     """The agent took this prompt."""
 
@@ -72,7 +74,7 @@ class Submitted:
     """What that was, as `Launched` named it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recorded:
     """It is in the transcript."""
 
@@ -81,7 +83,7 @@ class Recorded:
     conversation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandRun:
     """A command of the agent's own ran."""
 
@@ -93,7 +95,7 @@ class CommandRun:
     """The one that it began."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Task:
     """What the agent has left running. A shell may be meant to run for ever; others end, and wake it."""
 
@@ -102,14 +104,14 @@ class Task:
     is_shell: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Launched:
     """It began something in the background that will wake it when it is done, with a notice."""
 
     id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stopped:
     """It stopped and has said `text`. What it started in the background may go on and wake it again."""
 
@@ -119,7 +121,7 @@ class Stopped:
     conversation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     kind: Failure
     text: str
@@ -127,26 +129,26 @@ class Failed:
     retry_after: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandUnknown:
     """The agent has no command of that name, and did nothing."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refused:
     """A hook of the user's did not let the prompt pass; it is back in the composer."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interrupted:
     """Somebody stopped it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Halted:
     """We told it to stop before its next request, and why."""
 
@@ -154,7 +156,7 @@ class Halted:
     prompt_id: None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Said:
     """A message of the agent's, as the transcript has it, and what it cost."""
 
@@ -165,7 +167,7 @@ class Said:
     """Whether it ends a turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WrittenDown:
     """All of the turn that just ended is in the transcript."""
 
@@ -186,7 +188,7 @@ Signal = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Past:
     """What a transcript proves of a turn that nobody watched to its end."""
 

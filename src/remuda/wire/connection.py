@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remuda.errors import LocalProtocolError, RemoteProtocolError
+from remuda.frozen import frozen
 
 from . import messages
 from .frames import Frame, FrameReader, frame
@@ -26,33 +27,33 @@ from .messages import MODE_BINARY, PROTOCOL_VERSION, Status, Type
 # ── what the keeper hears ────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InputReceived:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SubscribeAsked:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StatusAsked:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResizeAsked:
     cols: int
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KillAsked:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HelloReceived:
     """The peer knows our additions. `window_bytes` 0 means that it does not acknowledge output.
 
@@ -66,19 +67,19 @@ class HelloReceived:
     raw: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestReceived:
     id: int
     op: str
     args: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputAcked:
     byte_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnknownFrame:
     type: int
 
@@ -86,38 +87,38 @@ class UnknownFrame:
 # ── what the client hears ────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputReceived:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StatusReceived:
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExitReceived:
     code: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WelcomeReceived:
     document: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResponseReceived:
     id: int
     document: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventReceived:
     document: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RepaintReceived:
     """The whole screen anew: forget what was drawn, and feed this to a terminal that was reset."""
 

@@ -1,0 +1,72 @@
+"""Small immutable records: as `@dataclass(frozen=True, slots=True)`, without what `dataclasses` has beside.
+
+A dataclass compiles its methods when its module is loaded, which takes half a millisecond each. A keeper had
+forty of nothing but data, and a command that asks one question of a keeper half of those.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, TypeVar, dataclass_transform
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True)
+def frozen(cls: type[T]) -> type[T]:
+    """Its annotations are its fields, in order; a value in the class is a default and is shared."""
+    names = tuple(vars(cls).get("__annotations__", ()))  # their own, as they were written
+    body = {key: value for key, value in cls.__dict__.items() if key not in ("__dict__", "__weakref__")}
+    defaults = {name: body.pop(name) for name in names if name in body}
+    body.update(_METHODS, __slots__=names, __match_args__=names, _defaults=defaults)
+    return type(cls.__name__, cls.__bases__, body)
+
+
+def _init(self: Any, *values: Any, **named: Any) -> None:
+    names = self.__match_args__
+    if len(values) != len(names) or named:
+        values = _complete(self, values, named)
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(self, name, value)
+
+
+def _complete(self: Any, values: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    names, kind = self.__match_args__, type(self).__name__
+    given = dict(zip(names, values, strict=False))
+    wrong = [name for name in named if name not in names or name in given]
+    if len(values) > len(names) or wrong:
+        raise TypeError(f"{kind} has {', '.join(names) or 'no fields'}; given too much: {values!r} {named!r}")
+    found = {**self._defaults, **given, **named}
+    if missing := [name for name in names if name not in found]:
+        raise TypeError(f"{kind} needs {', '.join(missing)}")
+    return tuple(found[name] for name in names)
+
+
+def _values(self: Any) -> tuple[Any, ...]:
+    return tuple(getattr(self, name) for name in self.__match_args__)
+
+
+def _eq(self: Any, other: object) -> bool:
+    return _values(self) == _values(other) if type(other) is type(self) else NotImplemented
+
+
+def _hash(self: Any) -> int:
+    return hash((type(self), *_values(self)))
+
+
+def _repr(self: Any) -> str:
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+    return f"{type(self).__name__}({fields})"
+
+
+def _refuse(self: Any, name: str, _value: object = None) -> NoReturn:
+    raise AttributeError(f"{type(self).__name__}.{name} cannot be changed")
+
+
+_METHODS: dict[str, Any] = {
+    "__init__": _init,
+    "__eq__": _eq,
+    "__hash__": _hash,
+    "__repr__": _repr,
+    "__setattr__": _refuse,
+    "__delattr__": _refuse,
+}

@@ -1,0 +1,88 @@
+"""Small immutable records, held against what the library makes of the same class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from remuda.frozen import frozen
+
+
+@frozen
+class Point:
+    """Where something is."""
+
+    x: int
+    y: int = 0
+    name: str = ""
+
+    @property
+    def doubled(self) -> Point:
+        return Point(2 * self.x, 2 * self.y, self.name)
+
+
+@frozen
+class Other:
+    x: int
+    y: int = 0
+    name: str = ""
+
+
+@frozen
+class Nothing:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    x: int
+    y: int = 0
+    name: str = ""
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [((1,), {}), ((1, 2), {}), ((1, 2, "a"), {}), ((), {"y": 3, "x": 1}), ((1,), {"name": "b"})],
+)
+def test_fields_are_those_of_a_dataclass(values: tuple[object, ...], named: dict[str, object]) -> None:
+    made, model = Point(*values, **named), Model(*values, **named)  # type: ignore[arg-type]
+    assert [made.x, made.y, made.name] == [model.x, model.y, model.name]
+    assert repr(made) == repr(model).replace("Model", "Point")
+
+
+@pytest.mark.parametrize(
+    ("values", "named"), [((), {}), ((1, 2, "a", 4), {}), ((1,), {"x": 2}), ((1,), {"z": 2}), ((), {"y": 1})]
+)
+def test_what_no_dataclass_takes_is_refused(values: tuple[object, ...], named: dict[str, object]) -> None:
+    for kind in (Point, Model):
+        with pytest.raises(TypeError):
+            kind(*values, **named)  # type: ignore[arg-type]
+
+
+def test_equal_are_those_of_one_kind_with_equal_fields() -> None:
+    assert Point(1, 2) == Point(1, 2)
+    assert Point(1, 2) != Point(1, 3)
+    assert Point(1, 2) != Other(1, 2)  # type: ignore[comparison-overlap]
+    assert len({Point(1), Point(1), Point(2), Other(1), Nothing(), Nothing()}) == 4
+
+
+def test_nothing_can_be_changed_added_or_removed() -> None:
+    point = Point(1)
+    for name in ("x", "z"):
+        with pytest.raises(AttributeError):
+            setattr(point, name, 2)
+    with pytest.raises(AttributeError):
+        del point.x
+    assert not hasattr(point, "__dict__")
+    assert point.x == 1
+
+
+def test_it_is_a_class_like_any_other() -> None:
+    assert Point.__doc__ == "Where something is."
+    assert Point(1, 2, "a").doubled == Point(2, 4, "a")
+    match Point(1, 2):
+        case Point(1, y):
+            assert y == 2
+        case _:
+            raise AssertionError
