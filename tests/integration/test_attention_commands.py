@@ -244,7 +244,14 @@ def test_next_to_a_kept_session_opens_it_once(ranch: Ranch) -> None:
     ranch("return")
     ranch.bench.run("kill-pane", "-t", pane)
     ranch("next")
-    assert len(kept_panes(ranch)) == 1
+    (another,) = kept_panes(ranch)
+    assert ranch.at() == another
+    # The mark alone says so: nothing there looks like a view of it.
+    ranch("return")
+    ranch.bench.run("kill-pane", "-t", another)
+    ranch.bench.run("set-option", "-p", "-t", ranch.docs, "@remuda-session", "mine")
+    ranch("next")
+    assert ranch.at() == ranch.docs
 
 
 def test_next_to_a_kept_session_that_the_user_shows_himself_goes_there(ranch: Ranch) -> None:
@@ -269,10 +276,11 @@ def test_skip_takes_the_one_shown_else_the_first_else_the_one_named(ranch: Ranch
         ranch.waits(name, pane, age)
     assert ranch("skip") == "skipped a"
     assert ranch("skip", "id-d") == "skipped d"
+    ranch.waits("first", "%97", 1000)
     ranch("next")
     assert ranch.at() == ranch.docs
     assert ranch.json("skip")["skipped"]["session_id"] == "id-b"
-    assert [item["session_id"] for item in ranch.json("queue")["items"]] == ["id-c"]
+    assert [item["session_id"] for item in ranch.json("queue")["items"]] == ["id-first", "id-c"]
 
 
 def test_skip_with_next_goes_on(ranch: Ranch) -> None:
