@@ -6,6 +6,7 @@ import os
 import select
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -14,6 +15,7 @@ from remuda.agents import find_agent, guess_agent
 from remuda.agents.state import RESTING, WAITING, WORKING
 from remuda.boss.client import BossClient
 from remuda.boss.guide import Guide
+from remuda.proctree import descendants
 from remuda.tmux.address import Address, known_addresses
 from remuda.tmux.once import Tmux
 from remuda.tmux.panes import Pane, Snapshot
@@ -60,7 +62,7 @@ def command(dry_run: bool, quiet: float, as_json: bool) -> None:
     guide = make_guide()
     known = boss.get("sessions")["sessions"]
     found = [one for address in known_addresses(os.environ) for one in _agents(guide, address, known, quiet)]
-    news = [_event(one) for one in found if one.state != "known"]
+    news = [event for one in found if one.state != "known" for event in _events(one)]
     if news and not dry_run:
         boss.post("events", body={"events": news})
     if as_json:
@@ -105,24 +107,40 @@ def _look(tmux: Tmux, pane: Pane, agent: str, quiet: float) -> tuple[str, str]:
     return "resting" if capture(tmux, pane.id) == lines else "working", shown
 
 
-def _event(one: Found) -> dict[str, Any]:
-    """Its id is that of a stand-in, which gives way to the agent's own session."""
-    facts = {
+def _events(one: Found) -> list[dict[str, Any]]:
+    """Under the id of a stand-in, which gives way to the agent's own session.
+
+    That it is there is true now; what it does may have been so for long.
+    """
+    now = time.time()
+    number = {"session_id": f"{one.pane.id}@{one.snapshot.server_pid}", "source": "screen"}
+    facts: dict[str, Any] = {
         "pane": one.pane.id,
         "tmux": one.address.path,
         "cwd": one.pane.cwd,
         "title": one.pane.title,
         "agent": one.agent,
     }
-    told = {
-        "session_id": f"tmux-{one.snapshot.server_pid}-{one.pane.id}",
-        "at": min(float(one.pane.activity or time.time()), time.time()),
-        "source": "screen",
-    }
+    pid = _process(one.pane)
+    seen = {**number, "kind": "seen", "at": now, "facts": facts | ({"pid": pid} if pid else {})}
+    at = min(float(one.pane.activity or now), now)
     if one.state == "working":
-        return {**told, "kind": "working", "facts": facts}
+        return [seen, {**number, "kind": "working", "at": at}]
     # Without a word it would count as one of whom nothing was asked yet.
-    return {**told, "kind": "stopped", "facts": {**facts, "message": one.shown or "[no message]"}}
+    said = {"message": one.shown or "[no message]"}
+    return [seen, {**number, "kind": "stopped", "at": at, "facts": said}]
+
+
+def _process(pane: Pane) -> int | None:
+    """The agent itself, where it can be told from the shell that started it: with it all is over."""
+    for pid in (pane.pid, *descendants(pane.pid)):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if os.path.basename(words[0]) == os.fsencode(pane.command):
+            return pid
+    return None
 
 
 def _document(one: Found) -> dict[str, Any]:
