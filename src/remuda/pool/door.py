@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.duration import show_duration
@@ -22,7 +21,6 @@ from .line import connect
 _PROBE_TIMEOUT = 5.0
 
 
-@dataclass(frozen=True)
 class PoolPaths(SessionPaths):
     """`name` is the socket's own."""
 
