@@ -26,6 +26,10 @@
     ├── SessionCrashed          a warm session ended in the middle of a request
     ├── SessionDirty            something of one request would reach the next: that session is not used again
     ├── AgentError              the agent itself reported an error
+    ├── AgentRefused            the agent ended before it took the prompt, and said why
+    ├── CallFailed              a call came to no end of the agent's own
+    ├── Interrupted             a signal ended the call
+    ├── InternalError           a bug of ours, or a machine that is out of something
     ├── ClientClosed            the client was closed before or during the call
     ├── PermissionRefused       the peer is another user
     ├── BossDown                the boss does not run, or does not answer
@@ -225,6 +229,27 @@ class SessionDirty(RemudaError):
 class AgentError(RemudaError):
     code = "AGENT_ERROR"
     exit_name = "NOT_ANSWERED"
+
+
+class AgentRefused(RemudaError):
+    """`claude -p` ends with 1 then, and so does `remuda print`."""
+
+    code = "AGENT_REFUSED"
+
+
+class CallFailed(RemudaError):
+    code = "CALL_FAILED"
+    exit_name = "INVALID_OPTIONS"
+
+
+class Interrupted(RemudaError):
+    code = "INTERRUPTED"
+    exit_name = "INTERRUPTED"
+
+
+class InternalError(RemudaError):
+    code = "INTERNAL_ERROR"
+    exit_name = "INVALID_OPTIONS"
 
 
 class ClientClosed(RemudaError):

@@ -17,6 +17,8 @@ def frozen(cls: type[T]) -> type[T]:
     names = tuple(vars(cls).get("__annotations__", ()))  # their own, as they were written
     body = {key: value for key, value in cls.__dict__.items() if key not in ("__dict__", "__weakref__")}
     defaults = {name: body.pop(name) for name in names if name in body}
+    if any(isinstance(value, (list, dict, set)) for value in defaults.values()):
+        raise TypeError(f"a default of {cls.__name__} could be changed by anybody")
     body.update(_METHODS, __slots__=names, __match_args__=names, _defaults=defaults)
     return type(cls.__name__, cls.__bases__, body)
 

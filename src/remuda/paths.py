@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import FolderUnusable, PathTooLong
+from .frozen import frozen
 from .names import check_name
 
 TYPE_CHECKING = False  # as type checkers read it
@@ -47,7 +47,7 @@ def accounts_folder() -> Path:
     return home() / "accounts"
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionPaths:
     """The files of one session."""
 

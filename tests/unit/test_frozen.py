@@ -67,6 +67,14 @@ def test_equal_are_those_of_one_kind_with_equal_fields() -> None:
     assert len({Point(1), Point(1), Point(2), Other(1), Nothing(), Nothing()}) == 4
 
 
+def test_a_default_that_can_be_changed_is_refused() -> None:
+    with pytest.raises(TypeError):
+
+        @frozen
+        class Wrong:
+            names: list[str] = []  # noqa: RUF012
+
+
 def test_nothing_can_be_changed_added_or_removed() -> None:
     point = Point(1)
     for name in ("x", "z"):

@@ -7,9 +7,11 @@ the keeper writes the files, serves the hooks, watches the paths, and hands over
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
+
+from remuda.frozen import frozen
 
 if TYPE_CHECKING:  # an agent is started before anybody has to understand it
     from .permission import Asking
@@ -18,7 +20,10 @@ if TYPE_CHECKING:  # an agent is started before anybody has to understand it
     from .tools import ToolBegan, ToolEnded
 
 
-@dataclass(frozen=True, slots=True)
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+@frozen
 class LaunchContext:
     """What an agent may use to prepare its start."""
 
@@ -31,7 +36,7 @@ class LaunchContext:
     emit_command: str
     """A shell command that hands its standard input to the keeper, for hooks that cannot be http. Empty where
     nobody waits for the agent's start, only for its first answer."""
-    conversation: Mapping[str, Any] = field(default_factory=dict)
+    conversation: Mapping[str, Any] = _NOTHING
     """What to resume; empty for a new conversation."""
     prompt: str | None = None
     """The first prompt, to be given as an argument."""
@@ -43,14 +48,14 @@ class LaunchContext:
     """What the agent's tools say is wanted as well."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Launch:
     """How to start: arguments, environment, files to write first, and what will not be known of it."""
 
     argv: list[str]
     env: dict[str, str]
-    files: dict[Path, bytes] = field(default_factory=dict)
-    degraded: list[str] = field(default_factory=list)
+    files: Mapping[Path, bytes] = _NOTHING
+    degraded: Sequence[str] = ()
 
 
 class Observer(Protocol):

@@ -6,12 +6,12 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.agents import find_agent
 from remuda.agents.base import LaunchContext
+from remuda.frozen import frozen
 from remuda.paths import private_folder
 from remuda.terminal.pty import Pty, spawn
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _BACKLOG = 64
 
 
-@dataclass(slots=True)
+@frozen
 class Begun:
     """A program that runs, and what was made for it."""
 

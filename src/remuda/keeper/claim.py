@@ -13,11 +13,11 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.duration import show_duration
 from remuda.errors import FolderUnusable, SessionExists
+from remuda.frozen import frozen
 from remuda.paths import SessionPaths, SocketAddress, private_folder
 from remuda.proctree import is_alive
 
@@ -25,7 +25,7 @@ _BACKLOG = 128
 _LOOKERS_PATIENCE = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Holder:
     """Who holds a session's name. The numbers are 0 where the file does not tell."""
 

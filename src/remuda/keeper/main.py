@@ -78,7 +78,7 @@ class Keeper:
             rows=spec.rows,
             conversation=prepared.conversation,
             options=spec.options(),
-            variables=spec.variables,
+            variables=list(spec.variables),
             log_file=spec.log_file,
         )
 

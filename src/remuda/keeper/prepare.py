@@ -51,7 +51,7 @@ def prepare(spec: SessionSpec, paths: SessionPaths, begun: Begun | None) -> Prep
     elif begun.prompt is not None and mailbox is not None:
         mailbox.take_given()
     log.info("started pid %d: %s", begun.pty.pid, shlex.join(begun.launch.argv))
-    return Prepared(begun, conversation, degraded + begun.launch.degraded, mailbox, recorder)
+    return Prepared(begun, conversation, [*degraded, *begun.launch.degraded], mailbox, recorder)
 
 
 def _open_mailbox(

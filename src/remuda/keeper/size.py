@@ -9,7 +9,6 @@ A client that only watches never has a say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from remuda.errors import InvalidOptions
@@ -34,15 +33,15 @@ def check_size(cols: int, rows: int) -> Size:
     return cols, rows
 
 
-@dataclass(slots=True)
 class SizeKeeper:
     """Remembers what clients want and says what follows."""
 
-    policy: Policy
-    size: Size
-    _wishes: dict[int, Size] = field(default_factory=dict)
-    _typed: list[int] = field(default_factory=list)  # the last typist at the end
-    _commanded: bool = False
+    def __init__(self, policy: Policy, size: Size) -> None:
+        self.policy = policy
+        self.size = size
+        self._wishes: dict[int, Size] = {}
+        self._typed: list[int] = []  # the last typist at the end
+        self._commanded = False
 
     def wish(self, client: int, size: Size) -> Size:
         self._commanded = False

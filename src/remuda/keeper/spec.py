@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from remuda.errors import InvalidOptions
+from remuda.frozen import frozen
 from remuda.names import check_name
 
 from .size import check_policy, check_size
@@ -23,7 +24,7 @@ DEFAULT_DRAFT_PATIENCE = 15.0
 ON_ORPHAN: tuple[OnOrphan, ...] = ("retry", "deadletter", "drop")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionSpec:
     """One session, complete: nothing is looked up elsewhere once its keeper runs."""
 
@@ -80,11 +81,11 @@ class SessionSpec:
     prompt: str | None = None
     """Its first message, and `message_id` what it is called."""
     message_id: str = ""
-    variables: list[str] = field(default_factory=list)
+    variables: Sequence[str] = ()
     """Names in `env` that the user set for this session."""
 
     def to_json(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        return json.dumps({name: getattr(self, name) for name in self.__match_args__}).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> SessionSpec:

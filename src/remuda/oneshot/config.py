@@ -9,11 +9,11 @@ unknown, a value of another type or out of its range. A flag is stronger than th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from remuda.errors import InvalidOptions
+from remuda.frozen import frozen
 
 from .request import Request
 
@@ -21,7 +21,7 @@ _MAX_TURNS = 1000
 _MAX_TIMEOUT = 86_400
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Defaults:
     model: str | None = None
     inherit_hooks: bool | None = None

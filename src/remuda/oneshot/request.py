@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from remuda.agents.claude.flags import MANY_VALUES, ONE_VALUE, takes
 from remuda.errors import InvalidOptions
@@ -18,10 +17,11 @@ DEFAULT_FIRST_OUTPUT_TIMEOUT = 90.0
 DEFAULT_STOP_HOOK_TIMEOUT = 120.0
 
 
-@dataclass(slots=True)
 class Request:
-    prompt_words: list[str] = field(default_factory=list)
-    passed: list[str] = field(default_factory=list)
+    """All that can be asked for, as it mostly is; made by name."""
+
+    prompt_words: list[str]
+    passed: list[str]
     """Flags for the CLI, as they were given."""
     output_format: str = "text"
     input_format: str = "text"
@@ -51,6 +51,13 @@ class Request:
     chose_backend: bool = False
     wants: str | None = None
     """`help` or `version`: nothing else is to be done."""
+
+    def __init__(self, **given: Any) -> None:
+        self.prompt_words, self.passed = [], []
+        for name, value in given.items():
+            if name not in self.__annotations__:
+                raise TypeError(f"there is no {name!r} in a request")
+            setattr(self, name, value)
 
 
 def parse(words: Sequence[str]) -> Request:

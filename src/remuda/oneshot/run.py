@@ -10,7 +10,15 @@ from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from remuda.errors import EXIT_CODES, CommandNotFound, InputError, InvalidOptions, RemudaError
+from remuda.errors import (
+    EXIT_CODES,
+    CommandNotFound,
+    InputError,
+    InternalError,
+    Interrupted,
+    InvalidOptions,
+    RemudaError,
+)
 
 from .config import apply_defaults, load_defaults
 from .prompt import read_prompt
@@ -30,16 +38,6 @@ _SUBTYPES = {"TIMEOUT": "timeout", "INTERRUPTED": "interrupted", "AGENT_REFUSED"
 
 class Signalled(BaseException):
     """Raised by a signal, wherever that met us: no handler of errors on the way shall take it for one."""
-
-
-class Interrupted(RemudaError):
-    code = "INTERRUPTED"
-    exit_name = "INTERRUPTED"
-
-
-class InternalError(RemudaError):
-    code = "INTERNAL_ERROR"
-    exit_name = "INVALID_OPTIONS"
 
 
 class Clock:

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from remuda.agents.claude.environment import clean_environment
-from remuda.errors import WaitTimeout
+from remuda.errors import AgentRefused, CallFailed, WaitTimeout
 from remuda.proctree import adopt_orphans, descendants
 
-from .errors import AgentRefused, CallFailed
 from .guard import MARK, Guard
 from .hang import StreamState
 from .request import DEFAULT_TIMEOUT, Request

@@ -15,6 +15,8 @@ from typing import Any
 
 from remuda.agents.claude.answers import max_turns_reason
 from remuda.errors import (
+    AgentRefused,
+    CallFailed,
     RemudaError,
     SessionDead,
     SessionNotFound,
@@ -26,7 +28,6 @@ from remuda.inbox.receipts import Trace, trace
 from remuda.keeper.claim import read_holder
 
 from .conversation import Summary
-from .errors import AgentRefused, CallFailed
 from .look import Look
 from .request import DEFAULT_TIMEOUT, Request
 from .result import Ended
