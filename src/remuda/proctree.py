@@ -111,6 +111,17 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+def variable_of(pid: int, name: str) -> str | None:
+    """What a process was started with under that name; None where it has none or the system does not tell."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    mark = f"{name}=".encode()
+    found = next((one for one in variables if one.startswith(mark)), None)
+    return None if found is None else os.fsdecode(found[len(mark) :])
+
+
 def with_variable(name: str, value: str) -> Iterator[int]:
     """Living processes but this one with that in their environment, whatever became of their ancestors."""
     wanted = f"{name}={value}".encode()

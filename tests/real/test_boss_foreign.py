@@ -72,13 +72,9 @@ class Pane:
 
         def look() -> dict[str, Any]:
             found = self.item("permission")
-            return found if found["detail"].get("input") == {"command": command, **_more(found)} else {}
+            return found if found["detail"].get("input", {}).get("command") == command else {}
 
         return until(look, f"leave for {command!r} in the queue")
-
-
-def _more(item: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in item["detail"]["input"].items() if key != "command"}
 
 
 @pytest.fixture

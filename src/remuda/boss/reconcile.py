@@ -19,8 +19,9 @@ from remuda.agents.claude.attention import registry_events
 from remuda.agents.claude.files import find_transcript, registry_beside, registry_folder
 from remuda.errors import RemudaError
 from remuda.keeper.claim import read_holder
+from remuda.names import is_name
 from remuda.paths import SessionPaths, sessions_folder
-from remuda.proctree import is_alive, start_ticks
+from remuda.proctree import is_alive, start_ticks, variable_of
 from remuda.tmux.address import known_addresses
 from remuda.tmux.once import Tmux
 from remuda.tmux.panes import Snapshot, take_snapshot
@@ -150,7 +151,10 @@ class Reconcile:
         """Whether a keeper tells of it."""
         known = self._kept.get(pid)
         if known is None or known[0] != start_ticks(pid):
-            known = self._kept[pid] = (start_ticks(pid), _has_keeper(pid))
+            kept = _has_keeper(pid)
+            if kept is None:
+                return True  # it is looked for again
+            known = self._kept[pid] = (start_ticks(pid), kept)
         return known[1]
 
     def _on_end(self, pid: int) -> None:
@@ -243,14 +247,13 @@ class Reconcile:
                     break
 
 
-def _has_keeper(pid: int) -> bool:
-    folder = sessions_folder()
-    try:
-        names = [name.removesuffix(".pid") for name in os.listdir(folder) if name.endswith(".pid")]
-    except OSError:
+def _has_keeper(pid: int) -> bool | None:
+    """None while its keeper has not yet written down whom it keeps: an agent may be quicker than that."""
+    name = variable_of(pid, "REMUDA_SESSION")
+    holder = read_holder(SessionPaths(sessions_folder(), name)) if name and is_name(name) else None
+    if holder is None:
         return False
-    holders = (read_holder(SessionPaths(folder, name)) for name in names if not name.startswith("."))
-    return any(holder is not None and holder.child_pid == pid for holder in holders)
+    return None if holder.child_pid == 0 else holder.child_pid == pid
 
 
 def _matters(session: Session) -> bool:

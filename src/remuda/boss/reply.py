@@ -58,6 +58,8 @@ class _Receipt:
                 self.submitted.set()
             else:
                 self.other = told
+        elif event.kind is EventKind.STOPPED and "message" not in event.facts:
+            pass  # that it rests is told by its registry too, and maybe first
         elif event.kind in _ENDS and self.submitted.is_set() and not event.facts.get("background"):
             self.answer = {"end": str(event.kind), "text": str(event.facts.get("message") or "")}
             self.ended.set()
