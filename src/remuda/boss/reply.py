@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,9 +43,14 @@ _GONE = (EventKind.ENDED, EventKind.GONE)
 
 @dataclass(slots=True)
 class _Receipt:
-    """What is heard of a prompt after it was typed."""
+    """What is heard of a prompt after it was typed.
+
+    Hooks that the agent does not wait for overtake each other: the end may be heard before the beginning.
+    """
 
     prompt: str
+    typed_at: float = math.inf
+    """When Enter was pressed: what ended before that was something else."""
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     other: str | None = None
@@ -58,14 +64,19 @@ class _Receipt:
                 self.submitted.set()
             else:
                 self.other = told
-        elif event.kind is EventKind.STOPPED and "message" not in event.facts:
-            pass  # that it rests is told by its registry too, and maybe first
-        elif event.kind in _ENDS and self.submitted.is_set() and not event.facts.get("background"):
+        elif _is_end(event) and event.at >= self.typed_at:
             self.answer = {"end": str(event.kind), "text": str(event.facts.get("message") or "")}
-            self.ended.set()
         elif event.kind in _GONE:
             self.answer = {"end": str(event.kind), "text": ""}
             self.ended.set()
+        if self.answer and self.submitted.is_set():
+            self.ended.set()
+
+
+def _is_end(event: Event) -> bool:
+    """That it rests is told by its registry too, and maybe first; what it said is not."""
+    told = event.kind is not EventKind.STOPPED or "message" in event.facts
+    return event.kind in _ENDS and told and not event.facts.get("background")
 
 
 class Replies:
@@ -124,13 +135,13 @@ class Replies:
         self._typing.add(session.id)
         self._desk.listeners.append(hear)
         try:
-            where = await asyncio.to_thread(self._prove_and_paste, session, carried.data)
+            where = await asyncio.to_thread(self._prove_and_paste, session, carried.data, receipt)
             return await self._follow(where, receipt, command, float(options.get("wait", 0.0)))
         finally:
             self._desk.listeners.remove(hear)
             self._typing.discard(session.id)
 
-    def _prove_and_paste(self, session: Session, data: bytes) -> Idle:
+    def _prove_and_paste(self, session: Session, data: bytes, receipt: _Receipt) -> Idle:
         where = idle.prove(session)
         # tmux puts the marks of a paste around it by itself.
         paste(where.tmux, where.pane, data.removeprefix(PASTE_BEGIN).removesuffix(PASTE_END + ENTER))
@@ -140,6 +151,7 @@ class Replies:
                 raise NotSafe("it was pasted and is not to be seen in the composer: Enter was not pressed")
             time.sleep(_LOOK_INTERVAL)
         idle.check_registry(session)
+        receipt.typed_at = time.time()
         where.tmux.command("send-keys", "-t", where.pane, "Enter")
         log.info("typed a reply into pane %s", where.pane)
         return where
