@@ -87,6 +87,8 @@ def test_reply_is_refused_while_it_works_and_while_it_asks(bench: Bench) -> None
     bench.pane.session("waiting")
     assert "does not rest: waiting" in bench.refused()
     assert not (bench.project / "made").exists()
+    # Its registry may tell that it asks before its hook tells for what.
+    until(lambda: bench.boss.client.get("approvals", state="open")["approvals"], "what it asks for")
     bench.remuda("approve", bench.pane.id, "--yes")
     bench.pane.session("stopped")
     assert (bench.project / "made").exists()
