@@ -25,7 +25,13 @@ _HEAD = ("ID", "TOOL", "WOULD BE", "BY", "WAS", "WHAT")
 
 @click.group("policy")
 def command() -> None:
-    """Rules that answer requests for leave in your place; see docs/approvals.md."""
+    """Rules that answer requests for leave in your place; see docs/approvals.md.
+
+    \b
+    Examples:
+      remuda policy check
+      remuda policy check --dry-run
+    """
 
 
 @command.command("check")

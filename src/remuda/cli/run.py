@@ -13,8 +13,7 @@ _HELP = """Ask an agent one thing and print the answer, warm: through 'remuda po
 
     \b
     Examples:
-      remuda pool serve --size 4 &
-      remuda run "what does this repository do?"
+      remuda run "what does this repository do?"          behind 'remuda pool serve --size 4 &'
       git diff | remuda run - --json --timeout 600
       remuda run "run the tests" --allowed-tools Bash --stream
       remuda run "now" --no-fallback || echo "no pool, or no answer"

@@ -23,8 +23,8 @@ def command(plain: bool, as_json: bool) -> None:
 
     \b
     Examples:
-      set -ga status-right ' #(remuda segment)'      in tmux.conf; 'remuda hooks install --tmux' writes it
       remuda segment --plain
+      set -ga status-right ' #(remuda segment)'      in tmux.conf; 'remuda hooks install --tmux' writes it
     """
     waiting, age = _look()
     if as_json:
