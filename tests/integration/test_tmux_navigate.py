@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ class Work:
         self.next = tmux.pane("work:1").id
         self.other = tmux.pane("other").id
 
-    def jump(self, pane: str, **more: str) -> Jump:
+    def jump(self, pane: str, **more: Any) -> Jump:
         return jump(self.tmux.tmux, pane, self.home, **more)
 
     def back(self, **more: str) -> Jump:
