@@ -143,6 +143,29 @@ def test_several_answers_to_one_prompt_the_last_is_told_and_all_are_counted(call
     assert found["usage"]["input_tokens"] == 36
 
 
+@pytest.mark.parametrize(("form", "is_read"), [("text", False), ("json", True)])
+def test_a_text_is_printed_when_the_agent_has_shown_and_said_it(
+    calls: Calls, form: str, is_read: bool
+) -> None:
+    """Nothing of what is written down is waited for, where nothing of it is printed."""
+    text = "  an answer \n\nwith blanks  \n"
+    env = {"MOCK_RESPONSE": text, "MOCK_DELAY_JSONL": "0" if is_read else "600000"}
+    code, out, err = calls.begin("--output-format", form, "hello", env=env).ended()
+    assert (code, json.loads(out)["result"] if is_read else out) == (0, text)
+    assert ("acked" in err) is is_read
+    calls.assert_nothing_left()
+
+
+def test_where_a_hook_of_the_user_may_send_the_agent_on_a_text_waits_for_its_end(calls: Calls) -> None:
+    settings = calls.home / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    hook = {"type": "command", "command": "true"}
+    settings.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [hook]}]}}))
+    code, out, err = calls.begin("hello").ended()
+    assert (code, out) == (0, ANSWER)
+    assert "acked" in err
+
+
 def test_an_answer_without_a_transcript_comes_from_the_hook(calls: Calls) -> None:
     assert calls("hello", env={"MOCK_WRITE_DERIVED_JSONL": "0"}).out == ANSWER
 

@@ -63,6 +63,16 @@ def test_a_call_is_answered_and_says_what_it_was(
     assert_nothing_left(calls, cli)
 
 
+def test_an_answer_that_was_printed_is_written_down_before_the_agent_ends(calls: Calls, cli: RealCli) -> None:
+    """Whoever goes on with the conversation finds it there."""
+    assert calls("hello").out == "REPLY#1 to: hello\n"
+    assert_nothing_left(calls, cli)
+    [path] = (cli.home / ".claude" / "projects").glob("*/*.jsonl")
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert "REPLY#1 to: hello" in json.dumps([one for one in records if one["type"] == "assistant"])
+    assert "turn_duration" in [one.get("subtype") for one in records]
+
+
 def test_a_folder_that_nobody_trusted_yet_is_trusted_by_calling(
     make_calls: MakeCalls, make_cli: MakeCli
 ) -> None:

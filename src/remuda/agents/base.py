@@ -72,6 +72,10 @@ class Observer(Protocol):
     def shown(self, payload: Mapping[str, Any]) -> str:
         """What a hook tells of the answer as it appears on the terminal: text that follows the last."""
 
+    @property
+    def last_shown(self) -> str | None:
+        """The text that appeared last, exactly; None while not all of it has come."""
+
     def tools(self, payload: Mapping[str, Any]) -> list[ToolBegan | ToolEnded]:
         """What a hook tells of the tools that the agent uses."""
 

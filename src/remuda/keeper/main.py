@@ -30,6 +30,7 @@ from .loop import make_loop
 from .news import News
 from .observe import Observation
 from .operations import make_operations
+from .owner import Owner
 from .prepare import Prepared
 from .process import Report
 from .record import SessionRecord, remove_traces
@@ -42,8 +43,6 @@ log = logging.getLogger("remuda.keeper")
 
 _STARTER_PATIENCE = 5.0
 _OWNER_PATIENCE = 5.0
-# Two seconds after the end of its owner nothing is left of a session. Claude Code gives its last hooks 1.5 s.
-_CUT_SHORT_GRACE = 1.7
 
 
 class Keeper:
@@ -131,11 +130,18 @@ class Keeper:
             self._observation.registry_listeners.append(self._asks.registry)
 
     def _last_word(self) -> Callable[[], bool]:
-        """Looks into files: not for somebody who waits for one message's receipt."""
+        """Looks into files; for whoever waits for the first answer not before that comes."""
         spec = self._spec
-        if spec.once:
-            return lambda: False
-        return self._agent.last_word(spec.argv, spec.env, Path(spec.cwd))
+        if not spec.once:
+            return self._agent.last_word(spec.argv, spec.env, Path(spec.cwd))
+        made: list[Callable[[], bool]] = []
+
+        def ask() -> bool:
+            if not made:
+                made.append(self._agent.last_word(spec.argv, spec.env, Path(spec.cwd)))
+            return made[0]()
+
+        return ask
 
     def _more_operations(self) -> dict[str, Operation]:
         if self._delivery is None or self._cleanliness is None:
@@ -204,11 +210,15 @@ class Keeper:
         except OSError as error:
             log.error("cannot save the session's record: %s", error)
 
-    def tell_news(self, session: Session, news: News) -> None:
-        self._news = news
+    def is_delivering(self) -> bool:
+        return self._delivery is not None and self._delivery.document()["in_flight"] is not None
+
+    def tell_news(self, session: Session, fd: int) -> None:
+        observation = self._observation
+        self._news = news = News(fd, lambda: observation.last_shown if observation is not None else None)
         session.add_listener(news)
-        if self._observation is not None:
-            self._observation.record_listeners.append(news)
+        if observation is not None:
+            observation.record_listeners.append(lambda _record: news())
         news()
 
     # ── shut down ──
@@ -256,11 +266,11 @@ async def keep(
 ) -> int:
     keeper = Keeper(spec, claim, prepared)
     session, server = await keeper.open()
-    owner = None if lifeline is None else Owner(lifeline, session)
+    owner = None if lifeline is None else Owner(lifeline, session.kill, keeper.is_delivering)
     gc.freeze()  # what is there now stays: no collection has to look at it
     started = {"ok": True, "pid": os.getpid(), "child_pid": session.child.pid}
     if spec.once:
-        keeper.tell_news(session, News(report.send_first(started)))
+        keeper.tell_news(session, report.send_first(started))
     else:
         report.send(started)
     code = await session.ended()
@@ -270,29 +280,3 @@ async def keep(
             await asyncio.wait_for(server.subscribed_once.wait(), _STARTER_PATIENCE)
     await keeper.close(session, server, code, owner)
     return code
-
-
-class Owner:
-    """Whoever the session ends with: it holds the other end of this pipe, and closes it at the latest by its
-    own end. If it does so without a word (`FAREWELL`), it was cut short, and so is the session's end."""
-
-    def __init__(self, lifeline: int, session: Session) -> None:
-        self._lifeline = lifeline
-        self._session = session
-        self._closed = asyncio.Event()
-        self._grace: float | None = _CUT_SHORT_GRACE
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(lifeline, self._on_word)
-
-    def _on_word(self) -> None:
-        if os.read(self._lifeline, 64):
-            self._grace = None
-            return
-        self._loop.remove_reader(self._lifeline)
-        os.close(self._lifeline)
-        self._closed.set()
-        self._session.kill(self._grace, "ended with its owner")
-
-    async def gone(self, patience: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._closed.wait(), patience)

@@ -73,6 +73,11 @@ class Observation:
         return self._conversation
 
     @property
+    def last_shown(self) -> str | None:
+        """The text that appeared last, if all of it has."""
+        return self._observer.last_shown
+
+    @property
     def transcript_path(self) -> Path | None:
         """Also where no hook names it."""
         return self._tail.path if self._tail is not None else None

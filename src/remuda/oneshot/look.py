@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     from .session import CallSession
 
-_READ_BYTES = 4096
+_READ_BYTES = 1 << 16
 _KEPT_OUTPUT_BYTES = 1 << 16
 _ESCAPES = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x09\x0b-\x1f]"
@@ -35,6 +37,9 @@ class Look:
         self._news = session.news
         self._on_shown = on_shown
         self._output = bytearray()
+        self._rest = b""
+        self.answer: str | None = None
+        """What the agent said, where that is known and proven before it is written down."""
         self._client: KeeperClient | None = None
         self.subscriptions = int(wants_output)
         """How many of those who see the agent's terminal are we."""
@@ -71,9 +76,18 @@ class Look:
         """What has come. Raises `SessionUnreachable` when the keeper is gone."""
         if self._client is not None and self._client.fileno() in ready:
             self._receive(self._client)
-        if self._news in ready and not os.read(self._news, _READ_BYTES):
+        if self._news in ready:
+            self._read_news()
+
+    def _read_news(self) -> None:
+        data = os.read(self._news, _READ_BYTES)
+        if not data:
             self._news = -1
             raise SessionUnreachable("its keeper has ended")
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in filter(None, lines):
+            with contextlib.suppress(ValueError):
+                self.answer = str(json.loads(line)["answer"])
 
     def _receive(self, client: KeeperClient) -> None:
         from remuda.wire.connection import EventReceived, OutputReceived, RepaintReceived

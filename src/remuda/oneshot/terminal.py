@@ -86,7 +86,8 @@ class TerminalCall:
             self._note(f"session {self._session.name} started")
             on_shown = self._on_shown if self._request.partial_messages else None
             self._look = Look(self._session, on_shown, wants_output=self._request.show_child_output)
-            return self._ended(self._follow(self._look))
+            found = self._follow(self._look)
+            return Ended(text=self._look.answer) if found is None else self._ended(found)
         except SpawnFailed:
             self._keeper_lost = True
             raise
@@ -124,9 +125,10 @@ class TerminalCall:
 
     # ── waiting ──
 
-    def _follow(self, look: Look) -> Trace:
+    def _follow(self, look: Look) -> Trace | None:
+        """None when the answer is there, and nothing else is wanted."""
         told = 0
-        while True:
+        while look.answer is None or self._request.output_format != "text":
             found = self._trace()
             if found is None:
                 raise CallFailed("the agent is gone, and the inbox of its session too")
@@ -139,6 +141,7 @@ class TerminalCall:
             if not found.ended or self.summary.goes_on:
                 self._check_time(found.stage, look)
             self._wait(look)
+        return None
 
     def _trace(self) -> Trace | None:
         return trace(self._paths.inbox, self._session.message_id)

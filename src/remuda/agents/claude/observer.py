@@ -18,6 +18,7 @@ from remuda.proctree import start_ticks
 
 from .files import find_transcript, registry_file
 from .screen import has_composer, open_dialog, spinner_tokens
+from .shown import Shown
 from .tools import ToolNews
 
 _IDLE_MARK = "✳"
@@ -50,6 +51,7 @@ class ClaudeObserver:
         self._composer_seen = False
         self._start_of = start_of
         self._hooked = False
+        self._shown = Shown()
         self._stopped_at = 0.0
         self.conversation: dict[str, Any] = {}
         self.permission_mode: str | None = None
@@ -93,9 +95,11 @@ class ClaudeObserver:
         return handler(payload, at) if handler else []
 
     def shown(self, payload: Mapping[str, Any]) -> str:
-        delta = payload.get("delta")
-        is_text = payload.get("hook_event_name") == "MessageDisplay" and isinstance(delta, str)
-        return str(delta) if is_text else ""
+        return self._shown.take(payload)
+
+    @property
+    def last_shown(self) -> str | None:
+        return self._shown.whole
 
     def tools(self, payload: Mapping[str, Any]) -> list[ToolBegan | ToolEnded]:
         return self._news.hook(payload)
