@@ -52,6 +52,8 @@ type: setup
 bench: $(VENV)/.synced-bench
 	@sh scripts/system-packages tmux dtach
 	$(BIN)/python -m remuda.testing.real_cli fetch
+	@# As it is where pip installed it: without that every start would compile all it loads.
+	$(BIN)/python -m compileall -q src/remuda
 	$(OFFLINE) $(BIN)/python benchmarks/run.py
 
 format: setup

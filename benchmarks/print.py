@@ -2,6 +2,8 @@
 
 Turn about with it: `claude -p`, and the bare TUI, from its exec until its Stop hook arrives. What the
 terminal backend adds to the latter is ours; what it takes more than `claude -p` is mostly the TUI's start.
+
+And how long it takes from the SIGKILL of a call, in the middle of a tool, until nothing of it is left.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ import os
 import select
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from benchmarks.report import Report, Target
 from benchmarks.scene import Scene, bounded, memory_bytes
@@ -35,7 +38,7 @@ _PROMPT = "hello"
 
 def measure(scene: Scene, report: Report, rounds: int) -> None:
     report.title("A call, to the last byte on standard output, on the real CLI")
-    times: dict[str, list[float]] = {"bare": [], "-p": [], "terminal": [], "stream": []}
+    times: dict[str, list[float]] = {"bare": [], "-p": [], "terminal": [], "json": [], "stream": []}
     with (
         bounded(600.0, "calls"),
         LoopbackModel() as model,
@@ -48,30 +51,41 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
                 "bare": _bare_tui(cli, listener),
                 "-p": _run(cli.argv("-p", _PROMPT), cli, env),
                 "terminal": _run(_ours(cli, "terminal"), cli, env),
+                "json": _run(_ours(cli, "terminal", "--output-format", "json"), cli, env),
                 "stream": _run(_ours(cli, "stream"), cli, env),
             }
             for kind, seconds in taken.items() if number else ():  # the first of each is colder
                 times[kind].append(seconds * 1000)
             cli.settle()
         weights = _weights(scene, cli, env)
+        gone = {
+            backend: [_killed(scene, cli, env, backend) for _ in range(rounds)]
+            for backend in ("terminal", "stream")
+        }
     _tell(report, times, weights)
+    for backend, seconds in gone.items():
+        spread = f"median {statistics.median(seconds):.2f}"
+        name = f"SIGKILL in a tool until nothing is left, {backend}, longest"
+        report.add(name, max(seconds), "s", Target("<=", 2), note=spread)
 
 
 def _tell(report: Report, times: dict[str, list[float]], weights: list[float]) -> None:
     bare = report.median("bare TUI, exec to its Stop hook", times["bare"], "ms")
     plain = report.median("claude -p", times["-p"], "ms")
     terminal = report.median("remuda print, terminal", times["terminal"], "ms")
+    as_json = report.median("remuda print, terminal, --output-format json", times["json"], "ms")
     stream = report.median("remuda print, stream", times["stream"], "ms")
     report.add("terminal backend beyond the bare TUI", terminal - bare, "ms", Target("<=", 150))
+    report.add("the same, json: with what the transcript has", as_json - bare, "ms")
     report.add("terminal backend / claude -p", terminal / plain, "x")
     report.add("stream backend / claude -p", stream / plain, "x", Target("<=", 1.35))
     note = "command " + ", keeper ".join(f"{one:.1f}" for one in weights)
     report.add("RSS of ours during a call", sum(weights), "MB", Target("<=", 50), note=note)
 
 
-def _ours(cli: RealCli, backend: str) -> list[str]:
+def _ours(cli: RealCli, backend: str, *flags: str) -> list[str]:
     command = [sys.executable, "-m", "remuda", "print", "--backend", backend]
-    return [*command, "--claude-binary", str(cli.binary), _PROMPT]
+    return [*command, *flags, "--claude-binary", str(cli.binary), _PROMPT]
 
 
 def _run(argv: list[str], cli: RealCli, env: dict[str, str]) -> float:
@@ -87,7 +101,8 @@ def _run(argv: list[str], cli: RealCli, env: dict[str, str]) -> float:
         if said.endswith(b"\n"):
             break
     process.communicate()
-    assert said == f"REPLY#1 to: {_PROMPT}\n".encode(), said
+    answer = json.loads(said)["result"] + "\n" if said.startswith(b"{") else said.decode()
+    assert answer == f"REPLY#1 to: {_PROMPT}\n", said
     return last - began
 
 
@@ -138,6 +153,35 @@ def _reap(pid: int, fd: int) -> None:
         select.select([fd], [], [], 0.02)
         with contextlib.suppress(OSError):
             os.read(fd, 65536)
+
+
+# ── the end ──
+
+
+def _killed(scene: Scene, cli: RealCli, env: dict[str, str], backend: str) -> float:
+    """Seconds until there is no process and no file of it any more."""
+    marker = cli.project / "in-tool"
+    prompt = f"RUNBASH touch {marker}; tail -f /dev/null"
+    words = [*_ours(cli, backend, "--allowedTools", "Bash")[:-1], "--", prompt]
+    null = subprocess.DEVNULL
+    process = subprocess.Popen(words, cwd=cli.project, env=env, stdin=null, stdout=null, stderr=null)
+    try:
+        _until(marker.exists)
+    finally:
+        began = time.monotonic()
+        process.kill()
+        process.wait()
+    folder = scene.folder / "sessions"
+    _until(lambda: not cli.running() and not (folder.exists() and os.listdir(folder)))
+    marker.unlink()
+    return time.monotonic() - began
+
+
+def _until(look: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 # ── memory ──

@@ -255,7 +255,9 @@ def test_eight_calls_at_once_are_all_right(calls: Calls, cli: RealCli) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_call_after_call_is_right_and_leaves_nothing(calls: Calls, cli: RealCli) -> None:
+@pytest.mark.parametrize("backend", ["terminal", "stream"])
+def test_call_after_call_is_right_and_leaves_nothing(calls: Calls, cli: RealCli, backend: str) -> None:
     for number in range(counts.CALLS):
-        assert calls(f"prompt {number}").out == f"REPLY#1 to: prompt {number}\n"
+        done = calls(f"prompt {number}", "--backend", backend)
+        assert (done.out, done.err) == (f"REPLY#1 to: prompt {number}\n", "")
     assert_nothing_left(calls, cli)
