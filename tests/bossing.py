@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, TypeVar
 from heimdall_client import PATIENCE
 from keeping import Process, until
 from remuda.agents.state import Source
+from remuda.boss.attention.model import Event, EventKind
 from remuda.boss.client import BossClient
 from remuda.boss.desk import Desk
 from remuda.boss.detach import start_detached
 from remuda.boss.folder import BossFolder
-from remuda.boss.model import Event, EventKind
-from remuda.boss.store import Store
+from remuda.boss.records.store import Store
 
 T = TypeVar("T")
 

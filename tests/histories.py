@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from remuda.agents.state import Source
-from remuda.boss.model import ApprovalState, Event, EventKind
-from remuda.boss.roster import Roster
+from remuda.boss.attention.model import ApprovalState, Event, EventKind
+from remuda.boss.attention.roster import Roster
 
 _CALLS = [{"tool": "Bash", "input": {"command": name}} for name in "ab"]
 _FACTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {

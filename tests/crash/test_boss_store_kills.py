@@ -21,8 +21,8 @@ _PROGRAM = """
 import asyncio, os, sys
 from pathlib import Path
 from remuda.boss.desk import Desk
-from remuda.boss.model import Event, EventKind
-from remuda.boss.store import Store
+from remuda.boss.attention.model import Event, EventKind
+from remuda.boss.records.store import Store
 
 async def tell(desk, session, first):
     for number in range(first, 10**9):

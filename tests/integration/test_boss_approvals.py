@@ -21,7 +21,7 @@ from remuda.keeper.client import KeeperClient
 from remuda.keeper.environment import session_environment
 
 TOUCH = "RUNBASH touch made"
-KEPT = ("remuda.boss.kept:Kept",)
+KEPT = ("remuda.boss.evidence.kept:Kept",)
 
 
 class Bench:

@@ -18,7 +18,7 @@ def boss(home: Path, tmux: TmuxBench, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setenv("TMUX_TMPDIR", tmux.env["TMUX_TMPDIR"])
     monkeypatch.setenv("TRAILBOSS_POLL_INTERVAL_MS", "100")
     monkeypatch.setenv("TRAILBOSS_QUIET_THRESHOLD_MS", "300")
-    one = RunningBoss(home, ("remuda.boss.detector:Detector",))
+    one = RunningBoss(home, ("remuda.boss.evidence.detector:Detector",))
     yield one
     one.close()
 

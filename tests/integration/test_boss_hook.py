@@ -21,7 +21,7 @@ from keeping import until
 from remuda.boss import hook
 
 HOOK = Path(remuda.__file__).parent / "boss" / "hook.py"
-SPOOL = "remuda.boss.spool:Spool"
+SPOOL = "remuda.boss.evidence.spool:Spool"
 
 
 class Hooks:

@@ -17,7 +17,7 @@ from remuda.errors import InvalidOptions
 from remuda.keeper.environment import session_environment
 from watching import Watcher
 
-KEPT = "remuda.boss.kept:Kept"
+KEPT = "remuda.boss.evidence.kept:Kept"
 Begin = Callable[..., tuple[Kept, Watcher]]
 
 

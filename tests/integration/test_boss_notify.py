@@ -16,7 +16,7 @@ import pytest
 
 from bossing import RunningBoss, event
 from heimdall_client import PATIENCE
-from remuda.boss.notify import read_settings
+from remuda.boss.notices.notify import read_settings
 
 GUIDE = Path(__file__).parents[2] / "docs" / "notify.md"
 

@@ -19,7 +19,7 @@ from keeping import Process, Start, until
 from remuda.keeper.environment import session_environment
 from tmux_bench import TmuxBench
 
-RECONCILE = "remuda.boss.reconcile:Reconcile"
+RECONCILE = "remuda.boss.evidence.reconcile:Reconcile"
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent", "--permission-mode", "default"]
 
 

@@ -15,7 +15,7 @@ from commands import Commands
 from foreign import AgentPane, install_hooks
 from keeping import Process, Start, until
 from posting import Post
-from remuda.boss.idle import whole_rows
+from remuda.boss.answers.idle import whole_rows
 from tmux_bench import TmuxBench
 
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent", "--permission-mode", "default"]

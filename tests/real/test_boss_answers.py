@@ -31,7 +31,7 @@ def remuda(home: Path) -> Iterator[Commands]:
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, ("remuda.boss.kept:Kept",))
+    one = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
     yield one
     one.close()
 

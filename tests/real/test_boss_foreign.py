@@ -19,7 +19,7 @@ from tmux_bench import TmuxBench
 
 pytestmark = pytest.mark.real
 
-SOURCES = ("remuda.boss.spool:Spool", "remuda.boss.reconcile:Reconcile")
+SOURCES = ("remuda.boss.evidence.spool:Spool", "remuda.boss.evidence.reconcile:Reconcile")
 
 
 class Pane:

@@ -13,10 +13,10 @@ import pytest
 
 from bossing import event, open_desk
 from remuda.agents.attention import digest
-from remuda.boss.approvals import Approvals
+from remuda.boss.answers.approvals import Approvals
+from remuda.boss.answers.ruling import read_ruling
+from remuda.boss.attention.model import Approval, ApprovalState, Reason
 from remuda.boss.desk import Desk
-from remuda.boss.model import Approval, ApprovalState, Reason
-from remuda.boss.ruling import read_ruling
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, SessionNotFound
 
 BASH = {"command": "touch x"}

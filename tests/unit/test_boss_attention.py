@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from histories import histories, outcome
 from remuda.agents.state import Source
-from remuda.boss import standing as standings
-from remuda.boss.model import ApprovalState, Event, EventKind, Item, Reason, State
-from remuda.boss.roster import Roster
-from remuda.boss.story import Story
+from remuda.boss.attention import standing as standings
+from remuda.boss.attention.model import ApprovalState, Event, EventKind, Item, Reason, State
+from remuda.boss.attention.roster import Roster
+from remuda.boss.attention.story import Story
 
 NOW = 1e9
 BASH: dict[str, Any] = {"tool": "Bash", "input": {"command": "touch a"}}

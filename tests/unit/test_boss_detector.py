@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.boss.detector import Settings, Watched, waits
-from remuda.boss.model import EventKind
+from remuda.boss.attention.model import EventKind
+from remuda.boss.evidence.detector import Settings, Watched, waits
 
 
 @pytest.mark.parametrize(

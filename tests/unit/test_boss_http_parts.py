@@ -169,8 +169,8 @@ def test_one_module_alone_knows_each_engine() -> None:
             for path in room.rglob("*.py")
             if re.search(rf"^\s*(?:import|from) {engine}\b", path.read_text(), re.MULTILINE)
         }
-        assert users - {"boss/store.py"} == {
-            f"boss/http/{module}.py" if engine != "sqlite3" else "boss/database.py"
+        assert users - {"boss/records/store.py"} == {
+            f"boss/http/{module}.py" if engine != "sqlite3" else "boss/records/database.py"
         }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remuda.boss.limits import limits
+from remuda.boss.evidence.limits import limits
 from remuda.turns.account import Account
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from remuda.boss.model import Item, Reason, Session
-from remuda.boss.notify import Schedule, Settings, fill, fill_all, is_quiet, read_settings, words
+from remuda.boss.attention.model import Item, Reason, Session
+from remuda.boss.notices.notify import Schedule, Settings, fill, fill_all, is_quiet, read_settings, words
 from remuda.errors import InvalidOptions
 
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.boss.automatic import load_policy, make_request, policy_file
+from remuda.boss.answers.automatic import load_policy, make_request, policy_file
+from remuda.boss.answers.policy import Decision, Policy, Request, read_policy
+from remuda.boss.answers.shell import matches, may_match, split_command
+from remuda.boss.attention.model import Reason
 from remuda.boss.folder import BossFolder
-from remuda.boss.model import Reason
-from remuda.boss.policy import Decision, Policy, Request, read_policy
-from remuda.boss.shell import matches, may_match, split_command
 from remuda.errors import InvalidOptions
 
 HOME = "/home/me"

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 import counts
 from bossing import Clock, event, open_desk, with_desk
 from histories import histories, outcome
+from remuda.boss.attention.model import ApprovalState, Event, EventKind, Source, document
+from remuda.boss.attention.roster import Roster
+from remuda.boss.attention.story import Story
 from remuda.boss.desk import Desk
-from remuda.boss.model import ApprovalState, Event, EventKind, Source, document
-from remuda.boss.roster import Roster
-from remuda.boss.store import Store
-from remuda.boss.story import Story
+from remuda.boss.records.store import Store
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFailed
 
 BASH: dict[str, Any] = {"tool": "Bash", "input": {"command": "touch a"}}

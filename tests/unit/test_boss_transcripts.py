@@ -9,7 +9,7 @@ from typing import Any
 
 from bossing import event, with_desk
 from remuda.boss.desk import Desk
-from remuda.boss.transcripts import TAIL_BYTES, Tail, Transcripts, read_tail
+from remuda.boss.evidence.transcripts import TAIL_BYTES, Tail, Transcripts, read_tail
 
 STOPPED_AT = 1_700_000_000.0
 

@@ -1,7 +1,7 @@
 """What happened in a session of some agent, in words of no agent: the events of the attention queue.
 
 Pure. What is true of one CLI and of no other turns its hooks, files and records into these
-(`agents/claude/attention`); the boss weighs them (`boss/attention`).
+(`agents/claude/attention`); the boss weighs them (`boss/attention/rules`).
 
 `facts` are plain JSON values. Those that say which session it is may come with any event:
 

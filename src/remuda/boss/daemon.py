@@ -16,20 +16,20 @@ from remuda.inbox.serve import load_token
 from remuda.keeper.logfile import open_log
 from remuda.paths import SocketAddress, private_folder, sessions_folder
 
-from .approvals import Approvals
-from .automatic import Automatic
+from .answers.approvals import Approvals
+from .answers.automatic import Automatic
+from .answers.reply import Replies
 from .desk import Desk
 from .folder import BossFolder
 from .http.routes import ROUTES
 from .http.server import HttpServer
 from .http.web import make_app
-from .links import Links
 from .lock import Holder, Lock
-from .notifier import Notifier
+from .notices.links import Links
+from .notices.notifier import Notifier
 from .ports import Boss, EventSource, SourceStatus
-from .reply import Replies
+from .records.store import Store
 from .sources import SOURCES, make_sources
-from .store import Store
 
 log = logging.getLogger("remuda.boss")
 

@@ -18,11 +18,11 @@ from typing import Any
 
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFailed
 
+from .attention.model import Approval, ApprovalState, Event, EventKind, Item, Session, Source
+from .attention.roster import Changes, Known, Roster
+from .evidence.repository import Repositories
 from .feed import Feed
-from .model import Approval, ApprovalState, Event, EventKind, Item, Session, Source
-from .repository import Repositories
-from .roster import Changes, Known, Roster
-from .store import Store
+from .records.store import Store
 
 log = logging.getLogger("remuda.boss.desk")
 

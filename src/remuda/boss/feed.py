@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from .model import document
+from .attention.model import document
 
 KEPT = 1000
 _WAITING = 1000

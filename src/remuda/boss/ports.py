@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .attention.model import Approval, Session
 from .desk import Desk
-from .links import Links
-from .model import Approval, Session
+from .notices.links import Links
 
 
 class EventSource(Protocol):

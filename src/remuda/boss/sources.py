@@ -13,10 +13,10 @@ from .desk import Desk
 from .ports import EventSource
 
 SOURCES: tuple[str, ...] = (
-    "remuda.boss.spool:Spool",
-    "remuda.boss.kept:Kept",
-    "remuda.boss.reconcile:Reconcile",
-    "remuda.boss.detector:Detector",
+    "remuda.boss.evidence.spool:Spool",
+    "remuda.boss.evidence.kept:Kept",
+    "remuda.boss.evidence.reconcile:Reconcile",
+    "remuda.boss.evidence.detector:Detector",
 )
 
 

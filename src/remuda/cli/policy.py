@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from remuda.boss.automatic import load_policy, make_request, policy_file
+from remuda.boss.answers.automatic import load_policy, make_request, policy_file
+from remuda.boss.answers.policy import Policy, Verdict
+from remuda.boss.attention.model import Reason
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
-from remuda.boss.model import Reason
-from remuda.boss.policy import Policy, Verdict
 from remuda.errors import BossDown
 
 from .common import complain, json_option, print_json, print_table, short_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 
-from remuda.boss.model import Approval, document
+from remuda.boss.attention.model import Approval, document
 from remuda.boss.ports import Boss
 from remuda.errors import NotInQueue
 

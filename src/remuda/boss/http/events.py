@@ -8,7 +8,7 @@ import stat
 from typing import Any
 
 from remuda.agents.claude.attention import hook_events
-from remuda.boss.model import Event, EventKind, Source
+from remuda.boss.attention.model import Event, EventKind, Source
 from remuda.boss.ports import Boss
 
 from .route import EVENT_BYTES, Call, Reply, Route

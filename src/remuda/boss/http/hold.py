@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from remuda.boss.approvals import MAX_HOLD, Approvals
-from remuda.boss.model import EventKind
+from remuda.boss.answers.approvals import MAX_HOLD, Approvals
+from remuda.boss.attention.model import EventKind
 from remuda.boss.ports import Boss
 
 from .events import HOOK_FIELDS, read_hook

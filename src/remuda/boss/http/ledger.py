@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from remuda.boss.model import ApprovalState, document
+from remuda.boss.answers.reply import MAX_WAIT
+from remuda.boss.attention.model import ApprovalState, document
 from remuda.boss.ports import Boss
-from remuda.boss.reply import MAX_WAIT
 from remuda.errors import NotSafe
 
 from .route import Call, Reply, Route

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from remuda.boss.model import Reason, State
+from remuda.boss.attention.model import Reason, State
 from remuda.boss.ports import Boss
 
 from .route import Call, Reply, Route

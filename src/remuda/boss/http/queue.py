@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from remuda.boss.model import Item, document
+from remuda.boss.attention.model import Item, document
 from remuda.boss.ports import Boss
 from remuda.errors import NotInQueue
 

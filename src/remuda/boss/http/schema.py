@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from remuda.boss.model import ApprovalState, EventKind, Origin, Reason, Source, State
+from remuda.boss.attention.model import ApprovalState, EventKind, Origin, Reason, Source, State
 from remuda.errors import InvalidOptions
 
 Schema = dict[str, Any]

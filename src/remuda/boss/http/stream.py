@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from remuda._version import __version__
+from remuda.boss.evidence.limits import limits
 from remuda.boss.feed import Change, Watcher
-from remuda.boss.limits import limits
 from remuda.boss.ports import Boss
 from remuda.paths import accounts_folder
 

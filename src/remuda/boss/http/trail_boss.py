@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from remuda.boss.model import Event, EventKind, Item, Reason, Session, Source
+from remuda.boss.attention.model import Event, EventKind, Item, Reason, Session, Source
 from remuda.boss.ports import Boss
 from remuda.errors import InvalidOptions
 

@@ -1,6 +1,6 @@
 """Where a session stands after all that has happened in it, and what it needs a human for. Pure.
 
-Made by the rules in `attention`, event by event.
+Made by the `rules`, event by event.
 """
 
 from __future__ import annotations

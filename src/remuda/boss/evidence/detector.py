@@ -21,11 +21,11 @@ from remuda.tmux.address import Address, known_addresses
 from remuda.tmux.once import Tmux
 from remuda.tmux.panes import Pane, take_snapshot
 
-from .desk import Desk
-from .model import Event, EventKind, Source, State
+from ..attention.model import Event, EventKind, Source, State
+from ..desk import Desk
 from .watches import tell
 
-log = logging.getLogger("remuda.boss.detector")
+log = logging.getLogger("remuda.boss.evidence.detector")
 
 OWN_PREFIX = "@remuda-"
 # What stands at the end of a line that waits for somebody: a shell, a REPL, a question, a choice.

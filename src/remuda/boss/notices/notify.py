@@ -14,7 +14,7 @@ from typing import Any
 
 from remuda.errors import InvalidOptions
 
-from .model import Item, Reason, Session
+from ..attention.model import Item, Reason, Session
 
 THRESHOLD = 30.0
 COOLDOWN = 300.0

@@ -7,11 +7,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from . import standing
-from .identity import Claim
-from .model import Approval, ApprovalState, Event, EventKind, Item, Origin, Reason, Session, Source, State
-from .roster import Changes, Known, item_number
-from .story import Story
+from ..attention import standing
+from ..attention.identity import Claim
+from ..attention.model import (
+    Approval,
+    ApprovalState,
+    Event,
+    EventKind,
+    Item,
+    Origin,
+    Reason,
+    Session,
+    Source,
+    State,
+)
+from ..attention.roster import Changes, Known, item_number
+from ..attention.story import Story
 
 VERSION = 1
 

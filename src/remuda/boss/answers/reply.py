@@ -1,7 +1,7 @@
 """Replies: a prompt for a session, from elsewhere.
 
 A kept session gets it through its inbox, with the receipts of that. Any other is typed to only here, and only
-while it is proven to wait for a prompt (`boss/idle`): as a paste, then, when the paste stands in its composer
+while it is proven to wait for a prompt (`idle`): as a paste, then, when the paste stands in its composer
 and nothing else has happened, Enter. Its own hooks say whether that is what it got.
 """
 
@@ -26,12 +26,12 @@ from remuda.keeper.record import SessionRecord
 from remuda.paths import SessionPaths, private_folder
 from remuda.tmux.paste import paste
 
+from ..attention.model import Event, EventKind, Session
+from ..desk import Desk
 from . import idle
-from .desk import Desk
 from .idle import SPEECH, Idle
-from .model import Event, EventKind, Session
 
-log = logging.getLogger("remuda.boss.reply")
+log = logging.getLogger("remuda.boss.answers.reply")
 
 SHOWN_TIMEOUT = 5.0
 SUBMITTED_TIMEOUT = 15.0

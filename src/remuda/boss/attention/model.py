@@ -2,7 +2,7 @@
 
 A `Session` is one conversation of an agent, wherever it runs. While it needs a human there is exactly one
 open `Item` for it in the queue; a permission that it asks for is an `Approval` in the ledger as well. All
-three are made by the rules (`boss/attention`) from `Event`s, and by nothing else.
+three are made by the rules (`boss/attention/rules`) from `Event`s, and by nothing else.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ from typing import Any
 
 from remuda.errors import StoreFailed
 
+from ..attention.identity import Claim
+from ..attention.model import Approval, Item
+from ..attention.roster import Changes, Known
 from . import database, rows
-from .identity import Claim
-from .model import Approval, Item
-from .roster import Changes, Known
 from .rows import Statement
 
-log = logging.getLogger("remuda.boss.store")
+log = logging.getLogger("remuda.boss.records.store")
 
 _BATCH = 256
 _SLOW = 0.002

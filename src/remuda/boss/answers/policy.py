@@ -1,7 +1,7 @@
 """Rules that answer requests for leave in place of a human. Pure: a table in, decisions out.
 
 The first rule that fits decides, and what no rule fits is asked. A shell command is decided part by part: one
-part that is denied denies it, and it is allowed only if every part of it is (`boss/shell`). A question is
+part that is denied denies it, and it is allowed only if every part of it is (`shell`). A question is
 never answered by a rule, and a plan only by one that names its tool.
 """
 
@@ -18,8 +18,8 @@ from typing import Any
 
 from remuda.errors import InvalidOptions
 
+from ..attention.model import Reason
 from . import shell
-from .model import Reason
 
 
 class Decision(StrEnum):

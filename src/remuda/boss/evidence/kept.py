@@ -22,14 +22,14 @@ from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
 from remuda.paths import SessionPaths, private_folder, sessions_folder
 
+from ..attention.model import Event, EventKind, Origin, Session, Source
+from ..desk import Desk
+from ..http.events import read_hook, read_text
 from . import kept_events
-from .desk import Desk
-from .http.events import read_hook, read_text
-from .model import Event, EventKind, Origin, Session, Source
 from .transcripts import Transcripts
 from .watches import Watches, tell
 
-log = logging.getLogger("remuda.boss.kept")
+log = logging.getLogger("remuda.boss.evidence.kept")
 
 _LOOK_INTERVAL = 5.0
 _FIRST_LOOK = 5.0

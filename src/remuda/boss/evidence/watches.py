@@ -19,10 +19,10 @@ from remuda.inotify import (
     Inotify,
 )
 
-from .desk import Desk
-from .model import Event
+from ..attention.model import Event
+from ..desk import Desk
 
-log = logging.getLogger("remuda.boss.watches")
+log = logging.getLogger("remuda.boss.evidence.watches")
 
 _FOLDER = CREATE | MOVED_TO | DELETE | MODIFY
 _FILE = MODIFY | DELETE_SELF | MOVE_SELF

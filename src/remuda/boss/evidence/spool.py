@@ -16,13 +16,13 @@ from typing import Any
 from remuda.errors import InvalidOptions, StoreFailed
 from remuda.paths import private_folder
 
-from .desk import Desk
-from .folder import BossFolder
-from .http.events import read_hook
-from .model import Event
+from ..attention.model import Event
+from ..desk import Desk
+from ..folder import BossFolder
+from ..http.events import read_hook
 from .watches import Watches
 
-log = logging.getLogger("remuda.boss.spool")
+log = logging.getLogger("remuda.boss.evidence.spool")
 
 _LOOK_INTERVAL = 5.0
 _BATCH = 64

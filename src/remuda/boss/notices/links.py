@@ -10,10 +10,10 @@ from typing import Any
 
 from remuda.errors import NotInQueue
 
-from .approvals import Approvals
-from .desk import Desk
-from .model import Approval
-from .ruling import Answer
+from ..answers.approvals import Approvals
+from ..answers.ruling import Answer
+from ..attention.model import Approval
+from ..desk import Desk
 
 _NOTE = "answer_links"
 _MOST = 1000

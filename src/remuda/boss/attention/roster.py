@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from . import identity
-from .attention import SAME_MOMENT
 from .identity import Claim
 from .model import (
     Approval,
@@ -24,6 +23,7 @@ from .model import (
     Wait,
     digest,
 )
+from .rules import SAME_MOMENT
 from .standing import OVER, Ask, Standing
 from .story import Story
 

@@ -26,15 +26,15 @@ from remuda.tmux.address import known_addresses
 from remuda.tmux.once import Tmux
 from remuda.tmux.panes import Snapshot, take_snapshot
 
-from .desk import Desk
-from .identity import is_stand_in
-from .model import Event, EventKind, Origin, Session, Source, State
+from ..attention.identity import is_stand_in
+from ..attention.model import Event, EventKind, Origin, Session, Source, State
+from ..desk import Desk
 from .processes import Processes, started_at
 from .registry import Registry
 from .transcripts import Transcripts
 from .watches import Watches, tell
 
-log = logging.getLogger("remuda.boss.reconcile")
+log = logging.getLogger("remuda.boss.evidence.reconcile")
 
 CYCLE = 5.0
 SETTLE = 0.2

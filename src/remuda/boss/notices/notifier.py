@@ -20,13 +20,13 @@ from typing import Any
 
 from remuda.errors import InvalidOptions, NotInQueue, RemudaError
 
-from .desk import Desk
-from .folder import BossFolder
+from ..attention.model import ApprovalState, Item
+from ..desk import Desk
+from ..folder import BossFolder
 from .links import Links
-from .model import ApprovalState, Item
 from .notify import LINK_LIFE, Receiver, Schedule, Settings, fill, fill_all, read_settings, words
 
-log = logging.getLogger("remuda.boss.notify")
+log = logging.getLogger("remuda.boss.notices.notify")
 
 ROUND = 1.0
 TIMEOUT = 10.0

@@ -25,7 +25,7 @@ from remuda.tmux.once import Tmux
 from remuda.tmux.panes import take_snapshot
 from remuda.tmux.popup import capture
 
-from .model import Session, State
+from ..attention.model import Session, State
 
 SPEECH = ClaudeSpeech()
 

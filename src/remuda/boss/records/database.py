@@ -17,7 +17,7 @@ from remuda.errors import StoreFailed
 
 from . import rows
 
-log = logging.getLogger("remuda.boss.store")
+log = logging.getLogger("remuda.boss.records.store")
 
 _APPLICATION = 0x524D4442
 _LOG_PAGES = 8000

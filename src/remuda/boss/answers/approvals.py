@@ -4,7 +4,7 @@ The first answer counts. It is written into the ledger before it is given, and a
 that is killed in between gives it again when it is back. A kept session is answered through its keeper, which
 holds the agent's hook; any other through its own hook, which waits in a request that is held here (`hold`).
 The dialog is on the terminal all the while: a human there may be first, and then nothing is given. What
-happened then is told by events, and stands in the ledger as proof (`boss/attention`).
+happened then is told by events, and stands in the ledger as proof (`boss/attention/rules`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from remuda.agents.permission import Ruling
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, RemudaError
 from remuda.keeper.aclient import AsyncKeeperClient
 
-from .desk import Desk
-from .model import Approval, ApprovalState, Event, EventKind, Session, Source
+from ..attention.model import Approval, ApprovalState, Event, EventKind, Session, Source
+from ..desk import Desk
 from .ruling import Answer, question, read_ruling
 
-log = logging.getLogger("remuda.boss.approvals")
+log = logging.getLogger("remuda.boss.answers.approvals")
 
 KEEPER_TIMEOUT = 10.0
 MAX_HOLD = 24 * 3600.0

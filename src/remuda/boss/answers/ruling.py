@@ -9,7 +9,7 @@ from remuda.agents.claude.asking import with_answers
 from remuda.agents.permission import Question, Ruling
 from remuda.errors import InvalidOptions
 
-from .model import Approval, Reason
+from ..attention.model import Approval, Reason
 
 Answer = Mapping[str, Any]
 """behavior ("allow", "deny"); with allow: updated_input, answers, always; with deny: message, interrupt."""

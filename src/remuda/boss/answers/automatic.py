@@ -19,12 +19,12 @@ from typing import Any
 from remuda.agents.claude.asking import file_path, is_plain, shell_command
 from remuda.errors import InvalidOptions, NotInQueue
 
+from ..attention.model import Approval, Reason, Session
+from ..folder import BossFolder
 from .approvals import Approvals
-from .folder import BossFolder
-from .model import Approval, Reason, Session
 from .policy import Decision, Policy, Request, Verdict, read_policy
 
-log = logging.getLogger("remuda.boss.policy")
+log = logging.getLogger("remuda.boss.answers.policy")
 
 DENIED = "A rule of the user's does not allow this. Go on without it, or say what you would need."
 

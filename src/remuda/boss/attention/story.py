@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from .attention import step
 from .model import Event, EventKind
+from .rules import step
 from .standing import Standing
 
 _ORDER = {kind: number for number, kind in enumerate(EventKind)}

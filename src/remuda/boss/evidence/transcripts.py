@@ -15,8 +15,8 @@ from typing import Any
 from remuda.agents.claude.attention import record_events
 from remuda.errors import StoreFailed
 
-from .desk import Desk
-from .model import Event
+from ..attention.model import Event
+from ..desk import Desk
 from .watches import tell
 
 TAIL_BYTES = 256 << 10

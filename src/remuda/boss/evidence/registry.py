@@ -16,7 +16,7 @@ from typing import Any
 from remuda.agents.claude.attention import registry_events
 from remuda.proctree import is_alive, start_ticks
 
-from .model import Event, EventKind, Source
+from ..attention.model import Event, EventKind, Source
 from .watches import Watches
 
 Document = dict[str, Any]

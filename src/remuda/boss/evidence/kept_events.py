@@ -13,7 +13,7 @@ from remuda.agents.claude.asking import Read, asked
 from remuda.agents.state import RESTING, WAITING, WORKING
 from remuda.agents.state import State as Seen
 
-from .model import Event, EventKind, Source
+from ..attention.model import Event, EventKind, Source
 
 HOOKS = (
     "SessionStart",

@@ -1,0 +1,1 @@
+"""What is said to agents: answers to their requests, by hand and by rule, and replies."""

@@ -1,0 +1,1 @@
+"""Who needs a human, and why: data and rules, with no I/O."""

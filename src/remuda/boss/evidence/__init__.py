@@ -1,0 +1,1 @@
+"""Where events come from beside hooks: keepers, the agents' own files, processes, panes."""

@@ -1,0 +1,1 @@
+"""What the boss knows, on the disk."""
