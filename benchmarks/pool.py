@@ -195,6 +195,7 @@ class _Group:
             # Like with like: the first turn of a conversation costs the CLI more than the next ones.
             floor = found["raw loop, cleared before each"]
             report.add("stream pool at rest / raw loop, cleared", rested / floor, "x", Target("<=", 1.5))
+            report.add("claude -p / raw loop, cleared", cold / floor, "x")
             going_on = found["raw loop, one conversation"]
             report.add("stream pool at rest / raw loop, one conversation", rested / going_on, "x")
         else:
