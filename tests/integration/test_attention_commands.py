@@ -90,12 +90,16 @@ def ranch(down: Ranch) -> Iterator[Ranch]:
 # ── without a boss, and without anybody who waits ──
 
 
-@pytest.mark.parametrize("words", [["queue"], ["next"], ["skip"], ["preview"], ["bootstrap"]], ids=str)
+@pytest.mark.parametrize(
+    "words",
+    [["queue"], ["next"], ["skip"], ["snooze"], ["dismiss"], ["dismiss", "x"], ["preview"], ["bootstrap"]],
+    ids=str,
+)
 def test_command_without_a_boss_says_so_with_a_code_of_its_own(down: Ranch, words: list[str]) -> None:
     assert "the boss does not run" in down(*words, code=7)
 
 
-@pytest.mark.parametrize("words", [["next"], ["skip"], ["preview"], ["next", "--show"]], ids=str)
+@pytest.mark.parametrize("words", [["next"], ["skip"], ["snooze"], ["preview"], ["next", "--show"]], ids=str)
 def test_command_with_an_empty_queue_says_so_with_another(ranch: Ranch, words: list[str]) -> None:
     assert ranch(*words, code=3) == "remuda: nobody waits"
 
@@ -308,6 +312,133 @@ def test_skip_of_one_that_does_not_wait_is_refused(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api, 0.0, "prompted")
     assert "does not wait" in ranch("skip", "id-engine", code=3)
     ranch("skip", "nobody-of-that-name", code=3)
+
+
+# ── snooze and dismiss ──
+
+
+def test_snooze_is_out_of_sight_for_its_time_and_awake_when_woken(ranch: Ranch) -> None:
+    for name, pane, age in [("a", ranch.api, 900), ("b", ranch.docs, 800), ("c", "%99", 700)]:
+        ranch.waits(name, pane, age)
+    before = time.time()
+    assert re.fullmatch(r"snoozed a for 10m, until (\w+ )?\d\d:\d\d", ranch("snooze"))
+    ranch("next")
+    found = ranch.json("snooze", "--for", "2h30m")["snoozed"]
+    assert found["session_id"] == "id-b"
+    assert before + 8999 < found["snooze_until"] < time.time() + 9001
+    assert [item["session_id"] for item in ranch.json("queue")["items"]] == ["id-c"]
+    _, first, second, third = ranch("queue", "--all").split("\n")
+    assert re.search(r"has stopped \(put off, \dm more\)", first)
+    assert re.search(r"has stopped \(put off, 2h2\dm more\)", second)
+    assert "put off" not in third
+    assert ranch("snooze", "id-b", "--wake") == "b is in the queue again"
+    assert [item["session_id"] for item in ranch.json("queue")["items"]] == ["id-b", "id-c"]
+    ranch("skip", "id-b", "--cooldown", "10m")
+    ranch("snooze", "id-b", "--for", "0")
+    assert ranch.json("queue")["count"] == 2
+
+
+def test_snooze_until_a_time_outlives_the_boss_but_not_something_new(ranch: Ranch) -> None:
+    ranch.waits("engine", ranch.api)
+    found = ranch.json("snooze", "engine", "--until", "2099-02-03T09:00+00:00")["snoozed"]
+    assert found["snooze_until"] == 4073792400.0
+    ranch("down")
+    ranch("up", "--detach", "--port", "0")
+    assert ranch("queue") == "nobody waits; 1 put off"
+    ranch.waits("engine", ranch.api, 50, "prompted")
+    ranch.waits("engine", ranch.api, 10)
+    assert ranch.json("queue")["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["engine", "--for", "1h", "--until", "14:30"], "exclude each other"),
+        (["engine", "--for", "1h", "--wake"], "exclude each other"),
+        (["engine", "--for", "soon"], "write for example 90, 45m or 2h30m"),
+        (["engine", "--until", "25:00"], "write for example 14:30"),
+        (["engine", "--until", "2001-01-01 09:00"], "is over"),
+        (["--wake"], "--wake needs a SESSION"),
+    ],
+    ids=str,
+)
+def test_snooze_until_what_cannot_be_is_refused(ranch: Ranch, words: list[str], why: str) -> None:
+    ranch.waits("engine", ranch.api)
+    assert why in ranch("snooze", *words, code=2)
+    assert ranch.json("queue")["count"] == 1
+
+
+def test_dismiss_takes_it_out_until_it_waits_for_something_new(ranch: Ranch) -> None:
+    for name, pane, age in [("a", ranch.api, 900), ("b", ranch.docs, 800)]:
+        ranch.waits(name, pane, age)
+    # Not the first: what is dismissed is gone.
+    assert "whom you see here does not wait" in ranch("dismiss", code=3)
+    assert ranch("dismiss", "id-b") == "dismissed b (has stopped)"
+    ranch("next")
+    assert ranch.json("dismiss")["dismissed"]["resolution"] == "dismissed"
+    assert ranch("queue", "--all") == "nobody waits"
+    ranch.waits("a", ranch.api, 0.0, "prompted")
+    ranch.waits("a", ranch.api, 0.0)
+    assert ranch.json("queue")["count"] == 1
+
+
+@pytest.mark.parametrize("verb", ["skip", "snooze", "dismiss"])
+def test_verb_finds_whom_the_queue_shows_and_nobody_by_half_a_word(ranch: Ranch, verb: str) -> None:
+    ranch.waits("left", None, 50, cwd="/one/same")
+    ranch.waits("right", None, 50, cwd="/two/same")
+    for word in ("engine", ranch.api, "id-eng", "its place"):
+        ranch.waits("engine", ranch.api, 0.0, "prompted")
+        ranch.waits("engine", ranch.api, 0.0)
+        (item,) = (one for one in ranch.json("queue")["items"] if one["session_id"] == "id-engine")
+        told = ranch(verb, item["id"] if word == "its place" else word)
+        assert told.startswith(("skipped engine", "snoozed engine", "dismissed engine"))
+    ranch.waits("engine", ranch.api, 0.0, "prompted")
+    ranch.waits("engine", ranch.api, 0.0)
+    assert "'same' means 2 sessions; say which: id-right (stopped), id-left (stopped)" in ranch(
+        verb, "same", code=2
+    )
+    assert {row.split("  ")[0] for row in ranch("queue").split("\n")[1:]} == {
+        "engine",
+        "same id-left",
+        "same id-right",
+    }
+    assert "there is no session 'nobody'" in ranch(verb, "nobody", code=3)
+    ranch.waits("engine", ranch.api, 0.0, "prompted")
+    assert "engine does not wait; 'remuda queue --all' lists who does" in ranch(verb, "engine", code=3)
+
+
+@pytest.mark.parametrize("verb", ["skip", "snooze", "dismiss"])
+def test_examples_in_the_help_do_what_they_say(ranch: Ranch, verb: str) -> None:
+    examples = re.findall(rf"^ +remuda {verb}(.*)$", ranch(verb, "--help"), re.MULTILINE)
+    assert len(examples) >= 2
+    for words in examples:
+        ranch.waits("work", ranch.api, 0.1, "prompted")
+        ranch.waits("work", ranch.api, 0.0)
+        ranch("next")
+        before = ranch.json("queue", "--all")["items"]
+        ranch(verb, *words.replace("%12", ranch.api).split(), code=3 if "--next" in words else 0)
+        assert ranch.json("queue", "--all")["items"] != before or "--wake" in words
+
+
+def test_words_of_those_who_wait_are_completed(ranch: Ranch) -> None:
+    ranch.waits("engine", ranch.api)
+    ranch.waits("left", None, 50, cwd="/one/same")
+    ranch.waits("right", None, 50, cwd="/two/same")
+    ranch("snooze", "engine")
+    for verb, begun, wanted in [
+        ("skip", "e", ["engine"]),
+        ("snooze", "", ["engine", "id-left", "id-right"]),
+        ("dismiss", "id-l", ["id-left"]),
+        ("reply", "zz", []),
+        ("approve", "eng", ["engine"]),
+    ]:
+        env = {"_REMUDA_COMPLETE": "bash_complete", "COMP_WORDS": f"remuda {verb} {begun}", "COMP_CWORD": "2"}
+        offered = ranch.remuda(env=ranch.env | env).out.split()
+        assert sorted(word.removeprefix("plain,") for word in offered) == wanted
+    ranch("down")
+    env = {"_REMUDA_COMPLETE": "bash_complete", "COMP_WORDS": "remuda skip e", "COMP_CWORD": "2"}
+    assert ranch.remuda(env=ranch.env | env) == ("\n", "")
+    ranch("up", "--detach", "--port", "0")
 
 
 # ── preview ──

@@ -109,9 +109,9 @@ def test_approvals_lists_what_is_asked_and_the_ledger(remuda: Commands, boss: Ru
     with asking(boss, "Write", WRITE):
         head, row = remuda("approvals").out.splitlines()
         assert head.split() == ["ID", "WHO", "TOOL", "ASKED", "STATE", "WHAT"]
-        assert row.split()[1:3] == ["11112222", "Write"]
+        assert row.split()[1:3] == ["srv", "Write"]
         assert row.endswith("open   /srv/new.txt")
-        whole = remuda("approvals", "11112222").out
+        whole = remuda("approvals", "srv").out
         assert "/srv/new.txt" in whole
         assert "+one\n+two\n" in whole
     assert remuda("approvals").out == "nothing is asked\n"

@@ -134,6 +134,21 @@ def test_snoozed_one_comes_back_at_its_place(tmp_path: Path) -> None:
     with_desk(tmp_path, work, clock)
 
 
+def test_snoozed_or_skipped_one_is_woken_by_a_time_that_has_come(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.take(stop("a", 10), stop("b", 20))
+        first, second = desk.queue()
+        await desk.snooze(first.id, 5000)
+        await desk.skip(second.id)
+        assert desk.queue() == []
+        for number in (first.id, second.id):
+            woken = await desk.snooze(number, desk.clock())
+            assert (woken.snooze_until, woken.skip_until) == (None, None)
+        assert [item.session_id for item in desk.queue()] == ["a", "b"]
+
+    with_desk(tmp_path, work)
+
+
 def test_what_was_put_off_stays_so_after_a_restart(tmp_path: Path) -> None:
     async def before(desk: Desk) -> Any:
         await desk.take(stop("a", 10), stop("b", 20), stop("c", 30))
@@ -230,8 +245,28 @@ def test_sessions_are_found_by_id_name_pane_and_beginning(tmp_path: Path) -> Non
         with pytest.raises(NotInQueue):
             desk.session("nobody")
         await desk.take(stop("abcdeg", 12))
-        with pytest.raises(InvalidOptions):
+        with pytest.raises(InvalidOptions, match=r"say which: abcdeg \(stopped\), abcdef \(%1\)"):
             desk.session("abcde")
+
+    with_desk(tmp_path, work)
+
+
+def test_sessions_are_found_by_their_place_in_the_queue_and_by_their_folder(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.take(
+            stop("s1", 10, cwd="/src/engine"), event("prompted", 10, session="s2", cwd="/a/pager")
+        )
+        assert desk.session(desk.queue()[0].id).id == "s1"
+        assert (desk.session("engine").id, desk.session("pager").id) == ("s1", "s2")
+        await desk.take(stop("s3", 11, cwd="/b/pager"), event("ended", 12, session="s2"))
+        assert desk.session("pager").id == "s3"
+        await desk.take(event("gone", 13, session="s3"))  # it died, which is to be looked at
+        assert desk.session("pager").id == "s3"
+        await desk.take(stop("s4", 14, name="pager"), stop("s5", 15, cwd="/b/pager"))
+        assert desk.session("pager").id == "s4"
+        for word in ("", "/src/engine", "engin"):
+            with pytest.raises(NotInQueue):
+                desk.session(word)
 
     with_desk(tmp_path, work)
 

@@ -1,12 +1,15 @@
-"""Durations as people write and read them."""
+"""Durations and times as people write and read them."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.duration import parse_duration, show_duration
+from remuda.duration import parse_duration, parse_moment, show_duration, show_moment
 from remuda.errors import InvalidOptions
 
 
@@ -67,3 +70,61 @@ def test_parse_any_sum_of_units_gives_their_sum(parts: dict[str, int]) -> None:
 )
 def test_show_duration_is_short_and_never_says_more_than_has_passed(seconds: float, text: str) -> None:
     assert show_duration(seconds) == text
+
+
+# ── times ──
+
+NOON = 1770120000.0  # 2026-02-03 12:00 UTC, a Tuesday
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An hour ahead in winter, two in summer."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("13:01", 60),
+        ("13:00", 86400),
+        ("12:59", 86340),
+        ("0:00", 11 * 3600),
+        ("2026-02-04", 11 * 3600),
+        ("2026-02-03 14:00", 3600),
+        ("2026-02-03T14:00:30", 3630),
+        ("2026-02-03T14:00+00:00", 7200),
+        ("2026-07-03 14:00", 150 * 86400),
+    ],
+)
+@pytest.mark.usefixtures("berlin")
+def test_parse_moment_is_the_next_time_that_a_clock_here_shows_it(text: str, after: float) -> None:
+    assert parse_moment(text, NOON) == NOON + after
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "24:00", "12:60", "1:2", "2026-02-03 13:00", "2001-01-01", "14:30\n", "99999-01-01"]
+)
+@pytest.mark.usefixtures("berlin")
+def test_parse_what_is_no_time_or_is_over_is_an_error(text: str) -> None:
+    with pytest.raises(InvalidOptions):
+        parse_moment(text, NOON)
+
+
+@pytest.mark.parametrize(
+    ("after", "text"),
+    [
+        (60, "13:01"),
+        (11 * 3600, "Wed 00:00"),
+        (3 * 86400, "Fri 13:00"),
+        (9 * 86400, "2026-02-12 13:00"),
+        (-86400, "2026-02-02 13:00"),
+    ],
+)
+@pytest.mark.usefixtures("berlin")
+def test_show_moment_is_as_short_as_it_can_be(after: float, text: str) -> None:
+    assert show_moment(NOON + after, NOON) == text

@@ -19,6 +19,7 @@ from typing import Any
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFailed
 
 from .attention.model import Approval, ApprovalState, Event, EventKind, Item, Session, Source
+from .attention.naming import beginnings, label
 from .attention.roster import Changes, Known, Roster
 from .evidence.repository import Repositories
 from .feed import Feed
@@ -149,20 +150,27 @@ class Desk:
         return sorted(found, key=lambda session: (-session.last_seen, session.id))
 
     def session(self, word: str) -> Session:
-        """By id, by the name of a kept session, by pane, or by a beginning of an id that only one has."""
+        """By id, the name of a kept session, pane, the id of its place in the queue, a beginning of its id
+        that no other has, or the folder that it alone works in."""
         if (known := self._recall(word)) is not None:
             return known.session
         here = [session for session in self.sessions() if session.replaced_by is None]
-        for found in (
-            [session for session in here if word == session.name],
-            [session for session in here if word == session.pane],
-            [session for session in here if len(word) >= 4 and session.id.startswith(word)],
+        for is_meant in (
+            lambda one: word == one.name,
+            lambda one: word == one.pane,
+            lambda one: (item := self.item_of(one.id)) is not None and word == item.id,
+            lambda one: len(word) >= 4 and one.id.startswith(word),
+            lambda one: self._is_about(one) and word == label(None, one.repo or one.cwd, one.id),
         ):
+            found = [session for session in here if is_meant(session)]
             if len(found) == 1:
                 return found[0]
             if found:
-                raise InvalidOptions(f"'{word}' means {len(found)} sessions", hint="write more of its id")
-        raise NotInQueue(f"there is no session '{word}'", hint="'remuda queue --all' lists them")
+                raise InvalidOptions(f"'{word}' means {len(found)} sessions", hint=_which(found))
+        raise NotInQueue(f"there is no session '{word}'", hint="'remuda queue --all' lists who waits")
+
+    def _is_about(self, session: Session) -> bool:
+        return session.ended is None or self.item_of(session.id) is not None
 
     # ── queue ──
 
@@ -200,8 +208,12 @@ class Desk:
         return item
 
     async def snooze(self, number: str, until: float) -> Item:
-        """Out of sight until then; it keeps its place."""
-        item = replace(self._must_be_open(number), snooze_until=until)
+        """Out of sight until then; it keeps its place. A time that has come wakes it, also from a skip."""
+        item = self._must_be_open(number)
+        if until <= self.clock():
+            item = replace(item, snooze_until=None, skip_until=None)
+        else:
+            item = replace(item, snooze_until=until)
         await self._carry_out([self._roster.change_item(item)])
         return item
 
@@ -274,6 +286,12 @@ class Desk:
                 await self.store.prune(now, keep=[item.session_id for item in self._roster.queue()])
             except StoreFailed as error:
                 log.warning("cannot tidy up: %s", error)
+
+
+def _which(sessions: list[Session]) -> str:
+    begin = beginnings([session.id for session in sessions])
+    told = (f"{begin[one.id]} ({one.pane or one.state})" for one in sessions)
+    return f"say which: {', '.join(told)}"
 
 
 def _check(event: Event) -> None:

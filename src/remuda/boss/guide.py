@@ -15,6 +15,8 @@ from remuda.tmux.navigate import Jump, View, go_back, jump, look
 from remuda.tmux.once import Tmux
 from remuda.tmux.panes import KEPT_OPTION, Pane, Snapshot
 
+from .attention import naming
+
 Item = Mapping[str, Any]
 """Of the queue, as the boss tells it."""
 
@@ -92,12 +94,21 @@ class Guide:
 
     def skip(self, item: Item | None = None, cooldown: float | None = None) -> Item:
         """Put one at the end of the queue: the one named, else the one we stand at, else the first."""
-        if item is None:
-            items = self.queue.waiting()
-            if not items:
-                raise NotInQueue("nobody waits")
-            item = items[self._standing_at(items) or 0]
-        return self.queue.skip(str(item["id"]), cooldown)
+        return self.queue.skip(str((item or self.shown_or_first())["id"]), cooldown)
+
+    def shown_or_first(self) -> Item:
+        items = self.queue.waiting()
+        if not items:
+            raise NotInQueue("nobody waits")
+        return items[self._standing_at(items) or 0]
+
+    def shown(self) -> Item:
+        """The one that the client shows. Raises `NotInQueue` when none of those who wait is it."""
+        items = self.queue.waiting()
+        at = self._standing_at(items)
+        if at is None:
+            raise NotInQueue("whom you see here does not wait", hint="name one of 'remuda queue'")
+        return items[at]
 
     def back(self) -> Jump:
         return go_back(self.tmux(self.here), origins_folder(), client=self._client, from_pane=self._pane)
@@ -234,8 +245,14 @@ _REASONS = {"stopped": "has stopped", "api_error": "API error", "limited": "usag
 def label(item: Item) -> str:
     """A short name for whom it is about."""
     session = item.get("session") or {}
-    folder = str(session.get("repo") or session.get("cwd") or "").rstrip("/").rpartition("/")[2]
-    return str(session.get("name") or folder or str(item.get("session_id", ""))[:8])
+    folder = session.get("repo") or session.get("cwd")
+    return naming.label(session.get("name"), folder, str(item.get("session_id", "")))
+
+
+def labels(items: Sequence[Item]) -> list[str]:
+    """The same, told apart where two are called the same."""
+    found = naming.distinct({str(item["session_id"]): label(item) for item in items})
+    return [found[str(item["session_id"])] for item in items]
 
 
 def reason(item: Item) -> str:

@@ -42,24 +42,28 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Attention": {
         "up": "Start the boss: one queue of all agents that wait for you",
         "down": "End the boss; sessions go on",
+        "queue": "List who waits for you, and why",
+        "next": "Go to the first that waits, in tmux",
+        "return": "Go back to where you were before",
+        "popup": "Choose from those who wait, in a tmux popup",
+        "preview": "Print what one who waits shows on his terminal",
+        "skip": "Put one who waits at the end of the queue",
+        "snooze": "Put one who waits out of sight for a while",
+        "dismiss": "Take one who waits out of the queue",
+        "bootstrap": "Tell the boss of agents in tmux panes that it does not know",
+        "segment": "Print what a status line shows of the queue",
+    },
+    "Answers": {
         "reply": "Give a prompt to a session that rests, wherever it is",
         "approvals": "List what agents ask leave for, and what became of it",
         "approve": "Allow what an agent asks leave for, or answer its question",
         "deny": "Refuse what an agent asks leave for",
         "policy": "Check the rules that answer in your place",
-        "queue": "List who waits for you, and why",
-        "next": "Go to the first that waits, in tmux",
-        "skip": "Put one who waits at the end of the queue",
-        "return": "Go back to where you were before",
-        "popup": "Choose from those who wait, in a tmux popup",
-        "preview": "Print what one who waits shows on his terminal",
-        "bootstrap": "Tell the boss of agents in tmux panes that it does not know",
-        "segment": "Print what a status line shows of the queue",
     },
     "Hooks": {
         "launch": "Run a command on a terminal of its own, to its end",
         "stop-hook": "Hand out the next message of an inbox: what a Stop hook runs",
-        "hooks": "Install, remove or show the Stop hook in Claude Code's settings",
+        "hooks": "Install, remove or show hooks in Claude Code's settings, and keys in tmux",
     },
     "Care": {
         "doctor": "Check this machine, and what is left of dead sessions",
@@ -149,6 +153,7 @@ def cli(ctx: click.Context) -> None:
       remuda ls                            what is running, and what it is doing
       remuda attach work                   open it here; Ctrl-\\ leaves it running
       remuda send work "fix the tests"     typed when it is idle, with a receipt
+      remuda queue                         who waits for you, and why ('remuda up' first)
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

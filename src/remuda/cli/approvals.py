@@ -9,10 +9,12 @@ from typing import Any
 
 import click
 
+from remuda.boss.attention.naming import distinct, label
 from remuda.boss.client import BossClient
 from remuda.duration import show_duration
 from remuda.errors import NotInQueue
 
+from .asking import waiting_argument
 from .common import json_option, print_json, print_table
 from .leave import find_approval, outcome, show
 
@@ -20,7 +22,7 @@ _HEAD = ("ID", "WHO", "TOOL", "ASKED", "STATE", "WHAT")
 
 
 @click.command("approvals")
-@click.argument("word", required=False, metavar="[ID|SESSION]")
+@waiting_argument("word", required=False, metavar="[ID|SESSION]")
 @click.option("-a", "--all", "everything", is_flag=True, help="The whole ledger, the newest first.")
 @click.option(
     "-n", "limit", type=click.IntRange(1, 1000), default=100, help="So many at most.  [default: 100]"
@@ -47,9 +49,14 @@ def command(word: str | None, everything: bool, limit: int, as_json: bool) -> No
     if not document["approvals"]:
         click.echo("nothing was ever asked" if everything else "nothing is asked")
         return
-    names = {one["id"]: one["name"] or one["id"][:8] for one in boss.get("sessions", all=True)["sessions"]}
+    names = _names(boss, {one["session_id"] for one in document["approvals"]})
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     print_table(_HEAD, [_row(one, names) for one in document["approvals"]], width)
+
+
+def _names(boss: BossClient, wanted: set[str]) -> dict[str, str]:
+    found = [one for one in boss.get("sessions", all=True)["sessions"] if one["id"] in wanted]
+    return distinct({one["id"]: label(one["name"], one["repo"] or one["cwd"], one["id"]) for one in found})
 
 
 def _session(boss: BossClient, session_id: str) -> dict[str, Any] | None:

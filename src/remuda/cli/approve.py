@@ -9,12 +9,13 @@ import click
 
 from remuda.boss.client import BossClient
 
+from .asking import waiting_argument
 from .common import json_option
 from .leave import answer, confirm, find_approval, read_answers, read_object
 
 
 @click.command("approve")
-@click.argument("word", metavar="ID|SESSION")
+@waiting_argument("word", metavar="ID|SESSION")
 @click.option("--edit", metavar="JSON|-", help="Allow it with this input instead.")
 @click.option("--edit-file", type=click.Path(path_type=Path), help="The same, from a file.")
 @click.option("--always", is_flag=True, help="Do not ask again for the like in this conversation.")

@@ -13,7 +13,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from remuda.config import Config, load_config
-from remuda.errors import RemudaError
+from remuda.duration import parse_duration
+from remuda.errors import InvalidOptions, RemudaError
 from remuda.paths import sessions_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,6 +39,14 @@ def seconds(text: str) -> float:
     if not 0 <= given < math.inf:
         raise click.BadParameter(f"{text!r} is not a number of seconds")
     return given
+
+
+def time_span(text: str) -> float:
+    """The type of an option that takes seconds, or a duration such as 2h30m."""
+    try:
+        return parse_duration(text) if text[-1:].isalpha() else seconds(text)
+    except (click.BadParameter, InvalidOptions):
+        raise click.BadParameter(f"{text!r} is not a time; write for example 90, 45m or 2h30m") from None
 
 
 def complain(message: str) -> None:

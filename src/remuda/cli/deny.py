@@ -8,12 +8,13 @@ import click
 
 from remuda.boss.client import BossClient
 
+from .asking import waiting_argument
 from .common import json_option
 from .leave import answer, find_approval
 
 
 @click.command("deny")
-@click.argument("word", metavar="ID|SESSION")
+@waiting_argument("word", metavar="ID|SESSION")
 @click.option(
     "-m", "--message", metavar="TEXT", help="Why, for the agent. For a plan: what is to be planned anew."
 )

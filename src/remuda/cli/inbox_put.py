@@ -10,13 +10,12 @@ from typing import Any, BinaryIO
 
 import click
 
-from remuda.duration import parse_duration
 from remuda.errors import InputError, InvalidOptions
 from remuda.inbox.inject import MAX_ATTEMPTS, without_line_end
 from remuda.inbox.journal import Accepted, Inbox
 from remuda.inbox.message import DEFAULT_MAX_BYTES
 
-from .common import complain, json_option, print_json, seconds
+from .common import complain, json_option, print_json, time_span
 from .inbox_target import (
     Target,
     find_target,
@@ -25,14 +24,6 @@ from .inbox_target import (
     with_word,
 )
 from .sendable import check_agent, check_sendable
-
-
-def time_span(text: str) -> float:
-    """The type of an option that takes seconds, or a duration such as 2h30m."""
-    try:
-        return parse_duration(text) if text[-1:].isalpha() else seconds(text)
-    except (click.BadParameter, InvalidOptions):
-        raise click.BadParameter(f"{text!r} is not a time; write for example 90, 45m or 2h30m") from None
 
 
 def _key(text: str) -> str:

@@ -15,14 +15,14 @@ from remuda.errors import NotInQueue, NoTmuxClient
 from remuda.tmux.panes import check_pane
 from remuda.tmux.popup import capture
 
-from .asking import make_guide
+from .asking import make_guide, waiting_argument
 from .common import json_option, print_json
 
 _INTERVAL = 0.4
 
 
 @click.command("preview")
-@click.argument("target", required=False)
+@waiting_argument("target", required=False)
 @click.option("--follow", is_flag=True, help="Keep it on the screen, up to date.")
 @click.option("--history", type=click.IntRange(0), default=0, metavar="LINES", help="So many lines above it.")
 @click.option(
@@ -32,7 +32,8 @@ _INTERVAL = 0.4
 def command(target: str | None, follow: bool, history: int, styled: bool | None, as_json: bool) -> None:
     """Print what one who waits shows on his terminal, without going there.
 
-    TARGET is a session's name, its pane (%12) or the beginning of its id; without it, the first of the queue.
+    TARGET is a session's name or folder, its pane (%12) or the beginning of its id; without it, the first of
+    the queue.
     A pane of your own tmux server needs no boss.
 
     \b

@@ -10,7 +10,7 @@ import time
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Guide, Item, label, reason
+from remuda.boss.guide import Guide, Item, labels, reason
 from remuda.duration import show_duration
 from remuda.errors import TmuxError
 
@@ -40,19 +40,20 @@ def command(hidden: bool, as_json: bool) -> None:
     if not document["items"]:
         click.echo("nobody waits" + (f"; {document['hidden']} put off" if document["hidden"] else ""))
         return
-    guide = make_guide()
+    items, guide, now = document["items"], make_guide(), time.time()
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print_table(_HEAD, [_row(guide, item) for item in document["items"]], width)
+    rows = [_row(guide, who, item, now) for who, item in zip(labels(items), items, strict=True)]
+    print_table(_HEAD, rows, width)
 
 
-def _row(guide: Guide, item: Item) -> tuple[str, ...]:
-    return (
-        label(item),
-        reason(item),
-        show_duration(time.time() - item["since"]),
-        where(guide, item),
-        what(item),
-    )
+def _row(guide: Guide, who: str, item: Item, now: float) -> tuple[str, ...]:
+    since = show_duration(now - item["since"])
+    return who, reason(item) + _put_off(item, now), since, where(guide, item), what(item)
+
+
+def _put_off(item: Item, now: float) -> str:
+    back = max(item.get("skip_until") or 0.0, item.get("snooze_until") or 0.0)
+    return f" (put off, {show_duration(back - now)} more)" if back > now else ""
 
 
 def where(guide: Guide, item: Item) -> str:
@@ -71,11 +72,12 @@ def where(guide: Guide, item: Item) -> str:
 
 def what(item: Item) -> str:
     """What is asked, else the last that was said, on one line."""
-    asked = (item.get("detail") or {}).get("input")
-    if asked and item["reason"] == "permission":
+    detail, text = item.get("detail") or {}, str(item["message"])
+    asked, tool = detail.get("input"), f"{detail.get('tool')}: "
+    if item["reason"] == "permission" and text.startswith(tool):
+        text = text.removeprefix(tool)
+    elif item["reason"] == "permission" and asked:
         values = [value for value in asked.values() if isinstance(value, str)]
         text = values[0] if len(asked) == 1 and values else json.dumps(asked, ensure_ascii=False)
-    else:
-        text = str(item["message"])
     # It comes from an agent: no control characters on the user's terminal.
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -10,8 +10,9 @@ import click
 from remuda.boss.client import BossClient
 from remuda.errors import InvalidOptions, MessageDead, WaitTimeout
 
-from .common import complain, json_option, print_json
-from .inbox_put import max_bytes_option, read_prompt, time_span
+from .asking import waiting_argument
+from .common import complain, json_option, print_json, time_span
+from .inbox_put import max_bytes_option, read_prompt
 from .inbox_target import shown
 from .receipt import held, wait_for_end
 
@@ -20,7 +21,7 @@ _TYPING = 60.0
 
 
 @click.command("reply")
-@click.argument("session")
+@waiting_argument()
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--wait", is_flag=True, help="Wait for its end, and print the answer.")
 @click.option("--timeout", type=time_span, metavar="TIME", help="With --wait: give up waiting after so long.")
@@ -42,7 +43,7 @@ def command(
     max_bytes: int,
     as_json: bool,
 ) -> int | None:
-    """Give a prompt to a session that the boss knows: by name, pane or the beginning of its id.
+    """Give a prompt to a session that the boss knows: by name or folder, pane, or the beginning of its id.
 
     A kept session gets it through its inbox, as with 'remuda send'. One in a tmux pane is typed to, but only
     while it is proven to wait for a prompt with nothing in its composer and no dialog open; else nothing is

@@ -10,8 +10,8 @@ import click
 from remuda.errors import InvalidOptions
 from remuda.inbox.journal import Accepted
 
-from .common import complain, folder_option, json_option, print_json
-from .inbox_put import max_bytes_option, read_prompt, time_span
+from .common import complain, folder_option, json_option, print_json, time_span
+from .inbox_put import max_bytes_option, read_prompt
 from .inbox_target import Target, complete_inbox, find_target
 from .receipt import held, wait_for_end
 from .sendable import check_sendable

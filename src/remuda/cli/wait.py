@@ -10,8 +10,7 @@ from remuda.errors import MessageNotFound, SessionNotFound
 from remuda.keeper.rest import wait_for_rest
 from remuda.names import is_name
 
-from .common import find_folder, folder_option, json_option, print_json
-from .inbox_put import time_span
+from .common import find_folder, folder_option, json_option, print_json, time_span
 from .inbox_target import complete_inbox
 from .progress import Progress
 from .receipt import inbox_folders, wait_for_end
