@@ -18,6 +18,7 @@ from .compaction import compact
 from .consumer_lock import ConsumerLock
 from .receipts import read_receipts
 from .stop_hook import Entry, Files, Lock
+from .waiting import entries
 
 _CONVERSATION = ("session_id", "transcript_path")
 
@@ -197,7 +198,7 @@ class Consumer:
     def cancel(self, message: str, reason: str) -> Literal["dropped", "in flight", "unknown"]:
         """Drop one that waits. One that is in flight is not touched."""
         with self._inbox() as inbox:
-            entry = next((one for one in _waiting(inbox) if one.id == message), None)
+            entry = next((one for one in entries(inbox) if one.id == message), None)
             if entry is None:
                 return "unknown"
             flight = inbox.in_flight()
@@ -249,19 +250,3 @@ class Consumer:
             flight = inbox.in_flight()
             if flight is not None:
                 inbox.acknowledge(flight, "dropped", reason=reason, **facts)
-
-
-def _waiting(inbox: stop_hook.Inbox) -> Iterator[Entry]:
-    """All that is not acknowledged, in order."""
-    if inbox.reader is None:
-        return
-    for one in inbox.queue.held:
-        entry, _ = inbox.reader.next(int(one["start"]))
-        if entry is not None:
-            yield entry
-    position = inbox.queue.frontier
-    while True:
-        entry, position = inbox.reader.next(position)
-        if entry is None:
-            return
-        yield entry

@@ -22,6 +22,7 @@ from .compaction import Given, compact, json_lines
 from .dedup import Keys
 from .message import DEFAULT_MAX_BYTES, Message, make_message, plain_message
 from .stop_hook import Entry, Files, Lock
+from .waiting import entries
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -226,40 +227,24 @@ class Inbox:
     def _overview(self, now: float) -> Overview:
         with self._opened() as inbox:
             flight, lease = inbox.in_flight(), inbox.lease()
-            entries = [entry for entry in self._entries(inbox) if not _is_of(entry, flight)]
-            delayed = sum(_wait(inbox, entry) > 0 for entry in entries)
-        ages = [now - stop_hook.number(entry.fields["at"]) for entry in entries if "at" in entry.fields]
+            waiting = [entry for entry in entries(inbox) if not _is_of(entry, flight)]
+            delayed = sum(_wait(inbox, entry) > 0 for entry in waiting)
+        ages = [now - stop_hook.number(entry.fields["at"]) for entry in waiting if "at" in entry.fields]
         return Overview(
-            waiting=len(entries),
+            waiting=len(waiting),
             delayed=delayed,
             in_flight=None if flight is None else {**(lease or {}), "since": flight.get("delivered_at")},
             dead=sum(1 for _ in self.dead_letters()),
             oldest_age=max(ages, default=None),
-            bytes_waiting=sum(entry.end - entry.start for entry in entries),
+            bytes_waiting=sum(entry.end - entry.start for entry in waiting),
         )
-
-    @staticmethod
-    def _entries(inbox: stop_hook.Inbox) -> Iterator[Entry]:
-        """All that is not acknowledged, in order."""
-        if inbox.reader is None:
-            return
-        for one in inbox.queue.held:
-            entry, _ = inbox.reader.next(int(one["start"]))
-            if entry is not None:
-                yield entry
-        position = inbox.queue.frontier
-        while True:
-            entry, position = inbox.reader.next(position)
-            if entry is None:
-                return
-            yield entry
 
     def waiting(self) -> list[Entry]:
         """The messages that wait, in order; the one in flight is the first. None without a folder."""
         with clear_errors(self._unreadable):
             try:
                 with Lock(self._files), self._opened() as inbox:
-                    return list(self._entries(inbox))
+                    return list(entries(inbox))
             except FileNotFoundError:
                 return []
 
@@ -278,7 +263,7 @@ class Inbox:
                 return False
             with self._opened() as inbox:
                 flight = inbox.in_flight()
-                for entry in self._entries(inbox):
+                for entry in entries(inbox):
                     if entry.id == message and entry.expired(inbox.queue.clock) and not _is_of(entry, flight):
                         inbox.bury(entry, *stop_hook.TOO_LATE)
                         return True
@@ -314,7 +299,7 @@ class Inbox:
     def _known(self, ids: set[str]) -> set[str]:
         """Those that were put back before: they wait, or have a receipt."""
         with self._opened() as inbox:
-            waiting = {entry.id for entry in self._entries(inbox)} & ids
+            waiting = {entry.id for entry in entries(inbox)} & ids
         return waiting | {str(one.get("id")) for one in json_lines(self._files.receipts)} & ids
 
     def _note_redriven(self, message: Message, letter: dict[str, Any]) -> None:
