@@ -21,6 +21,7 @@ from remuda.testing.real_cli import RealCli
 SEED = 11
 SIZE = 3
 AT_ONCE = 5
+REQUESTS_PER_KILL = 10
 KINDS = ("plain", "plain", "plain", "tool", "aborted", "timed out")
 WARM: tuple[BackendName, ...] = ("terminal", "stream")
 
@@ -37,16 +38,17 @@ class Chaos:
 
     async def run(self, requests: int) -> None:
         room = asyncio.Semaphore(AT_ONCE)
-        kinds = [self._random.choice(KINDS) for _ in range(requests)]
+        kinds = [self._random.choice(KINDS) for _ in range(requests - SIZE)]
 
         async def one(number: int) -> None:
             async with room:
                 await self._request(number, kinds[number])
+                if self.ended.total() % REQUESTS_PER_KILL == 0:
+                    await self._kill_one()
 
-        killer = asyncio.create_task(self._kill_some(requests // 10))
-        await asyncio.gather(*(one(number) for number in range(requests)))
-        killer.cancel()
-        await asyncio.gather(killer, return_exceptions=True)
+        await asyncio.gather(*(one(number) for number in range(requests - SIZE)))
+        # Each session once more: of a kill at the end somebody hears now.
+        await asyncio.gather(*(self._request(number, "plain") for number in range(requests - SIZE, requests)))
 
     async def _request(self, number: int, kind: str) -> None:
         word = f"chaos-{number}"
@@ -68,17 +70,16 @@ class Chaos:
                 self.wrong.append(f"{word} ({kind}): {error!r}")
         self.ended[outcome] += 1
 
-    async def _kill_some(self, kills: int) -> None:
-        """The agents alone: what keeps them has to notice."""
-        while self.kills < kills:
-            await asyncio.sleep(self._random.uniform(0.1, 0.4))
-            agents = [
-                pid for pid, words in self._cli.running().items() if words.startswith(str(self._cli.binary))
-            ]
-            if agents:
-                with suppress(ProcessLookupError):
-                    os.kill(self._random.choice(agents), signal.SIGKILL)
-                    self.kills += 1
+    async def _kill_one(self) -> None:
+        """The agent alone: what keeps it has to notice. It may serve, rest, start, be cleared or be ended."""
+        agents: list[int] = []
+        while not agents:
+            await asyncio.sleep(self._random.uniform(0.0, 0.4))
+            running = self._cli.running().items()
+            agents = [pid for pid, words in running if words.startswith(str(self._cli.binary))]
+        self.kills += 1
+        with suppress(ProcessLookupError):
+            os.kill(self._random.choice(agents), signal.SIGKILL)
 
 
 def _allowed(kind: str) -> tuple[type[RemudaError], ...]:
@@ -133,6 +134,7 @@ def test_every_call_ends_rightly_while_agents_are_killed(
 
     assert chaos.wrong == []
     assert chaos.ended.total() == requests
+    assert chaos.kills == (requests - SIZE) // REQUESTS_PER_KILL
     assert chaos.ended["SESSION_CRASHED"] + chaos.ended["SPAWN_FAILED"] <= chaos.kills
     assert {"answered", "ABORTED", "TIMEOUT"} <= set(chaos.ended)
 

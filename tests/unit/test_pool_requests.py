@@ -438,6 +438,24 @@ async def test_turn_that_cannot_be_proven_stopped_costs_its_session() -> None:
 
 
 @virtual
+async def test_agent_that_dies_while_it_is_stopped_has_crashed() -> None:
+    agent, _ = gated()
+
+    async def interrupting(session: FakeSession) -> None:
+        session.crash("exit:137")
+        await asyncio.Event().wait()
+
+    agent.interrupting = interrupting
+    async with Client(session_factory=agent) as client:
+        heard = Heard(client)
+        with pytest.raises(WaitTimeout):
+            await client.run("one", timeout=1)
+        await settled()
+        (event,) = heard.named("session.evicted")
+        assert (event.reason, event.detail) == ("crashed", "exit:137")
+
+
+@virtual
 async def test_turn_that_does_not_let_go_costs_its_session_in_a_bounded_time() -> None:
     class Deaf(FakeSession):
         async def run(self, request: Request) -> AsyncIterator[SessionEvent]:

@@ -252,6 +252,8 @@ async def rest(seat: Seat, call: Call, turn: Turn, settings: Settings, now: floa
     if call.always:
         return Verdict("dirty", "a permission was given for the rest of the conversation")
     if turn.end is End.STOPPED and not await _interrupted(seat, settings):
+        if seat.dead is not None:
+            return Verdict("crashed", _short(seat.dead))
         return Verdict("dirty", "the turn could not be proven stopped")
     return None
 
