@@ -95,7 +95,8 @@ def test_full_disk_is_told_to_whoever_posts_and_the_boss_goes_on(boss: RunningBo
     sizes = [path.stat().st_size for path in boss.folder.path.glob("boss.db*")]
     limits = (max(sizes) + 100_000, resource.RLIM_INFINITY)
     resource.prlimit(boss.process.pid, resource.RLIMIT_FSIZE, limits)
-    big = event("stopped", 20, session="big", message="x" * 1_000_000)
+    # More than there is room for in the log that is laid out.
+    big = event("stopped", 20, session="big", message="x" * 10_000_000)
     with pytest.raises(StoreFailed):
         boss.tell(big)
     assert (
@@ -106,7 +107,7 @@ def test_full_disk_is_told_to_whoever_posts_and_the_boss_goes_on(boss: RunningBo
                 "payload": {
                     "session_id": "big2",
                     "hook_event_name": "Stop",
-                    "last_assistant_message": "y" * 1_000_000,
+                    "last_assistant_message": "y" * 10_000_000,
                 }
             },
         ).status

@@ -385,6 +385,53 @@ def test_newer_database_is_laid_aside_with_its_version_and_not_changed(tmp_path:
     assert _aside(tmp_path, "version-7").read_bytes()[100:] == bytes_before[100:]
 
 
+def test_log_is_laid_out_at_the_start_and_written_over(tmp_path: Path) -> None:
+    log = tmp_path / "boss.db-wal"
+
+    async def work(desk: Desk) -> None:
+        laid_out = log.stat()
+        assert laid_out.st_blocks * 512 >= laid_out.st_size > 1 << 20
+        for number in range(500):
+            await desk.take(event("prompted", 10 + 2 * number), stop("s", 11 + 2 * number))
+        assert log.stat().st_size < 2 * laid_out.st_size
+
+    with_desk(tmp_path, work)
+
+
+def test_log_that_was_only_laid_out_holds_nothing_for_the_next_start(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.take(stop("a", 10))
+
+    with_desk(tmp_path, work)
+    # As a kill right behind the laying out leaves it.
+    (tmp_path / "boss.db-wal").write_bytes(bytes(1 << 20))
+
+    async def after(desk: Desk) -> None:
+        assert desk.store.laid_aside is None
+        assert [item.session_id for item in desk.queue()] == ["a"]
+
+    with_desk(tmp_path, after)
+
+
+def test_log_of_a_killed_boss_is_made_longer_and_loses_nothing(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.take(stop("a", 10))
+        # A copy as a kill leaves it, without the room behind its last frame.
+        held = (tmp_path / "boss.db-wal").read_bytes().rstrip(b"\0")
+        frames = -(-(len(held) - 32) // 4120)
+        (tmp_path / "killed").mkdir()
+        (tmp_path / "killed" / "boss.db").write_bytes((tmp_path / "boss.db").read_bytes())
+        (tmp_path / "killed" / "boss.db-wal").write_bytes(held.ljust(32 + 4120 * frames, b"\0"))
+
+    async def after(desk: Desk) -> None:
+        assert (tmp_path / "killed" / "boss.db-wal").stat().st_size > 1 << 20
+        assert [item.session_id for item in desk.queue()] == ["a"]
+        await desk.take(stop("b", 11))
+
+    with_desk(tmp_path, work)
+    with_desk(tmp_path / "killed", after)
+
+
 def test_files_are_for_this_user_alone(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         await desk.take(stop("a", 10))

@@ -78,7 +78,9 @@ class Event:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+_encode = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode
+
+
 def digest(tool: object, given: object) -> str:
     """The same for the same call of the same tool: a request for permission carries no id of its call."""
-    text = json.dumps([tool, given], sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+    return hashlib.sha256(_encode([tool, given]).encode()).hexdigest()[:24]

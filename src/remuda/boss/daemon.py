@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -91,6 +92,8 @@ class _Daemon:
         try:
             await self._start(boss, sources)
             ready(boss)
+            gc.collect()
+            gc.freeze()  # what is there now stays: no collection has to look at it
             await self._ended.wait()
         finally:
             await notifier.close()

@@ -86,9 +86,8 @@ def _is_of_another(now: Standing, event: Event) -> bool:
 
 
 def _prompted(now: Standing, event: Event) -> Standing:
-    return replace(
-        _become(_end_asks(now, event, "prompted"), State.WORKING, event, why="prompted"), earlier=()
-    )
+    now = replace(now, earlier=()) if now.earlier else now
+    return _become(_end_asks(now, event, "prompted"), State.WORKING, event, why="prompted")
 
 
 def _working(now: Standing, event: Event) -> Standing:

@@ -27,6 +27,8 @@ class Story:
 
     KEPT = 64
     """How many late and twice told events can be put right at least."""
+    FOLDED = 8
+    """How many are told in one at a time: few, since somebody waits for the event that comes with them."""
 
     base: Standing = field(default_factory=Standing)
     base_at: float = 0.0
@@ -57,12 +59,12 @@ class Story:
         return True
 
     def trim(self) -> list[Event]:
-        """Tell the older half in one, once there are twice as many as are kept; returns those."""
-        if len(self.events) < 2 * self.KEPT:
+        """Tell the oldest in one, once there are so many more than are kept; returns those."""
+        if len(self.events) < self.KEPT + self.FOLDED:
             return []
         told, self.events = self.events[: -self.KEPT], self.events[-self.KEPT :]
         for event in told:
             self.base = step(self.base, event)
         self.base_at = told[-1].at
-        self._ids = {event.id for event in self.events}
+        self._ids.difference_update(event.id for event in told)
         return told

@@ -86,9 +86,7 @@ async def _not_found(_scope: Scope, _receive: Receive, send: Send) -> None:
 async def _send_json(
     send: Send, document: Any, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
-    await _send(
-        send, status, b"application/json", json.dumps(document, separators=(",", ":")).encode(), headers
-    )
+    await _send(send, status, b"application/json", _encode(document).encode(), headers)
 
 
 async def _send(
@@ -213,7 +211,7 @@ def _document(headers: Mapping[str, str], body: bytes, route: Route) -> Any:
     if media != "application/json":
         raise _Refused(415, "NOT_JSON", "send JSON, with 'Content-Type: application/json'")
     try:
-        document = json.loads(body, parse_constant=_no_constant)
+        document = _decode(body.decode(json.detect_encoding(body), "surrogatepass"))
     except (ValueError, RecursionError):
         raise InvalidOptions("the body is not JSON") from None
     schema.check(document, route.body)
@@ -222,3 +220,8 @@ def _document(headers: Mapping[str, str], body: bytes, route: Route) -> Any:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
+
+
+# Made once: to make one takes as long as to use it.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_decode = json.JSONDecoder(parse_constant=_no_constant).decode

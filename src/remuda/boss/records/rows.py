@@ -126,9 +126,8 @@ def pruning(before: float, history: int, keep: list[str]) -> Iterator[Statement]
     yield _SURPLUS, (history,)
 
 
-def _json(value: object) -> str:
-    # A lone surrogate, which a payload may hold, is no text for SQLite: it stays escaped.
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+# A lone surrogate, which a payload may hold, is no text for SQLite: it stays escaped.
+_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 def _plain(value: Session | Item | Approval) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._writer, self.laid_aside = database.open_database(path)
+        database.lay_out_log(path, self._writer)
         self.epoch = 0
         """Raised after a failure, when what is in memory has been made anew from the disk."""
         self._failed_epoch = -1
@@ -68,6 +69,7 @@ class Store:
         """What the disk takes for a transaction, of late."""
         self._commits = 0
         self._beside = ThreadPoolExecutor(1, "store")
+        self._tidies = ThreadPoolExecutor(1, "store-tidy")
         self._busy: Future[list[StoreFailed | None]] | None = None
         self._tidying: asyncio.TimerHandle | None = None
 
@@ -76,6 +78,7 @@ class Store:
         if self._tidying is not None:
             self._tidying.cancel()
         self._beside.shutdown()
+        self._tidies.shutdown()
         while self._waiting:
             self._flush_here(self._next_batch())
         self._tidy()
@@ -186,7 +189,7 @@ class Store:
 
     def _tidy_beside(self) -> None:
         self._commits = 0
-        self._beside.submit(self._tidy)
+        self._tidies.submit(self._tidy)
 
     def _tidy(self) -> None:
         """By a connection of its own: whoever writes is not kept waiting."""
