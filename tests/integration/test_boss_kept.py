@@ -117,6 +117,21 @@ def test_boss_that_begins_finds_what_waits_and_what_has_ended(boss: RunningBoss,
     assert {one["session"]["name"] for one in boss.waiting()} == {"a", "b", "d"}
 
 
+def test_request_that_was_open_when_the_boss_was_killed_is_the_same_item_for_the_next(
+    boss: RunningBoss, begin: Begin
+) -> None:
+    boss.start()
+    _, watcher = begin("a", "--permission-mode", "default", asks=True)
+    watcher.paste("RUNBASH touch made")
+    until(lambda: boss.client.get("approvals", state="open")["approvals"], "the request in the ledger")
+    (before,) = boss.waiting()
+    boss.end(signal.SIGKILL)
+    boss.start()
+    (after,) = boss.waiting()
+    for name in ("id", "since", "detail"):
+        assert after[name] == before[name]
+
+
 def test_interrupt_and_error_are_told(boss: RunningBoss, begin: Begin) -> None:
     boss.start()
     _, watcher = begin("a")

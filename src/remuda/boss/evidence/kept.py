@@ -191,8 +191,10 @@ class Follower:
         await tell(self._desk, [seen])
         if path := self._facts.get("transcript_path"):
             await self._transcripts.look(self._session_id, path)
-        await tell(self._desk, kept_events.state_events(self._session_id, status, self._facts))
-        for ask in (await client.request("asks")).get("asks", []):
+        asks = (await client.request("asks")).get("asks", [])
+        told = kept_events.state_events(self._session_id, status, self._facts, asked=bool(asks))
+        await tell(self._desk, told)
+        for ask in asks:
             await self._on_ask(ask)
 
     # ── what it tells ──

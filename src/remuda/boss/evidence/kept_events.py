@@ -58,14 +58,15 @@ def identity(status: Mapping[str, Any]) -> Facts:
 
 
 def state_events(
-    session_id: str, state: Mapping[str, Any], facts: Facts, *, hooked: bool = False
+    session_id: str, state: Mapping[str, Any], facts: Facts, *, hooked: bool = False, asked: bool = False
 ) -> list[Event]:
-    """What a state says. `hooked`: what a hook told comes by itself, and says more."""
+    """What a state says. `hooked`: what a hook told comes by itself, and says more; `asked`: so does that."""
     source = _SOURCES.get(str(state.get("source")), Source.TIMING)
     seen, at = str(state.get("state")), float(state.get("since") or 0.0)
     kind, more = _KINDS.get(seen, (EventKind.SEEN, {}))
     # Of a program that speaks for itself in no way, its rhythm is no reason to call anybody.
-    if source is Source.TIMING or seen == Seen.DEAD or (hooked and source is Source.HOOK):
+    silent = source is Source.TIMING or seen == Seen.DEAD
+    if silent or (hooked and source is Source.HOOK) or (asked and kind is EventKind.ASKED):
         kind, more = EventKind.SEEN, {}
     if kind in (EventKind.FAILED, EventKind.LIMITED):
         more = {"message": str(state.get("detail", ""))}
