@@ -280,8 +280,9 @@ def _must_be_saved(known: Known) -> bool:
 
 
 def _same(item: Item, wait: Wait) -> bool:
-    near = abs(item.since - wait.since) <= SAME_MOMENT
-    return near or (item.reason == wait.reason and wait.since < item.since)
+    """Whether it is the same wait, of which more is known now. One for another reason begins no later."""
+    later = wait.since - item.since
+    return later <= SAME_MOMENT if item.reason == wait.reason else -SAME_MOMENT <= later <= 0
 
 
 def _updated(item: Item, wait: Wait) -> Item:
