@@ -156,8 +156,9 @@ def test_registry_status_is_an_event_dated_when_it_began(status: str, kind: Even
     assert now.id != event.id
 
 
-def test_registry_of_a_background_agent_says_so() -> None:
-    (event,) = registry_events(registry(kind="background", status="busy"))
+@pytest.mark.parametrize("kind", ["bg", "background"])
+def test_registry_of_a_background_agent_says_so(kind: str) -> None:
+    (event,) = registry_events(registry(kind=kind, status="busy"))
     assert event.facts["origin"] == "background"
     assert registry_events({"pid": 1}) == []
 

@@ -30,7 +30,7 @@ MAX_BYTES = 15 << 20
 GONE_PATIENCE = 60.0
 """So long a request that a boss had is brought to the next one."""
 _RETRY_PAUSE = 0.25
-_VARIABLES = (b"TMUX", b"TMUX_PANE", b"CLAUDE_PID", b"CLAUDE_CODE_ENTRYPOINT")
+_VARIABLES = (b"TMUX", b"TMUX_PANE", b"CLAUDE_PID", b"CLAUDE_CODE_ENTRYPOINT", b"CLAUDE_JOB_DIR")
 
 
 class Refused(Exception):

@@ -47,9 +47,20 @@ def hook_events(
     session_id = payload.get("session_id")
     if not isinstance(session_id, str) or not session_id:
         return []
-    name = str(payload.get("hook_event_name"))
-    kind, facts, source = _HOOKS.get(name, _seen)(payload, at, read)
-    return [Event(kind, session_id, at, source, id, _identity(payload, env or {}) | facts)]
+    name, env = str(payload.get("hook_event_name")), env or {}
+    tells = _seen if name == "SessionEnd" and _goes_on(payload, env) else _HOOKS.get(name, _seen)
+    kind, facts, source = tells(payload, at, read)
+    return [Event(kind, session_id, at, source, id, _identity(payload, env) | facts)]
+
+
+def _goes_on(payload: Mapping[str, Any], env: Mapping[str, str]) -> bool:
+    """A background agent is more than its process, which its service ends when it has nothing to do."""
+    return _is_job(env) and payload.get("reason") == "other"
+
+
+def _is_job(env: Mapping[str, str]) -> bool:
+    """What a background agent starts by itself has that variable too."""
+    return bool(env.get("CLAUDE_JOB_DIR")) and not env.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk")
 
 
 Told = tuple[EventKind, Facts, Source]
@@ -71,6 +82,8 @@ def _identity(payload: Mapping[str, Any], env: Mapping[str, str]) -> Facts:
         facts["entrypoint"] = entrypoint
     if session := env.get("REMUDA_SESSION"):
         facts["name"] = session
+    elif _is_job(env):
+        facts["origin"] = "background"
     return facts
 
 
@@ -201,8 +214,7 @@ def registry_events(document: Mapping[str, Any], *, now: float | None = None) ->
     session_id, pid = document.get("sessionId"), document.get("pid")
     if not isinstance(session_id, str) or not session_id:
         return []
-    background = document.get("kind") == "background"
-    facts: Facts = {"agent": "claude", "origin": "background" if background else "registry"}
+    facts: Facts = {"agent": "claude", "origin": "background" if is_background(document) else "registry"}
     if isinstance(pid, int):
         facts["pid"] = pid
     for key, name in (("cwd", "cwd"), ("entrypoint", "entrypoint"), ("name", "title")):
@@ -216,6 +228,11 @@ def registry_events(document: Mapping[str, Any], *, now: float | None = None) ->
         at, number = now, f"{number}:{now}"
     kind, more = _status(status, document)
     return [Event(kind, session_id, at, Source.REGISTRY, number, facts | more)]
+
+
+def is_background(document: Mapping[str, Any]) -> bool:
+    """The file and the command have a word of their own for it."""
+    return document.get("kind") in ("bg", "background")
 
 
 def _status(status: str, document: Mapping[str, Any]) -> tuple[EventKind, Facts]:

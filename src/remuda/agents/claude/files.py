@@ -85,3 +85,8 @@ def registry_beside(transcript: str) -> Path | None:
     """The registry of whoever writes that transcript: `<config>/projects/<folder>/<id>.jsonl`."""
     parts = Path(transcript).parents
     return parts[2] / "sessions" if len(parts) > 3 and parts[1].name == "projects" else None
+
+
+def jobs_beside(registry: Path) -> Path:
+    """Where background agents have a folder each, beside the registry of those that live."""
+    return registry.parent / "jobs"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents.claude.attention import registry_events
-from remuda.agents.claude.files import find_transcript, registry_beside, registry_folder
+from remuda.agents.claude.files import find_transcript, jobs_beside, registry_beside, registry_folder
 from remuda.errors import RemudaError
 from remuda.keeper.claim import read_holder
 from remuda.names import is_name
@@ -29,6 +29,7 @@ from remuda.tmux.panes import Snapshot, take_snapshot
 from ..attention.identity import is_stand_in
 from ..attention.model import Event, EventKind, Origin, Session, Source, State
 from ..desk import Desk
+from .jobs import Jobs, come_to_rest
 from .processes import Processes, started_at
 from .registry import Registry
 from .transcripts import Transcripts
@@ -56,6 +57,7 @@ class Reconcile:
         self._desk = desk
         self._env = env if env is not None else os.environ
         self._transcripts = Transcripts(desk)
+        self._jobs = Jobs()
         self._tasks: set[asyncio.Task[None]] = set()
         self._files: dict[str, tuple[str, int | None]] = {}  # session → transcript and its watch
         self._due: set[str] = set()
@@ -68,9 +70,9 @@ class Reconcile:
         self._watches = Watches()
         self._processes = Processes(self._on_end)
         self._registry = Registry(self._watches, self._on_registry, self._is_kept)
-        self._registry.add_folder(registry_folder(self._env), time.time())
+        self._begin(self._hear())  # before anything is told
+        self._add_registry(registry_folder(self._env))
         await self._cycle()
-        self._begin(self._hear())
         self._begin(self._cycles())
 
     async def close(self) -> None:
@@ -80,6 +82,12 @@ class Reconcile:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._transcripts.save(set(self._files))
+
+    def _known(self, session_id: str) -> Session | None:
+        try:
+            return self._desk.session(session_id)
+        except RemudaError:
+            return None
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -98,11 +106,8 @@ class Reconcile:
         try:
             async for change in watcher:
                 if change.kind == "session":
-                    try:
-                        session = self._desk.session(str(change.document["id"]))
-                    except RemudaError:
-                        continue
-                    if _matters(session):
+                    session = self._known(str(change.document["id"]))
+                    if session is not None and _matters(session):
                         await self._attend(session)
         finally:
             watcher.close()
@@ -116,12 +121,16 @@ class Reconcile:
         if path is None:
             return
         if (folder := registry_beside(path)) is not None:
-            self._registry.add_folder(folder, time.time())
+            self._add_registry(folder)
         known = self._files.get(session.id)
         if known is None or known[0] != path or known[1] is None:
             number = self._watches.file(Path(path), lambda _name: self._on_file(session.id))
             self._files[session.id] = (path, number)
             self._on_file(session.id)
+
+    def _add_registry(self, folder: Path) -> None:
+        self._registry.add_folder(folder, time.time())
+        self._jobs.add_folder(jobs_beside(folder))
 
     def _found_transcript(self, session: Session) -> str | None:
         found = find_transcript(self._env, {"session_id": session.id})
@@ -166,12 +175,21 @@ class Reconcile:
         self._registry.forget(pid)
         now = time.time()
         for session in self._sessions():
-            if session.pid == pid:
-                kind = EventKind.GONE if killed or _is_busy(session) else EventKind.ENDED
-                facts: dict[str, Any] = {"origin": str(session.origin), "why": "its process ended"}
-                facts |= {"pid": pid} if kind is EventKind.GONE else {}
-                number = f"process:{pid}:{session.id}:{now}"
-                await self._tell([Event(kind, session.id, now, Source.PROCESS, number, facts)])
+            if session.pid == pid and (event := self._end_of(session, pid, now, killed)) is not None:
+                await self._tell([event])
+
+    def _end_of(self, session: Session, pid: int, now: float, killed: bool) -> Event | None:
+        """None for a background agent at rest: it is still to be answered."""
+        job = self._jobs.of(session.id)
+        if job is not None and job.state != "stopped":
+            if not _is_busy(session):
+                return None
+            if job.rests and job.at > session.since:
+                return come_to_rest(job)
+        kind = EventKind.GONE if killed or _is_busy(session) else EventKind.ENDED
+        facts: dict[str, Any] = {"origin": str(session.origin), "why": "its process ended"}
+        facts |= {"pid": pid} if kind is EventKind.GONE else {}
+        return Event(kind, session.id, now, Source.PROCESS, f"process:{pid}:{session.id}:{now}", facts)
 
     # ── looking ──
 
@@ -186,10 +204,11 @@ class Reconcile:
     async def _cycle(self) -> None:
         now = time.time()
         self._registry.look_at_all(now)
+        await self._tell(self._jobs.news(now, self._known, self._registry.has_session))
         self._processes.look()
-        sessions = self._sessions()
-        for session in sessions:
+        for session in self._sessions():
             await self._look(session, now)
+        sessions = self._sessions()  # others may have come meanwhile
         self._forget({session.id for session in sessions})
         self._processes.keep({session.pid for session in sessions if session.pid is not None})
         await self._find_panes(sessions)

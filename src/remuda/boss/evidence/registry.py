@@ -1,7 +1,8 @@
 """What agents say of themselves in their registry: one file for each process, rewritten when it changes.
 
 A file of a process that was killed stays behind, and its number may come to mean another: a file counts
-while the process lives that wrote it. One that is removed was removed by its own process, at its end.
+while the process lives that wrote it. One that is removed was removed by its own process, at its end; that of
+a background agent says nothing of the agent's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.claude.attention import registry_events
+from remuda.agents.claude.attention import is_background, registry_events
 from remuda.proctree import is_alive, start_ticks
 
 from ..attention.model import Event, EventKind, Source
@@ -58,6 +59,10 @@ class Registry:
         """What a living process says of itself now."""
         return next((known for known in self._known.values() if known.get("pid") == pid), None)
 
+    def has_session(self, session_id: str) -> bool:
+        """Whether a living process is in that conversation."""
+        return any(known.get("sessionId") == session_id for known in self._known.values())
+
     def forget(self, pid: int) -> None:
         """It was killed: whoever takes its file away says nothing of it."""
         for path in [path for path, known in self._known.items() if known.get("pid") == pid]:
@@ -95,7 +100,7 @@ class Registry:
         self._seen.pop(path, None)
         document = self._known.pop(path, None)
         session_id = document.get("sessionId") if document else None
-        if document and isinstance(session_id, str) and session_id:
+        if document and isinstance(session_id, str) and session_id and not is_background(document):
             number = f"registry:{document['pid']}:gone:{now}"
             facts = {"why": "its process said goodbye"}
             self._tell([Event(EventKind.ENDED, session_id, now, Source.REGISTRY, number, facts)])

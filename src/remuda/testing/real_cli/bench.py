@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import select
@@ -134,7 +135,13 @@ class RealCli:
                 _kill(pid)
             if not self.settle():
                 break
+        shutil.rmtree(self._service_folder(), ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _service_folder(self) -> Path:
+        """Where the CLI's service for background agents has its sockets, whatever TMPDIR says (2.1.325)."""
+        name = hashlib.sha256(str(self.home / ".claude").encode()).hexdigest()[:8]
+        return Path(f"/tmp/cc-daemon-{os.getuid()}") / name  # noqa: S108
 
     def _made(self, name: str) -> Path:
         path = self.folder / name
