@@ -12,6 +12,7 @@ from remuda.boss.attention.roster import Roster
 
 _CALLS = [{"tool": "Bash", "input": {"command": name}} for name in "ab"]
 _FACTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
+    "prompted": st.sampled_from([{"prompt": "p"}, {}]),
     "registered": st.sampled_from([{"how": "startup"}, {"how": "clear"}, {}]),
     "working": st.sampled_from([{}, {"notice": True}, {"continued": True}]),
     "stopped": st.sampled_from([{"message": "a"}, {"message": "b", "background": [{"id": "x"}]}, {}]),

@@ -49,6 +49,8 @@ class Known:
     """Of the dialogs that its story still tells of."""
     saved: Session | None = None
     """The session as it is on the disk; what its events say stands there in them."""
+    last: Item | None = None
+    """The item that was resolved last."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,8 @@ class Changes:
     to_save: set[str] = field(default_factory=set)
     """Those whose events alone do not say all that has changed."""
     items: dict[str, Item] = field(default_factory=dict)
+    revived: set[str] = field(default_factory=set)
+    """Of the items those that were resolved, as we know now, by mistake."""
     approvals: dict[str, Approval] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
 
@@ -97,6 +101,8 @@ class Roster:
             known.item = None
         elif known.item is None or not _same(known.item, wait):
             known.item = enqueued(known.session.id, wait)
+        else:
+            known.item = _updated(known.item, wait)
 
     def _place(self, known: Known) -> None:
         """Put it where it was: its events say more than what is saved of it."""
@@ -212,13 +218,15 @@ class Roster:
             return
         if item is not None:
             resolution = "replaced" if known.session.replaced_by else "moved_on" if wait else why
-            changes.items[item.id] = replace(
+            known.last = changes.items[item.id] = replace(
                 item, resolved_at=max(at, item.since), resolution=resolution or "working"
             )
             known.item = None
         if wait is not None:
-            known.item = enqueued(known.session.id, wait)
+            known.item = _revived(known.last, wait) or enqueued(known.session.id, wait)
             changes.items[known.item.id] = known.item
+            if known.last is not None and known.last.id == known.item.id:
+                changes.revived.add(known.item.id)
 
     def _settle_approval(
         self, known: Known, standing: Standing, ask: Ask, replaced_by: str | None, changes: Changes
@@ -283,6 +291,13 @@ def _same(item: Item, wait: Wait) -> bool:
     """Whether it is the same wait, of which more is known now. One for another reason begins no later."""
     later = wait.since - item.since
     return later <= SAME_MOMENT if item.reason == wait.reason else -SAME_MOMENT <= later <= 0
+
+
+def _revived(last: Item | None, wait: Wait) -> Item | None:
+    """The item that was resolved before we heard of all that happened; None if it was so rightly."""
+    if last is None or last.resolved_at is None or wait.since > last.resolved_at or not _same(last, wait):
+        return None
+    return _updated(replace(last, resolved_at=None, resolution=None), wait)
 
 
 def _updated(item: Item, wait: Wait) -> Item:

@@ -26,6 +26,9 @@ of the same moment the one whose source is worth more.
 | SEEN | nothing |
 
 One that is over comes back only when it is registered or prompted, or is heard of some time later.
+
+A hook that the agent does not wait for is dated when it was run, and that may be late. What it repeats of the
+transcript, which has the right date, is nothing new for a session that has moved on since.
 """
 
 from __future__ import annotations
@@ -41,10 +44,21 @@ SAME_MOMENT = 2.0
 """Two sources that tell the same within this time tell of one thing."""
 AFTERGLOW = 0.5
 """Files and late processes show work for a moment after the end of a turn."""
+LATE = 30.0
+"""So long after what it tells a hook may be run."""
 _REVIVAL = 5.0
 _ASKS = 32
 _CALLS = 64
 _EARLIER = 5
+_TOLD = 8
+_WORDS = {
+    EventKind.PROMPTED: "prompt",
+    EventKind.STOPPED: "message",
+    EventKind.FAILED: "message",
+    EventKind.LIMITED: "message",
+    EventKind.TOOL_RAN: "tool_use_id",
+}
+"""What a record and a hook that tell of the same have in common."""
 
 Rule = Callable[[Standing, Event], Standing]
 
@@ -86,8 +100,14 @@ def _is_of_another(now: Standing, event: Event) -> bool:
 
 
 def _prompted(now: Standing, event: Event) -> Standing:
+    now, told_at = _repeated(now, event)
+    if told_at is not None:
+        return now
     now = replace(now, earlier=()) if now.earlier else now
-    return _become(_end_asks(now, event, "prompted"), State.WORKING, event, why="prompted")
+    # A hook that is late may tell of the prompt that led to the dialog.
+    newest = event.at - SAME_MOMENT if event.source is Source.HOOK else event.at
+    now = _end_asks(now, event, "prompted", lambda ask: ask.asked_at <= newest)
+    return _become(now, State.WORKING, event, why="prompted")
 
 
 def _working(now: Standing, event: Event) -> Standing:
@@ -126,6 +146,7 @@ def _tool_ran(now: Standing, event: Event) -> Standing:
     number = str(event.facts.get("tool_use_id") or "")
     call = now.calls.get(number)
     keys = {_key(event), call.key if call else ""} - {""}
+    now, told_at = _repeated(now, event)
     proof = {"ran": bool(event.facts.get("ok", True)), "at": event.at, "by": event.source.label}
     if number:
         proof["tool_use_id"] = number
@@ -138,7 +159,7 @@ def _tool_ran(now: Standing, event: Event) -> Standing:
     if (found := next((ask for ask in now.asks if is_it(ask)), None)) is not None:
         ended = replace(found, ended_at=found.ended_at or event.at, proof=proof)
         now = replace(now, asks=tuple(ended if ask is found else ask for ask in now.asks), why="answered")
-    return now if event.facts.get("subagent") else _at_work(now, event)
+    return now if event.facts.get("subagent") or _is_past(now, told_at) else _at_work(now, event)
 
 
 # ── rest ──
@@ -149,7 +170,8 @@ def _stopped(now: Standing, event: Event) -> Standing:
 
 
 def _stopped_by_hook(now: Standing, event: Event) -> Standing:
-    if 0 <= event.at - now.continued_at < AFTERGLOW:
+    now, told_at = _repeated(now, event)
+    if 0 <= event.at - now.continued_at < AFTERGLOW or _is_past(now, told_at):
         return now
     facts = event.facts
     detail = {key: facts[key] for key in ("background", "shells") if facts.get(key)}
@@ -157,8 +179,8 @@ def _stopped_by_hook(now: Standing, event: Event) -> Standing:
     if state is State.STOPPED:
         now = _end_asks(now, event, "stopped")
     message = str(facts.get("message") or "")
-    again = now.under is State.STOPPED and event.at - now.since <= SAME_MOMENT
-    told_before = again and (now.by > Source.HOOK or now.message == message)
+    near = event.at - now.since <= SAME_MOMENT and (now.by > Source.HOOK or now.message == message)
+    told_before = now.under is State.STOPPED and (near or told_at is not None)
     return _become(
         now, state, event, since=now.since if told_before else None, message=message, detail=detail
     )
@@ -196,8 +218,11 @@ def _limited(now: Standing, event: Event) -> Standing:
 
 
 def _come_to_rest(now: Standing, event: Event, state: State, detail: dict[str, Any]) -> Standing:
+    now, told_at = _repeated(now, event)
+    if _is_past(now, told_at):
+        return now
     now = _end_asks(now, event, str(event.kind))
-    near = now.under in RESTING and event.at - now.since <= SAME_MOMENT
+    near = now.under in RESTING and (told_at is not None or event.at - now.since <= SAME_MOMENT)
     if near and now.under is state and now.by < event.source and now.detail:
         return now
     message = str(event.facts.get("message") or "")
@@ -222,7 +247,7 @@ def _asked_of(now: Standing, event: Event, key: str) -> Standing:
     told = (ask for ask in now.asks if ask.key == key and ask.ended_at is None)
     if any(event.at - ask.asked_at <= SAME_MOMENT for ask in told):
         return now
-    bare = [ask for ask in now.open_asks if not ask.key and event.at - ask.asked_at <= SAME_MOMENT]
+    bare = [ask for ask in now.open_asks if not ask.key and _may_be(ask, event)]
     asked_at = min([event.at, *(ask.asked_at for ask in bare)])
     facts = dict(event.facts)
     if "tool_use_id" not in facts:
@@ -233,11 +258,18 @@ def _asked_of(now: Standing, event: Event, key: str) -> Standing:
     return replace(now, asks=(*kept, ask)[-_ASKS:])
 
 
+def _may_be(ask: Ask, event: Event) -> bool:
+    return ask.reason is _reason(event) or event.at - ask.asked_at <= SAME_MOMENT
+
+
 def _asked_something(now: Standing, event: Event) -> Standing:
     """A dialog is open, says one who does not know which: one that we know of, or a new one."""
     known = replace(now, shut_at=0.0)
     if known.open_asks:
         return known
+    # An answer from elsewhere may be quicker than the news that there is a dialog.
+    if any(ask.key and ask.ended_at and event.at - ask.asked_at <= SAME_MOMENT for ask in now.asks):
+        return now
     facts = dict(event.facts)
     pending = [(number, call) for number, call in now.calls.items() if not call.subagent]
     if _reason(event) is Reason.PERMISSION and len(pending) == 1 and pending[0][1].input is not None:
@@ -296,6 +328,8 @@ def step(now: Standing, event: Event) -> Standing:
         now = Standing(since=event.at, pid=now.pid, scripted=now.scripted, dismissed_at=now.dismissed_at)
     if event.kind not in (EventKind.GONE, EventKind.ENDED):
         now = _note(now, event.facts)
+    if event.source is Source.TRANSCRIPT and (words := _words(event)):
+        now = replace(now, told=(*now.told, (words, event.at))[-_TOLD:])
     return RULES[event.kind](now, event)
 
 
@@ -330,6 +364,27 @@ def _note(now: Standing, facts: Mapping[str, Any]) -> Standing:
     if isinstance(entrypoint, str) and entrypoint.startswith("sdk") != now.scripted:
         now = replace(now, scripted=not now.scripted)
     return now
+
+
+def _words(event: Event) -> str:
+    said = event.facts.get(_WORDS[event.kind]) if event.kind in _WORDS else None
+    return digest(event.kind, said) if said else ""
+
+
+def _repeated(now: Standing, event: Event) -> tuple[Standing, float | None]:
+    """When the transcript told what this hook tells, if it did: each of its records is repeated once."""
+    if event.source is not Source.HOOK or not now.told:
+        return now, None
+    words = _words(event)
+    found = next((one for one in now.told if one[0] == words and event.at - one[1] <= LATE), None)
+    if found is None:
+        return now, None
+    return replace(now, told=tuple(one for one in now.told if one is not found)), found[1]
+
+
+def _is_past(now: Standing, told_at: float | None) -> bool:
+    """Whether something has happened since."""
+    return told_at is not None and now.since > told_at
 
 
 def _shut(now: Standing, event: Event) -> Standing:

@@ -80,6 +80,8 @@ class Standing:
     calls: Mapping[str, Call] = field(default_factory=dict)
     earlier: tuple[Mapping[str, Any], ...] = ()
     """What it said before it woke itself: no human has answered that."""
+    told: tuple[tuple[str, float], ...] = ()
+    """What its transcript told last, and when: its hooks have yet to repeat that."""
     continued_at: float = 0.0
     dismissed_at: float = 0.0
     pid: int | None = None
@@ -154,5 +156,6 @@ def load(found: Mapping[str, Any]) -> Standing:
             "asks": tuple(Ask(**ask | {"reason": Reason(ask["reason"])}) for ask in found["asks"]),
             "calls": {number: Call(**call) for number, call in found["calls"].items()},
             "earlier": tuple(found["earlier"]),
+            "told": tuple((str(words), float(at)) for words, at in found.get("told", ())),
         }
     )

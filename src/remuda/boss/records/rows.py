@@ -76,7 +76,7 @@ def statements(changes: Changes) -> Iterator[Statement]:
             "INSERT OR REPLACE INTO session (id, state, last_seen, ended, document) VALUES (?, ?, ?, ?, ?)",
             (session.id, str(session.state), session.last_seen, session.ended, _json(_plain(session))),
         )
-    for item in filter(_is_kept, changes.items.values()):
+    for item in (one for one in changes.items.values() if _is_kept(one) or one.id in changes.revived):
         yield (
             "INSERT OR REPLACE INTO item (id, session_id, resolved_at, document) VALUES (?, ?, ?, ?)",
             (item.id, item.session_id, item.resolved_at, _json(_plain(item))),
