@@ -131,6 +131,14 @@ def test_dialog_whose_hook_is_late_is_one_item_of_the_first_date() -> None:
     assert "more" not in only(roster).detail
 
 
+def test_screen_that_shows_rest_before_the_dialog_is_drawn_is_no_stop() -> None:
+    began = event("tool_began", 14, **BASH, tool_use_id="t1")
+    roster = told(PROMPT, began, event("asked", 15, **BASH), event("stopped", 15.1, Source.SCREEN))
+    ask = only(roster).detail["ask"]
+    roster.take(event("ask_ended", 20, Source.PROCESS, ask=ask), NOW)
+    assert (roster.queue(), state(roster)) == ([], State.WORKING)
+
+
 # ── what was resolved by mistake ──
 
 

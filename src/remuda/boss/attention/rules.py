@@ -193,6 +193,8 @@ def _rests(now: Standing, event: Event) -> Standing:
         now = _shut(now, event)
     elif message:
         now = _end_asks(now, event, "stopped") if now.under is not State.BACKGROUND else now
+    elif any(ask.key for ask in now.open_asks):  # a dialog that is not drawn yet
+        return now
     if now.under is State.BACKGROUND:
         return replace(now, message=now.message or message)
     if now.under in RESTING:
