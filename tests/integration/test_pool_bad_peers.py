@@ -184,6 +184,9 @@ def test_server_random_bytes_harm_nobody(home: Path) -> None:
                     for _ in range(dice.randrange(6)):
                         data.insert(dice.randrange(len(data) + 1), dice.randrange(256))
                     await talk.say(bytes(data))
+                    if dice.random() < 0.5:  # others have hung up by now
+                        talk.end_sending()
+                        await talk.all()
             await goes_on(pool)
 
     within(test())
