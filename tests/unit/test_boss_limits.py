@@ -14,7 +14,7 @@ def test_limits_that_last_are_told_and_those_that_are_over_are_not(tmp_path: Pat
     Account(tmp_path, "bbbbbbbbbbbb").limit(900.0, "over")
     Account(tmp_path, "cccccccccccc").limit(1100.0, "rate limited")
     (tmp_path / "broken.json").write_text("{")
-    assert limits(tmp_path, 1000.0) == [
-        {"account": "cccccccc", "until": 1100.0, "reason": "rate limited"},
-        {"account": "aaaaaaaa", "until": 1600.0, "reason": "weekly limit"},
+    assert [one.document for one in limits(tmp_path, 1000.0)] == [
+        {"account": "cccccccc", "until": 1100.0, "reason": "rate limited", "sessions": [], "messages": 0},
+        {"account": "aaaaaaaa", "until": 1600.0, "reason": "weekly limit", "sessions": [], "messages": 0},
     ]

@@ -223,6 +223,23 @@ def test_record_of_an_api_error_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize(
+    ("limits", "seconds"),
+    [
+        ({"resetsAt": BEGAN + 7201}, 7200.0),
+        ({"resetsAt": BEGAN - 60}, None),  # it is over, and says so again: nobody knows for how long
+        ({"resetsAt": None}, None),
+        ({"resetsAt": True}, None),
+        ([], None),
+    ],
+)
+def test_record_of_a_usage_limit_says_how_long_it_lasts(limits: Any, seconds: float | None) -> None:
+    text = "You've hit your limit · resets 9pm (UTC)"
+    told = {"isApiErrorMessage": True, "error": "rate_limit", "quotaLimits": limits}
+    failed = SPEECH.record_signal(assistant(text, "stop_sequence", **told))
+    assert failed == Failed(Failure.RATE_LIMITED, text, None, seconds)
+
+
+@pytest.mark.parametrize(
     "record",
     [
         tool_result(),

@@ -85,7 +85,9 @@ def test_decide_delay_that_the_service_asked_for_is_kept_and_never_none() -> Non
         return decide(outcome, 1, "retry", jitter).delay
 
     assert delay(60, 0) == 60
-    assert 60 < delay(60, 1) <= 66
+    assert 60 < delay(60, 1) <= 65
+    assert delay(20, 1) == 22
+    assert delay(7200, 1) == 7205  # an agent that goes on by itself would be first
     assert delay(0, 0) == 1
 
 

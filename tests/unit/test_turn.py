@@ -174,6 +174,13 @@ def test_turn_that_failed_and_then_went_on_is_answered() -> None:
     assert outcome(taken(Failed(Failure.OTHER, "no", OURS), Stopped("done", OURS))).end is End.ANSWERED
 
 
+@pytest.mark.parametrize("hook_first", [True, False])
+def test_failure_lasts_as_long_as_hook_or_transcript_knows(hook_first: bool) -> None:
+    told = [Failed(Failure.RATE_LIMITED, "no", OURS), Failed(Failure.RATE_LIMITED, "no", None, 7200.0)]
+    assert outcome(taken(*(told if hook_first else reversed(told)))).retry_after == 7200.0
+    assert outcome(taken(told[1], Failed(Failure.OVERLOADED, "no", OURS))).retry_after is None
+
+
 def test_turn_that_was_interrupted_ends_at_once() -> None:
     turn = taken(Interrupted())
     assert turn.outcome == Outcome(End.INTERRUPTED, "interrupted by a human")

@@ -237,5 +237,8 @@ class Speech(Protocol):
     def past(self, records: Iterable[Mapping[str, Any]], prompt: str, since: float) -> Past:
         """What became of `prompt`, handed over at `since` (seconds since the epoch) or later."""
 
+    def limited_for(self, text: str, now: float) -> float | None:
+        """How long a limit lasts by these words of the agent's; None where they do not say."""
+
     def account(self, env: Mapping[str, str]) -> str:
         """What the limits of the agent's service belong to; the same text for the same account."""

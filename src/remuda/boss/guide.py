@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from remuda.duration import show_moment
 from remuda.errors import NotInQueue, NoTmuxClient, TmuxGone
 from remuda.paths import home, private_folder
 from remuda.tmux.address import Address, known_addresses
@@ -256,9 +258,12 @@ def labels(items: Sequence[Item]) -> list[str]:
 
 
 def reason(item: Item) -> str:
-    """`permission: Bash`, `question`, `has stopped`."""
+    """`permission: Bash`, `question`, `has stopped`, `usage limit until 14:30`."""
     text = _REASONS.get(str(item["reason"]), str(item["reason"]))
-    tool = (item.get("detail") or {}).get("tool")
+    detail = item.get("detail") or {}
+    if item["reason"] == "limited" and isinstance(until := detail.get("until"), float | int):
+        return f"{text} until {show_moment(until, time.time())}"
+    tool = detail.get("tool")
     return f"{text}: {tool}" if tool and item["reason"] == "permission" else text
 
 

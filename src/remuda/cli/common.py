@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from remuda.config import Config, load_config
-from remuda.duration import parse_duration
+from remuda.duration import parse_duration, show_duration, show_moment
 from remuda.errors import InvalidOptions, RemudaError
 from remuda.paths import sessions_folder
 
@@ -105,6 +105,18 @@ def print_json(document: object) -> None:
 def coloured_state(text: str, state: str | None = None) -> str:
     """A state's name, or another text in its colour."""
     return click.style(text, fg=_STATE_COLOURS.get(state or text, "cyan"))
+
+
+def limit_lines(limit: Mapping[str, Any], now: float) -> list[str]:
+    """An account at its limit: until when and why, and what waits for that."""
+    # It comes from an agent: no control characters on the user's terminal.
+    why = " ".join("".join(c if c.isprintable() else " " for c in limit["reason"]).split())
+    until, left = show_moment(limit["until"], now), show_duration(max(0.0, limit["until"] - now))
+    lines = [f"account {limit['account']} until {until} ({left} more): {cut(why, 200)}"]
+    if count := limit.get("messages"):
+        held = f"{count} message{'s' * (count > 1)} for {', '.join(limit['sessions'])}"
+        lines.append(f"{held} will be delivered then")
+    return lines
 
 
 def short_path(path: str) -> str:

@@ -15,7 +15,7 @@ from remuda.duration import show_duration
 from remuda.errors import TmuxError
 
 from .asking import make_guide
-from .common import json_option, print_json, print_table
+from .common import json_option, limit_lines, print_json, print_table
 
 _HEAD = ("WHO", "WHY", "SINCE", "WHERE", "WHAT")
 
@@ -37,10 +37,18 @@ def command(hidden: bool, as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
-    if not document["items"]:
+    now = time.time()
+    if document["items"]:
+        _print(document["items"], now)
+    else:
         click.echo("nobody waits" + (f"; {document['hidden']} put off" if document["hidden"] else ""))
-        return
-    items, guide, now = document["items"], make_guide(), time.time()
+    for limit in document.get("limits", []):
+        first, *rest = limit_lines(limit, now)
+        click.echo("\n".join([f"limited: {first}", *(f"  {line}" for line in rest)]))
+
+
+def _print(items: list[Item], now: float) -> None:
+    guide = make_guide()
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     rows = [_row(guide, who, item, now) for who, item in zip(labels(items), items, strict=True)]
     print_table(_HEAD, rows, width)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from remuda.duration import show_duration
+from remuda.duration import show_duration, show_moment
 
 from .common import (
     coloured_state,
@@ -105,7 +105,9 @@ def _delivery_lines(delivery: dict[str, Any]) -> list[tuple[str, str]]:
             ("message", f"{flight['id']}: {flight['stage']} for {since}, attempt {flight['attempt']}")
         )
     if delivery.get("held"):
-        lines.append(("held", f"messages wait: {delivery['held']}"))
+        until = delivery.get("limited_until")
+        when = f" until {show_moment(until, time.time())}" if until else ""
+        lines.append(("held", f"messages wait: {delivery['held']}{when}"))
     return lines
 
 

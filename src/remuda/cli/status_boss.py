@@ -10,8 +10,7 @@ import click
 from remuda.boss.client import BossClient
 from remuda.duration import show_duration
 
-from .common import print_json, short_path
-from .inbox_target import shown
+from .common import limit_lines, print_json, short_path
 
 
 def show_boss(as_json: bool) -> None:
@@ -26,19 +25,28 @@ def show_boss(as_json: bool) -> None:
 
 def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     uptime = show_duration(document["uptime"])
+    put_off = f", and {document['hidden']} put off" if document["hidden"] else ""
     lines = [
         ("boss", f"{document['status']}, pid {document['pid']}, version {document['version']}, up {uptime}"),
         ("url", f"http://127.0.0.1:{document['port']}"),
-        ("waiting", f"{document['waiting']}, and {document['hidden']} put off"),
+        ("waiting", f"{document['waiting']}{put_off}"),
         ("sessions", str(document["sessions"])),
         ("database", short_path(document["database"])),
     ]
     if document["laid_aside"]:
         lines.append(("note", f"an earlier database could not be used; it is {document['laid_aside']}"))
     for limit in document.get("limits", []):
-        left = show_duration(max(0.0, limit["until"] - time.time()))
-        lines.append(("limited", f"account {limit['account']} for {left}: {shown(limit['reason'])}"))
-    for source in document["sources"]:
-        error = f": {source['error']}" if source["error"] else ""
-        lines.append(("source", f"{source['name']}: {source['state']}{error}"))
-    return lines
+        first, *rest = limit_lines(limit, time.time())
+        lines += [("limited", first), *(("", line) for line in rest)]
+    return lines + [("sources", line) for line in _sources(document["sources"])]
+
+
+def _sources(sources: list[dict[str, Any]]) -> list[str]:
+    """Those that run on one line, and each that does not on one of its own."""
+    running = [source["name"] for source in sources if source["state"] == "running"]
+    others = [source for source in sources if source["state"] != "running"]
+    lines = [f"{', '.join(running)}: running"] if running else []
+    return lines + [
+        f"{source['name']}: {source['state']}" + (f": {source['error']}" if source["error"] else "")
+        for source in others
+    ]

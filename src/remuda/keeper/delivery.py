@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ class Delivery:
         self._driver.hear(Halted(reason))
 
     def document(self) -> dict[str, Any]:
-        return self._driver.document()
+        return {**self._driver.document(), "limited_until": self._account.limited_until(time.time())}
 
     async def close(self, how: str) -> None:
         for one in self._watches:

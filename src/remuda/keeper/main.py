@@ -79,6 +79,7 @@ class Keeper:
             options=spec.options(),
             variables=list(spec.variables),
             log_file=spec.log_file,
+            account=self._mailbox.account.name if self._mailbox is not None else "",
         )
 
     # ── start ──

@@ -31,6 +31,8 @@ class SessionRecord:
     variables: list[str] = field(default_factory=list)
     """Names of variables that were set for it. Their values may be secret and are not written down."""
     log_file: str | None = None
+    account: str = ""
+    """Whose limits hold back its messages: the name of a file in the folder of accounts."""
     ended_at: float | None = None
     exit_code: int | None = None
     end_reason: str | None = None

@@ -216,11 +216,12 @@ def _think(rest: str, echo: Text) -> _Steps:
 
 
 def _err(rest: str, _echo: Text) -> _Steps:
-    found = re.match(r"([45]\d\d)(?:\s+(\d+(?:\.\d+)?))?\b", rest)
+    found = re.match(r"([45]\d\d)(?:\s+(\d+(?:\.\d+)?))?\b(.*)", rest)
     if not found:
         return None
     status, wait = int(found[1]), found[2]
-    return (failure(status, retry_after=float(wait) if wait else 1 if status == 429 else None),)
+    after = float(wait) if wait else 1 if status == 429 else None
+    return (failure(status, retry_after=after, message=found[3].strip()),)
 
 
 def _cut(rest: str, _echo: Text) -> _Steps:

@@ -17,6 +17,7 @@ _LONGEST = 8 * 24 * 3600.0
 
 class Account:
     def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
         self.path = folder / f"{name}.json"
         self._seen: tuple[int, int] | None = None
         self._until = 0.0
@@ -27,6 +28,10 @@ class Account:
         self._read()
         left = self._until - now
         return left if 0 < left <= _LONGEST else 0.0
+
+    def limited_until(self, now: float) -> float | None:
+        """The same as a time (seconds since the epoch); None when there is no limit known."""
+        return self._until if self.limited_for(now) else None
 
     def _read(self) -> None:
         try:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from remuda.agents.speech import Failed, Past, Signal, Speech, Stopped
+from remuda.agents.speech import Failed, Failure, Past, Signal, Speech, Stopped
 from remuda.errors import InboxBusy, InputError, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased
 from remuda.inbox.stop_hook import InboxError
@@ -320,6 +320,8 @@ class Driver:
     # ── afterwards ──
 
     async def _settle(self, leased: Leased, outcome: Outcome) -> None:
+        if outcome.failure is Failure.RATE_LIMITED and outcome.retry_after is None:
+            outcome = replace(outcome, retry_after=self._speech.limited_for(outcome.text, time.time()))
         decision = (
             decide_once(outcome)
             if self._rules.once

@@ -28,6 +28,8 @@ OnOrphan = Literal["retry", "deadletter", "drop"]
 
 FIRST_DELAY = 15.0
 LONGEST_DELAY = 900.0
+# At the end of a limit. An agent may go on by itself soon after: what is asked again later is done twice.
+_SPREAD = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def _failed(outcome: Outcome, attempt: int, jitter: float) -> Decision:
     if outcome.failure in (Failure.INVALID, Failure.AUTHENTICATION):
         return Decision(Action.DEAD, outcome.text)
     asked = outcome.retry_after
-    delay = backoff(attempt, jitter) if asked is None else max(1.0, asked) * (1 + jitter / 10)
+    delay = backoff(attempt, jitter) if asked is None else max(1.0, asked) + jitter * min(_SPREAD, asked / 10)
     limited = outcome.failure in (Failure.RATE_LIMITED, Failure.OVERLOADED)
     return Decision(Action.NACK, outcome.text, delay, counts=not limited, account_waits=limited)
 

@@ -196,11 +196,20 @@ class Turn:
         if isinstance(signal, Launched):
             self._launched.add(signal.id)
         elif signal.prompt_id is None or signal.prompt_id in self._ids or not self._ids:
-            self._last = signal  # a command has no id of its own
+            self._last = self._with_delay(signal)  # a command has no id of its own
         elif self._last is not None:
             self.rest()
         else:  # ours went back into the composer before the agent had begun
             self.finish(End.INTERRUPTED, "interrupted by a human, who went on with another prompt")
+
+    def _with_delay(self, signal: Stopped | Failed | Halted) -> Stopped | Failed | Halted:
+        """Hook and transcript tell of the same failure, and only one of them may know how long it lasts."""
+        before = self._last
+        if not isinstance(signal, Failed) or not isinstance(before, Failed):
+            return signal
+        if signal.kind is not before.kind or signal.retry_after is not None:
+            return signal
+        return Failed(signal.kind, signal.text, signal.prompt_id, before.retry_after)
 
     def _on_turned_away(self, signal: Refused | Interrupted) -> None:
         if isinstance(signal, Refused):

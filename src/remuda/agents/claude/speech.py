@@ -32,6 +32,7 @@ from remuda.digest import sha256
 from . import prompt as prompts
 from .answers import TASK_NOTICE as _NOTICE
 from .files import config_folder
+from .limit import reset_in_words, reset_of
 from .screen import open_dialog, read_composer, read_trust_choice
 
 _FINAL = ("end_turn", "stop_sequence", "max_tokens", "refusal")
@@ -168,6 +169,11 @@ class ClaudeSpeech:
 
     # ── the account ──
 
+    def limited_for(self, text: str, now: float) -> float | None:
+        reset = reset_in_words(text, now)
+        # Its seconds are not told: it ends with that minute.
+        return None if reset is None else reset + 60.0 - now
+
     def account(self, env: Mapping[str, str]) -> str:
         """Home, service and the credential's source; a secret goes in as its digest only."""
         source = next((f"{name}={env[name]}" for name in _CREDENTIALS if env.get(name)), "file")
@@ -219,7 +225,7 @@ def _assistant(record: Mapping[str, Any]) -> Signal | None:
     if record.get("isApiErrorMessage"):
         text = _content(record)
         kind = _failure(record.get("error"), text)
-        return Failed(kind, text, None, _delay(text))
+        return Failed(kind, text, None, _left(record) or _delay(text))
     usage, number = message.get("usage"), message.get("id")
     if not number:
         return None
@@ -244,6 +250,12 @@ def _failure(name: object, text: str) -> Failure:
 def _delay(text: str) -> float | None:
     found = _WAIT.search(text)
     return float(found[1]) * _SECONDS[found[2][0].lower()] if found else None
+
+
+def _left(record: Mapping[str, Any]) -> float | None:
+    """How long a limit lasts from the moment in which it was met."""
+    reset, met = reset_of(record), _epoch(record)
+    return reset - met if reset is not None and met and reset > met else None
 
 
 def _launched(response: object) -> Launched | None:

@@ -2,20 +2,72 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from remuda.errors import RemudaError
+from remuda.inbox.journal import Inbox
+from remuda.keeper.claim import live_names
+from remuda.keeper.record import SessionRecord
+from remuda.paths import SessionPaths
 from remuda.turns.account import Account
 
 
-def limits(folder: Path, now: float) -> list[dict[str, object]]:
-    """Until when, and why; the one that lasts longest last. Deliveries go on by themselves then."""
+@dataclass(slots=True)
+class Limit:
+    account: str
+    """Its name; no secret, and of no meaning to people."""
+    until: float
+    """Deliveries go on by themselves then."""
+    reason: str
+    sessions: list[str] = field(default_factory=list)
+    """Kept sessions with messages that wait for that."""
+    messages: int = 0
+
+    @property
+    def document(self) -> dict[str, object]:
+        return {
+            "account": self.account[:8],
+            "until": self.until,
+            "reason": self.reason,
+            "sessions": self.sessions,
+            "messages": self.messages,
+        }
+
+
+def limits(accounts: Path, now: float) -> list[Limit]:
+    """Those that last; the one that lasts longest last."""
     try:
-        names = sorted(path.stem for path in folder.iterdir() if path.suffix == ".json")
+        names = sorted(path.stem for path in accounts.iterdir() if path.suffix == ".json")
     except OSError:
         return []
-    found = []
-    for name in names:
-        account = Account(folder, name)
-        if left := account.limited_for(now):
-            found.append({"account": name[:8], "until": now + left, "reason": account.reason})
-    return sorted(found, key=lambda one: float(str(one["until"])))
+    known = [Account(accounts, name) for name in names]
+    found = [Limit(one.name, until, one.reason) for one in known if (until := one.limited_until(now))]
+    return sorted(found, key=lambda one: one.until)
+
+
+async def limits_and_held(accounts: Path, sessions: Path, now: float) -> list[dict[str, object]]:
+    """With what waits for their end. Inboxes are read beside the loop, and only where there is a limit."""
+    found = limits(accounts, now)
+    if found:
+        await asyncio.to_thread(_add_held, found, sessions)
+    return [one.document for one in found]
+
+
+def _add_held(found: list[Limit], folder: Path) -> None:
+    by_account = {limit.account: limit for limit in found}
+    for name in sorted(live_names(folder)):
+        paths = SessionPaths(folder, name)
+        record = SessionRecord.load(paths.record)
+        limit = by_account.get(record.account) if record is not None else None
+        if limit is not None and (count := _waiting(paths.inbox)):
+            limit.sessions.append(name)
+            limit.messages += count
+
+
+def _waiting(inbox: Path) -> int:
+    try:
+        return Inbox(inbox).overview().waiting
+    except (OSError, RemudaError):  # whoever looks into it is told why
+        return 0

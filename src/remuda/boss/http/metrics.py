@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from remuda.boss.attention.model import Reason, State
+from remuda.boss.evidence.limits import limits
 from remuda.boss.ports import Boss
+from remuda.paths import accounts_folder
 
 from .route import Call, Reply, Route
 
@@ -33,6 +35,8 @@ def _lines(boss: Boss) -> Iterable[str]:
     yield from _one(
         "approvals_open", "gauge", "Requests for leave without an answer.", len(desk.open_approvals())
     )
+    limited = len(limits(accounts_folder(), now))
+    yield from _one("accounts_limited", "gauge", "Accounts at a limit: their messages wait.", limited)
     yield from _one("events_total", "counter", "Events that were taken.", desk.taken)
     yield from _one("events_repeated_total", "counter", "Of those, known or too late.", desk.repeated)
     yield from _one("watchers", "gauge", "Streams of changes that are open.", desk.feed.watching)

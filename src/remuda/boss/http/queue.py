@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from remuda.boss.attention.model import Item, document
+from remuda.boss.evidence.limits import limits_and_held
 from remuda.boss.ports import Boss
 from remuda.errors import NotInQueue
+from remuda.paths import accounts_folder, sessions_folder
 
 from .route import Call, Reply, Route
-from .schema import BOOLEAN, LIMIT, TEXT, TIME, nullable, record, ref, several
+from .schema import BOOLEAN, LIMIT, LIMITED, TEXT, TIME, nullable, record, ref, several
 
 _MOST = 7 * 86400.0
 _ITEM = ref("Item")
@@ -18,6 +20,7 @@ _QUEUE = record(
         "items": several(_ITEM),
         "count": {"type": "integer"},
         "hidden": {"type": "integer"},
+        "limits": several(LIMITED),
         "last_event_id": TEXT,
     }
 )
@@ -48,6 +51,8 @@ async def get_session(boss: Boss, call: Call) -> Reply:
 
 
 async def get_queue(boss: Boss, call: Call) -> Reply:
+    # First: nothing may happen between what is listed and the number of the last change.
+    limited = await limits_and_held(accounts_folder(), sessions_folder(), boss.desk.clock())
     shown, everything = boss.desk.queue(), boss.desk.queue(hidden=True)
     found = everything if call.query.get("hidden") else shown
     return Reply(
@@ -55,6 +60,7 @@ async def get_queue(boss: Boss, call: Call) -> Reply:
             "items": [item_document(boss, item) for item in found],
             "count": len(shown),
             "hidden": len(everything) - len(shown),
+            "limits": limited,
             "last_event_id": boss.desk.feed.last_id,
         }
     )

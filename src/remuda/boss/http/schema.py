@@ -49,6 +49,15 @@ def several(schema: Schema) -> Schema:
     return {"type": "array", "items": schema}
 
 
+LIMITED = record(
+    {
+        "account": TEXT,
+        "until": NUMBER,
+        "reason": TEXT,
+        "sessions": several(TEXT),
+        "messages": {"type": "integer"},
+    }
+)
 PAYLOAD: Schema = {
     "type": "object",
     "properties": {"session_id": ID},

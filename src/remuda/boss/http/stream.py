@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from remuda._version import __version__
-from remuda.boss.evidence.limits import limits
+from remuda.boss.evidence.limits import limits_and_held
 from remuda.boss.feed import Change, Watcher
 from remuda.boss.ports import Boss
-from remuda.paths import accounts_folder
+from remuda.paths import accounts_folder, sessions_folder
 
 from .route import Call, Reply, Route
-from .schema import NUMBER, TEXT, nullable, record, several
+from .schema import LIMITED, NUMBER, TEXT, nullable, record, several
 
 _SILENCE = 15.0
 """After so many seconds of nothing a comment tells both ends that the other is there."""
@@ -62,7 +62,7 @@ async def get_health(boss: Boss, _call: Call) -> Reply:
         "waiting": len(desk.queue()),
         "hidden": len(desk.queue(hidden=True)) - len(desk.queue()),
         "sources": sources,
-        "limits": limits(accounts_folder(), desk.clock()),
+        "limits": await limits_and_held(accounts_folder(), sessions_folder(), desk.clock()),
         "database": str(desk.store.path),
         "laid_aside": str(desk.store.laid_aside) if desk.store.laid_aside else None,
     }
@@ -70,7 +70,6 @@ async def get_health(boss: Boss, _call: Call) -> Reply:
 
 
 _INTEGER = {"type": "integer"}
-_LIMIT = record({"account": TEXT, "until": NUMBER, "reason": TEXT})
 _SOURCE = record({"name": TEXT, "state": TEXT, "error": nullable(TEXT)})
 
 ROUTES = (
@@ -97,7 +96,7 @@ ROUTES = (
                 "waiting": _INTEGER,
                 "hidden": _INTEGER,
                 "sources": several(_SOURCE),
-                "limits": several(_LIMIT),
+                "limits": several(LIMITED),
                 "database": TEXT,
                 "laid_aside": nullable(TEXT),
             }

@@ -1,0 +1,66 @@
+"""Claude Code at a usage limit of its account: nothing is sent until it ends, and that is shown."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benches import keep
+from bossing import RunningBoss
+from keeping import Start, until
+from posting import Post, prompts, step
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+from remuda.testing.script import Fail, Reply
+
+pytestmark = pytest.mark.real
+
+# Made up. With a key of the API the CLI knows no such limits.
+SUBSCRIBED = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-made-up"}
+HOURS = 2 * 3600
+
+
+@pytest.fixture
+def boss(home: Path) -> Iterator[RunningBoss]:
+    one = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
+    one.start()
+    yield one
+    one.close()
+
+
+def limit(reset: int) -> Reply:
+    """As claude.ai refuses a request beyond a plan."""
+    headers = {
+        "anthropic-ratelimit-unified-status": "rejected",
+        "anthropic-ratelimit-unified-reset": str(reset),
+        "anthropic-ratelimit-unified-representative-claim": "five_hour",
+        "anthropic-ratelimit-unified-overage-status": "rejected",
+    }
+    return Reply((Fail(429, "rate_limit_error", "This would exceed your limit.", headers),))
+
+
+def test_usage_limit_of_a_plan_is_waited_for_to_its_end_and_shown(
+    cli: RealCli, start: Start, model: LoopbackModel, home: Path, boss: RunningBoss
+) -> None:
+    post = Post(keep(start, cli, env=SUBSCRIBED))
+    reset = int(time.time()) + HOURS
+    model.next(limit(reset))
+    refused = post.put("hello")
+    nacked = step(post.reached(refused, "nacked"), "nacked")
+    assert reset - 1 < nacked["due"] < reset + 66  # the CLI would go on by itself after that
+    behind = post.put("of the same account")
+    post.held("the account is at its limit")
+    (found,) = boss.client.get("queue")["limits"]
+    assert (found["messages"], found["sessions"]) == (2, [post.kept.name])
+    assert reset - 1 < found["until"] < reset + 66
+    assert found["reason"].startswith("You've hit your limit · resets ")
+    (item,) = until(lambda: [one for one in boss.waiting() if one["reason"] == "limited"], "the queue")
+    assert reset - 60 <= item["detail"]["until"] <= reset
+    (account,) = (home / "accounts").glob("*.json")
+    account.write_text(json.dumps({"until": time.time() + 1, "reason": "almost over"}))
+    assert post.ended(behind).stage == "acked"
+    assert prompts(model) == ["hello", "of the same account"]
