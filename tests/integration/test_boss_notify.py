@@ -105,15 +105,28 @@ def test_notices_are_posted_as_the_guide_writes_them(boss: RunningBoss, receiver
         secret = link.rpartition("/")[2]
         page = boss.ask("GET", f"/v1/answer/{secret}", token=None)
         assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
         assert b"&lt;b&gt;" in page.body
         assert b"<b>'" not in page.body
+        # Whoever previews links looks at them, in all sorts of ways: that is no answer.
+        for method, path in [("GET", f"{secret}?utm_source=chat&behavior=allow"), ("HEAD", secret)]:
+            assert boss.ask(method, f"/v1/answer/{path}", token=None).status in (200, 405)
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        refused = boss.ask("POST", f"/v1/answer/{secret}", b"behavior=allow", form, token=None)
+        assert refused.status == 415
+        assert boss.ask("POST", f"/v1/answer/{secret}", {"behavior": "maybe"}, token=None).status == 400
         assert not hook.done()
         answered = boss.ask("POST", f"/v1/answer/{secret}", {"behavior": "deny", "message": "no"}, token=None)
         assert (answered.status, answered.json["by"]) == (200, "link")
         said = hook.result(PATIENCE)["output"]["hookSpecificOutput"]["decision"]
         assert said == {"behavior": "deny", "message": "no"}
-    for method, body in (("GET", None), ("POST", {"behavior": "allow"})):
-        assert boss.ask(method, f"/v1/answer/{secret}", body, token=None).status == 404
+    again = boss.ask("POST", f"/v1/answer/{secret}", {"behavior": "allow"}, token=None)
+    assert (again.status, again.json["error"]["code"]) == (409, "ALREADY_ANSWERED")
+    assert again.json["error"]["message"] == "this link was used, and is good for one answer: it was denied"
+    page = boss.ask("GET", f"/v1/answer/{secret}", token=None)
+    assert (page.status, page.headers["content-type"]) == (409, "text/html; charset=utf-8")
+    assert b"this link was used, and is good for one answer: it was denied" in page.body
+    assert b"<button" not in page.body
 
 
 def test_receiver_that_fails_is_tried_again_and_one_that_is_wrong_stops_nothing(

@@ -79,6 +79,36 @@ def test_gate_judges_by_headers(headers: dict[str, str], wanted: int) -> None:
     assert status(**headers) == wanted
 
 
+LINK = f"/v1/answer/{'s' * 32}"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "wanted"),
+    [
+        ("GET", LINK, {}, 200),
+        ("POST", LINK, {}, 200),
+        ("GET", f"{LINK}x", {}, 401),
+        ("GET", LINK, {"host": "evil:4127"}, 403),
+        # Opened from a chat in a browser, but not shown in a frame of its page.
+        ("GET", LINK, {"sec_fetch_site": "cross-site", "sec_fetch_dest": "document"}, 200),
+        ("GET", LINK, {"sec_fetch_site": "cross-site", "sec_fetch_dest": "iframe"}, 403),
+        ("GET", LINK, {"sec_fetch_site": "cross-site", "sec_fetch_dest": "empty"}, 403),
+        ("GET", LINK, {"origin": "http://evil"}, 403),
+        ("GET", "/v1/queue", {"sec_fetch_site": "cross-site", "sec_fetch_dest": "document"}, 403),
+        # Its own page, which a proxy serves under another name.
+        ("POST", LINK, {"origin": "https://boss.example", "sec_fetch_site": "same-origin"}, 200),
+        ("POST", LINK, {"origin": "https://boss.example", "sec_fetch_site": "cross-site"}, 403),
+        ("POST", LINK, {"origin": "https://boss.example"}, 403),
+        ("POST", "/event", {"origin": "https://boss.example", "sec_fetch_site": "same-origin"}, 403),
+    ],
+)
+def test_gate_lets_a_link_in_without_a_token_and_only_from_where_it_is_opened(
+    method: str, path: str, headers: dict[str, str], wanted: int
+) -> None:
+    token = {} if "answer" in path else {"authorization": f"Bearer {TOKEN}"}
+    assert status(method, path, **{"authorization": "", **token, **headers}) == wanted
+
+
 def test_gate_on_the_socket_asks_for_the_token_and_not_for_the_host() -> None:
     assert status(unix=True, host="anything") == 200
     assert status(unix=True, authorization="") == 401

@@ -52,16 +52,23 @@ class Gate:
             found[name] = value.decode("latin-1")
         if method == "OPTIONS":
             return Refusal(404, "NOT_FOUND", "Not found")
-        return self._foreign(found, unix=unix) or self._token_shown(method, path, found)
-
-    def _foreign(self, headers: Mapping[bytes, str], *, unix: bool) -> Refusal | None:
-        if not unix and headers.get(b"host", "").lower() not in self._hosts:
+        if not unix and found.get(b"host", "").lower() not in self._hosts:
             return Refusal(403, "FOREIGN_HOST", "the Host is not this machine and port")
-        if b"origin" in headers and headers[b"origin"].lower() not in self._origins:
+        if self._is_foreign(method, path, found):
             return Refusal(403, "FOREIGN_ORIGIN", "not for pages of other sites")
-        if headers.get(b"sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return Refusal(403, "FOREIGN_ORIGIN", "not for pages of other sites")
-        return None
+        return self._token_shown(method, path, found)
+
+    def _is_foreign(self, method: str, path: str, headers: Mapping[bytes, str]) -> bool:
+        site = headers.get(b"sec-fetch-site", "none")
+        ours = b"origin" not in headers or headers[b"origin"].lower() in self._origins
+        if _LINK.fullmatch(path):
+            if method == "POST" and site == "same-origin":
+                return (
+                    False  # its own page, by whatever name a proxy gives it: a browser says so, no page can
+                )
+            if method == "GET" and headers.get(b"sec-fetch-dest", "document") == "document":
+                return not ours  # opened from a chat; a frame in another page is not
+        return not ours or site not in ("same-origin", "none")
 
     def _token_shown(self, method: str, path: str, headers: Mapping[bytes, str]) -> Passed | Refusal:
         scheme, _, given = headers.get(b"authorization", "").partition(" ")

@@ -82,8 +82,10 @@ def _answer(route: Route) -> dict[str, Any]:
 
 def _error(route: Route, status: int) -> dict[str, Any]:
     # What the gate refuses has our own shape everywhere.
-    old = route.old and status not in (401, 403)
-    shape = _OLD_ERROR if old else schema.ref("Error")
+    own = status in (401, 403)
+    if route.is_page and not own:
+        return {"description": _MEANINGS[status], "content": {route.media: {"schema": schema.TEXT}}}
+    shape = _OLD_ERROR if route.old and not own else schema.ref("Error")
     return {"description": _MEANINGS[status], "content": {"application/json": {"schema": shape}}}
 
 

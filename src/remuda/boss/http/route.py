@@ -78,6 +78,11 @@ class Route:
     open: bool = False
     """What lets one in is a secret in its path: an answer link."""
 
+    @property
+    def is_page(self) -> bool:
+        """For people: its errors are pages as well."""
+        return self.media.startswith("text/html")
+
 
 def status_of(error: RemudaError) -> int:
     return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)

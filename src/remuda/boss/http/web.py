@@ -24,6 +24,7 @@ from remuda.errors import InvalidOptions, RemudaError
 from . import schema
 from .gate import Gate, Refusal
 from .openapi import needs_body
+from .page import POLICY, error_page
 from .route import Call, Reply, Route, error_document, status_of
 
 log = logging.getLogger("remuda.boss.http")
@@ -32,6 +33,7 @@ BODY_TIMEOUT = 60.0
 DRAIN_BYTES = 64 << 20
 """So much of a body that is too large is read all the same: cut off, its sender would not hear our answer."""
 _QUIET = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+_PAGE = ((b"content-security-policy", POLICY.encode()), (b"referrer-policy", b"no-referrer"))
 _WANTED = {b"x-tmux-pane", b"last-event-id", b"content-type", b"content-length"}
 
 
@@ -127,6 +129,9 @@ class _Operation:
             await self._answer(reply, scope, receive, send)
 
     async def _fail(self, send: Send, status: int, code: str, message: str, hint: str | None = None) -> None:
+        if self._route.is_page:
+            await _send(send, status, self._route.media.encode(), error_page(message, hint).encode(), _PAGE)
+            return
         document = {"error": message} if self._route.old else error_document(code, message, hint)
         # The rest of a body that was too large is not waited for.
         await _send_json(send, document, status, [(b"connection", b"close")] if status == 413 else ())
@@ -137,7 +142,8 @@ class _Operation:
             headers = {name.decode(): value.decode() for name, value in _QUIET}
             await StreamingResponse(reply.stream, reply.status, headers, media)(scope, receive, send)
         elif reply.text is not None:
-            await _send(send, reply.status, media.encode(), reply.text.encode())
+            more = _PAGE if self._route.is_page else ()
+            await _send(send, reply.status, media.encode(), reply.text.encode(), more)
         else:
             await _send_json(send, reply.document, reply.status)
 
@@ -153,7 +159,9 @@ class _Operation:
         )
         if route.old:
             return Call(headers=headers, body=body)
-        query = schema.read_query(_query(scope["query_string"]), route.query)
+        # Chat programs add parameters of their own to a link.
+        given = {} if route.is_page else _query(scope["query_string"])
+        query = schema.read_query(given, route.query)
         document = _document(headers, body, route) if route.body is not None else None
         return Call(scope.get("path_params", {}), query, headers, document, lambda: _gone(receive))
 

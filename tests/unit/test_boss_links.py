@@ -1,0 +1,204 @@
+"""Links that answer one request: once, for a while, and not by being looked at; and the page they show."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bossing import Clock, event, open_desk
+from remuda.boss.answers.approvals import Approvals
+from remuda.boss.attention.model import Approval, ApprovalState, Reason
+from remuda.boss.desk import Desk
+from remuda.boss.http.page import error_page, request_page
+from remuda.boss.notices.links import Links
+from remuda.errors import AlreadyAnswered, NotInQueue
+
+ALLOW = {"behavior": "allow"}
+HOUR = 3600.0
+
+
+class Bench:
+    def __init__(self, desk: Desk, clock: Clock) -> None:
+        self.desk = desk
+        self.clock = clock
+        self.approvals = Approvals(desk, desk.store.path.parent)
+        self.links = Links(desk, self.approvals)
+
+    async def ask(self, command: str = "touch x") -> Approval:
+        facts: dict[str, Any] = {
+            "tool": "Bash",
+            "input": {"command": command},
+            "reason": "permission",
+            "agent": "claude",
+        }
+        asked = event("asked", 990.0, session=command, **facts)
+        await self.desk.take(asked)
+        found = self.desk.approval_of(asked)
+        assert found is not None
+        return found
+
+    async def hold(self, approval: Approval) -> asyncio.Task[tuple[str, Any]]:
+        """A hook that waits."""
+        task = asyncio.create_task(self.approvals.hold(approval.id, 60))
+        while self.desk.approval(approval.id).expires_at is None:
+            await asyncio.sleep(0)
+        return task
+
+
+def run(folder: Path, work: Callable[[Bench], Awaitable[None]], clock: Clock | None = None) -> None:
+    async def whole() -> None:
+        now = clock or Clock()
+        async with open_desk(folder, now) as desk, asyncio.timeout(20):
+            await work(Bench(desk, now))
+
+    asyncio.run(whole())
+
+
+def test_link_answers_once_and_says_so_the_second_time(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        approval = await bench.ask()
+        hook = await bench.hold(approval)
+        secret = await bench.links.make(approval.id, HOUR)
+        for _ in range(3):
+            assert bench.links.request(secret).state is ApprovalState.OPEN
+        answered = await bench.links.answer(secret, ALLOW)
+        assert (answered.by, answered.answer) == ("link", ALLOW)
+        assert (await hook)[0] == "answered"
+        with pytest.raises(AlreadyAnswered, match=r"this link was used.*it was allowed"):
+            bench.links.request(secret)
+        with pytest.raises(AlreadyAnswered, match="this link was used"):
+            await bench.links.answer(secret, {"behavior": "deny"})
+
+    run(tmp_path, work)
+
+
+def test_two_answers_by_one_link_at_once_are_one(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        approval = await bench.ask()
+        hook = await bench.hold(approval)
+        secret = await bench.links.make(approval.id, HOUR)
+        both = [bench.links.answer(secret, answer) for answer in (ALLOW, {"behavior": "deny"})]
+        one, other = await asyncio.gather(*both, return_exceptions=True)
+        assert isinstance(one, Approval)
+        assert isinstance(other, AlreadyAnswered)
+        _, output = await hook
+        assert output["hookSpecificOutput"]["decision"] == ALLOW
+
+    run(tmp_path, work)
+
+
+def test_link_is_good_until_its_time_and_then_told_to_be_too_old(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        approval = await bench.ask()
+        hook = await bench.hold(approval)
+        secret = await bench.links.make(approval.id, HOUR)
+        bench.clock.now += HOUR - 1
+        assert bench.links.request(secret).id == approval.id
+        bench.clock.now += 1
+        with pytest.raises(NotInQueue, match="this link is too old: it was good for 1h00m"):
+            bench.links.request(secret)
+        with pytest.raises(NotInQueue, match="this link is too old"):
+            await bench.links.answer(secret, ALLOW)
+        assert bench.desk.approval(approval.id).state is ApprovalState.OPEN
+        assert not hook.done()
+        bench.clock.now += 8 * 86400
+        with pytest.raises(NotInQueue, match="there is no such link"):
+            bench.links.request(secret)
+        hook.cancel()
+
+    run(tmp_path, work)
+
+
+def test_link_to_what_was_answered_elsewhere_says_who_did(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        approval = await bench.ask()
+        hook = await bench.hold(approval)
+        secret = await bench.links.make(approval.id, HOUR)
+        await bench.approvals.answer(approval.id, {"behavior": "deny"}, "me")
+        await hook
+        assert "It was denied by me." in request_page(bench.links.request(secret))
+        with pytest.raises(AlreadyAnswered, match="me has answered it: deny"):
+            await bench.links.answer(secret, ALLOW)
+
+    run(tmp_path, work)
+
+
+def test_links_outlive_the_boss_and_are_not_forgotten_when_several_are_made_at_once(tmp_path: Path) -> None:
+    secrets: dict[str, str] = {}
+
+    async def before(bench: Bench) -> None:
+        approvals = [await bench.ask(f"touch {number}") for number in range(5)]
+        made = await asyncio.gather(*(bench.links.make(one.id, HOUR) for one in approvals))
+        secrets.update({one.id: secret for one, secret in zip(approvals, made, strict=True)})
+
+    async def after(bench: Bench) -> None:
+        for number, secret in secrets.items():
+            assert bench.links.request(secret).id == number
+        text = b"".join(path.read_bytes() for path in tmp_path.glob("boss.db*"))
+        assert text
+        assert not any(secret.encode() in text for secret in secrets.values())
+
+    run(tmp_path, before)
+    run(tmp_path, after)
+
+
+# ── the page ──
+
+
+def approval(reason: str, given: dict[str, Any], **more: Any) -> Approval:
+    return Approval("a1", "s", Reason(reason), str(more.pop("tool", "Bash")), given, 1000.0, **more)
+
+
+def test_page_shows_all_of_what_is_asked_and_nothing_of_it_is_html() -> None:
+    nasty = "</pre><script>alert('x')</script>"
+    shown = request_page(approval("permission", {"command": nasty, "more": {"deep": nasty}}))
+    assert shown.count("&lt;/pre&gt;&lt;script&gt;") == 2
+    assert shown.count("<script>") == 1
+    assert shown.count("<button") == 2
+    diff = request_page(
+        approval("permission", {}, detail={"diff": f"-{nasty}", "message": "Edit: a"}, tool=nasty)
+    )
+    assert "Edit: a\n\n-&lt;/pre" in diff
+    assert diff.count("<script>") == 1
+
+
+def test_page_of_a_question_offers_its_options_and_words_of_ones_own() -> None:
+    options = [{"label": 'R"ed', "description": "<i>"}, {"label": "Blue"}]
+    questions = [
+        {"question": "Which <colour>?", "options": options},
+        {"question": "Which two?", "options": options, "multiSelect": True},
+        "nonsense",
+    ]
+    shown = request_page(approval("question", {"questions": questions}, tool="AskUserQuestion"))
+    assert shown.count("<fieldset>") == 2
+    assert shown.count("<input type=radio name=q0") == shown.count("<input type=checkbox name=q1") == 2
+    assert 'value="R&quot;ed"' in shown
+    assert "&lt;i&gt;" in shown
+    assert "Which &lt;colour&gt;?" in shown
+    assert shown.count("class=other") == 2
+    assert "<fieldset>" not in request_page(approval("question", {"questions": None}))
+
+
+def test_page_of_a_plan_is_the_plan() -> None:
+    shown = request_page(approval("plan", {"plan": "1. do\n2. test"}, tool="ExitPlanMode"))
+    assert "<pre>1. do\n2. test</pre>" in shown
+    assert ">Agree</button>" in shown
+
+
+@pytest.mark.parametrize("state", [ApprovalState.ANSWERED, ApprovalState.ENDED])
+def test_page_of_what_is_over_has_no_buttons(state: ApprovalState) -> None:
+    answer = {"answer": ALLOW, "by": "<me>"} if state is ApprovalState.ANSWERED else {}
+    shown = request_page(approval("permission", {"command": "x"}, state=state, **answer))
+    assert "<button" not in shown
+    wanted = "It was allowed by &lt;me&gt;." if answer else "answered at the terminal, or its turn is over"
+    assert wanted in shown
+
+
+def test_page_of_an_error_is_plain() -> None:
+    shown = error_page("no <link>", "look <there>")
+    assert "no &lt;link&gt;" in shown
+    assert "look &lt;there&gt;" in shown
