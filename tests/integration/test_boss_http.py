@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -14,8 +13,7 @@ import pytest
 
 from bossing import RunningBoss, event
 from heimdall_client import PATIENCE
-from remuda.boss.client import BossClient
-from remuda.errors import AlreadyAnswered, BossDown, NotInQueue, NotSafe
+from remuda.errors import AlreadyAnswered, NotInQueue, NotSafe
 
 BASH: dict[str, Any] = {"tool": "Bash", "input": {"command": "touch a"}}
 
@@ -297,69 +295,3 @@ def test_figures_for_prometheus(boss: RunningBoss) -> None:
         "remuda_boss_events_total 2",
     ):
         assert line in lines
-
-
-# ── changes as they happen ──
-
-
-class Stream:
-    def __init__(self, boss: RunningBoss, after: str | None = None) -> None:
-        self._sock = socket.create_connection(("127.0.0.1", boss.port), timeout=30)
-        more = f"Last-Event-ID: {after}\r\n" if after else ""
-        self._sock.sendall(
-            f"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1:{boss.port}\r\n"
-            f"Authorization: Bearer {boss.token}\r\n{more}\r\n".encode()
-        )
-        self._file = self._sock.makefile("rb")
-
-    def next(self) -> tuple[str, str, Any]:
-        """The next event: its id, its kind, its document."""
-        found: dict[str, str] = {}
-        for line in self._file:
-            name, colon, value = line.decode().rstrip("\r\n").partition(": ")
-            if colon and name in ("id", "event", "data"):
-                found[name] = value
-            if len(found) == 3:
-                return found["id"], found["event"], json.loads(found["data"])
-        raise EOFError
-
-    def until(self, kind: str) -> tuple[str, Any]:
-        while True:
-            number, found, document = self.next()
-            if found == kind:
-                return number, document
-
-    def close(self) -> None:
-        self._file.close()
-        self._sock.close()
-
-
-def test_changes_are_told_as_they_happen_and_a_watcher_goes_on_where_it_stopped(boss: RunningBoss) -> None:
-    stream = Stream(boss)
-    assert stream.next()[1] == "hello"
-    boss.tell(stop("a", 10))
-    number, item = stream.until("item")
-    assert item["session_id"] == "a"
-    stream.close()
-    boss.tell(stop("b", 20), event("prompted", 30, session="a"))
-    stream = Stream(boss, number)
-    told = [stream.until("item")[1] for _ in range(2)]
-    assert [(one["session_id"], one["resolution"]) for one in told] == [("b", None), ("a", "prompted")]
-    stream.close()
-
-
-def test_watcher_with_a_number_of_another_life_is_told_to_look_anew(boss: RunningBoss) -> None:
-    stream = Stream(boss, "deadbeef-5")
-    assert stream.until("reset")[1] == {}
-    stream.close()
-
-
-def test_stream_ends_when_the_boss_does(boss: RunningBoss) -> None:
-    stream = Stream(boss)
-    assert stream.next()[1] == "hello"
-    boss.end()
-    with pytest.raises(EOFError):
-        stream.next()
-    stream.close()
-    with pytest.raises(BossDown):
-        BossClient(boss.folder).get("queue")

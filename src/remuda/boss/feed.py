@@ -36,7 +36,8 @@ class Change:
 class Watcher:
     """Iterate over it; `close` it in the end."""
 
-    def __init__(self, feed: Feed, missed: list[Change]) -> None:
+    def __init__(self, feed: Feed, missed: list[Change], *, is_stream: bool) -> None:
+        self.is_stream = is_stream
         self._feed = feed
         self._waiting: deque[Change] = deque(missed)
         self._came = asyncio.Event()
@@ -82,8 +83,9 @@ class Feed:
         return f"{self._boot}-{self._count}"
 
     @property
-    def watching(self) -> int:
-        return len(self._watchers)
+    def streams(self) -> int:
+        """How many watch from outside of the boss."""
+        return sum(watcher.is_stream for watcher in self._watchers)
 
     def publish(self, kind: str, value: Any) -> None:
         self._count += 1
@@ -92,9 +94,10 @@ class Feed:
         for watcher in list(self._watchers):
             watcher.put(change)
 
-    def watch(self, after: str | None = None) -> Watcher:
+    def watch(self, after: str | None = None, *, is_stream: bool = False) -> Watcher:
         """From now on, or from that id on."""
-        watcher = Watcher(self, self._missed(after) if after is not None else [])
+        missed = self._missed(after) if after is not None else []
+        watcher = Watcher(self, missed, is_stream=is_stream)
         self._watchers.add(watcher)
         return watcher
 

@@ -39,7 +39,7 @@ def _lines(boss: Boss) -> Iterable[str]:
     yield from _one("accounts_limited", "gauge", "Accounts at a limit: their messages wait.", limited)
     yield from _one("events_total", "counter", "Events that were taken.", desk.taken)
     yield from _one("events_repeated_total", "counter", "Of those, known or too late.", desk.repeated)
-    yield from _one("watchers", "gauge", "Streams of changes that are open.", desk.feed.watching)
+    yield from _one("watchers", "gauge", "Streams of changes that are open.", desk.feed.streams)
     up = {source.name: float(source.state == "running") for source in boss.sources}
     yield from _family("source_up", "gauge", "Whether a source of events runs.", "source", up)
     yield from _one("uptime_seconds", "gauge", "Since the boss was started.", now - desk.started_at)

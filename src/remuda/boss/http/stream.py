@@ -22,7 +22,7 @@ _SILENCE = 15.0
 
 
 async def get_stream(boss: Boss, call: Call) -> Reply:
-    watcher = boss.desk.feed.watch(call.headers.get("last-event-id"))
+    watcher = boss.desk.feed.watch(call.headers.get("last-event-id"), is_stream=True)
     return Reply(stream=_lines(watcher, boss.desk.feed.last_id))
 
 
