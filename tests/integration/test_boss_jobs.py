@@ -152,6 +152,9 @@ def test_boss_that_begins_finds_those_that_wait_and_no_others(boss: RunningBoss,
     assert waiting(boss).keys() == {living.id, parked.id, silent.id}
     known = {one["id"] for one in boss.client.get("sessions", all=True)["sessions"]}
     assert known == {living.id, parked.id, silent.id}
+    parked.says("stopped")
+    shutil.rmtree(silent.folder)
+    until(lambda: waiting(boss).keys() == {living.id}, "the end of two")
 
 
 def test_one_whose_process_is_ended_still_waits_until_it_is_stopped_or_removed(
@@ -172,6 +175,7 @@ def test_one_whose_process_is_ended_still_waits_until_it_is_stopped_or_removed(
     stopped.leaves()
     removed.leaves()
     killed.end()
+    killed.says("crashed", detail="SIGKILL (137); respawning")
     others[0].end()
     item(boss, others[0])  # dead: what becomes of those whose process ends has been told
     assert before.items() <= waiting(boss).items()

@@ -84,7 +84,7 @@ def test_event_of_one_that_rests_leaves_its_words_to_the_transcript() -> None:
     assert (over.kind, over.at, over.facts["why"]) == (EventKind.ENDED, 9.0, "it was removed")
 
 
-def test_end_of_its_process_is_not_its_own() -> None:
+def test_end_and_beginning_of_its_process_are_not_its_own() -> None:
     env = {"CLAUDE_JOB_DIR": "/home/me/.claude/jobs/19f2ecac", "CLAUDE_CODE_ENTRYPOINT": "cli"}
     ended = {"session_id": "19f2", "hook_event_name": "SessionEnd", "reason": "other"}
 
@@ -97,6 +97,10 @@ def test_end_of_its_process_is_not_its_own() -> None:
     assert kind({**ended, "reason": "clear"}, env) is EventKind.ENDED
     # What it starts itself has its variables too.
     assert kind(ended, {**env, "CLAUDE_CODE_ENTRYPOINT": "sdk-cli"}) is EventKind.ENDED
+    begun = {"session_id": "19f2", "hook_event_name": "SessionStart", "source": "resume"}
+    assert kind(begun, env) is EventKind.SEEN
+    assert kind({**begun, "source": "startup"}, env) is EventKind.REGISTERED
+    assert kind(begun, {}) is EventKind.REGISTERED
     (stopped,) = hook_events({"session_id": "19f2", "hook_event_name": "Stop"}, 5.0, env=env)
     assert stopped.facts["origin"] == "background"
 

@@ -48,14 +48,15 @@ def hook_events(
     if not isinstance(session_id, str) or not session_id:
         return []
     name, env = str(payload.get("hook_event_name")), env or {}
-    tells = _seen if name == "SessionEnd" and _goes_on(payload, env) else _HOOKS.get(name, _seen)
+    tells = _seen if _is_of_process(name, payload, env) else _HOOKS.get(name, _seen)
     kind, facts, source = tells(payload, at, read)
     return [Event(kind, session_id, at, source, id, _identity(payload, env) | facts)]
 
 
-def _goes_on(payload: Mapping[str, Any], env: Mapping[str, str]) -> bool:
-    """A background agent is more than its process, which its service ends when it has nothing to do."""
-    return _is_job(env) and payload.get("reason") == "other"
+def _is_of_process(name: str, payload: Mapping[str, Any], env: Mapping[str, str]) -> bool:
+    """A background agent is more than its process, which its service ends and starts again as it likes."""
+    how = (name, payload.get("reason" if name == "SessionEnd" else "source"))
+    return _is_job(env) and how in (("SessionEnd", "other"), ("SessionStart", "resume"))
 
 
 def _is_job(env: Mapping[str, str]) -> bool:
