@@ -20,10 +20,17 @@ def install_hooks(commands: Commands, settings: Path) -> None:
 
 
 class AgentPane:
-    """The agent in a shell of its pane, as a user starts it."""
+    """The agent in a shell of its pane, as a user starts it: in a server of its own, or in that `pane`."""
 
     def __init__(
-        self, tmux: TmuxBench, boss: RunningBoss, argv: Sequence[str], env: Mapping[str, str], cwd: Path
+        self,
+        tmux: TmuxBench,
+        boss: RunningBoss,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        *,
+        pane: str = "",
     ) -> None:
         self._tmux = tmux
         self._boss = boss
@@ -31,11 +38,21 @@ class AgentPane:
         words = ["env", "-i", *(f"{name}={value}" for name, value in {**env, **more}.items())]
         passed = ' TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" '
         command = f"{shlex.join(words)}{passed}{shlex.join(argv)}"
-        tmux.run("new-session", "-d", "-s", "w", "-x", "120", "-y", "40", "-c", str(cwd), "/bin/sh")
-        tmux.start()
-        self.id = tmux.run("display-message", "-p", "-t", "w", "#{pane_id}")
-        tmux.run("set-buffer", f"{command}\n")
-        tmux.run("paste-buffer", "-d", "-t", self.id)
+        if not pane:
+            tmux.run("new-session", "-d", "-s", "w", "-x", "120", "-y", "40", "-c", str(cwd), "/bin/sh")
+            tmux.start()
+        self.id = pane or tmux.run("display-message", "-p", "-t", "w", "#{pane_id}")
+        self._paste(f"{command}\n")
+
+    def _paste(self, text: str, *how: str) -> None:
+        self._tmux.run("set-buffer", text)
+        self._tmux.run("paste-buffer", "-d", *how, "-t", self.id)
+
+    def prompt(self, text: str) -> None:
+        """As its user gives it one: pasted, and entered when it stands in the composer."""
+        self._paste(text, "-p")
+        self.until_shows(text[:20])
+        self.press("Enter")
 
     def shown(self) -> str:
         return self._tmux.run("capture-pane", "-p", "-t", self.id)
@@ -45,6 +62,12 @@ class AgentPane:
 
     def press(self, *keys: str) -> None:
         self._tmux.run("send-keys", "-t", self.id, *keys)
+
+    def agrees(self) -> bool:
+        """Agree to what the dialog asks, while it is there: it drops what comes in its first moments."""
+        if "Do you want to proceed?" in self.shown():
+            self.press("Enter")
+        return "Do you want to proceed?" not in self.shown()
 
     def session(self, *states: str) -> dict[str, Any]:
         """As the boss knows it, once it is in one of these states."""
