@@ -243,8 +243,8 @@ async def rest(seat: Seat, call: Call, turn: Turn, settings: Settings, now: floa
     """All that must be true before its next conversation, but for the clearing itself. None: clear it."""
     if turn.end is End.CRASHED:
         return Verdict("crashed", _short(turn.detail))
-    if seat.dead is not None:
-        return Verdict("crashed", _short(seat.dead))
+    if (crash := _crash_of(seat)) is not None:
+        return crash
     if turn.end is End.DOUBT:
         return Verdict("dirty", _short(turn.detail))
     if (reason := worn(seat, settings.limits, now)) is not None:
@@ -252,10 +252,12 @@ async def rest(seat: Seat, call: Call, turn: Turn, settings: Settings, now: floa
     if call.always:
         return Verdict("dirty", "a permission was given for the rest of the conversation")
     if turn.end is End.STOPPED and not await _interrupted(seat, settings):
-        if seat.dead is not None:
-            return Verdict("crashed", _short(seat.dead))
-        return Verdict("dirty", "the turn could not be proven stopped")
+        return _crash_of(seat) or Verdict("dirty", "the turn could not be proven stopped")
     return None
+
+
+def _crash_of(seat: Seat) -> Verdict | None:
+    return None if seat.dead is None else Verdict("crashed", _short(seat.dead))
 
 
 async def _interrupted(seat: Seat, settings: Settings) -> bool:
@@ -291,8 +293,8 @@ async def clear(seat: Seat, settings: Settings, observer: Observer) -> Verdict |
     except Exception as error:  # noqa: BLE001  # then it was not cleared
         LOG.exception("clearing %s failed", seat.id)
         return Verdict("dirty", _short(str(error)))
-    if seat.dead is not None:
-        return Verdict("crashed", _short(seat.dead))
+    if (crash := _crash_of(seat)) is not None:
+        return crash
     observer.cleared(seat.id, loop.time() - began)
     return None
 
