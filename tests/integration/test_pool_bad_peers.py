@@ -58,6 +58,8 @@ THEN = {
     "no prompt": encode({"type": "run"}),
     "a number for a prompt": encode({"type": "run", "prompt": 5}),
     "a list of options": encode({"type": "run", "prompt": "x", "options": []}),
+    "a number for permissions": encode({"type": "prewarm", "permissions": 5}),
+    "a list of requirements": encode({"type": "prewarm", "requires": []}),
     "an early decision": encode({"type": "decision", "id": "1", "behavior": "allow"}),
     "huge": b"\xff\xff\xff\xff",
     "no json": framed(b"\x80"),

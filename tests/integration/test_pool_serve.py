@@ -411,6 +411,28 @@ def test_prewarm_makes_sessions_that_serve_the_same_caller(home: Path) -> None:
     within(test())
 
 
+def test_prewarm_for_callers_that_decide_on_permissions_serves_them(home: Path) -> None:
+    async def decide(request: PermissionRequest) -> Allow:
+        return Allow()
+
+    async def test() -> None:
+        async with served(home, pool_size=2) as pool:
+            await pool.remote.prewarm(1, permissions=decide)
+            assert (await pool.remote.run("x", permissions="allow")).warm
+            assert not (await pool.remote.run("x")).warm
+
+    within(test())
+
+
+def test_timeout_that_is_no_number_is_refused(home: Path) -> None:
+    async def test() -> None:
+        async with served(home) as pool:
+            with pytest.raises(InvalidOptions):
+                await pool.remote.run("x", timeout="long")  # type: ignore[arg-type]
+
+    within(test())
+
+
 def test_blocking_question_is_answered(home: Path) -> None:
     async def test() -> None:
         async with served(home) as pool:

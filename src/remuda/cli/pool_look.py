@@ -37,6 +37,7 @@ def _path(socket: Path | None) -> str:
 @click.option("--model", metavar="NAME")
 @click.option("--allowed-tools", metavar="TOOLS", multiple=True)
 @click.option("--permission-mode", metavar="MODE")
+@click.option("--permissions", type=click.Choice(["deny", "allow"]), help="As the calls will have it.")
 @click.option("--cwd", metavar="FOLDER", type=click.Path())
 @socket_option
 def warm(
@@ -44,6 +45,7 @@ def warm(
     model: str | None,
     allowed_tools: tuple[str, ...],
     permission_mode: str | None,
+    permissions: str | None,
     cwd: str | None,
     socket: Path | None,
 ) -> None:
@@ -64,7 +66,8 @@ def warm(
         "permission_mode": permission_mode,
         "cwd": cwd,
     }
-    request(_path(socket), prewarm_message(count, options, cwd=os.getcwd(), environ=os.environ))
+    message = prewarm_message(count, options, cwd=os.getcwd(), environ=os.environ, permissions=permissions)
+    request(_path(socket), message)
     click.echo("warm")
 
 

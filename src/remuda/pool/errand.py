@@ -54,12 +54,18 @@ def run_message(
 
 
 def prewarm_message(
-    count: int | None, options: Mapping[str, Any], *, cwd: str, environ: Mapping[str, str]
+    count: int | None,
+    options: Mapping[str, Any],
+    *,
+    cwd: str,
+    environ: Mapping[str, str],
+    permissions: str | None = None,
 ) -> Message:
     return {
         "type": "prewarm",
         "count": count,
         "options": whole_options(options, cwd=cwd, environ=environ),
+        "permissions": permissions,
     }
 
 

@@ -86,7 +86,7 @@ _MAY_HAVE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
         "permissions": (str,),
         "requires": (dict,),
     },
-    "prewarm": {"options": (dict,), "count": (int,)},
+    "prewarm": {"options": (dict,), "count": (int,), "permissions": (str,), "requires": (dict,)},
     "decision": {"input": (dict,), "always": (bool,), "message": (str,), "interrupt": (bool,)},
     "tool_result": {"is_error": (bool,)},
     "permission": {"suggestions": (list,)},

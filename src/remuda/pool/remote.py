@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -22,7 +22,7 @@ from .line import SILENCE_TIMEOUT, default_socket
 from .options import AsyncRunOptions, PathOption, PrewarmOptions
 from .permission import decider
 from .protocol import Message
-from .types import Done, Failed, PermissionHandler, Raw, RunResult, StreamEvent
+from .types import Done, Failed, PermissionHandler, Permissions, Raw, RunResult, StreamEvent
 
 ANSWER_GRACE = 30.0
 """What an answer may take beyond the timeout of its request."""
@@ -45,7 +45,7 @@ class RemoteClient:
 
     async def run(self, prompt: str, **options: Unpack[AsyncRunOptions]) -> RunResult:
         """As `Client.run`, in the folder and with the environment of this process."""
-        async with contextlib.aclosing(self._events(prompt, dict(options), stream=False)) as events:
+        async with contextlib.aclosing(self._events(prompt, options, stream=False)) as events:
             async for event in events:
                 if isinstance(event, Done):
                     return event.result
@@ -65,7 +65,7 @@ class RemoteClient:
         self, prompt: str, *, raw: bool = False, **options: Unpack[AsyncRunOptions]
     ) -> AsyncGenerator[Any, None]:
         """As `Client.stream`."""
-        return self._events(prompt, dict(options), stream=True, raw=raw)
+        return self._events(prompt, options, stream=True, raw=raw)
 
     async def complete(self, result: RunResult) -> RunResult:
         """As `Client.complete`."""
@@ -76,7 +76,12 @@ class RemoteClient:
 
     async def prewarm(self, count: int | None = None, **profile: Unpack[PrewarmOptions]) -> None:
         """As `Client.prewarm`, for requests from this folder with this environment."""
-        await self._ask(prewarm_message(count, profile, cwd=os.getcwd(), environ=os.environ))
+        options, permissions, _ = _apart(profile)
+        await self._ask(
+            prewarm_message(
+                count, options, cwd=os.getcwd(), environ=os.environ, permissions=_policy(permissions)
+            )
+        )
 
     async def stats(self) -> dict[str, Any]:
         """What the server tells of itself and its pool."""
@@ -114,10 +119,9 @@ class RemoteClient:
         return answer
 
     async def _events(
-        self, prompt: str, options: dict[str, Any], *, stream: bool, raw: bool = False
+        self, prompt: str, given: Mapping[str, Any], *, stream: bool, raw: bool = False
     ) -> AsyncGenerator[StreamEvent | Raw, None]:
-        signal: asyncio.Event | None = options.pop("signal", None)
-        permissions = options.pop("permissions", None)
+        options, permissions, signal = _apart(given)
         message = run_message(
             prompt,
             options,
@@ -125,11 +129,11 @@ class RemoteClient:
             environ=os.environ,
             stream=stream,
             raw=raw,
-            permissions="ask" if callable(permissions) else permissions,
+            permissions=_policy(permissions),
         )
         line = await self._open(message)
         request = _Request(line, permissions if callable(permissions) else None, signal)
-        line.expect((options.get("timeout") or _number(line.greeting)) + ANSWER_GRACE)
+        line.expect(_timeout(options, line.greeting) + ANSWER_GRACE)
         try:
             async with contextlib.aclosing(request.events()) as events:
                 async for event in events:
@@ -217,9 +221,22 @@ class _Request:
             task.cancel()
 
 
-def _number(greeting: Message) -> float:
-    given = greeting.get("default_timeout")
-    return float(given) if isinstance(given, int | float) else DEFAULT_TIMEOUT
+def _apart(given: Mapping[str, Any]) -> tuple[dict[str, Any], Permissions | None, asyncio.Event | None]:
+    """What is sent as it is, who decides, and the signal."""
+    options = dict(given)
+    return options, options.pop("permissions", None), options.pop("signal", None)
+
+
+def _policy(permissions: Permissions | None) -> str | None:
+    return "ask" if callable(permissions) else permissions
+
+
+def _timeout(options: Mapping[str, Any], greeting: Message) -> float:
+    """The request's own, else the server's. One that is no number the server refuses."""
+    for given in (options.get("timeout"), greeting.get("default_timeout")):
+        if isinstance(given, int | float):
+            return float(given)
+    return DEFAULT_TIMEOUT
 
 
 def _nothing() -> None:
