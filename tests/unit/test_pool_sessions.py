@@ -414,6 +414,41 @@ async def test_prewarm_that_fails_raises_and_keeps_nothing_that_was_not_kept() -
 
 
 @virtual
+async def test_prewarm_that_fails_takes_nothing_from_a_newer_one() -> None:
+    agent = FakeAgent()
+    async with Client(session_factory=agent, pool_size=3) as client:
+        older = soon(client.prewarm(2))
+        await asyncio.sleep(0)
+        newer = soon(client.prewarm(3))
+        await asyncio.sleep(0)
+        older.cancel()
+        await newer
+        assert len(agent.alive) == 3
+        agent.sessions[0].crash()
+        await settled()
+        assert len(agent.alive) == 3
+
+
+@virtual
+async def test_prewarm_two_that_fail_keep_what_was_kept_before_both() -> None:
+    agent = FakeAgent()
+    async with Client(session_factory=agent, pool_size=3, spawn_timeout=3) as client:
+        await client.prewarm(1)
+
+        async def opening(session: FakeSession) -> None:
+            await asyncio.Event().wait()
+
+        agent.opening = opening
+        calls = [soon(client.prewarm(2)), soon(client.prewarm(3))]
+        assert [type(error) for error in await asyncio.gather(*calls, return_exceptions=True)] == [
+            SpawnTimeout,
+            SpawnTimeout,
+        ]
+        await asyncio.sleep(100)
+        assert len(agent.sessions) == 3
+
+
+@virtual
 async def test_prewarm_whose_warmup_prompt_fails_raises() -> None:
     agent, _ = gated()
     async with Client(session_factory=agent, warmup_prompt="hum", default_timeout=3) as client:

@@ -18,6 +18,8 @@ LONGEST_DELAY = 60.0
 @dataclass(slots=True, kw_only=True)
 class Kept(Wish):
     profile: Profile
+    granted: int = 0
+    """The last count that stood ready: what stays when a later wish fails."""
     failures: int = 0
     """Starts in a row of which nothing came."""
     callers: list[asyncio.Future[None]] = field(default_factory=list)
@@ -32,15 +34,17 @@ class Wishes:
         self._loop = asyncio.get_running_loop()
 
     async def prewarm(self, profile: Profile, wanted: int | None) -> None:
-        """Returns when so many stand. When it raises, the wish is what it was before."""
+        """Returns when so many stand. When it raises, the wish is what it was before; a newer one counts."""
         number = self._number(profile.key, wanted)
         kept = self.all.setdefault(profile.key, Kept(count=0, profile=profile))
-        before, kept.count = kept.count, number
+        kept.count = number
         try:
             async with asyncio.timeout(self._bound):
                 await self._stand(kept)
+            kept.granted = kept.count
         except BaseException as error:
-            kept.count = before
+            if kept.count == number:
+                kept.count = kept.granted
             if isinstance(error, TimeoutError):
                 raise self._exhausted(kept) from None
             raise
