@@ -26,12 +26,13 @@ from ..attention.model import Event, EventKind, Origin, Session, Source
 from ..desk import Desk
 from ..http.events import read_hook, read_text
 from . import kept_events
+from .pace import Pace
 from .transcripts import Transcripts
 from .watches import Watches, tell
 
 log = logging.getLogger("remuda.boss.evidence.kept")
 
-_LOOK_INTERVAL = 5.0
+_PACE = Pace()
 _FIRST_LOOK = 5.0
 Document = dict[str, Any]
 
@@ -39,8 +40,9 @@ Document = dict[str, Any]
 class Kept:
     name = "kept"
 
-    def __init__(self, desk: Desk, folder: Path | None = None) -> None:
+    def __init__(self, desk: Desk, folder: Path | None = None, pace: Pace = _PACE) -> None:
         self._desk = desk
+        self._pace = pace
         self._folder = folder or sessions_folder()
         self._transcripts = Transcripts(desk)
         self._followers: dict[str, asyncio.Task[None]] = {}
@@ -49,7 +51,7 @@ class Kept:
 
     async def start(self) -> None:
         private_folder(self._folder)
-        self._watches = Watches()
+        self._watches = self._pace.watches()
         self._watches.folder(self._folder, self._on_change)
         begun = self._look()
         await asyncio.wait(
@@ -92,7 +94,7 @@ class Kept:
     async def _look_at_times(self) -> None:
         """A keeper that did not answer may do so later, and a folder may not tell of its changes."""
         while True:
-            await asyncio.sleep(_LOOK_INTERVAL)
+            await asyncio.sleep(self._pace.look_interval)
             try:
                 self._look()
             except OSError as error:

@@ -13,8 +13,9 @@ from remuda.proctree import is_alive, start_ticks
 class Processes:
     """`ended` hears the number of each, once. Where there are no descriptors of processes, ask `look`."""
 
-    def __init__(self, ended: Callable[[int], None]) -> None:
+    def __init__(self, ended: Callable[[int], None], *, by_descriptor: bool = True) -> None:
         self._ended = ended
+        self._by_descriptor = by_descriptor
         self._watched: dict[int, int] = {}
         """pid → descriptor; -1 where there is none."""
 
@@ -25,7 +26,7 @@ class Processes:
         if not is_alive(pid):
             return False
         try:
-            fd = os.pidfd_open(pid)
+            fd = os.pidfd_open(pid) if self._by_descriptor else -1
         except ProcessLookupError:
             return False
         except (OSError, AttributeError):

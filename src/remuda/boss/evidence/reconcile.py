@@ -30,14 +30,16 @@ from ..attention.identity import is_stand_in
 from ..attention.model import Event, EventKind, Origin, Session, Source, State
 from ..desk import Desk
 from .jobs import Jobs, come_to_rest
+from .pace import Pace
 from .processes import Processes, started_at
 from .registry import Registry
 from .transcripts import Transcripts
-from .watches import Watches, tell
+from .watches import tell
 
 log = logging.getLogger("remuda.boss.evidence.reconcile")
 
-CYCLE = 5.0
+_PACE = Pace()
+CYCLE = _PACE.look_interval
 SETTLE = 0.2
 # A process tells its last by a hook or by its registry in the moment before it ends.
 _LAST_WORDS = 0.3
@@ -53,8 +55,9 @@ _CONTRADICTIONS: dict[str, frozenset[State]] = {
 class Reconcile:
     name = "reconcile"
 
-    def __init__(self, desk: Desk, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, desk: Desk, env: Mapping[str, str] | None = None, pace: Pace = _PACE) -> None:
         self._desk = desk
+        self._pace = pace
         self._env = env if env is not None else os.environ
         self._transcripts = Transcripts(desk)
         self._jobs = Jobs()
@@ -67,8 +70,8 @@ class Reconcile:
         self._telling = asyncio.Lock()
 
     async def start(self) -> None:
-        self._watches = Watches()
-        self._processes = Processes(self._on_end)
+        self._watches = self._pace.watches()
+        self._processes = Processes(self._on_end, by_descriptor=self._pace.is_told)
         self._registry = Registry(self._watches, self._on_registry, self._is_kept)
         self._begin(self._hear())  # before anything is told
         self._add_registry(registry_folder(self._env))
@@ -195,7 +198,7 @@ class Reconcile:
 
     async def _cycles(self) -> None:
         while True:
-            await asyncio.sleep(CYCLE)
+            await asyncio.sleep(self._pace.look_interval)
             try:
                 await self._cycle()
             except (OSError, RemudaError) as error:

@@ -1,0 +1,234 @@
+"""How late the boss may be: a change is heard of though nobody looks, and found by a look where nobody tells.
+
+No time is measured. A look comes once in an hour, or nobody is told of anything: what arrives all the same
+came by the other way, and how long that takes is what the guide says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bossing import event, open_desk
+from keeping import Start, event_named
+from remuda.boss.attention.model import Item, Session, State
+from remuda.boss.desk import Desk
+from remuda.boss.evidence import detector
+from remuda.boss.evidence.kept import Kept
+from remuda.boss.evidence.pace import Pace
+from remuda.boss.evidence.reconcile import CYCLE, SETTLE, Reconcile
+from remuda.boss.ports import EventSource
+from remuda.keeper.environment import session_environment
+from watching import Watcher
+
+GUIDE = Path(__file__).parents[2] / "docs" / "boss.md"
+TOLD = Pace(look_interval=3600.0)
+LOOKED_FOR = Pace(look_interval=0.05, is_told=False)
+both_ways = pytest.mark.parametrize("pace", [TOLD, LOOKED_FOR], ids=["told", "looked_for"])
+
+
+@asynccontextmanager
+async def listening(folder: Path, source: Callable[[Desk], EventSource]) -> AsyncIterator[Desk]:
+    """A desk to which that source alone tells what it sees."""
+    async with open_desk(folder, time.time) as desk, asyncio.timeout(30):
+        one = source(desk)
+        await one.start()
+        try:
+            yield desk
+        finally:
+            await one.close()
+
+
+async def until_session(desk: Desk, is_so: Callable[[Session], bool]) -> Session:
+    """As soon as a session is so. Woken by changes alone."""
+    watcher = desk.feed.watch()
+    try:
+        while (found := next(filter(is_so, desk.sessions()), None)) is None:
+            await anext(watcher)
+        return found
+    finally:
+        watcher.close()
+
+
+async def until_state(desk: Desk, state: State) -> Item | None:
+    session = await until_session(desk, lambda one: one.state is state)
+    return desk.item_of(session.id)
+
+
+# ── agents that nobody keeps and whose hooks do not tell ──
+
+
+class Agent:
+    """Writes what an agent writes, with some seconds between. Its process is one that only lives."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = folder / "claude"
+        self.registry = self.config / "sessions"
+        self.registry.mkdir(parents=True)
+        self.transcript = self.config / "projects" / "-srv" / "talk.jsonl"
+        self.transcript.parent.mkdir(parents=True)
+        self.transcript.touch()
+        self.process = subprocess.Popen(["sleep", "1000"])
+        self._uuid = 0
+        self._at = time.time() - 60
+
+    @property
+    def file(self) -> Path:
+        return self.registry / f"{self.process.pid}.json"
+
+    def source(self, pace: Pace) -> Callable[[Desk], EventSource]:
+        env = {"CLAUDE_CONFIG_DIR": str(self.config), "TMUX_TMPDIR": str(self.config)}
+        return lambda desk: Reconcile(desk, env, pace)
+
+    def says(self, status: str) -> None:
+        at = round(self._later() * 1000)
+        told = {"pid": self.process.pid, "sessionId": "talk", "status": status, "statusUpdatedAt": at}
+        part = self.registry / ".part"
+        part.write_text(json.dumps({**told, "cwd": "/srv"}))
+        part.rename(self.file)
+
+    def writes(self, kind: str, text: str) -> None:
+        self._uuid += 1
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._later()))
+        reason = {"stop_reason": "end_turn", "id": f"m{self._uuid}"} if kind == "assistant" else {}
+        message = {"role": kind, "content": [{"type": "text", "text": text}], **reason}
+        told = {"type": kind, "uuid": str(self._uuid), "sessionId": "talk", "timestamp": stamp}
+        with self.transcript.open("a") as file:
+            file.write(json.dumps({**told, "message": message}) + "\n")
+
+    def _later(self) -> float:
+        self._at += 3
+        return self._at
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    one = Agent(tmp_path)
+    yield one
+    one.close()
+
+
+@both_ways
+def test_change_of_a_registry_file_is_known(agent: Agent, tmp_path: Path, pace: Pace) -> None:
+    async def work() -> None:
+        async with listening(tmp_path, agent.source(pace)) as desk:
+            for status, state in (("busy", State.WORKING), ("idle", State.STOPPED), ("busy", State.WORKING)):
+                agent.says(status)
+                await until_state(desk, state)
+            agent.file.unlink()
+            await until_state(desk, State.ENDED)
+
+    asyncio.run(work())
+
+
+@both_ways
+def test_record_of_a_transcript_is_known(agent: Agent, tmp_path: Path, pace: Pace) -> None:
+    async def work() -> None:
+        async with listening(tmp_path, agent.source(pace)) as desk:
+            began = time.time() - 60
+            await desk.take(event("prompted", began, session="talk", transcript_path=str(agent.transcript)))
+            for number in range(3):
+                agent.writes("assistant", f"done {number}")
+                item = await until_state(desk, State.STOPPED)
+                assert item is not None
+                assert item.message == f"done {number}"
+                agent.writes("user", f"more {number}")
+                await until_state(desk, State.WORKING)
+            agent.writes("user", "[Request interrupted by user]")
+            item = await until_state(desk, State.STOPPED)
+            assert item is not None
+            assert item.detail == {"interrupted": True}
+
+    asyncio.run(work())
+
+
+@both_ways
+def test_death_of_a_process_is_known(agent: Agent, tmp_path: Path, pace: Pace) -> None:
+    async def work() -> None:
+        agent.says("busy")
+        async with listening(tmp_path, agent.source(pace)) as desk:
+            await until_state(desk, State.WORKING)
+            agent.process.send_signal(signal.SIGKILL)
+            agent.process.wait()
+            await until_state(desk, State.DEAD)
+
+    asyncio.run(work())
+
+
+def test_registry_folder_that_appears_later_is_found_by_a_look(agent: Agent, tmp_path: Path) -> None:
+    async def work() -> None:
+        agent.registry.rename(tmp_path / "later")
+        async with listening(tmp_path, agent.source(Pace(look_interval=0.05))) as desk:
+            (tmp_path / "later").rename(agent.registry)
+            agent.says("busy")
+            await until_state(desk, State.WORKING)
+
+    asyncio.run(work())
+
+
+# ── kept sessions ──
+
+
+@both_ways
+def test_kept_session_that_begins_stops_and_ends_is_known(
+    start: Start, tmp_path: Path, home: Path, pace: Pace
+) -> None:
+    config, project = tmp_path / "claude", tmp_path / "project"
+    config.mkdir()
+    project.mkdir()
+
+    def begin() -> Watcher:
+        own = {"CLAUDE_CONFIG_DIR": str(config), "MOCK_TIME_SCALE": "0.01"}
+        env = session_environment({**os.environ, **own}, "k", "HEIMDALL", {})
+        argv = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent"]
+        given: dict[str, Any] = {"agent": "demo", "classifier": "claude", "cols": 100, "rows": 30}
+        kept = start("k", argv, cwd=str(project), env=env, **given)
+        client = kept.hello()
+        client.request("watch")
+        if not client.request("ready")["ready"]:
+            event_named(client, "ready")
+        return Watcher(kept.hello())
+
+    async def work() -> None:
+        async with listening(tmp_path, lambda desk: Kept(desk, home / "sessions", pace)) as desk:
+            watcher = await asyncio.to_thread(begin)
+            session = await until_session(desk, lambda one: one.name == "k")
+            watcher.paste("hello")
+            item = await until_state(desk, State.STOPPED)
+            assert item is not None
+            assert item.message == "REPLY#1 to: hello"
+            assert session.pid is not None
+            os.kill(session.pid, signal.SIGKILL)
+            await until_state(desk, State.DEAD)
+
+    asyncio.run(work())
+
+
+# ── the guide ──
+
+
+def test_guide_says_how_late_it_may_be() -> None:
+    told = dict(re.findall(r"^\| ([^|]+?) \|.*\| ([^|]+?) \|$", GUIDE.read_text(), re.MULTILINE))
+    assert Pace().look_interval == CYCLE == 5.0
+    assert told["any of these where the system tells of no changes"] == f"{CYCLE:g} s"
+    assert told["a Claude session without our hooks"] == f"1 s; its pane {CYCLE:g} s"
+    assert SETTLE < 0.5  # a second, with the reading of a file
+    settings = detector.Settings()
+    looks = f"{settings.quiet_threshold:g} s and a look of {settings.poll_interval:g} s"
+    assert looks in told.values()
