@@ -1,4 +1,4 @@
-"""Processes: who descends from whom, when one started, and the adoption of orphans.
+"""Processes: who descends from whom, when one started, signals to them, and the adoption of orphans.
 
 The kernel forgets a process's ancestry when its parent dies. A keeper therefore makes itself the reaper
 of its descendants' orphans, and the walk from the keeper finds every one of them, also those in process
@@ -109,6 +109,14 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def send_signal(pid: int, number: int) -> None:
+    """To one that has ended, or is another user's, nothing happens."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
 
 
 def variable_of(pid: int, name: str) -> str | None:

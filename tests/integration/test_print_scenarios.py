@@ -324,6 +324,13 @@ def test_ec_8_an_agent_that_prints_nothing_is_told_by_its_own_timeout(calls: Cal
     calls.assert_nothing_left()
 
 
+def test_an_agent_that_never_stops_printing_is_ended_in_time(calls: Calls) -> None:
+    write_program(calls.binary, "#!/bin/sh\nexec yes '{}'\n")
+    done = calls("hello", "--timeout", "1", "--backend", "stream", code=124)
+    assert "--timeout: no end after 1 s" in done.err
+    calls.assert_nothing_left()
+
+
 def test_ec_9_no_escape_sequence_of_an_answer_reaches_a_terminal(calls: Calls) -> None:
     env = {"MOCK_RESPONSE": "\x1b[31mred\x1b[0m \x1b]0;title\x07end"}
     master, slave = pty.openpty()

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from time import monotonic
 
-from remuda.proctree import descendants
+from remuda.proctree import descendants, send_signal
 from remuda.terminal.pty import READ_BYTES, Pty
 from remuda.wire.frames import SHORT_BYTES
 
@@ -188,7 +188,7 @@ class Child:
     def signal(self, number: int) -> None:
         """One signal to everyone concerned."""
         for pid in self._concerned():
-            _kill(pid, number)
+            send_signal(pid, number)
 
     def _concerned(self) -> list[int]:
         if self._kill_group:
@@ -209,7 +209,7 @@ class Child:
         if await self._gone_before(self._loop.time() + _BEFORE_HANGUP):
             return
         for pid in (pid for pid in self._concerned() if pid in asked):
-            _kill(pid, signal.SIGHUP)
+            send_signal(pid, signal.SIGHUP)
         if await self._gone_before(float("inf")):
             return
         log.warning("not gone after %.1f s: killing %s", grace, self._concerned())
@@ -253,10 +253,3 @@ def exit_code(wait_status: int) -> int:
     """Heimdall's number: the code, or 128 and the signal."""
     code = os.waitstatus_to_exitcode(wait_status)
     return 128 - code if code < 0 else code
-
-
-def _kill(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass

@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Collection
 
-from remuda.proctree import is_alive, with_variable
+from remuda.proctree import is_alive, send_signal, with_variable
 
 MARK = "REMUDA_CALL"
 _GRACE = 1.5
@@ -85,8 +85,5 @@ def _kill_all(name: str) -> None:
     deadline = time.monotonic() + _KILL_LIMIT
     while (left := list(with_variable(MARK, name))) and time.monotonic() < deadline:
         for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
+            send_signal(pid, signal.SIGKILL)
         time.sleep(_LOOK_INTERVAL)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from remuda.keeper.claim import read_holder, sweep_stale
 from remuda.paths import SessionPaths
-from remuda.proctree import is_alive, with_variable
+from remuda.proctree import is_alive, send_signal, with_variable
 
 YOUNG = 60.0
 _NAME = re.compile(r"(print-(\d+)-[0-9a-f]{6})\.(?:json|log|log\.1|inbox|d|pid|sock)")
@@ -72,17 +72,10 @@ def _end(name: str) -> None:
     deadline = time.monotonic() + _GRACE
     while (left := list(processes_of(name))) and time.monotonic() < deadline + _KILL_LIMIT:
         for pid in left if time.monotonic() >= deadline else ():
-            _kill(pid)
+            send_signal(pid, signal.SIGKILL)
         time.sleep(_LOOK_INTERVAL)
 
 
 def processes_of(name: str) -> Iterator[int]:
     """All that the agent of that session started: each has the session's name in its environment."""
     return with_variable("REMUDA_SESSION", name)
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass

@@ -17,7 +17,7 @@ from typing import Any
 
 from remuda.agents.claude.environment import clean_environment
 from remuda.errors import AgentRefused, CallFailed, WaitTimeout
-from remuda.proctree import adopt_orphans, descendants
+from remuda.proctree import adopt_orphans, descendants, send_signal
 
 from .guard import MARK, Guard
 from .hang import StreamState
@@ -134,6 +134,7 @@ class StreamCall:
         reading = {process.stdout.fileno(), process.stderr.fileno()}
         first = True
         while reading:
+            self._check_time(heard=not first)
             writing = [process.stdin.fileno()] if not process.stdin.closed else []
             # What it started may hold its pipes open when it has ended itself.
             alive = [self._exit_fd] if self._exit_fd >= 0 else []
@@ -142,8 +143,6 @@ class StreamCall:
             )
             if writable:
                 pending = self._write(process, pending)
-            if not ready and not writable:
-                self._check_time(heard=not first)
             if ready == alive != []:
                 break
             for fd in (fd for fd in ready if fd in reading):
@@ -207,7 +206,7 @@ class StreamCall:
         if self._guard is not None:
             self._guard.dismiss()
         for pid in descendants(os.getpid()):
-            _kill(pid)
+            send_signal(pid, signal.SIGKILL)
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -242,10 +241,3 @@ def _die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
     if os.getppid() != parent:  # it was gone before we asked
         os._exit(1)
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass

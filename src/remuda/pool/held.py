@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from remuda.errors import SpawnFailed
-from remuda.proctree import descendants
+from remuda.proctree import descendants, send_signal
 
 _HOLDER = str(Path(__file__).with_name("holder.py"))
 _GRACE = 2.0
@@ -172,10 +172,7 @@ class HeldProcess:
     def _kill(self) -> None:
         assert self._process is not None
         for pid in [self._process.pid, *descendants(self._process.pid)]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
+            send_signal(pid, signal.SIGKILL)
 
     def _wait_in_thread(self, process: subprocess.Popen[bytes]) -> None:
         process.wait()

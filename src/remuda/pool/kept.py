@@ -22,6 +22,7 @@ from remuda.keeper.spec import SessionSpec
 from remuda.keeper.start import Attended, start_attended
 from remuda.oneshot.remains import remove
 from remuda.paths import SessionPaths, private_folder
+from remuda.proctree import send_signal
 
 from .events import LOG
 from .exits import outliving
@@ -181,7 +182,7 @@ class Kept:
         if await outliving([self._keeper_pid], timeout):
             holder = read_holder(self._paths)
             if holder is not None and holder.keeper_pid == self._keeper_pid:
-                os.kill(self._keeper_pid, signal.SIGKILL)
+                send_signal(self._keeper_pid, signal.SIGKILL)
                 await outliving([self._keeper_pid], _LAST_BREATH)
         if read_holder(self._paths) is None and self._paths.inbox.exists():
             await asyncio.get_running_loop().run_in_executor(self._thread, remove, self._paths)

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from remuda.proctree import send_signal
+
 from ..offline import closed_proxies, is_offline, proxies_closed
 from .fetch import binary_path
 from .terminal import PlainTerminal
@@ -132,7 +134,7 @@ class RealCli:
         """Kill what still runs and remove the folder; returns within some seconds."""
         while running := self.running():
             for pid in running:
-                _kill(pid)
+                send_signal(pid, signal.SIGKILL)
             if not self.settle():
                 break
         shutil.rmtree(self._service_folder(), ignore_errors=True)
@@ -189,10 +191,3 @@ def _wait_for_exit(pid: int, timeout: float) -> bool:
         return bool(select.select([watched], [], [], timeout)[0])
     finally:
         os.close(watched)
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
