@@ -245,8 +245,10 @@ def test_a_kept_session_takes_messages(calls: Calls, model: LoopbackModel) -> No
     keeper.close()
 
 
-def test_eight_calls_at_once_are_all_right(calls: Calls, cli: RealCli) -> None:
-    begun = [calls.begin("--output-format", "json", f"prompt {number}") for number in range(8)]
+@pytest.mark.parametrize("backend", ["terminal", "stream"])
+def test_eight_calls_at_once_are_all_right(calls: Calls, cli: RealCli, backend: str) -> None:
+    words = ["--backend", backend, "--output-format", "json"]
+    begun = [calls.begin(*words, f"prompt {number}") for number in range(8)]
     found = [json.loads(call.ended()[1]) for call in begun]
     assert [one["result"] for one in found] == [f"REPLY#1 to: prompt {number}" for number in range(8)]
     assert len({one["session_id"] for one in found}) == 8
