@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+CLOSE_WRITE = 0x8
 MODIFY, ATTRIB, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF = 0x2, 0x4, 0x80, 0x100, 0x200, 0x400, 0x800
 OVERFLOW = 0x4000
 

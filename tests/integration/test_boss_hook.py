@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from keeping import until
 from remuda.boss import hook
 
 HOOK = Path(remuda.__file__).parent / "boss" / "hook.py"
+QUICK = HOOK.with_suffix(".sh")
 SPOOL = "remuda.boss.evidence.spool:Spool"
 
 
@@ -32,8 +34,16 @@ class Hooks:
         self.running: list[subprocess.Popen[str]] = []
 
     def start(self, payload: object, *words: str, **env: str) -> subprocess.Popen[str]:
+        return self._start([sys.executable, "-I", "-S", str(HOOK), str(self.folder), *words], payload, env)
+
+    def quick(self, payload: object, python: str = sys.executable, before: str = ":", **env: str) -> None:
+        """The quick way; without an interpreter it can do nothing else."""
+        program = ["/bin/sh", "-c", f'{before}; exec /bin/sh "$@"', "sh", str(QUICK), python]
+        assert self.finish(self._start([*program, str(self.folder)], payload, env)) == ""
+
+    def _start(self, argv: list[str], payload: object, env: dict[str, str]) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(HOOK), str(self.folder), *words],
+            argv,
             env={"PATH": os.environ["PATH"], "CLAUDE_CODE_ENTRYPOINT": "cli", **_mark(), **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -55,9 +65,9 @@ class Hooks:
     def run(self, payload: object, *words: str, **env: str) -> str:
         return self.finish(self.start(payload, *words, **env))
 
-    def spooled(self) -> list[Path]:
+    def spooled(self, ending: str = "json") -> list[Path]:
         folder = self.folder / "spool"
-        return sorted(folder.glob("[!.]*.json")) if folder.exists() else []
+        return sorted(folder.glob(f"[!.]*.{ending}")) if folder.exists() else []
 
     def close(self) -> None:
         for process in self.running:
@@ -214,7 +224,105 @@ def test_file_in_the_spool_that_is_no_event_is_laid_aside(boss: RunningBoss, hoo
     hooks.run(stop())
     boss.start()
     assert [item["session_id"] for item in boss.waiting()] == ["s"]
-    assert [path.name for path in boss.folder.spool.iterdir()] == [".bad"]
+    assert sorted(path.name for path in boss.folder.spool.iterdir()) == [".bad", ".watched"]
+
+
+# ── the quick way ──
+
+NO_PYTHON = "/nonexistent/python"
+
+
+def test_quick_hook_tells_a_boss_that_watches_and_where_it_runs(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    env = {"TMUX": "/tmp/tmux-1/work,12,0", "TMUX_PANE": "%7", "CLAUDE_PID": str(os.getpid())}
+    hooks.quick(stop(message='a "word" \\ \u2026\n'), NO_PYTHON, **env)
+    (item,) = until(boss.waiting, "what the hook left")
+    assert item["message"] == 'a "word" \\ \u2026\n'
+    found = item["session"]
+    assert (found["pane"], found["tmux"], found["pid"]) == ("%7", "/tmp/tmux-1/work", os.getpid())
+    hooks.quick(payload("UserPromptSubmit", prompt="x" * 300_000), NO_PYTHON, **env)
+    until(lambda: not boss.waiting(), "the prompt")
+    until(lambda: not hooks.spooled("hook"), "the spool to be taken in")
+
+
+def test_quick_hook_without_a_boss_is_taken_in_later_in_order_and_once(
+    boss: RunningBoss, hooks: Hooks, tmp_path: Path
+) -> None:
+    boss.start()
+    boss.end()
+    for event in (stop("a"), stop("b"), payload("UserPromptSubmit", "a", prompt="x"), stop("c")):
+        hooks.quick(event, NO_PYTHON)
+    assert len(hooks.spooled("hook")) == 4
+    for file in hooks.spooled("hook"):
+        shutil.copy2(file, tmp_path)
+    boss.start()
+    assert [item["session_id"] for item in boss.waiting()] == ["b", "c"]
+    assert hooks.spooled("hook") == []
+    boss.client.post("queue", boss.waiting()[0]["id"], "dismiss")
+    boss.end()
+    for file in tmp_path.glob("*.hook"):  # a boss that was killed before it had removed them
+        shutil.copy2(file, boss.folder.spool)
+    boss.start()
+    assert [item["session_id"] for item in boss.waiting()] == ["c"]
+    assert b"events_repeated_total 4\n" in boss.ask("GET", "/metrics").body
+
+
+def test_quick_hook_of_a_kept_session_leaves_it_to_its_keeper(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    boss.end()
+    hooks.quick(stop(), NO_PYTHON, REMUDA_SESSION="")
+    assert hooks.spooled("hook") == []
+
+
+@pytest.mark.parametrize("before", ["rm -r spool", "rm spool/.watched", "touch spool/$$.hook"])
+def test_quick_hook_that_cannot_leave_its_file_is_told_the_other_way(
+    boss: RunningBoss, hooks: Hooks, before: str
+) -> None:
+    boss.start()
+    boss.end()
+    hooks.quick(stop(), before=f"cd '{hooks.folder}' && {before}")
+    assert len(hooks.spooled()) == 1
+
+
+def test_files_of_the_quick_way_are_bounded_with_all_others(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    boss.end()
+    for number in range(1, hook.SPOOL_FILES + 1):
+        file = boss.folder.spool / f"{number}.hook"
+        file.touch()
+        os.utime(file, (number, number))
+    hooks.quick(stop())
+    left = {file.name for file in hooks.spooled("hook")}
+    assert len(left) == hook.SPOOL_FILES - 1
+    assert "1.hook" not in left
+    assert (boss.folder.spool / ".dropped").stat().st_size == 1
+    hooks.quick(stop(), before=f"cd '{boss.folder.spool}' && rm 2.hook")  # not a tenth one: it need not look
+    assert len(hooks.spooled("hook")) == hook.SPOOL_FILES - 1
+
+
+def test_file_that_is_being_written_is_left_until_it_is_whole(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    whole = b"\0" * 5 + json.dumps(stop("late")).encode()
+    with (boss.folder.spool / "1.hook").open("wb", buffering=0) as file:
+        file.write(whole[:40])
+        hooks.quick(stop("other"), NO_PYTHON)
+        assert [item["session_id"] for item in until(boss.waiting, "the other")] == ["other"]
+        until(lambda: [one.name for one in hooks.spooled("hook")] == ["1.hook"], "the other file to go")
+        file.write(whole[40:])
+    until(lambda: len(boss.waiting()) == 2, "the event, once it is whole")
+    until(lambda: not hooks.spooled("hook"), "the spool to be taken in")
+
+
+def test_file_whose_hook_was_killed_is_laid_aside(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    boss.end()
+    torn = boss.folder.spool / "1.hook"
+    torn.write_bytes(b"\0\0\0\0\0{")
+    os.utime(torn, (1, 1))
+    hooks.quick("", NO_PYTHON)  # told nothing
+    boss.start()
+    assert boss.waiting() == []
+    assert sorted(path.name for path in boss.folder.spool.iterdir()) == [".bad", ".watched"]
 
 
 # ── leave ──

@@ -99,7 +99,7 @@ def test_file_that_is_not_as_it_should_be_is_left_alone(remuda: Commands, settin
 
 def test_hooks_of_another_installation_are_told_and_replaced(remuda: Commands, settings: Path) -> None:
     remuda("hooks", "install", "--boss", "--yes")
-    changed = settings.read_text().replace("/remuda/boss/hook.py", "/gone/remuda/boss/hook.py")
+    changed = settings.read_text().replace("/remuda/boss/hook.", "/gone/remuda/boss/hook.")
     settings.write_text(changed)
     assert "is gone" in remuda("hooks", "show", "--boss", code=1).out
     assert "the boss's hooks" in remuda("doctor", code=0).out
@@ -110,6 +110,6 @@ def test_hooks_of_another_installation_are_told_and_replaced(remuda: Commands, s
 
 def test_command_of_a_hook_is_silent_when_remuda_is_gone(remuda: Commands, settings: Path) -> None:
     remuda("hooks", "install", "--boss", "--yes")
-    command = read(settings)["hooks"]["Stop"][0]["hooks"][0]["command"].replace("hook.py", "gone.py")
+    command = read(settings)["hooks"]["Stop"][0]["hooks"][0]["command"].replace("hook.sh", "gone.sh")
     done = subprocess.run(command, shell=True, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")

@@ -134,7 +134,7 @@ def test_hooks_of_a_foreign_session_tell_all_that_hooks_can_tell(
     boss.end(signal.SIGKILL)
     pane.paste("while nobody hears")
     pane.until_shows("to: while nobody hears")
-    until(lambda: len(list(boss.folder.spool.glob("*.json"))) >= 2, "events in the spool")
+    until(lambda: len(list(boss.folder.spool.glob("[!.]*"))) >= 2, "events in the spool")
     boss.start()
     assert pane.item("stopped", "while nobody hears")["session"]["pid"] == session["pid"]
     process.signal(signal.SIGTERM)

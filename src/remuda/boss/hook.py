@@ -5,7 +5,8 @@
 It is started for what happens in every session, so it imports nothing of ours and nothing slow. It never
 fails or delays the agent: it ends with 0 whatever happens, and waits a fifth of a second for the boss. An
 event that the boss did not take is left in BOSS_FOLDER/spool, where the boss finds it when it is back; the
-folder is bounded, the oldest goes first, and each that went leaves a byte in `spool/.dropped`.
+folder is bounded, the oldest goes first, and each that went leaves a byte in `spool/.dropped`. Most events do
+not come here: `hook.sh` leaves them in the same folder, in a fifth of the time.
 
 With `--wait` it asks leave, and waits for the answer: only once the boss has the request, only where a dialog
 is on a terminal meanwhile, and for a boss that went away only a while. No answer is silence: the dialog is
@@ -170,12 +171,12 @@ def spool(folder: str, body: bytes, at: int) -> None:
 
 def bound(place: str) -> None:
     """Others may do the same at the same time: whoever takes a file away counts it."""
-    names = sorted(name for name in posix.listdir(place) if name[:1] != "." and name[-5:] == ".json")
-    total = sum(size_of(name) for name in names)
-    for number, name in enumerate(names):
-        if len(names) - number <= SPOOL_FILES and total <= SPOOL_BYTES:
+    found = sorted(entry(place, name) for name in posix.listdir(place) if name[:1] != ".")
+    total = sum(size for _, size, _ in found)
+    for number, (_, size, name) in enumerate(found):
+        if len(found) - number <= SPOOL_FILES and total <= SPOOL_BYTES:
             return
-        total -= size_of(name)
+        total -= size
         try:
             posix.unlink(f"{place}/{name}")
         except FileNotFoundError:
@@ -187,9 +188,16 @@ def bound(place: str) -> None:
         posix.close(fd)
 
 
-def size_of(name: str) -> int:
-    size = name[:-5].rpartition("-")[2]
-    return int(size) if size.isdigit() else 0
+def entry(place: str, name: str) -> "tuple[int, int, str]":
+    """When it was written, its size, and its name, which says all that in a file of ours."""
+    parts = name[:-5].split("-")
+    if len(parts) == 3 and parts[0].isdigit() and parts[2].isdigit():
+        return int(parts[0]), int(parts[2]), name
+    try:
+        seen = posix.stat(f"{place}/{name}")
+    except FileNotFoundError:  # taken
+        return 0, 0, name
+    return seen.st_mtime_ns, seen.st_size, name
 
 
 # ── leave ──

@@ -61,8 +61,9 @@ def _path(settings: Path | None) -> Path:
     return settings.expanduser().absolute() if settings else user_file(os.environ)
 
 
-def own_script() -> Path:
-    return Path(remuda.__file__).parent / "boss" / "hook.py"
+def own_scripts() -> Path:
+    """The folder of the programs that they run."""
+    return Path(remuda.__file__).parent / "boss"
 
 
 @click.command("install")
@@ -81,7 +82,7 @@ def install(settings: Path | None, dry_run: bool, yes: bool) -> None:
     file = SettingsFile(_path(settings))
     folder = BossFolder.default()
     before = _bytes(file.path)
-    hooks = make_hooks(sys.executable, str(own_script()), str(folder.path))
+    hooks = make_hooks(sys.executable, str(own_scripts()), str(folder.path))
     _check_text(hooks)
     put_hooks(file.document, hooks)
     if not _agreed(file, "already installed", dry_run=dry_run, yes=yes):
@@ -187,7 +188,7 @@ def _problems(document: dict[str, Any]) -> Iterator[str]:
     for script in sorted({hook.script for hook in hooks}):
         if not Path(script).exists():
             yield f"its program {script} is gone"
-        elif os.path.realpath(script) != os.path.realpath(own_script()):
+        elif Path(os.path.realpath(script)).parent != own_scripts().resolve():
             yield f"its program {script} belongs to another installation of Remuda"
     for folder in sorted({hook.folder for hook in hooks}):
         if folder != str(BossFolder.default().path):

@@ -29,8 +29,9 @@ _ASYNC = (
 )
 EVENTS = (*_ASYNC, "SessionEnd", "PermissionRequest")
 _GUARD = ["[", "-f", "$h", "]", "&&", "exec"]
+_QUICK = ["/bin/sh", "$h"]
 _FLAGS = ["-I", "-S", "$h"]
-_SCRIPT = "remuda/boss/hook.py"
+_SCRIPTS = ("remuda/boss/hook.py", "remuda/boss/hook.sh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +45,15 @@ class BossHook:
     """The boss's, where its socket is."""
 
 
-def make_hooks(interpreter: str, script: str, folder: str) -> dict[str, dict[str, Any]]:
-    """By event, as the settings hold them."""
-    guarded = f'h={shlex.quote(script)}; [ -f "$h" ] && exec {shlex.quote(interpreter)} -I -S "$h" '
-    command = guarded + shlex.quote(folder)
-    hook = {"type": "command", "command": command, "timeout": _TIMEOUT}
+def make_hooks(interpreter: str, scripts: str, folder: str) -> dict[str, dict[str, Any]]:
+    """By event, as the settings hold them. `scripts` is the folder of the programs that they run."""
+    python, place = shlex.quote(interpreter), shlex.quote(folder)
+    quick = f'h={shlex.quote(f"{scripts}/hook.sh")}; [ -f "$h" ] && exec /bin/sh "$h" {python} {place}'
+    asking = f'h={shlex.quote(f"{scripts}/hook.py")}; [ -f "$h" ] && exec {python} -I -S "$h" {place}'
+    hook = {"type": "command", "command": quick, "timeout": _TIMEOUT}
     made: dict[str, dict[str, Any]] = {event: {**hook, "async": True} for event in _ASYNC}
     made["SessionEnd"] = hook
-    made["PermissionRequest"] = {**hook, "command": f"{command} --wait {WAIT}", "timeout": WAIT + 60}
+    made["PermissionRequest"] = {**hook, "command": f"{asking} --wait {WAIT}", "timeout": WAIT + 60}
     return made
 
 
@@ -63,9 +65,13 @@ def read_hook(event: str, hook: object) -> BossHook | None:
     except ValueError:
         return None
     script = words[0].removeprefix("h=").removesuffix(";") if words else ""
-    if words[1:7] != _GUARD or words[8:11] != _FLAGS or not script.endswith(_SCRIPT) or len(words) < 12:
+    if words[1:7] != _GUARD or not script.endswith(_SCRIPTS):
         return None
-    return BossHook(event, words[7], script, words[11])
+    if words[7:9] == _QUICK and len(words) == 11:
+        return BossHook(event, words[9], script, words[10])
+    if words[8:11] == _FLAGS and len(words) >= 12:
+        return BossHook(event, words[7], script, words[11])
+    return None
 
 
 def find_hooks(document: Mapping[str, Any]) -> list[BossHook]:

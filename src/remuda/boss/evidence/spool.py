@@ -1,6 +1,7 @@
-"""What hooks left behind while no boss took it: taken in when one begins and whenever more comes, in order.
+"""What hooks left behind in files: taken in when a boss begins and whenever more comes, in order.
 
-Each file goes when its event is on the disk. An event that came both ways has one id, and counts once.
+`hook.sh` leaves most events so, `hook.py` those that no boss took. Each file goes when its event is on the
+disk. An event that came both ways has one id, and counts once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 import logging
 import math
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,15 @@ log = logging.getLogger("remuda.boss.evidence.spool")
 _LOOK_INTERVAL = 5.0
 _BATCH = 64
 _BAD = ".bad"
+_WATCHED = ".watched"
+"""Tells hooks that a file is heard of at once."""
+_VARIABLES = ("TMUX", "TMUX_PANE", "CLAUDE_PID", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_JOB_DIR")
+"""As `hook.sh` writes them in front of its event."""
+_WRITING = 15.0
+"""So long a hook may take to write its file: then it was killed."""
+_NOT_AN_EVENT = (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidOptions)
+
+Document = dict[str, Any]
 
 
 class Spool:
@@ -42,7 +54,10 @@ class Spool:
     async def start(self) -> None:
         private_folder(self._folder)
         self._watches = Watches()
-        self._watches.folder(self._folder, self._on_change)
+        if self._watches.arrivals(self._folder, self._on_change) is not None:
+            (self._folder / _WATCHED).touch(0o600)
+        else:
+            (self._folder / _WATCHED).unlink(missing_ok=True)
         self._tell_dropped()
         await self._take_all()
         self._taking = asyncio.create_task(self._take_what_comes())
@@ -73,26 +88,35 @@ class Spool:
                 await asyncio.sleep(0.4)
 
     async def _take_all(self) -> None:
-        while names := sorted(name for name in os.listdir(self._folder) if _is_entry(name))[:_BATCH]:
-            events: list[Event] = []
-            for name in names:
-                events += await self._read(self._folder / name)
-            if events:
-                await self._desk.take(*events)
-            for name in names:
-                (self._folder / name).unlink(missing_ok=True)
-            log.info("took %d events from the spool", len(events))
+        """More may come meanwhile. One that is still being written is left: it tells of itself."""
+        left: set[str] = set()
+        while names := [name for name in _listed(self._folder) if name not in left]:
+            for start in range(0, len(names), _BATCH):
+                left |= await self._take(names[start : start + _BATCH])
 
-    async def _read(self, path: Path) -> list[Event]:
-        """None of a file that holds no event: it is laid aside under another name, once."""
-        try:
-            return await _events(await asyncio.to_thread(_document, path))
-        except FileNotFoundError:  # dropped, because there were too many
-            return []
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidOptions) as error:
-            log.warning("%s is no event: %s", path.name, error)
-            os.replace(path, self._folder / _BAD)
-            return []
+    async def _take(self, names: list[str]) -> set[str]:
+        """Returns those that are not to be taken yet."""
+        events: list[Event] = []
+        left: set[str] = set()
+        for name, found in await asyncio.to_thread(_read_all, self._folder, names):
+            try:
+                if isinstance(found, Exception):
+                    raise found
+                events += await _events(found)
+            except FileNotFoundError:  # dropped, because there were too many
+                continue
+            except _NOT_AN_EVENT as error:
+                if _is_being_written(self._folder / name):
+                    left.add(name)
+                else:
+                    log.warning("%s is no event: %s", name, error)
+                    os.replace(self._folder / name, self._folder / _BAD)
+        if events:
+            await self._desk.take(*events)
+            log.debug("took %d events from the spool", len(events))
+        for name in set(names) - left:
+            (self._folder / name).unlink(missing_ok=True)
+        return left
 
     def _tell_dropped(self) -> None:
         counter = self._folder / ".dropped"
@@ -104,15 +128,63 @@ class Spool:
         log.warning("%d events were dropped while no boss ran: there were too many", dropped)
 
 
-def _document(path: Path) -> Any:
-    return json.loads(path.read_bytes())
+# ── files ──
 
 
-def _is_entry(name: str) -> bool:
-    return name.endswith(".json") and not name.startswith(".")
+def _listed(folder: Path) -> list[str]:
+    """The oldest first."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith((".json", ".hook")) and not entry.name.startswith("."):
+                try:
+                    found.append((entry.stat().st_mtime_ns, entry.name))
+                except FileNotFoundError:
+                    continue
+    return [name for _, name in sorted(found)]
 
 
-async def _events(found: dict[str, Any]) -> list[Event]:
+def _is_being_written(path: Path) -> bool:
+    """By `hook.sh`; `hook.py` shows a file when it is whole."""
+    try:
+        return path.suffix == ".hook" and time.time() - path.stat().st_mtime < _WRITING
+    except FileNotFoundError:
+        return False
+
+
+def _read_all(folder: Path, names: list[str]) -> list[tuple[str, Document | Exception]]:
+    return [(name, found) for name in names for found in _read(folder / name)]
+
+
+def _read(path: Path) -> Iterator[Document | Exception]:
+    """Nothing of a file in which a hook was told nothing."""
+    try:
+        with open(path, "rb") as file:
+            data, written = file.read(), os.fstat(file.fileno()).st_mtime_ns
+        if path.suffix == ".json":
+            yield json.loads(data)
+        elif document := _from_shell(data, path.stem, written):
+            yield document
+    except (OSError, *_NOT_AN_EVENT) as error:
+        yield error
+
+
+def _from_shell(data: bytes, pid: str, written: int) -> Document | None:
+    *values, payload = data.split(b"\0", len(_VARIABLES))
+    if len(values) < len(_VARIABLES):
+        raise ValueError("it ends too soon")
+    if not payload.strip():
+        return None
+    told = zip(_VARIABLES, (value.decode("utf-8", "replace") for value in values), strict=True)
+    return {
+        "id": f"h{written}-{pid}",
+        "at": written / 1e9,
+        "env": {name: value for name, value in told if value},
+        "payload": json.loads(payload),
+    }
+
+
+async def _events(found: Document) -> list[Event]:
     env = {str(name): str(value) for name, value in dict(found.get("env", {})).items()}
     payload, at = found["payload"], float(found["at"])
     if not isinstance(payload, dict):

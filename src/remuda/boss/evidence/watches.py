@@ -9,6 +9,7 @@ from pathlib import Path
 
 from remuda.errors import StoreFailed
 from remuda.inotify import (
+    CLOSE_WRITE,
     CREATE,
     DELETE,
     DELETE_SELF,
@@ -53,6 +54,10 @@ class Watches:
     def folder(self, path: Path, changed: Changed) -> int | None:
         """Returns the watch's number, or None where nothing can be watched."""
         return self._add(path, _FOLDER, changed)
+
+    def arrivals(self, path: Path, changed: Changed) -> int | None:
+        """Of whole files alone: when one was written to its end, or moved there."""
+        return self._add(path, CLOSE_WRITE | MOVED_TO, changed)
 
     def file(self, path: Path, changed: Changed) -> int | None:
         return self._add(path, _FILE, changed)
