@@ -10,6 +10,7 @@ import json
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
 import uuid
@@ -445,6 +446,26 @@ def test_a_pipe_that_says_nothing_is_not_waited_for_longer_than_claude_does(call
     os.close(write)
     assert (code, out) == (0, ANSWER)
     assert "nothing came on standard input in 3 s" in err
+
+
+def test_standard_input_that_cannot_be_read_is_told_and_left_alone(calls: Calls) -> None:
+    write_only = os.open(calls.home / "log", os.O_WRONLY | os.O_CREAT)
+    code, out, err = calls.begin("hello", stdin=write_only).ended()
+    os.close(write_only)
+    assert (code, out) == (0, ANSWER)
+    assert "standard input cannot be read (Bad file descriptor), going on without" in err
+
+
+def test_standard_input_that_breaks_off_is_no_prompt(calls: Calls) -> None:
+    """What came may be half of it."""
+    ours, theirs = socket.socketpair()
+    theirs.send(b"who closes without having read this")
+    ours.send(b"delete all but")
+    ours.close()  # has broken the connection
+    code, out, err = calls.begin("hello", stdin=theirs).ended()
+    theirs.close()
+    assert (code, out) == (4, "")
+    assert "standard input cannot be read to its end: Connection reset by peer" in err
 
 
 # ── a human beside it ──

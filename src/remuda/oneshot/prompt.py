@@ -58,21 +58,30 @@ def _read_stdin(timeout: float) -> bytes:
             return b""
         fd = sys.stdin.fileno()
         if not _comes(fd, STDIN_PATIENCE):
-            sys.stderr.write(
-                f"remuda print: nothing came on standard input in {STDIN_PATIENCE:g} s, going on without\n"
-            )
-            return b""
-        return _read_to_end(fd, time.monotonic() + (timeout or float("inf")))
+            return _without(f"nothing came on standard input in {STDIN_PATIENCE:g} s")
     except (OSError, ValueError):
         return b""
+    return _read_to_end(fd, time.monotonic() + (timeout or float("inf")))
+
+
+def _without(why: str) -> bytes:
+    """As `claude -p`, which says so too."""
+    sys.stderr.write(f"remuda print: {why}, going on without\n")
+    return b""
 
 
 def _read_to_end(fd: int, deadline: float) -> bytes:
-    pieces, size = [], 0
+    pieces: list[bytes] = []
+    size = 0
     while size <= MAX_PROMPT_BYTES:
         if not _comes(fd, deadline - time.monotonic()):
             raise WaitTimeout("--timeout: standard input has begun, and does not end")
-        piece = os.read(fd, _READ_BYTES)
+        try:
+            piece = os.read(fd, _READ_BYTES)
+        except OSError as error:
+            if not pieces:  # it is open for writing only, say
+                return _without(f"standard input cannot be read ({error.strerror})")
+            raise InputError(f"standard input cannot be read to its end: {error.strerror}") from error
         if not piece:
             break
         pieces.append(piece)
