@@ -96,6 +96,8 @@ def test_failure_is_an_error_or_a_limit_with_its_end() -> None:
     assert (kind, facts["until"]) == (EventKind.LIMITED, 305.0)
     _, facts = hook("StopFailure", error="rate_limit", last_assistant_message="limit reached|1794730000")
     assert facts["until"] == 1794730000.0
+    _, facts = hook("StopFailure", error="rate_limit", last_assistant_message="limit · resets 12:30am (UTC)")
+    assert facts["until"] == 1800.0
 
 
 def test_begin_and_end_of_a_conversation() -> None:

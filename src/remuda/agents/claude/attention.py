@@ -20,6 +20,7 @@ from remuda.agents.state import Source
 
 from .answers import TASK_NOTICE
 from .asking import Read, asked
+from .limit import reset_in_words
 from .speech import ClaudeSpeech
 
 _SPEECH = ClaudeSpeech()
@@ -141,6 +142,8 @@ def _failed(signal: Failed, at: float) -> tuple[EventKind, Facts]:
         facts["until"] = float(found[1])
     elif signal.retry_after is not None:
         facts["until"] = at + signal.retry_after
+    elif (reset := reset_in_words(signal.text, at)) is not None:
+        facts["until"] = reset
     return EventKind.LIMITED, facts
 
 
