@@ -143,9 +143,13 @@ def test_queue_lists_who_waits_why_and_where(ranch: Ranch) -> None:
 
 def test_queue_hides_what_was_put_off_until_asked(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api)
-    ranch("skip")
+    ranch("skip", "--cooldown", "1h")
     assert ranch("queue") == "nobody waits; 1 put off"
-    assert "engine" in ranch("queue", "--all")
+    ranch.waits("pager", ranch.docs)
+    _, row, note = ranch("queue").split("\n")
+    assert (row.split()[0], note) == ("pager", "and 1 put off; --all lists them")
+    _, *rows = ranch("queue", "--all").split("\n")
+    assert [row.split()[0] for row in rows] == ["pager", "engine"]
 
 
 def test_queue_without_tmux_still_lists(ranch: Ranch) -> None:
@@ -584,9 +588,11 @@ def test_key_opens_a_popup_in_which_one_is_chosen(keyed: Ranch) -> None:
     until(lambda: keyed.at() == keyed.docs, "the one chosen")
 
 
-def test_popup_inside_a_terminal_shows_the_list_and_skips(ranch: Ranch) -> None:
+def test_popup_inside_a_terminal_shows_the_list_and_puts_off(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api, 700)
     ranch.waits("gone", "%99", 300)
+    ranch.waits("lathe", "%98", 200)
+    ranch.waits("pager", ranch.docs, 100)
     command = " ".join(["exec", *ranch.remuda_words(), "popup", "--inside"])
     low = ranch.bench.pane("work:0.1").id
     ranch.bench.run("set-option", "-p", "-t", low, "remain-on-exit", "on")
@@ -600,6 +606,13 @@ def test_popup_inside_a_terminal_shows_the_list_and_skips(ranch: Ranch) -> None:
     until(lambda: "is in no tmux pane" in shown(), "why not")
     ranch.bench.run("send-keys", "-t", low, "k", "s")
     until(lambda: "engine" not in shown(), "the end of the first")
+    ranch.bench.run("send-keys", "-t", low, "z")
+    until(lambda: "gone" not in shown(), "the end of the second")
+    ranch.bench.run("send-keys", "-t", low, "d")
+    until(lambda: "lathe" not in shown(), "the end of the third")
+    items = {one["session_id"]: one for one in ranch.json("queue", "--all")["items"]}
+    assert set(items) == {"id-engine", "id-gone", "id-pager"}
+    assert items["id-gone"]["snooze_until"] > time.time() + 300
     ranch.bench.run("send-keys", "-t", low, "q")
     ranch.bench.until(lambda seen: seen.panes[low].is_dead, "its end")
 

@@ -10,9 +10,9 @@ from remuda.boss.guide import Item
 
 from .common import cells, cut
 
-KEYS = "Enter go · s skip · j/k move · 1-9 go at once · r look again · q leave"
+KEYS = "Enter go · s skip · z snooze 10m · d dismiss · j/k move · 1-9 go at once · q leave"
 _KEYS = {
-    "\r": "go", "\n": "go", "l": "go", "s": "skip", "r": "look",
+    "\r": "go", "\n": "go", "l": "go", "s": "skip", "z": "snooze", "d": "dismiss", "r": "look",
     "q": "leave", "\x1b": "leave", "\x03": "leave",
 }  # fmt: skip
 _MOVES = {"j": 1, "\x1b[B": 1, "\x1bOB": 1, "k": -1, "\x1b[A": -1, "\x1bOA": -1, "\x04": 10, "\x15": -10}
@@ -46,7 +46,7 @@ class Picker:
         self.at = places[0] if places else min(self.at, max(0, len(rows) - 1))
 
     def press(self, key: str) -> str | None:
-        """What is to be done: go, skip, look, leave; None when it is done already, or means nothing."""
+        """What is to be done: go, skip, snooze, dismiss, look, leave. None for what is done, or means nothing."""
         self.note = ""
         if key.isdecimal() and 0 < int(key) <= len(self.rows):
             self.at = int(key) - 1

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 import click
 
-from remuda.boss.guide import Guide, Item, label, own_command, reason
+from remuda.boss.client import BossClient
+from remuda.boss.guide import Guide, Item, labels, own_command, reason
 from remuda.duration import show_duration
 from remuda.errors import NotATerminal, NoTmuxClient, RemudaError, TmuxTooOld
 from remuda.tmux.popup import popup_words
@@ -22,6 +23,7 @@ from .picker import Picker, Row
 from .queue import what, where
 
 _LOOK_INTERVAL = 2.0
+_PUTTING_OFF: dict[str, dict[str, float]] = {"snooze": {"seconds": 600.0}, "dismiss": {}}
 
 
 @click.command("popup")
@@ -79,12 +81,14 @@ def choose(guide: Guide) -> None:
 
 
 def _rows(guide: Guide) -> list[Row]:
-    return [Row(item, _line(guide, item), _body(item)) for item in guide.queue.waiting()]
+    items = guide.queue.waiting()
+    named = zip(labels(items), items, strict=True)
+    return [Row(item, _line(guide, who, item), _body(item)) for who, item in named]
 
 
-def _line(guide: Guide, item: Item) -> str:
+def _line(guide: Guide, who: str, item: Item) -> str:
     since = show_duration(time.time() - item["since"])
-    return f"{label(item):<16.16} {reason(item):<20.20} {since:>6}  {where(guide, item):<12} {what(item)}"
+    return f"{who:<16.16} {reason(item):<20.20} {since:>6}  {where(guide, item):<12} {what(item)}"
 
 
 def _body(item: Item) -> str:
@@ -103,6 +107,8 @@ def _carry_out(guide: Guide, picker: Picker, what_to_do: str) -> bool:
             return True
         if item is not None and what_to_do == "skip":
             guide.skip(item)
+        if item is not None and what_to_do in _PUTTING_OFF:
+            BossClient().post("queue", str(item["id"]), what_to_do, body=_PUTTING_OFF[what_to_do])
         guide.look_again()
         picker.replace(_rows(guide))
     except RemudaError as error:

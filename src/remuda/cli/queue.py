@@ -38,10 +38,14 @@ def command(hidden: bool, as_json: bool) -> None:
         print_json(document)
         return
     now = time.time()
+    put_off = f"{document['hidden']} put off" if document["hidden"] and not hidden else ""
     if document["items"]:
         _print(document["items"], now)
+        told = f"and {put_off}; --all lists them" if put_off else ""
     else:
-        click.echo("nobody waits" + (f"; {document['hidden']} put off" if document["hidden"] else ""))
+        told = "nobody waits" + (f"; {put_off}" if put_off else "")
+    if told:
+        click.echo(told)
     for limit in document.get("limits", []):
         first, *rest = limit_lines(limit, now)
         click.echo("\n".join([f"limited: {first}", *(f"  {line}" for line in rest)]))
