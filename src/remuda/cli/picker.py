@@ -46,7 +46,7 @@ class Picker:
         self.at = places[0] if places else min(self.at, max(0, len(rows) - 1))
 
     def press(self, key: str) -> str | None:
-        """What is to be done: go, skip, snooze, dismiss, look, leave. None for what is done, or means nothing."""
+        """What is to be done: go, skip, snooze, dismiss, look, leave. None for what means nothing more."""
         self.note = ""
         if key.isdecimal() and 0 < int(key) <= len(self.rows):
             self.at = int(key) - 1
