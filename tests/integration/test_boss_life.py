@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import plistlib
+import re
 import resource
 import signal
 import subprocess
@@ -140,7 +141,11 @@ def test_up_detach_status_and_down(remuda: Commands) -> None:
         assert (status["status"], status["pid"]) == ("ok", told["pid"])
         assert told["url"].endswith(f":{status['port']}")
         text = remuda("status").out
-        assert "waiting    0, and 0 put off" in text
+        assert "\nwaiting    0\n" in text
+        assert "\nsources    spool, kept, reconcile, detector: running\n" in text
+        assert "\nhooks      none; 'remuda hooks install --boss' lets" in text
+        remuda("hooks", "install", "--boss", "--yes")
+        assert re.search(r"^hooks      \d+ in ~/\.claude/settings\.json$", remuda("status").out, re.MULTILINE)
         assert "a boss runs already" in remuda.refused("up", "--detach", "--port", "0", code=5)
         assert f"pid {told['pid']}" in remuda("down").out
         assert process.ended()

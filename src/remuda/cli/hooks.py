@@ -40,7 +40,10 @@ _MARGIN = 60.0
 @click.group("hooks", cls=WithParts, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """The Stop hook in Claude Code's settings: after each answer, the next message of an inbox.
+    """Hooks in Claude Code's settings, and keys in tmux.
+
+    The Stop hook hands out the next message of an inbox after each answer. With --boss it is those by which
+    the boss hears of your sessions, with --tmux what leads you through its queue.
 
     \b
     Examples:

@@ -38,7 +38,22 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     for limit in document.get("limits", []):
         first, *rest = limit_lines(limit, time.time())
         lines += [("limited", first), *(("", line) for line in rest)]
-    return lines + [("sources", line) for line in _sources(document["sources"])]
+    lines += [("sources", line) for line in _sources(document["sources"])]
+    return lines + [("hooks", line) for line in _hooks()]
+
+
+def _hooks() -> list[str]:
+    """Those of sessions that nobody keeps, in the settings that apply here."""
+    from .hooks_boss import found_hooks
+
+    found = found_hooks()
+    if not found:
+        return ["none; 'remuda hooks install --boss' lets your Claude sessions tell it at once"]
+    return [
+        f"{len(one.events)} in {short_path(str(one.path))}"
+        + "".join(f"; {problem}: {one.fix}" for problem in one.problems[:1])
+        for one in found
+    ]
 
 
 def _sources(sources: list[dict[str, Any]]) -> list[str]:

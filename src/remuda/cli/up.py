@@ -11,7 +11,7 @@ import click
 from remuda.boss.folder import BossFolder
 from remuda.paths import private_folder
 
-from .common import config_option, configuration, json_option, print_json
+from .common import config_option, configuration, json_option, print_json, short_path
 
 if TYPE_CHECKING:
     from remuda.boss.ports import Boss
@@ -99,6 +99,6 @@ def _announce(folder: BossFolder, told: dict[str, Any], as_json: bool) -> None:
             {"pid": told["pid"], "url": url, "socket": str(folder.socket), "laid_aside": told["laid_aside"]}
         )
         return
-    click.echo(f"the boss runs (pid {told['pid']}) at {url} and {folder.socket}")
+    click.echo(f"the boss runs (pid {told['pid']}) at {url} and {short_path(str(folder.socket))}")
     if told["laid_aside"]:
         click.echo(f"its database could not be used; it is kept as {told['laid_aside']}", err=True)

@@ -144,7 +144,7 @@ class Approvals:
             return lambda ruling: self._to_keeper(session, approval, ruling)
         raise NotSafe(
             "nobody waits for the answer: its dialog is at the agent's terminal alone",
-            hint="go there: 'remuda next'; 'remuda hooks install' lets others be answered from here",
+            hint="go there: 'remuda next'; 'remuda hooks install --boss' lets others be answered from here",
         )
 
     def _session(self, approval: Approval) -> Session:
