@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +335,28 @@ def test_keeper_that_is_killed_in_a_turn_is_a_crash_and_nothing_is_left(bench: T
                 await asyncio.wait_for(turn, PATIENCE)
         await until(lambda: not bench.processes(), "the end of all processes")
         assert not list(bench.sessions.glob("*pool-*"))
+
+    play(scene, bench)
+
+
+def test_keeper_that_is_killed_in_its_start_is_a_failed_start_and_nothing_is_left(
+    bench: TerminalBench,
+) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        for later in range(12):  # in steps of about a twelfth of a start: any of them may be the last
+            session = bench.make()
+            assert isinstance(session, TerminalSession)
+            paths = SessionPaths(bench.sessions, session.name)
+            opening = asyncio.ensure_future(session.open(PATIENCE))
+            while (holder := read_holder(paths)) is None or not holder.keeper_pid:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(later * 0.02)
+            os.kill(holder.keeper_pid, signal.SIGKILL)
+            with suppress(SpawnFailed):
+                await opening
+            await session.close(PATIENCE)
+            await until(lambda: not bench.processes(), "the end of all processes")
+            assert not list(bench.sessions.glob("*pool-*"))
 
     play(scene, bench)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
@@ -15,7 +17,7 @@ import counts
 from remuda import Client
 from remuda.errors import Aborted, RemudaError, SessionCrashed, SpawnFailed, WaitTimeout
 from remuda.pool.types import BackendName
-from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.loopback_model import LoopbackModel, Request
 from remuda.testing.real_cli import RealCli
 
 SEED = 11
@@ -52,7 +54,8 @@ class Chaos:
 
     async def _request(self, number: int, kind: str) -> None:
         word = f"chaos-{number}"
-        prompts = {"tool": f"RUNBASH echo {word}", "aborted": "SLOW 60", "timed out": "SLOW 60"}
+        slow = f"SLOW 60 {word}"
+        prompts = {"tool": f"RUNBASH echo {word}", "aborted": slow, "timed out": slow}
         gone = asyncio.Event()
         timeout = self._random.uniform(0.1, 1.5) if kind == "timed out" else 60.0
         if kind == "aborted":
@@ -95,6 +98,12 @@ def _is_right(kind: str, word: str, text: str) -> bool:
     return kind == "plain" and text == f"REPLY#1 to: {word}"
 
 
+def _mixed(requests: Sequence[Request]) -> list[set[bytes]]:
+    """What the model was sent of two requests at once: of one that was given up, perhaps, in a later one."""
+    found = [set(re.findall(rb"chaos-\d+", request.raw)) for request in requests]
+    return [words for words in found if len(words) > 1]
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("backend", WARM)
 def test_every_call_ends_rightly_while_agents_are_killed(
@@ -133,6 +142,7 @@ def test_every_call_ends_rightly_while_agents_are_killed(
     chaos = asyncio.run(serve())
 
     assert chaos.wrong == []
+    assert _mixed(model.requests) == []
     assert chaos.ended.total() == requests
     assert chaos.kills == (requests - SIZE) // REQUESTS_PER_KILL
     assert chaos.ended["SESSION_CRASHED"] + chaos.ended["SPAWN_FAILED"] <= chaos.kills

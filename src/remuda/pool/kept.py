@@ -156,6 +156,8 @@ class Kept:
             self._drop_lifeline()
             if self._keeper_pid:
                 await self._outlive(max(0.1, deadline - loop.time()))
+            if self._starting is not None and self._starting.done():
+                await self._remove_rest()
         except Exception:  # noqa: BLE001  # there is nothing else to be done for it
             LOG.exception("ending %s failed", self._spec.name)
         self._inbox.close()
@@ -178,14 +180,21 @@ class Kept:
             os.close(lifeline)
 
     async def _outlive(self, timeout: float) -> None:
-        """Until its keeper is gone. One that does not go is killed, and what it leaves is removed."""
+        """Until its keeper is gone. One that does not go is killed."""
         if await outliving([self._keeper_pid], timeout):
             holder = read_holder(self._paths)
             if holder is not None and holder.keeper_pid == self._keeper_pid:
                 send_signal(self._keeper_pid, signal.SIGKILL)
                 await outliving([self._keeper_pid], _LAST_BREATH)
-        if read_holder(self._paths) is None and self._paths.inbox.exists():
-            await asyncio.get_running_loop().run_in_executor(self._thread, remove, self._paths)
+
+    async def _remove_rest(self) -> None:
+        """What a keeper leaves that was killed, perhaps before it had said that it is there."""
+        if (holder := read_holder(self._paths)) is not None:
+            await outliving([holder.keeper_pid], _LAST_BREATH)
+        paths = self._paths
+        left = any(path.exists() for path in (paths.inbox, paths.scratch, paths.log, paths.pid))
+        if left and read_holder(paths) is None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, remove, paths)
 
 
 def last_words(exited: Document) -> str:

@@ -23,7 +23,10 @@ from remuda.errors import (
     InvalidOptions,
     RemudaError,
     SessionCrashed,
+    SessionDead,
     SessionDirty,
+    SessionNotFound,
+    SessionUnreachable,
     SpawnFailed,
     SpawnTimeout,
     WaitTimeout,
@@ -84,11 +87,13 @@ class TerminalSession:
                     )
                 why = "the agent is not ready for a prompt"
                 await self._until_ready()
+                self._note(await self._kept.request("status"))
         except TimeoutError:
             raise SpawnTimeout(f"{why} after {timeout:g} s: {await self._last_look()}") from None
         except SessionCrashed as crash:
             raise SpawnFailed(f"the agent ended before it was ready: {crash.detail}") from None
-        self._note(await self._kept.request("status"))
+        except (SessionDead, SessionNotFound, SessionUnreachable) as error:
+            raise SpawnFailed(f"the keeper of its terminal ended before that: {error.message}") from None
         self._entrypoint = entrypoint(self.profile, self._kept.pid)
         self._fresh = True
 
