@@ -386,6 +386,14 @@ def test_dismiss_takes_it_out_until_it_waits_for_something_new(ranch: Ranch) -> 
     assert ranch.json("queue")["count"] == 1
 
 
+def test_dismissed_permission_is_still_asked_for(ranch: Ranch) -> None:
+    asked = {"reason": "permission", "tool": "Bash", "input": {"command": "rm -rf build"}, "tool_use_id": "1"}
+    ranch.waits("engine", ranch.api, 300, "asked", **asked)
+    assert ranch("dismiss", "engine") == "dismissed engine (permission: Bash)"
+    assert ranch("queue") == "nobody waits"
+    assert "rm -rf build" in ranch("approvals", "engine")
+
+
 @pytest.mark.parametrize("verb", ["skip", "snooze", "dismiss"])
 def test_verb_finds_whom_the_queue_shows_and_nobody_by_half_a_word(ranch: Ranch, verb: str) -> None:
     ranch.waits("left", None, 50, cwd="/one/same")

@@ -112,7 +112,7 @@ def limit_lines(limit: Mapping[str, Any], now: float) -> list[str]:
     # It comes from an agent: no control characters on the user's terminal.
     why = " ".join("".join(c if c.isprintable() else " " for c in limit["reason"]).split())
     until, left = show_moment(limit["until"], now), show_duration(max(0.0, limit["until"] - now))
-    lines = [f"account {limit['account']} until {until} ({left} more): {cut(why, 200)}"]
+    lines = [f"account {limit['account']} until {until} ({left} more): {cut(why, 60)}"]
     if count := limit.get("messages"):
         held = f"{count} message{'s' * (count > 1)} for {', '.join(limit['sessions'])}"
         lines.append(f"{held} will be delivered then")

@@ -14,7 +14,7 @@ from .next import document
 
 @click.command("skip")
 @waiting_argument(required=False)
-@click.option("--cooldown", type=time_span, metavar="TIME", help="Out of sight for so long.  [default: 30]")
+@click.option("--cooldown", type=time_span, metavar="TIME", help="Out of sight for so long.  [default: 30s]")
 @click.option("--next", "go_on", is_flag=True, help="Then go to the next, as 'remuda next' does.")
 @click.option("--client", metavar="NAME", help="Show it to this tmux client.  [default: yours]")
 @json_option
