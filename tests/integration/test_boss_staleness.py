@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+import remuda
 from bossing import event, open_desk
 from keeping import Start, event_named
 from remuda.boss.attention.model import Item, Session, State
@@ -29,10 +30,12 @@ from remuda.boss.evidence import detector
 from remuda.boss.evidence.kept import Kept
 from remuda.boss.evidence.pace import Pace
 from remuda.boss.evidence.reconcile import CYCLE, SETTLE, Reconcile
+from remuda.boss.evidence.spool import Spool
 from remuda.boss.ports import EventSource
 from remuda.keeper.environment import session_environment
 from watching import Watcher
 
+HOOK = Path(remuda.__file__).parent / "boss" / "hook.sh"
 GUIDE = Path(__file__).parents[2] / "docs" / "boss.md"
 TOLD = Pace(look_interval=3600.0)
 LOOKED_FOR = Pace(look_interval=0.05, is_told=False)
@@ -65,6 +68,30 @@ async def until_session(desk: Desk, is_so: Callable[[Session], bool]) -> Session
 async def until_state(desk: Desk, state: State) -> Item | None:
     session = await until_session(desk, lambda one: one.state is state)
     return desk.item_of(session.id)
+
+
+# ── hooks ──
+
+
+@both_ways
+def test_what_a_hook_tells_is_known(tmp_path: Path, pace: Pace) -> None:
+    """There is no socket: where a boss is not told of files, its hooks leave them all the same."""
+    folder = tmp_path / "boss"
+    folder.mkdir()
+
+    def run(event: str) -> None:
+        payload = {"session_id": "talk", "hook_event_name": event, "cwd": "/srv"}
+        argv = ["/bin/sh", str(HOOK), sys.executable, str(folder)]
+        env = {name: value for name, value in os.environ.items() if name != "REMUDA_SESSION"}
+        subprocess.run(argv, env=env, input=json.dumps(payload).encode(), timeout=30, check=True)
+
+    async def work() -> None:
+        async with listening(tmp_path, lambda desk: Spool(desk, folder / "spool", pace)) as desk:
+            for event_name, state in (("UserPromptSubmit", State.WORKING), ("Stop", State.STOPPED)):
+                await asyncio.to_thread(run, event_name)
+                await until_state(desk, state)
+
+    asyncio.run(work())
 
 
 # ── agents that nobody keeps and whose hooks do not tell ──

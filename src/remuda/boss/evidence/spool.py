@@ -23,11 +23,12 @@ from ..attention.model import Event
 from ..desk import Desk
 from ..folder import BossFolder
 from ..http.events import read_hook
+from .pace import Pace
 from .watches import Watches
 
 log = logging.getLogger("remuda.boss.evidence.spool")
 
-_LOOK_INTERVAL = 5.0
+_PACE = Pace()
 _BATCH = 64
 _BAD = ".bad"
 _WATCHED = ".watched"
@@ -44,8 +45,9 @@ Document = dict[str, Any]
 class Spool:
     name = "spool"
 
-    def __init__(self, desk: Desk, folder: Path | None = None) -> None:
+    def __init__(self, desk: Desk, folder: Path | None = None, pace: Pace = _PACE) -> None:
         self._desk = desk
+        self._pace = pace
         self._folder = folder or BossFolder.default().spool
         self._watches: Watches | None = None
         self._came = asyncio.Event()
@@ -53,7 +55,7 @@ class Spool:
 
     async def start(self) -> None:
         private_folder(self._folder)
-        self._watches = Watches()
+        self._watches = self._pace.watches()
         if self._watches.arrivals(self._folder, self._on_change) is not None:
             (self._folder / _WATCHED).touch(0o600)
         else:
@@ -76,7 +78,7 @@ class Spool:
     async def _take_what_comes(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(_LOOK_INTERVAL):
+                async with asyncio.timeout(self._pace.look_interval):
                     await self._came.wait()
             except TimeoutError:
                 pass
