@@ -73,6 +73,15 @@ async def ready(bench: TerminalBench, **profile: Any) -> AsyncIterator[tuple[Ter
             yield session, look
 
 
+async def keeper_of(paths: SessionPaths, *, listening: bool) -> int:
+    """The number of one that is about to come up."""
+    while listening and not paths.socket.exists():
+        await asyncio.sleep(0.0005)
+    while (holder := read_holder(paths)) is None or not holder.keeper_pid:
+        await asyncio.sleep(0.0005)
+    return holder.keeper_pid
+
+
 async def dirty(session: TerminalSession) -> str:
     with pytest.raises(SessionDirty) as caught:
         await session.renew(PATIENCE)
@@ -343,15 +352,14 @@ def test_keeper_that_is_killed_in_its_start_is_a_failed_start_and_nothing_is_lef
     bench: TerminalBench,
 ) -> None:
     async def scene(bench: TerminalBench) -> None:
-        for later in range(12):  # in steps of about a twelfth of a start: any of them may be the last
+        for later in range(12):  # milliseconds: before it reports, before it is reached, before it is ready
             session = bench.make()
             assert isinstance(session, TerminalSession)
             paths = SessionPaths(bench.sessions, session.name)
             opening = asyncio.ensure_future(session.open(PATIENCE))
-            while (holder := read_holder(paths)) is None or not holder.keeper_pid:
-                await asyncio.sleep(0.001)
-            await asyncio.sleep(later * 0.02)
-            os.kill(holder.keeper_pid, signal.SIGKILL)
+            keeper_pid = await keeper_of(paths, listening=later > 0)
+            await asyncio.sleep(later * 0.001)
+            os.kill(keeper_pid, signal.SIGKILL)
             with suppress(SpawnFailed):
                 await opening
             await session.close(PATIENCE)
