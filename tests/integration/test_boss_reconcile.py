@@ -154,8 +154,11 @@ def test_registry_files_that_mean_nothing_tell_nothing(boss: RunningBoss, config
     until(lambda: boss.client.get("sessions")["sessions"], "the one that is true")
 
 
-def test_registry_that_contradicts_all_else_for_a_cycle_is_believed(boss: RunningBoss, config: Path) -> None:
-    now = time.time()
+@pytest.mark.parametrize("set_by", [0, 36000], ids=["clock as it was", "clock set forward since"])
+def test_registry_that_contradicts_all_else_for_a_cycle_is_believed(
+    boss: RunningBoss, config: Path, set_by: int
+) -> None:
+    now = time.time() - set_by
     began = round((now - 1) * 1000)
     told = {"pid": os.getpid(), "sessionId": "a", "status": "idle", "statusUpdatedAt": began}
     (config / "sessions" / f"{os.getpid()}.json").write_text(json.dumps(told))

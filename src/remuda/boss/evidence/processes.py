@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
-from pathlib import Path
 
 from remuda.proctree import is_alive, start_ticks
 
@@ -36,8 +36,13 @@ class Processes:
             asyncio.get_running_loop().add_reader(fd, self._over, pid)
         return True
 
+    def holds(self, pid: int) -> bool:
+        """Whether the number has meant the same process ever since it is watched."""
+        return self._watched.get(pid, -1) >= 0
+
     def look(self) -> None:
-        for pid in [pid for pid in self._watched if not is_alive(pid)]:
+        """At those that have no descriptor to tell of their end."""
+        for pid in [pid for pid, fd in self._watched.items() if fd < 0 and not is_alive(pid)]:
             self._over(pid)
 
     def keep(self, wanted: set[int]) -> None:
@@ -60,13 +65,9 @@ class Processes:
 
 
 def started_at(pid: int) -> float | None:
-    """Seconds since the epoch, to the second; None where the system does not tell."""
+    """Seconds since the epoch; None where the system does not tell."""
     try:
-        boot = next(
-            float(line.split()[1])
-            for line in Path("/proc/stat").read_text().splitlines()
-            if line.startswith("btime")
-        )
-        return boot + float(start_ticks(pid) or "x") / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, StopIteration):
+        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        return booted + float(start_ticks(pid) or "x") / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
         return None

@@ -65,6 +65,7 @@ class Reconcile:
         self._files: dict[str, tuple[str, int | None]] = {}  # session → transcript and its watch
         self._due: set[str] = set()
         self._doubts: dict[str, tuple[object, ...]] = {}
+        self._proven: dict[str, int] = {}  # session → the process that was found to be its own
         self._searched: set[int] = set()  # processes whose pane was looked for
         self._kept: dict[int, tuple[str | None, bool]] = {}
         self._telling = asyncio.Lock()
@@ -218,7 +219,7 @@ class Reconcile:
         await self._transcripts.save(set(self._files))
 
     async def _look(self, session: Session, now: float) -> None:
-        if session.pid is not None and _is_another(session, session.pid):
+        if session.pid is not None and not self._is_same(session, session.pid):
             self._on_end(session.pid)
             return
         await self._attend(session)
@@ -227,6 +228,18 @@ class Reconcile:
             await self._transcripts.look(session.id, known[0])
         if session.pid is not None and (document := self._registry.document(session.pid)):
             await self._weigh(session, document, now)
+
+    def _is_same(self, session: Session, pid: int) -> bool:
+        """Whether the number still means the session's process. The clock is asked once: it can be set."""
+        if not is_alive(pid):
+            return False
+        if self._proven.get(session.id) == pid and self._processes.holds(pid):
+            return True
+        document = self._registry.document(pid) or {}
+        same = document.get("sessionId") == session.id or _began_before(session, pid)
+        if same:
+            self._proven[session.id] = pid
+        return same
 
     async def _weigh(self, session: Session, document: Mapping[str, Any], now: float) -> None:
         """A registry that has said otherwise for a whole cycle is right: something was missed."""
@@ -245,6 +258,7 @@ class Reconcile:
             self._watches.remove(self._files.pop(session_id)[1])
         self._kept = {pid: kept for pid, kept in self._kept.items() if is_alive(pid)}
         self._doubts = {one: doubt for one, doubt in self._doubts.items() if one in wanted}
+        self._proven = {one: pid for one, pid in self._proven.items() if one in wanted}
 
     # ── panes ──
 
@@ -286,12 +300,10 @@ def _is_busy(session: Session) -> bool:
     return session.state in (State.WORKING, State.WAITING)
 
 
-def _is_another(session: Session, pid: int) -> bool:
-    """Whether the number means a process that began after we heard of it."""
-    if not is_alive(pid):
-        return True
+def _began_before(session: Session, pid: int) -> bool:
+    """Whether the process was there when we heard of it."""
     began = started_at(pid)
-    return began is not None and began > session.dated.get("pid", session.last_seen) + _CLOCK_SLACK
+    return began is None or began <= session.dated.get("pid", session.last_seen) + _CLOCK_SLACK
 
 
 def _snapshots(env: Mapping[str, str]) -> list[Snapshot]:

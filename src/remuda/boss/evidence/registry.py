@@ -57,7 +57,8 @@ class Registry:
 
     def document(self, pid: int) -> Document | None:
         """What a living process says of itself now."""
-        return next((known for known in self._known.values() if known.get("pid") == pid), None)
+        found = (self._known.get(folder / f"{pid}.json") for folder in self._folders)
+        return next((known for known in found if known is not None), None)
 
     def has_session(self, session_id: str) -> bool:
         """Whether a living process is in that conversation."""
