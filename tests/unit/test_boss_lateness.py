@@ -74,10 +74,22 @@ def test_prompt_with_the_same_words_as_the_one_before_is_a_prompt() -> None:
 
 
 def test_prompt_told_behind_the_dialog_that_it_led_to_leaves_it_open() -> None:
-    roster = told(event("asked", 10.3, **BASH), event("prompted", 10.4, prompt="go"))
+    asked = event("asked", 10.3, prompt_id="one", **BASH)
+    roster = told(asked, event("prompted", 10.4, prompt="go", prompt_id="one"))
     assert only(roster).reason is Reason.PERMISSION
-    roster.take(event("prompted", 20, prompt="something else"), NOW)
+    roster.take(event("prompted", 10.5, prompt="something else", prompt_id="two"), NOW)
     assert roster.queue() == []
+
+
+def test_prompt_told_behind_a_dialog_of_which_nobody_says_what_it_is_leaves_it_open() -> None:
+    roster = told(
+        event("asked", 10.3, Source.REGISTRY, reason="permission"), event("prompted", 10.4, prompt="go")
+    )
+    assert only(roster).reason is Reason.PERMISSION
+
+
+def test_prompt_behind_a_dialog_from_emitters_that_tell_in_order_answers_it() -> None:
+    assert told(event("asked", 10.3, **BASH), event("prompted", 10.4, prompt="go")).queue() == []
 
 
 @pytest.mark.parametrize("kind", ["stopped", "failed"])

@@ -12,10 +12,11 @@ Pure. What is true of one CLI and of no other turns its hooks, files and records
 
 and these belong to one kind or another:
 
-    PROMPTED    prompt
+    PROMPTED    prompt, prompt_id
     WORKING     continued (a hook did not let it stop), notice (woken by what ran in its background)
     STOPPED     message; background (tasks that go on and will wake it), shells (those that may run for ever)
-    ASKED       reason ("permission", "question", "plan"), tool, input, suggestions, options, diff
+    ASKED       reason ("permission", "question", "plan"), tool, input, suggestions, options, diff,
+                prompt_id (of the prompt that led to it)
     ASK_ENDED   ask (its id), or tool and input, or tool_use_id
     TOOL_BEGAN  tool, input or digest, tool_use_id, subagent
     TOOL_RAN    the same, and ok

@@ -108,7 +108,13 @@ def _prompt(payload: Mapping[str, Any], _at: float, _read: Read | None) -> Told:
     prompt = str(payload.get("prompt", ""))
     if prompt.startswith(TASK_NOTICE):
         return EventKind.WORKING, {"notice": True}, Source.HOOK
-    return EventKind.PROMPTED, {"prompt": prompt}, Source.HOOK
+    return EventKind.PROMPTED, {"prompt": prompt} | _turn(payload), Source.HOOK
+
+
+def _turn(payload: Mapping[str, Any]) -> Facts:
+    """Which prompt it is, or belongs to."""
+    number = payload.get("prompt_id")
+    return {"prompt_id": number} if isinstance(number, str) else {}
 
 
 def _stop(payload: Mapping[str, Any], _at: float, _read: Read | None) -> Told:
@@ -170,7 +176,8 @@ def _call(payload: Mapping[str, Any]) -> Facts:
 
 
 def _permission(payload: Mapping[str, Any], _at: float, read: Read | None) -> Told:
-    facts = _call(payload) | asked(str(payload.get("tool_name", "")), payload.get("tool_input"), read)
+    facts = _call(payload) | _turn(payload)
+    facts |= asked(str(payload.get("tool_name", "")), payload.get("tool_input"), read)
     if suggestions := payload.get("permission_suggestions"):
         facts["suggestions"] = suggestions
     if mode := payload.get("permission_mode"):

@@ -104,10 +104,17 @@ def _prompted(now: Standing, event: Event) -> Standing:
     if told_at is not None:
         return now
     now = replace(now, earlier=()) if now.earlier else now
-    # A hook that is late may tell of the prompt that led to the dialog.
-    newest = event.at - SAME_MOMENT if event.source is Source.HOOK else event.at
-    now = _end_asks(now, event, "prompted", lambda ask: ask.asked_at <= newest)
+    now = _end_asks(now, event, "prompted", lambda ask: not _led_to(event, ask))
     return _become(now, State.WORKING, event, why="prompted")
+
+
+def _led_to(prompt: Event, ask: Ask) -> bool:
+    """A hook that is late may tell of the prompt that led to the dialog. Both say which one that was."""
+    if prompt.source is not Source.HOOK:
+        return False
+    if ask.key:
+        return ask.facts.get("prompt_id") == prompt.facts.get("prompt_id") is not None
+    return ask.asked_at > prompt.at - SAME_MOMENT  # told by one who saw a dialog, and not which
 
 
 def _working(now: Standing, event: Event) -> Standing:
