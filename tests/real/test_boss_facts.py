@@ -101,6 +101,8 @@ def test_stop_is_told_at_the_end_of_a_turn_and_neither_on_an_error_nor_on_an_int
         refuse(agent, "Do you want to proceed?")
         agent.until(lambda: _interrupts(agent) == 2, "the refusal in the transcript")
         agent.settle()
+        asked, prompted = agent.wait_for_hook("PermissionRequest"), agent.wait_for_hook("UserPromptSubmit", 4)
+        assert asked["prompt_id"] == prompted["prompt_id"]
         agent.turn("good bye")
         ends = [event for event in agent.events if event in ("Stop", "StopFailure", "PermissionDenied")]
         assert ends == ["Stop", "StopFailure", "Stop"]

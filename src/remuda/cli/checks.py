@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from remuda._version import __version__
 from remuda.agents.claude.files import read_settings
@@ -26,6 +25,8 @@ from remuda.oneshot.remains import remains
 from remuda.paths import SessionPaths, private_folder
 from remuda.terminal.screen import unavailable_reason
 
+from .checks_boss import examine_boss
+from .finding import Finding
 from .hook_state import cap_in_force, cap_text, fix, found_hooks
 from .hooks_boss import found_hooks as boss_hooks
 
@@ -33,16 +34,11 @@ _FEW_DESCRIPTORS = 1024
 _FEW_WATCHES = 128
 
 
-class Finding(NamedTuple):
-    level: Literal["ok", "note", "fail"]
-    what: str
-    fix: str = ""
-
-
 def examine(folder: Path) -> list[Finding]:
     found = [*_python(), *_state_folder(folder)]
     usable = all(one.level != "fail" for one in found)
     found += [*_emulator(), *_claude(), *_call(), *_limits(), *_logout(), *_hooks()]
+    found += examine_boss()
     if usable:
         found += [*_sessions(folder), *_leftovers(folder)]
     return found
