@@ -122,3 +122,25 @@ def test_places_are_remembered_over_a_boss_and_those_of_no_use_forgotten(tmp_pat
 
     with_desk(tmp_path, first, lambda: STOPPED_AT + 100)
     with_desk(tmp_path, second, lambda: STOPPED_AT + 100)
+
+
+def test_transcript_that_is_new_tells_its_last_turn_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    turns = [
+        line(kind, f"2023-11-14T22:{minute:02d}:{second:02d}.000Z", f"{kind} {minute}")
+        for minute in range(20)
+        for second, kind in enumerate(("user", "assistant"))
+    ]
+    path.write_text("".join(turns))
+
+    async def work(desk: Desk) -> None:
+        transcripts = Transcripts(desk)
+        await transcripts.look("s", str(path))
+        assert ([item.message for item in desk.queue()], desk.taken) == (["assistant 19"], 2)
+        with path.open("a") as file:  # from now on all of it is
+            file.writelines([line("user", AFTER), line("assistant", "2023-11-14T22:30:00.000Z", "well")])
+            file.write(line("user", "2023-11-14T22:30:10.000Z"))
+        await transcripts.look("s", str(path))
+        assert (desk.queue(), desk.taken) == ([], 5)
+
+    with_desk(tmp_path, work, lambda: STOPPED_AT + 10_000)

@@ -1,7 +1,8 @@
 """What was added to transcripts since we last looked. Whole files are never read.
 
 How far each was read is remembered over the life of a boss. One that is new to us, or has grown by much while
-nobody looked, is read from near its end: what counts is where its session stands now.
+nobody looked, is read from near its end: what counts is where its session stands now. For the same reason of
+one that is new to us only the last turn is told.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 from remuda.agents.claude.attention import record_events
 from remuda.errors import StoreFailed
 
-from ..attention.model import Event
+from ..attention.model import Event, EventKind
+from ..attention.story import Story
 from ..desk import Desk
 from .watches import tell
 
@@ -143,6 +145,14 @@ def _has_grown(tail: Tail) -> bool:
 
 def _read_events(tail: Tail, session_id: str) -> list[Event]:
     """Records of other conversations may stand in it too: those it was forked from."""
+    is_new = tail.offset < 0
     records = read_tail(tail)
     own = [one for one in records if one.get("sessionId") in (None, session_id)]
-    return [event for record in own for event in record_events(record, session_id)]
+    events = [event for record in own for event in record_events(record, session_id)]
+    return _last_turn(events) if is_new else events
+
+
+def _last_turn(events: list[Event]) -> list[Event]:
+    """From the last prompt on; no more than would be kept."""
+    prompts = (number for number, event in enumerate(events) if event.kind is EventKind.PROMPTED)
+    return events[max(prompts, default=0) :][-Story.KEPT :]
