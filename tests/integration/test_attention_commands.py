@@ -424,7 +424,7 @@ def test_examples_in_the_help_do_what_they_say(ranch: Ranch, verb: str) -> None:
     examples = re.findall(rf"^ +remuda {verb}(.*)$", ranch(verb, "--help"), re.MULTILINE)
     assert len(examples) >= 2
     for words in examples:
-        ranch.waits("work", ranch.api, 0.1, "prompted")
+        ranch.waits("work", ranch.api, 0.0, "prompted")
         ranch.waits("work", ranch.api, 0.0)
         ranch("next")
         before = ranch.json("queue", "--all")["items"]
