@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -73,16 +74,31 @@ ELSEWHERE = {
         "integration/test_boss_hook.py::test_boss_that_was_killed_or_hangs_costs_no_event",
     ],
 }
-FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 RECONCILE = "remuda.boss.evidence.reconcile:Reconcile"
+
+
+def defined(path: str) -> set[str]:
+    body = ast.parse((TESTS / path).read_text()).body
+    return {one.name for one in body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 @pytest.mark.parametrize("behaviour", ELSEWHERE)
 def test_what_is_shown_elsewhere_is_there(behaviour: str) -> None:
     for name in ELSEWHERE[behaviour]:
         path, _, test = name.partition("::")
-        defined = [one for one in ast.parse((TESTS / path).read_text()).body if isinstance(one, FUNCTIONS)]
-        assert test in {one.name for one in defined}, name
+        assert test in defined(path), name
+
+
+def test_table_of_questions_names_tests_that_are_there() -> None:
+    page = (TESTS.parent / "docs/claude-code.md").read_text()
+    table = page.partition("## Asked of the real CLI")[2].partition("\n## ")[0]
+    rows = [row for row in table.split("\n") if row.startswith("| ") and "`test_" in row]
+    assert len(rows) > 10
+    for row in rows:
+        for path, begin in re.findall(r"`(test_\w+\.py)?(?:::)?(test_\w+)?…?`", row.split("|")[3]):
+            if path or begin:
+                found = defined(f"real/{path or 'test_boss_facts.py'}")
+                assert any(test.startswith(begin) for test in found), row
 
 
 # ── a boss, and panes that say what Trail Boss's emitter says ──
