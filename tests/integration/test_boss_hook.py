@@ -19,6 +19,7 @@ import remuda
 from bossing import RunningBoss
 from heimdall_client import PATIENCE
 from keeping import until
+from remuda.agents.claude.boss_hooks import make_hooks
 from remuda.boss import hook
 
 HOOK = Path(remuda.__file__).parent / "boss" / "hook.py"
@@ -29,6 +30,8 @@ SPOOL = "remuda.boss.evidence.spool:Spool"
 class Hooks:
     """Runs the hook for a session of its own."""
 
+    shell = "/bin/sh"
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.running: list[subprocess.Popen[str]] = []
@@ -38,8 +41,8 @@ class Hooks:
 
     def quick(self, payload: object, python: str = sys.executable, before: str = ":", **env: str) -> None:
         """The quick way; without an interpreter it can do nothing else."""
-        program = ["/bin/sh", "-c", f'{before}; exec /bin/sh "$@"', "sh", str(QUICK), python]
-        assert self.finish(self._start([*program, str(self.folder)], payload, env)) == ""
+        quick = make_hooks(python, str(QUICK.parent), str(self.folder))["Stop"]["command"]
+        assert self.finish(self._start([self.shell, "-c", f"{before}; {quick}"], payload, env)) == ""
 
     def _start(self, argv: list[str], payload: object, env: dict[str, str]) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -230,9 +233,14 @@ def test_file_in_the_spool_that_is_no_event_is_laid_aside(boss: RunningBoss, hoo
 # ── the quick way ──
 
 NO_PYTHON = "/nonexistent/python"
+SHELLS = [found for name in ("sh", "dash", "bash", "zsh", "ksh") if (found := shutil.which(name))]
 
 
-def test_quick_hook_tells_a_boss_that_watches_and_where_it_runs(boss: RunningBoss, hooks: Hooks) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_quick_hook_tells_a_boss_that_watches_and_where_it_runs(
+    boss: RunningBoss, hooks: Hooks, shell: str
+) -> None:
+    hooks.shell = shell
     boss.start()
     env = {"TMUX": "/tmp/tmux-1/work,12,0", "TMUX_PANE": "%7", "CLAUDE_PID": str(os.getpid())}
     hooks.quick(stop(message='a "word" \\ \u2026\n'), NO_PYTHON, **env)

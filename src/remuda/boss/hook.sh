@@ -1,6 +1,6 @@
-# The quick way of hook.py, for events whose answer nobody waits for:
+# The quick way of hook.py, for events whose answer nobody waits for. Read by the shell that runs the hook:
 #
-#     sh hook.sh PYTHON BOSS_FOLDER
+#     h=…/hook.sh p=PYTHON b=BOSS_FOLDER; . "$h"
 #
 # An interpreter takes longer to start than everything that is done here, and the agent shares the processor with it.
 # So the event is left in a file, for a boss that watches the folder now or when it is back: what hook.py would add
@@ -8,8 +8,8 @@
 # Every tenth of those that lie there is left to hook.py, which keeps them within bounds, and so is whatever is not as
 # it should be: a boss that cannot watch, a name that is taken.
 [ -z "${REMUDA_SESSION+kept}" ] || exit 0
-python=$1 folder=$2
-if cd "$folder/spool" 2>/dev/null && [ -e .watched ]; then
+[ -z "$ZSH_VERSION" ] || emulate sh
+if cd "$b/spool" 2>/dev/null && [ -e .watched ]; then
     umask 077
     set -C
     set -- *
@@ -22,4 +22,4 @@ if cd "$folder/spool" 2>/dev/null && [ -e .watched ]; then
         ;;
     esac
 fi
-exec "$python" -I -S "${0%.sh}.py" "$folder"
+exec "$p" -I -S "${h%.sh}.py" "$b"

@@ -28,8 +28,7 @@ _ASYNC = (
     "StopFailure",
 )
 EVENTS = (*_ASYNC, "SessionEnd", "PermissionRequest")
-_GUARD = ["[", "-f", "$h", "]", "&&", "exec"]
-_QUICK = ["/bin/sh", "$h"]
+_GUARD = ["[", "-f", "$h", "]", "&&"]
 _FLAGS = ["-I", "-S", "$h"]
 _SCRIPTS = ("remuda/boss/hook.py", "remuda/boss/hook.sh")
 
@@ -48,7 +47,7 @@ class BossHook:
 def make_hooks(interpreter: str, scripts: str, folder: str) -> dict[str, dict[str, Any]]:
     """By event, as the settings hold them. `scripts` is the folder of the programs that they run."""
     python, place = shlex.quote(interpreter), shlex.quote(folder)
-    quick = f'h={shlex.quote(f"{scripts}/hook.sh")}; [ -f "$h" ] && exec /bin/sh "$h" {python} {place}'
+    quick = f'h={shlex.quote(f"{scripts}/hook.sh")} p={python} b={place}; [ -f "$h" ] && . "$h"'
     asking = f'h={shlex.quote(f"{scripts}/hook.py")}; [ -f "$h" ] && exec {python} -I -S "$h" {place}'
     hook = {"type": "command", "command": quick, "timeout": _TIMEOUT}
     made: dict[str, dict[str, Any]] = {event: {**hook, "async": True} for event in _ASYNC}
@@ -64,14 +63,22 @@ def read_hook(event: str, hook: object) -> BossHook | None:
         words = shlex.split(command) if isinstance(command, str) else []
     except ValueError:
         return None
-    script = words[0].removeprefix("h=").removesuffix(";") if words else ""
-    if words[1:7] != _GUARD or not script.endswith(_SCRIPTS):
+    found = _quick(words) or _asking(words)
+    return BossHook(event, *found) if found and found[1].endswith(_SCRIPTS) else None
+
+
+def _quick(words: list[str]) -> tuple[str, str, str] | None:
+    """Interpreter, script and folder of a command of that form."""
+    if [word[:2] for word in words[:3]] != ["h=", "p=", "b="] or words[3:] != [*_GUARD, ".", "$h"]:
         return None
-    if words[7:9] == _QUICK and len(words) == 11:
-        return BossHook(event, words[9], script, words[10])
-    if words[8:11] == _FLAGS and len(words) >= 12:
-        return BossHook(event, words[7], script, words[11])
-    return None
+    script, interpreter, folder = (word[2:] for word in words[:3])
+    return interpreter, script, folder.removesuffix(";")
+
+
+def _asking(words: list[str]) -> tuple[str, str, str] | None:
+    if words[1:7] != [*_GUARD, "exec"] or words[8:11] != _FLAGS or len(words) < 12:
+        return None
+    return words[7], words[0].removeprefix("h=").removesuffix(";"), words[11]
 
 
 def find_hooks(document: Mapping[str, Any]) -> list[BossHook]:
