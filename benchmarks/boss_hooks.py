@@ -26,9 +26,9 @@ from remuda.testing.real_cli import RealCli
 from remuda.testing.real_cli.terminal import PlainTerminal
 
 _BARE, _UP, _DOWN = "no hooks", "hooks", "hooks, no boss"
-_TURNS = 12
-_PASTES = 8
-_CALLS = 4
+_TURNS = 10
+_PASTES = 6
+_CALLS = 3
 """Of each kind in a round."""
 _AFTERGLOW = 0.15
 """What runs on behind a turn has ended."""

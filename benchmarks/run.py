@@ -11,7 +11,23 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import attach, boss, cli, delivery, echo, idle, inbox, memory, pool, start, status, throughput
+from benchmarks import (
+    attach,
+    boss,
+    boss_crowd,
+    boss_hooks,
+    boss_next,
+    cli,
+    delivery,
+    echo,
+    idle,
+    inbox,
+    memory,
+    pool,
+    start,
+    status,
+    throughput,
+)
 from benchmarks import print as call
 from benchmarks.report import Report, machine
 from benchmarks.scene import Scene
@@ -30,6 +46,9 @@ BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
     "print": call.measure,
     "pool": pool.measure,
     "boss": boss.measure,
+    "next": boss_next.measure,
+    "hooks": boss_hooks.measure,
+    "crowd": boss_crowd.measure,
 }
 
 
