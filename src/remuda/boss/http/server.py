@@ -47,12 +47,14 @@ class _Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._reads_head:
             self._head_bytes += len(data)
-            self._overdue = self._overdue or self.loop.call_later(HEAD_TIMEOUT, self.transport.abort)
             # What comes in one piece may be a small head and much of a body.
             if self._head_bytes > HEAD_BYTES + len(data):
                 self.transport.abort()
                 return
         super().data_received(data)
+        # A timer for each request would cost more than what it guards: most heads come in one piece.
+        if self._reads_head and self._head_bytes and self._overdue is None:
+            self._overdue = self.loop.call_later(HEAD_TIMEOUT, self.transport.abort)
 
     def on_headers_complete(self) -> None:
         self._reads_head = False
@@ -61,6 +63,7 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._reads_head, self._head_bytes = True, 0
+        self.scope["state"]["whole"] = True
         super().on_message_complete()
 
     def _in_time(self) -> None:

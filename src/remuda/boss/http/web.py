@@ -154,9 +154,10 @@ class _Operation:
         headers = {
             name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _WANTED
         }
-        body = (
-            await _body(receive, headers.get("content-length", ""), route) if route.method == "POST" else b""
-        )
+        body = b""
+        if route.method == "POST":
+            whole = bool(scope.get("state", {}).get("whole"))
+            body = await _body(receive, headers.get("content-length", ""), route, whole=whole)
         if route.old:
             return Call(headers=headers, body=body)
         # Chat programs add parameters of their own to a link.
@@ -179,9 +180,12 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def _body(receive: Receive, told: str, route: Route) -> bytes:
+async def _body(receive: Receive, told: str, route: Route, *, whole: bool) -> bytes:
+    """`whole`: it is there already, and need not be waited for."""
     if told.isdecimal() and int(told) > DRAIN_BYTES:
         raise _too_large(route)
+    if whole:
+        return await _parts(receive, route)
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
             return await _parts(receive, route)
