@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -41,14 +41,20 @@ class Kept:
     """
 
     def __init__(
-        self, spec: SessionSpec, on_event: Callable[[Document], None], on_gone: Callable[[str], None]
+        self,
+        spec: SessionSpec,
+        on_event: Callable[[Document], None],
+        on_gone: Callable[[str], None],
+        hooks: Sequence[str] = (),
     ) -> None:
+        """`hooks`: of those of the agent's it is told too, but not what they tell."""
         self.pid = 0
         self.detail: str | None = None
         """Its last words, once it has ended."""
         self._spec = spec
         self._on_event = on_event
         self._on_gone = on_gone
+        self._hooks = list(hooks)
         self._paths = SessionPaths.of(spec.name, Path(spec.folder))
         self._inbox = Inbox(self._paths.inbox, durable=False)
         self._thread = ThreadPoolExecutor(1, f"remuda-{spec.name}")
@@ -70,7 +76,7 @@ class Kept:
         self._client = await AsyncKeeperClient.connect(
             self._spec.name, self._paths.folder, self._hear, self._lost, timeout=timeout
         )
-        status = await self._client.request("watch", tools=True)
+        status = await self._client.request("watch", tools=True, hooks=self._hooks, without=["prompt"])
         if not status["alive"]:  # it ended before anybody heard it
             said = "\n".join((await self._client.request("screen"))["lines"])
             self._gone(last_words({"code": status["exit_code"], "last_output": said}))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from remuda.agents.claude.profile import arguments
+from remuda.agents.claude.prompt import PROMPTED
 from remuda.agents.claude.prompt import check as check_prompt
 from remuda.agents.state import WORKING
 from remuda.errors import (
@@ -48,6 +49,7 @@ from .types import BackendName, Raw, Request, SessionEvent, Usage
 Document = dict[str, Any]
 _COLS, _ROWS = 100, 30
 _LOOK_TIMEOUT = 1.0
+_STRAYED = "it began to work by itself"
 _LAST_BREATH = 0.5
 """What a helper of the turn, a hook say, has to end by itself."""
 
@@ -60,7 +62,7 @@ class TerminalSession:
         self.profile = profile
         self.name = f"pool-{session_id.removeprefix('s_')}"
         """What `remuda attach` calls it."""
-        self._kept = Kept(make_spec(self.name, profile, folder), self._hear, self._gone)
+        self._kept = Kept(make_spec(self.name, profile, folder), self._hear, self._gone, [PROMPTED])
         self._fresh = False
         self._ready: asyncio.Future[None] | None = None
         self._turn: KeptTurn | None = None
@@ -69,6 +71,8 @@ class TerminalSession:
         self._model: str | None = None
         self._listeners: list[Callable[[str], None]] = []
         self._spoiling: asyncio.Task[Document] | None = None
+        self._prompted = False
+        """Whether somebody gave it a prompt in this conversation: we, or something that woke it."""
 
     @property
     def agent_pid(self) -> int:
@@ -194,6 +198,8 @@ class TerminalSession:
                 await self._check_clean()
         except TimeoutError:
             raise WaitTimeout(f"the conversation was not cleared within {timeout:g} s") from None
+        if self._prompted:
+            raise SessionDirty(_STRAYED)
         self._turn, self._fresh = None, True
 
     async def _end_turn(self) -> None:
@@ -221,6 +227,7 @@ class TerminalSession:
         self._conversation = ended.get("session_id")
         if ended["end"] != "answered" or self._conversation in (None, before):
             raise SessionDirty(f"the agent did not confirm a new conversation: {ended.get('reason')}")
+        self._prompted = False
         await self._until_ready()
 
     async def _check_clean(self) -> None:
@@ -240,8 +247,12 @@ class TerminalSession:
             self._ready.set_result(None)
         elif kind == "typed" and self._fresh:
             self._spoil("somebody typed into it")
+        elif kind == "hook":  # a state alone is not sure to tell it: its other sources may see the work first
+            self._prompted = True
+            if self._fresh:
+                self._spoil(_STRAYED)
         elif kind == "state" and self._fresh and event["state"] in WORKING and event["source"] == "hook":
-            self._spoil("it began to work by itself")
+            self._spoil(_STRAYED)
         if self._turn is not None:
             self._turn.hear(event)
 
