@@ -27,7 +27,7 @@ from remuda.testing.real_cli.terminal import PlainTerminal
 
 _BARE, _UP, _DOWN = "no hooks", "hooks", "hooks, no boss"
 _TURNS = 10
-_PASTES = 6
+_PASTES = 10
 _CALLS = 3
 """Of each kind in a round."""
 _AFTERGLOW = 0.15
