@@ -152,6 +152,23 @@ def test_queue_hides_what_was_put_off_until_asked(ranch: Ranch) -> None:
     assert [row.split()[0] for row in rows] == ["pager", "engine"]
 
 
+def test_queue_tells_what_no_longer_waits(ranch: Ranch) -> None:
+    assert ranch("queue", "--history") == "nobody has waited yet"
+    ranch.waits("engine", ranch.api, 700)
+    ranch.waits("pager", ranch.docs, 300)
+    for name in ("engine", "pager"):
+        ranch("dismiss", f"id-{name}")
+    head, *rows = ranch("queue", "--history").split("\n")
+    assert head.split() == ["WHO", "WHY", "WAITED", "ENDED", "THEN", "WHAT"]
+    assert [re.sub(r"\s+", " ", re.sub(r"\d+m?s ago", "now", row)) for row in rows] == [
+        "pager has stopped 5m now dismissed pager is done",
+        "engine has stopped 11m now dismissed engine is done",
+    ]
+    (newest,) = ranch.json("queue", "--history", "-n", "1")["items"]
+    assert newest["session_id"] == "id-pager"
+    ranch("queue", "-n", "1", code=2)
+
+
 def test_queue_without_tmux_still_lists(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api)
     done = ranch.remuda("queue", env={"TMUX": "/nonexistent/socket,1,0", "PATH": "/nonexistent"})

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import time
+from typing import Any
 
 import click
 
@@ -18,12 +19,15 @@ from .asking import make_guide
 from .common import json_option, limit_lines, print_json, print_table
 
 _HEAD = ("WHO", "WHY", "SINCE", "WHERE", "WHAT")
+_PAST = ("WHO", "WHY", "WAITED", "ENDED", "THEN", "WHAT")
 
 
 @click.command("queue")
 @click.option("-a", "--all", "hidden", is_flag=True, help="Also what was skipped or snoozed.")
+@click.option("--history", is_flag=True, help="What no longer waits instead, the newest first.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), help="With --history: so many.  [default: 20]")
 @json_option
-def command(hidden: bool, as_json: bool) -> None:
+def command(hidden: bool, history: bool, limit: int | None, as_json: bool) -> None:
     """List who waits for you and why, the first to be answered first.
 
     Exits with 0 when nobody waits, and with 7 when the boss does not run.
@@ -31,8 +35,14 @@ def command(hidden: bool, as_json: bool) -> None:
     \b
     Examples:
       remuda queue
+      remuda queue --history -n 50
       remuda queue --json | jq -r '.items[] | [.reason, .session.cwd] | @tsv'
     """
+    if history:
+        _tell_past(BossClient().get("queue", "history", limit=limit or 20), as_json=as_json)
+        return
+    if limit is not None:
+        raise click.UsageError("--limit goes with --history")
     document = BossClient().get("queue", hidden=hidden or None)
     if as_json:
         print_json(document)
@@ -46,16 +56,37 @@ def command(hidden: bool, as_json: bool) -> None:
         told = "nobody waits" + (f"; {put_off}" if put_off else "")
     if told:
         click.echo(told)
-    for limit in document.get("limits", []):
-        first, *rest = limit_lines(limit, now)
+    for account in document.get("limits", []):
+        first, *rest = limit_lines(account, now)
         click.echo("\n".join([f"limited: {first}", *(f"  {line}" for line in rest)]))
+
+
+def _tell_past(document: dict[str, Any], *, as_json: bool) -> None:
+    items: list[Item] = document["items"]
+    if as_json:
+        print_json(document)
+    elif items:
+        now = time.time()
+        named = zip(labels(items), items, strict=True)
+        print_table(_PAST, [_past_row(who, item, now) for who, item in named], _width())
+    else:
+        click.echo("nobody has waited yet")
+
+
+def _past_row(who: str, item: Item, now: float) -> tuple[str, ...]:
+    ended = item["resolved_at"]
+    waited, ago = show_duration(ended - item["since"]), show_duration(now - ended)
+    return who, reason(item), waited, f"{ago} ago", str(item["resolution"]).replace("_", " "), what(item)
 
 
 def _print(items: list[Item], now: float) -> None:
     guide = make_guide()
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     rows = [_row(guide, who, item, now) for who, item in zip(labels(items), items, strict=True)]
-    print_table(_HEAD, rows, width)
+    print_table(_HEAD, rows, _width())
+
+
+def _width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _row(guide: Guide, who: str, item: Item, now: float) -> tuple[str, ...]:
