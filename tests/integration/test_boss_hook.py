@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,19 +46,18 @@ class Hooks:
         assert self.finish(self._start([self.shell, "-c", f"{before}; {quick}"], payload, env)) == ""
 
     def _start(self, argv: list[str], payload: object, env: dict[str, str]) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            argv,
-            env={"PATH": os.environ["PATH"], "CLAUDE_CODE_ENTRYPOINT": "cli", **_mark(), **env},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with tempfile.TemporaryFile("w+") as given:  # whoever needs nothing of it need not read it
+            given.write(payload if isinstance(payload, str) else json.dumps(payload))
+            given.seek(0)
+            process = subprocess.Popen(
+                argv,
+                env={"PATH": os.environ["PATH"], "CLAUDE_CODE_ENTRYPOINT": "cli", **_mark(), **env},
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         self.running.append(process)
-        assert process.stdin is not None
-        process.stdin.write(payload if isinstance(payload, str) else json.dumps(payload))
-        process.stdin.close()
-        process.stdin = None
         return process
 
     def finish(self, process: subprocess.Popen[str]) -> str:

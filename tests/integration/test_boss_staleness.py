@@ -24,6 +24,7 @@ import pytest
 import remuda
 from bossing import event, open_desk
 from keeping import Start, event_named
+from remuda.agents.claude.boss_hooks import make_hooks
 from remuda.boss.attention.model import Item, Session, State
 from remuda.boss.desk import Desk
 from remuda.boss.evidence import detector
@@ -35,7 +36,7 @@ from remuda.boss.ports import EventSource
 from remuda.keeper.environment import session_environment
 from watching import Watcher
 
-HOOK = Path(remuda.__file__).parent / "boss" / "hook.sh"
+HOOKS = str(Path(remuda.__file__).parent / "boss")
 GUIDE = Path(__file__).parents[2] / "docs" / "boss.md"
 TOLD = Pace(look_interval=3600.0)
 LOOKED_FOR = Pace(look_interval=0.05, is_told=False)
@@ -81,9 +82,11 @@ def test_what_a_hook_tells_is_known(tmp_path: Path, pace: Pace) -> None:
 
     def run(event: str) -> None:
         payload = {"session_id": "talk", "hook_event_name": event, "cwd": "/srv"}
-        argv = ["/bin/sh", str(HOOK), sys.executable, str(folder)]
+        command = make_hooks(sys.executable, HOOKS, str(folder))[event]["command"]
         env = {name: value for name, value in os.environ.items() if name != "REMUDA_SESSION"}
-        subprocess.run(argv, env=env, input=json.dumps(payload).encode(), timeout=30, check=True)
+        subprocess.run(
+            ["/bin/sh", "-c", command], env=env, input=json.dumps(payload).encode(), timeout=30, check=True
+        )
 
     async def work() -> None:
         async with listening(tmp_path, lambda desk: Spool(desk, folder / "spool", pace)) as desk:
