@@ -29,10 +29,13 @@ def _messages(
 ) -> Iterator[dict[str, Any]]:
     summary = Summary(model=model)
     records = Tail(path, prompt_id).read()
-    if records:
-        yield init_message(records[0], model)
+    messages = []
     for record in records:
         summary.take(record)
-        yield from to_messages(record, summary.tool_uses)
+        model = model or summary.model  # a keeper that was asked early does not know it yet
+        messages += to_messages(record, summary.tool_uses)
+    if records:
+        yield init_message(records[0], model)
+    yield from messages
     ended = Ended("api_error", is_error=True, text=answer) if failed else Ended(text=answer)
     yield make_result(summary, ended, round(seconds * 1000), "terminal")
