@@ -15,8 +15,10 @@ import pytest
 from hypothesis import settings
 
 import counts
+from commands import Commands
 from keeping import Kept, Process, Start, end_processes, make_spec
 from remuda.keeper.start import start_session
+from tmux_bench import TmuxBench
 
 # Every process that this one starts carries it, whatever becomes of its ancestry. Each worker of
 # pytest-xdist is a process with a mark of its own.
@@ -89,6 +91,20 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("REMUDA_HOME", str(folder))
     yield folder
     _remove(folder)
+
+
+@pytest.fixture
+def remuda(home: Path) -> Iterator[Commands]:
+    commands = Commands(home)
+    yield commands
+    commands.close()
+
+
+@pytest.fixture
+def tmux(home: Path) -> Iterator[TmuxBench]:
+    bench = TmuxBench(home)
+    yield bench
+    bench.close()
 
 
 def _remove(folder: Path) -> None:

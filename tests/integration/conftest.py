@@ -11,14 +11,6 @@ from bossing import RunningBoss
 from commands import Commands
 from hooking import Box
 from printing import Calls
-from tmux_bench import TmuxBench
-
-
-@pytest.fixture
-def remuda(home: Path) -> Iterator[Commands]:
-    commands = Commands(home)
-    yield commands
-    commands.close()
 
 
 @pytest.fixture
@@ -33,13 +25,6 @@ def box(tmp_path: Path) -> Iterator[Box]:
     one = Box(tmp_path)
     yield one
     one.end()
-
-
-@pytest.fixture
-def tmux(home: Path) -> Iterator[TmuxBench]:
-    bench = TmuxBench(home)
-    yield bench
-    bench.close()
 
 
 @pytest.fixture

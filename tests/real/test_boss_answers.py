@@ -23,24 +23,10 @@ pytestmark = pytest.mark.real
 
 
 @pytest.fixture
-def remuda(home: Path) -> Iterator[Commands]:
-    commands = Commands(home)
-    yield commands
-    commands.close()
-
-
-@pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
     one = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
     yield one
     one.close()
-
-
-@pytest.fixture
-def tmux(home: Path) -> Iterator[TmuxBench]:
-    bench = TmuxBench(home)
-    yield bench
-    bench.close()
 
 
 def asked(boss: RunningBoss) -> dict[str, Any]:

@@ -197,13 +197,6 @@ def see_an_end(boss: RunningBoss) -> None:
 
 
 @pytest.fixture
-def remuda(home: Path) -> Iterator[Commands]:
-    commands = Commands(home)
-    yield commands
-    commands.close()
-
-
-@pytest.fixture
 def boss(home: Path, cli: RealCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(cli.home / ".claude"))
     monkeypatch.setenv("TMUX_TMPDIR", str(home))

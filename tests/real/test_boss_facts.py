@@ -161,26 +161,12 @@ def test_permission_prompt_tool_is_given_the_call_and_its_answer_is_a_text(
 
 
 @pytest.fixture
-def remuda(home: Path) -> Iterator[Commands]:
-    commands = Commands(home)
-    yield commands
-    commands.close()
-
-
-@pytest.fixture
 def boss(home: Path, remuda: Commands, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
     """It is closed before the commands are, who take what they find for a session's."""
     monkeypatch.setenv("TMUX_TMPDIR", str(home))
     one = RunningBoss(home, SOURCES)
     yield one
     one.close()
-
-
-@pytest.fixture
-def tmux(home: Path) -> Iterator[TmuxBench]:
-    bench = TmuxBench(home)
-    yield bench
-    bench.close()
 
 
 Open = Callable[..., AgentPane]

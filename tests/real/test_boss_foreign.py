@@ -85,13 +85,6 @@ def boss(home: Path) -> Iterator[RunningBoss]:
 
 
 @pytest.fixture
-def tmux(home: Path) -> Iterator[TmuxBench]:
-    bench = TmuxBench(home)
-    yield bench
-    bench.close()
-
-
-@pytest.fixture
 def bare(cli: RealCli, boss: RunningBoss, tmux: TmuxBench, monkeypatch: pytest.MonkeyPatch) -> Pane:
     """Without any hooks."""
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(cli.home / ".claude"))
