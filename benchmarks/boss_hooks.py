@@ -1,14 +1,16 @@
 """What the boss's hooks cost an agent: a turn of the real CLI with them, beside one without, turn about.
 
-Three agents with a home each: one without our hooks, one with them and a boss that runs, one with them and
-none, so that all is left for later. What ends a turn is no hook. In a conversation over the CLI's stream of
-messages it is the result, on a terminal the request that reaches the model, and `claude -p` ends by itself;
-it alone begins and ends a session, too, for which it runs two hooks more, and waits for one of them.
+Four agents with a home each: one without hooks; one with a hook that does nothing for each event of ours,
+which is what the CLI itself takes for it; one with our hooks and a boss that runs; one with them and none, so
+that all is left for later. What ends a turn is no hook. In a conversation over the CLI's stream of messages
+it is the result, on a terminal the request that reaches the model, and `claude -p` ends by itself; it alone
+begins and ends a session, too, for which it runs two hooks more, and waits for one of them.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import time
@@ -16,18 +18,20 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks.report import Report, Target
 from benchmarks.rivals import PATIENCE, RawLoop, claude_p
 from benchmarks.scene import Scene, bounded
 
+from remuda.agents.claude.boss_hooks import ASYNC_EVENTS
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.real_cli.terminal import PlainTerminal
 
-_BARE, _UP, _DOWN = "no hooks", "hooks", "hooks, no boss"
+_BARE, _EMPTY, _UP, _DOWN = "no hooks", "empty hooks", "hooks", "hooks, no boss"
 _TURNS = 10
-_PASTES = 10
+_PASTES = 20
 _CALLS = 3
 """Of each kind in a round."""
 _AFTERGLOW = 0.15
@@ -39,7 +43,7 @@ _TOOL = "RUNBASH true"
 
 def measure(scene: Scene, report: Report, rounds: int) -> None:
     with bounded(600.0, "hooks"), LoopbackModel() as model, ExitStack() as stack:
-        agents = {name: _agent(scene, stack, model, name) for name in (_BARE, _UP, _DOWN)}
+        agents = {name: _agent(scene, stack, model, name) for name in (_BARE, _EMPTY, _UP, _DOWN)}
         report.title("A turn with our hooks, in one conversation of the real CLI")
         _stream(report, agents, rounds)
         report.title("The same on a terminal: paste to the model's request")
@@ -54,10 +58,14 @@ def _agent(scene: Scene, stack: ExitStack, model: LoopbackModel, name: str) -> R
     cli = stack.enter_context(RealCli(scene.folder / folder, model.url))
     settings = cli.home / ".claude" / "settings.json"
     settings.parent.mkdir()
-    settings.write_text(json.dumps({"permissions": {"allow": ["Bash"]}}))
+    document: dict[str, Any] = {"permissions": {"allow": ["Bash"]}}
+    if name == _EMPTY:
+        hook = {"type": "command", "command": ":", "async": True}
+        document["hooks"] = {event: [{"hooks": [hook]}] for event in ASYNC_EVENTS}
+    settings.write_text(json.dumps(document))
     home = {"REMUDA_HOME": str(scene.folder / f"{folder}-remuda"), "PYTHONPATH": scene.env["PYTHONPATH"]}
     env = {**cli.env, **home}
-    if name != _BARE:
+    if name in (_UP, _DOWN):
         _remuda(env, "hooks", "install", "--boss", "--yes", "--settings", str(settings))
         _remuda(env, "up", "--detach", "--port", "0")
         stack.callback(_remuda, env, "down") if name == _UP else _remuda(env, "down")
@@ -107,11 +115,11 @@ def _terminals(report: Report, agents: dict[str, RealCli], model: LoopbackModel,
 
 
 def _in_turn(kinds: Mapping[str, Callable[[], float]], count: int, pause: float) -> dict[str, list[float]]:
-    """Milliseconds, so many of each; who is first takes turns, too."""
+    """Milliseconds, so many of each, in an order that favours none: who was just used is quicker."""
     taken: dict[str, list[float]] = {name: [] for name in kinds}
-    for number in range(count):
-        order = list(kinds.items())
-        for name, work in order if number % 2 else reversed(order):
+    shuffled = random.Random(count)
+    for _ in range(count):
+        for name, work in shuffled.sample(sorted(kinds.items()), len(kinds)):
             taken[name].append(work() * 1000)
             time.sleep(pause)
     return taken
@@ -120,5 +128,6 @@ def _in_turn(kinds: Mapping[str, Callable[[], float]], count: int, pause: float)
 def _tell(report: Report, what: str, taken: dict[str, list[float]]) -> None:
     target = _LIMIT if what != "claude -p" else None
     medians = {name: report.median(f"{what}, {name}", values, "ms") for name, values in taken.items()}
+    report.add(f"{what}: added by empty hooks", medians[_EMPTY] - medians[_BARE], "ms")
     report.add(f"{what}: added by our hooks", medians[_UP] - medians[_BARE], "ms", target)
     report.add(f"{what}: added while no boss runs", medians[_DOWN] - medians[_BARE], "ms", target)

@@ -17,7 +17,7 @@ from remuda.errors import InvalidOptions
 WAIT = 43_200
 """Seconds for which a request for leave can be answered from elsewhere. Then it is the terminal's alone."""
 _TIMEOUT = 10
-_ASYNC = (
+ASYNC_EVENTS = (
     "SessionStart",
     "UserPromptSubmit",
     "PostToolUse",
@@ -27,7 +27,7 @@ _ASYNC = (
     "Stop",
     "StopFailure",
 )
-EVENTS = (*_ASYNC, "SessionEnd", "PermissionRequest")
+EVENTS = (*ASYNC_EVENTS, "SessionEnd", "PermissionRequest")
 _GUARD = ["[", "-f", "$h", "]", "&&"]
 _FLAGS = ["-I", "-S", "$h"]
 _SCRIPTS = ("remuda/boss/hook.py", "remuda/boss/hook.sh")
@@ -50,7 +50,7 @@ def make_hooks(interpreter: str, scripts: str, folder: str) -> dict[str, dict[st
     quick = f'h={shlex.quote(f"{scripts}/hook.sh")} p={python} b={place}; [ -f "$h" ] && . "$h"'
     asking = f'h={shlex.quote(f"{scripts}/hook.py")}; [ -f "$h" ] && exec {python} -I -S "$h" {place}'
     hook = {"type": "command", "command": quick, "timeout": _TIMEOUT}
-    made: dict[str, dict[str, Any]] = {event: {**hook, "async": True} for event in _ASYNC}
+    made: dict[str, dict[str, Any]] = {event: {**hook, "async": True} for event in ASYNC_EVENTS}
     made["SessionEnd"] = hook
     made["PermissionRequest"] = {**hook, "command": f"{asking} --wait {WAIT}", "timeout": WAIT + 60}
     return made
