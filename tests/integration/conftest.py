@@ -1,4 +1,4 @@
-"""The command line in a home of its own, and the Stop hook on an inbox of its own."""
+"""The command line in a home of its own, the Stop hook on an inbox of its own, a boss and its queue."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from bossing import RunningBoss
 from commands import Commands
 from hooking import Box
 from printing import Calls
+from queueing import Ranch
+from tmux_bench import TmuxBench
 
 
 @pytest.fixture
@@ -45,3 +47,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBoss]:
     one.start()
     yield one
     one.close()
+
+
+@pytest.fixture
+def down(tmux: TmuxBench, remuda: Commands) -> Ranch:
+    """Sessions in a tmux with somebody in front of it, and no boss."""
+    return Ranch(tmux, remuda)
+
+
+@pytest.fixture
+def ranch(down: Ranch) -> Iterator[Ranch]:
+    """The same with a boss."""
+    down("up", "--detach", "--port", "0")
+    yield down
+    down("down", "--force")

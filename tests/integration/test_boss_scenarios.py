@@ -46,7 +46,7 @@ ELSEWHERE = {
         "integration/test_boss_trail_boss.py::test_normalized_events_of_its_detector",
     ],
     "the segment in the status line tells down from empty": [
-        "integration/test_attention_commands.py::test_segment_tells_down_from_empty_from_waiting",
+        "integration/test_attention_keys.py::test_segment_tells_down_from_empty_from_waiting",
         "unit/test_tmux_conf.py::test_segment_tells_down_from_empty_and_how_many_wait",
     ],
     "a record with a date after the stop takes it out of the queue": [
@@ -64,7 +64,7 @@ ELSEWHERE = {
     ],
     "bootstrap, then a hook from the same pane: taken, and one item": [
         "integration/test_boss_trail_boss.py::test_real_hook_after_a_bootstrap_entry_on_the_same_pane_is_taken_and_is_one_item",
-        "integration/test_attention_commands.py::test_bootstrap_then_the_agents_own_hook_makes_one_item",
+        "integration/test_attention_queue.py::test_bootstrap_then_the_agents_own_hook_makes_one_item",
     ],
     "a normalized event that cannot be is refused": [
         "integration/test_boss_trail_boss.py::test_normalized_event_that_cannot_be_is_refused_and_not_taken",

@@ -1,0 +1,165 @@
+"""The queue inside a real tmux: the status line, the keys, the popup, and the lines that put them there."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from commands import Commands
+from keeping import until
+from queueing import Ranch
+from remuda.tmux.popup import capture
+
+# ── the status line ──
+
+
+def test_segment_tells_down_from_empty_from_waiting(down: Ranch) -> None:
+    assert down("segment", "--plain") == "✗ down"
+    assert down.json("segment") == {"up": False, "waiting": None, "age": None}
+    down("up", "--detach", "--port", "0")
+    try:
+        assert down("segment", "--plain") == ""
+        assert down.json("segment") == {"up": True, "waiting": 0, "age": None}
+        down.waits("engine", down.api, 700)
+        down.waits("pager", down.docs, 70)
+        assert down("segment", "--plain") == "⚠ 2 11m"
+        assert down("segment") == "#[fg=yellow,bold]⚠ 2 11m#[default]"
+        found = down.json("segment")
+        assert (found["up"], found["waiting"]) == (True, 2)
+        assert 690 < found["age"] < 1000
+    finally:
+        down("down", "--force")
+
+
+# ── keys ──
+
+
+@pytest.fixture
+def keyed(ranch: Ranch) -> Ranch:
+    """With our keys in the server."""
+    ranch("hooks", "install", "--tmux", "--yes")
+    ranch.bench.run("set-option", "-g", "status-interval", "1")
+    return ranch
+
+
+def press(ranch: Ranch, key: bytes) -> None:
+    """Behind the prefix."""
+    ranch.person.press(b"\x02" + key)
+
+
+def test_keys_lead_through_the_queue_and_back(keyed: Ranch) -> None:
+    keyed.waits("engine", keyed.api, 700)
+    keyed.waits("pager", keyed.docs, 300)
+    until(lambda: "⚠ 2 11m".encode() in keyed.person.seen, "the status line")
+    press(keyed, b"\t")
+    until(lambda: keyed.at() == keyed.api, "the first")
+    until(lambda: b"engine (has stopped) in work:1.0; 1 more" in keyed.person.seen, "the message")
+    press(keyed, b"S")
+    until(lambda: keyed.at() == keyed.docs, "the second")
+    until(lambda: b"skipped engine; pager (has stopped) in docs:0.0" in keyed.person.seen, "the message")
+    press(keyed, b"B")
+    until(lambda: keyed.at() == keyed.home, "the way back")
+    press(keyed, b"B")
+    until(lambda: b"there is no place to return to" in keyed.person.seen, "the message")
+
+
+def test_key_with_an_empty_queue_or_without_a_boss_says_so(keyed: Ranch) -> None:
+    press(keyed, b"\t")
+    until(lambda: b"nobody waits" in keyed.person.seen, "the message")
+    keyed("down", "--force")
+    for key in (b"\t", b"g"):
+        keyed.person.seen.clear()
+        press(keyed, key)
+        until(lambda: b"the boss does not run" in keyed.person.seen, "the message")
+    until(lambda: "✗ down".encode() in keyed.person.seen, "the status line")
+    assert keyed.at() == keyed.home
+    keyed("up", "--detach", "--port", "0")
+
+
+def test_key_opens_a_popup_in_which_one_is_chosen(keyed: Ranch) -> None:
+    keyed.waits("engine", keyed.api, 700)
+    keyed.waits("pager", keyed.docs, 300, message="Which colour?")
+    press(keyed, b"g")
+    until(lambda: b"Enter go" in keyed.person.seen, "the list")
+    keyed.person.press(b"j")
+    until(lambda: b"Which colour?" in keyed.person.seen, "what it says")
+    keyed.person.press(b"\r")
+    until(lambda: keyed.at() == keyed.docs, "the one chosen")
+
+
+# ── popup ──
+
+
+def test_popup_inside_a_terminal_shows_the_list_and_puts_off(ranch: Ranch) -> None:
+    ranch.waits("engine", ranch.api, 700)
+    ranch.waits("gone", "%99", 300)
+    ranch.waits("lathe", "%98", 200)
+    ranch.waits("pager", ranch.docs, 100)
+    command = " ".join(["exec", *ranch.remuda_words(), "popup", "--inside"])
+    low = ranch.bench.pane("work:0.1").id
+    ranch.bench.run("set-option", "-p", "-t", low, "remain-on-exit", "on")
+    ranch.bench.run("respawn-pane", "-k", "-t", low, command)
+
+    def shown() -> str:
+        return "\n".join(capture(ranch.bench.tmux, low))
+
+    until(lambda: "Enter go" in shown(), "the list")
+    ranch.bench.run("send-keys", "-t", low, "2")
+    until(lambda: "is in no tmux pane" in shown(), "why not")
+    ranch.bench.run("send-keys", "-t", low, "k", "s")
+    until(lambda: "engine" not in shown(), "the end of the first")
+    ranch.bench.run("send-keys", "-t", low, "z")
+    until(lambda: "gone" not in shown(), "the end of the second")
+    ranch.bench.run("send-keys", "-t", low, "d")
+    until(lambda: "lathe" not in shown(), "the end of the third")
+    items = {one["session_id"]: one for one in ranch.json("queue", "--all")["items"]}
+    assert set(items) == {"id-engine", "id-gone", "id-pager"}
+    assert items["id-gone"]["snooze_until"] > time.time() + 300
+    ranch.bench.run("send-keys", "-t", low, "q")
+    ranch.bench.until(lambda seen: seen.panes[low].is_dead, "its end")
+
+
+def test_popup_without_a_terminal_or_a_client_is_an_error(ranch: Ranch) -> None:
+    assert "needs a terminal" in ranch("popup", "--inside", code=4)
+    assert "no terminal nobody" in ranch("popup", "--client", "nobody", code=4)
+
+
+# ── hooks … --tmux ──
+
+
+def test_hooks_install_tmux_is_shown_first_merged_and_exactly_undone(down: Ranch) -> None:
+    conf = down.remuda.home / ".tmux.conf"
+    conf.write_bytes(b"set -g mouse on # \xff")
+    assert "give --yes" in down.remuda("hooks", "install", "--tmux", code=2, env=down.env).err
+    assert conf.read_bytes() == b"set -g mouse on # \xff"
+    shown = down("hooks", "install", "--tmux", "--next", "N", "--popup", "", "--yes")
+    assert "+bind-key -T prefix N " in shown
+    assert "changed ~/.tmux.conf\nand in the tmux server that runs" in shown
+    assert conf.read_bytes().startswith(b"set -g mouse on # \xff\n# >>> remuda")
+    assert down.json("hooks", "show", "--tmux") == {"files": [str(conf)], "keys": ["B", "N", "S"]}
+    again = down("hooks", "install", "--tmux", "--next", "N", "--popup", "", "--yes")
+    assert again.startswith("~/.tmux.conf: already there; nothing to change")
+    down("hooks", "uninstall", "--tmux", "--yes")
+    assert conf.read_bytes() == b"set -g mouse on # \xff"
+    assert down.json("hooks", "show", "--tmux") == {"files": [], "keys": []}
+    assert "no lines of ours" in down("hooks", "uninstall", "--tmux", "--yes")
+
+
+def test_hooks_install_tmux_tells_of_keys_that_are_taken(down: Ranch) -> None:
+    down.bench.run("bind-key", "S", "list-buffers")
+    shown = down("hooks", "install", "--tmux", "--yes", "--conf", str(down.remuda.home / "mine.conf"))
+    assert "note: prefix S is bound already, and will mean ours: bind-key -T prefix S list-buffers" in shown
+    down("hooks", "uninstall", "--tmux", "--yes", "--conf", str(down.remuda.home / "mine.conf"))
+    assert not (down.remuda.home / "mine.conf").exists()
+    assert "list-buffers" in down.bench.run("list-keys", "-T", "prefix", "S")
+
+
+def test_hooks_install_tmux_without_a_server_or_without_tmux(remuda: Commands) -> None:
+    nowhere = {"TMUX_TMPDIR": str(remuda.home)}
+    done = remuda("hooks", "install", "--tmux", "--yes", env=nowhere)
+    assert "changed ~/.tmux.conf" in done.out
+    assert "server that runs" not in done.out
+    assert "no tmux server runs here" in remuda("hooks", "show", "--tmux", env=nowhere).out
+    missing = remuda.refused("hooks", "install", "--tmux", "--yes", code=127, env={"PATH": "/nonexistent"})
+    assert "there is no tmux here" in missing
