@@ -14,7 +14,11 @@ from remuda.pool.client import Client
 from remuda.pool.protocol import Conversation, Message, encode, hello
 from remuda.pool.remote import RemoteClient
 from remuda.pool.serve import PoolServer, ServeLimits, serving
-from remuda.testing.pool import FakeAgent
+from remuda.pool.types import Answered, Request, SessionEvent, Token, Usage
+from remuda.testing.pool import FakeAgent, FakeSession
+
+RUN: dict[str, Any] = {"type": "run", "prompt": "x", "options": {"cwd": "/", "env": {}}}
+"""The smallest request that is served."""
 
 
 class Served:
@@ -48,6 +52,27 @@ def within(step: Coroutine[Any, Any, None]) -> None:
     asyncio.run(bounded())
 
 
+class Busy:
+    """An agent whose turns end when the test says so."""
+
+    def __init__(self) -> None:
+        self.agent = FakeAgent(self._answer)
+        self.begun = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+        async def interrupting(session: FakeSession) -> None:
+            self.stopped.set()
+
+        self.agent.interrupting = interrupting
+
+    async def _answer(self, session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
+        self.begun.set()
+        yield Token("…")
+        await self.go_on.wait()
+        yield Answered("at last", usage=Usage())
+
+
 class Talk:
     """A peer by hand: says any bytes, hears messages."""
 
@@ -68,6 +93,11 @@ class Talk:
     async def greet(self) -> Message:
         await self.say(hello())
         return await self.hear()
+
+    async def run(self, **more: Any) -> None:
+        """Greet, and ask for the smallest run, with `more` in it."""
+        await self.greet()
+        await self.say({**RUN, **more})
 
     async def hear(self) -> Message:
         """The next message but for signs of life; `{"type": "closed"}` when the server hung up."""

@@ -25,9 +25,8 @@ from remuda.pool.remote import RemoteClient
 from remuda.pool.serve import ServeLimits
 from remuda.pool.types import Answered, Request, SessionEvent, Token, Usage
 from remuda.testing.pool import FakeAgent, FakeSession
-from serving import Served, served, within
+from serving import RUN, Served, served, within
 
-RUN: dict[str, Any] = {"type": "run", "prompt": "x", "options": {"cwd": "/", "env": {}}}
 FUZZ = 3000 if counts.SOAK else 60
 
 
