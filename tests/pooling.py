@@ -7,10 +7,10 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, ParamSpec
 
-from remuda import Client
+from remuda import AgentError, Client
 from remuda.pool.types import Answered, Request, SessionEvent, Token
 from remuda.testing.clock import run
-from remuda.testing.pool import FakeAgent, FakeSession
+from remuda.testing.pool import FakeAgent, FakeSession, Step
 
 P = ParamSpec("P")
 
@@ -80,6 +80,51 @@ class Gated:
 def gated() -> tuple[FakeAgent, Gated]:
     gate = Gated()
     return FakeAgent(gate.__call__), gate
+
+
+async def never(session: FakeSession) -> None:
+    """A step without an end."""
+    await asyncio.Event().wait()
+
+
+def lasting(seconds: float) -> Step:
+    """A step that takes that long."""
+
+    async def step(session: FakeSession) -> None:
+        await asyncio.sleep(seconds)
+
+    return step
+
+
+def until_set(event: asyncio.Event) -> Step:
+    """A step that ends when the test says so."""
+
+    async def step(session: FakeSession) -> None:
+        await event.wait()
+
+    return step
+
+
+def crashing(detail: str) -> Step:
+    """A step in which the agent ends, and which does not notice."""
+
+    async def step(session: FakeSession) -> None:
+        session.crash(detail)
+        await never(session)
+
+    return step
+
+
+async def hang(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
+    """A turn without an end."""
+    yield Token("…")
+    await never(session)
+
+
+async def failing(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
+    """A turn that the agent gives up."""
+    yield Token("hm")
+    raise AgentError("400: no")
 
 
 def soon(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -152,23 +152,6 @@ async def test_session_that_crashes_while_idle_is_gone_before_the_next_request()
 
 
 @virtual
-async def test_last_words_of_a_crash_are_kept_short() -> None:
-    agent, gate = gated()
-    async with Client(session_factory=agent) as client:
-        heard = Heard(client)
-        call = soon(client.run("one"))
-        await gate.begun("one")
-        agent.sessions[0].crash("exit:1 -- stderr: " + "x" * 100_000 + " the end")
-        with pytest.raises(RemudaError):
-            await call
-        await settled()
-        (event,) = heard.named("session.evicted")
-        assert len(event.detail) < 2048
-        assert event.detail.startswith("exit:1")
-        assert event.detail.endswith("the end")
-
-
-@virtual
 async def test_session_counts_until_its_process_is_gone() -> None:
     agent = FakeAgent()
     gone = asyncio.Event()
