@@ -162,3 +162,17 @@ def test_agent_killed_outright_is_reported_and_its_tool_does_not_live_on(cli: Re
     tool.close()
     assert kept.keeper.ended()
     assert json.loads(kept.paths.record.read_text())["exit_code"] == 128 + signal.SIGKILL
+
+
+def test_ctrl_z_does_not_leave_a_session_that_nobody_can_wake(
+    cli: RealCli, start: Start, model: LoopbackModel
+) -> None:
+    kept = keep(start, cli)
+    watcher = Watcher(kept.hello())
+    watcher.settled("idle")
+    watcher.until_shows("? for shortcuts")
+    watcher.press(b"\x1a")
+    until(lambda: "suspended itself" in kept.log(), "that it suspended itself")
+    watcher.until_shows("? for shortcuts")
+    watcher.paste("after it was suspended")
+    assert model.wait_for("after it was suspended").prompt == "after it was suspended"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.agents.claude.screen import has_composer, open_dialog, spinner_tokens
+from remuda.agents.claude.screen import has_composer, is_suspended, open_dialog, spinner_tokens
 
 RULE = "─" * 40
 
@@ -103,3 +103,31 @@ def test_has_composer_wants_the_mark_right_below_a_rule() -> None:
     assert not has_composer(["● done", *PROMPT_ABOVE])
     assert not has_composer(PERMISSION)
     assert not has_composer([])
+
+
+SUSPENDED = "Claude Code has been suspended. Run `fg` to bring Claude Code back."
+NOTE = "Note: ctrl + z now suspends Claude Code, ctrl + _ undoes input."
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["● an answer", "", SUSPENDED, NOTE, "", ""],
+        [SUSPENDED, NOTE, "typed since"],
+        ["Claude Code has been", "suspended. Run `fg`", "to bring Claude Code", "back."],
+    ],
+)
+def test_suspended_is_what_it_says_of_itself(lines: list[str]) -> None:
+    assert is_suspended(lines)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["● an answer", "", "", ""],
+        [SUSPENDED, "", "─" * 20, "❯ ", "─" * 20],  # it is back, or somebody quotes it
+        [SUSPENDED, *["● an answer"] * 20],
+    ],
+)
+def test_not_suspended_is_all_else(lines: list[str]) -> None:
+    assert not is_suspended(lines)

@@ -90,6 +90,9 @@ class Observer(Protocol):
 
     def screen(self, lines: Sequence[str], at: float) -> list[Vote]: ...
 
+    def suspended(self, lines: Sequence[str]) -> bool:
+        """Whether the screen says that it waits to be sent on by a shell, of which there is none here."""
+
     def registry(self, document: Mapping[str, Any], at: float, wall: float) -> list[Vote]: ...
 
     def transcript(self, record: Mapping[str, Any], at: float, wall: float) -> list[Vote]: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -189,6 +190,15 @@ class Child:
         """One signal to everyone concerned."""
         for pid in self._concerned():
             send_signal(pid, number)
+
+    def wake(self) -> None:
+        """What a shell's `fg` does for a program that suspended itself. One that runs takes no notice.
+
+        The kernel stops nobody here: there is no shell in this process session. The program may still wait.
+        """
+        if not self.exited.done():
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, signal.SIGCONT)
 
     def _concerned(self) -> list[int]:
         if self._kill_group:

@@ -24,6 +24,9 @@ log = logging.getLogger("remuda.keeper.observe")
 _SCREEN_SETTLE = 0.05
 _TAIL_CHUNK = 1 << 20
 MAX_LINE_BYTES = 16 << 20
+# An agent that suspends itself says so before it listens for being sent on.
+_WAKE_INTERVAL = 0.1
+_WAKE_TRIES = 50
 
 
 class Observation:
@@ -42,6 +45,7 @@ class Observation:
         self._settle: asyncio.TimerHandle | None = None
         self._conversation: dict[str, Any] = {}
         self._awaited: object = None
+        self._wakes = 0
         self.listeners: list[Callable[[], None]] = []
         """Called when there may be something new to see."""
         self.record_listeners: list[Callable[[dict[str, Any]], None]] = []
@@ -134,8 +138,24 @@ class Observation:
         self._settle = None
         if self._awaited is not None:  # without hooks nobody tells when the transcript is there
             self._follow()
-        if self._session.screen is not None:
-            self._vote(self._observer.screen(self._session.screen.lines(), self._session.now()))
+        if self._session.screen is None:
+            return
+        lines = self._session.screen.lines()
+        self._vote(self._observer.screen(lines, self._session.now()))
+        if self._observer.suspended(lines):
+            self._wake()
+        else:
+            self._wakes = 0
+
+    def _wake(self) -> None:
+        """Ctrl-Z: the agent waits for a shell's `fg`. Here is none, and it would wait for ever."""
+        if self._wakes == _WAKE_TRIES or self._settle is not None:
+            return
+        if self._wakes == 0:
+            log.info("the agent suspended itself, and is sent on")
+        self._wakes += 1
+        self._session.child.wake()
+        self._settle = self._loop.call_later(_WAKE_INTERVAL, self._read_screen)
 
     def close(self) -> None:
         for closing in (self._registry, self._tail):

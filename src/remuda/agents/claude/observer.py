@@ -17,7 +17,7 @@ from remuda.agents.tools import ToolBegan, ToolEnded
 from remuda.proctree import start_ticks
 
 from .files import find_transcript, registry_file
-from .screen import has_composer, open_dialog, spinner_tokens
+from .screen import has_composer, is_suspended, open_dialog, spinner_tokens
 from .shown import Shown
 from .tools import ToolNews
 
@@ -265,6 +265,9 @@ class ClaudeObserver:
             self._composer_seen = True
             return [Vote(Source.SCREEN, State.IDLE, at, "composer", _NOT_WAITING - _STARTING)]
         return self._tokens_arrive(spinner_tokens(lines), at)
+
+    def suspended(self, lines: Sequence[str]) -> bool:
+        return is_suspended(lines)
 
     def _tokens_arrive(self, tokens: int | None, at: float) -> list[Vote]:
         before, self._tokens = self._tokens, tokens

@@ -46,6 +46,19 @@ def has_composer(lines: Sequence[str]) -> bool:
     return any(above.startswith(_RULE) and line.startswith("❯") for above, line in pairwise(lines))
 
 
+_SUSPENDED = "ClaudeCodehasbeensuspended.Run`fg`"
+_SUSPENDED_ROWS = 12
+
+
+def is_suspended(lines: Sequence[str]) -> bool:
+    """Whether it says that it waits for a shell to bring it back, as it does after Ctrl-Z (2.1.325).
+
+    On a narrow terminal the words are wrapped, and what is typed meanwhile is echoed below them.
+    """
+    shown = "".join([line for line in lines if line.strip()][-_SUSPENDED_ROWS:])
+    return _SUSPENDED in "".join(shown.split()) and not has_composer(lines)
+
+
 # ── the composer ──
 
 _MARK = "❯"
