@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remuda.oneshot.hang import StreamState, diagnose, is_question, is_silent, unanswerable, waited
+from remuda.oneshot.hang import StreamState, diagnose, is_picker, is_question, is_silent, unanswerable, waited
 
 RULE = "─" * 40
 DIALOG = [
@@ -118,3 +118,17 @@ def test_a_stream_of_another_shape_is_tolerated(message: dict[str, Any]) -> None
     state = StreamState()
     state.take(message)
     assert state.why() == "the agent is at work"
+
+
+def test_the_list_of_conversations_is_no_composer_and_no_text_about_one() -> None:
+    listed = [
+        RULE,
+        "  Resume session",
+        "  ╭────╮",
+        "  │ ⌕ nosuch    │",
+        "  ╰────╯",
+        '   No sessions match "nosuch".',
+    ]
+    assert is_picker(listed)
+    assert not is_picker(["  Resume session", *COMPOSER])
+    assert not is_picker(["  say ⌕ and Resume session", *COMPOSER])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from print_docs import PAGE, filled
 from remuda.agents.claude.flags import MANY_VALUES, ONE_VALUE, OPTIONAL_VALUE
 from remuda.cli.print import command
-from remuda.errors import InvalidOptions
+from remuda.errors import AgentRefused, InvalidOptions
 from remuda.oneshot.arguments import for_terminal
 from remuda.oneshot.flags import ALIASES, HIDDEN, NOTES, OWN, OWN_ALIASES, TERMINAL, Handling, handling
 from remuda.oneshot.request import Request, parse
@@ -177,6 +178,46 @@ def test_continue_names_the_newest_conversation_of_the_folder(tmp_path: Path) ->
         (folder / f"{stem}.jsonl").touch()
         os.utime(folder / f"{stem}.jsonl", (number, number))
     assert for_terminal(["--continue", "--model", "x"], env, cwd) == ["--resume", new, "--model", "x"]
+
+
+TITLED = "11111111-0000-0000-0000-000000000000"
+OTHER = "22222222-0000-0000-0000-000000000000"
+
+
+def conversation(home: Path, cwd: Path, stem: str, *titles: str, more: int = 0) -> None:
+    folder = home / ".claude" / "projects" / re.sub("[^A-Za-z0-9]", "-", str(cwd))
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"type": "user", "text": '{"type":"custom-title","customTitle":"quoted"}'})]
+    lines += [f'{{"type":"custom-title","customTitle":{json.dumps(title)}}}' for title in titles]
+    lines += ["x" * more] if more else []
+    (folder / f"{stem}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("asked", ["a title", " A Title ", "ü"])
+@pytest.mark.parametrize("more", [0, 1 << 20])
+def test_resume_of_a_title_names_its_conversation(tmp_path: Path, asked: str, more: int) -> None:
+    env = {"HOME": str(tmp_path)}
+    conversation(tmp_path, tmp_path, TITLED, "before", "ü" if asked == "ü" else "a title", more=more)
+    conversation(tmp_path, tmp_path, OTHER)
+    wanted = ["--resume", TITLED, "--model", "x"]
+    assert for_terminal(["--resume", asked, "--model", "x"], env, tmp_path) == wanted
+    assert for_terminal([f"--resume={asked}", "--model", "x"], env, tmp_path) == wanted
+
+
+@pytest.mark.parametrize("asked", ["before", "a tit", "quoted", TITLED, "/some/file.jsonl"])
+def test_resume_of_what_is_no_title_is_left_to_the_agent(tmp_path: Path, asked: str) -> None:
+    conversation(tmp_path, tmp_path, TITLED, "before", "a title")
+    given = ["--resume", asked, "--model", "x"]
+    assert for_terminal(given, {"HOME": str(tmp_path)}, tmp_path) == given
+
+
+def test_resume_of_a_title_that_several_have_is_refused_with_their_ids(tmp_path: Path) -> None:
+    for stem in (TITLED, OTHER):
+        conversation(tmp_path, tmp_path, stem, "a title")
+    with pytest.raises(AgentRefused, match="2 conversations") as refused:
+        for_terminal(["--resume", "a title"], {"HOME": str(tmp_path)}, tmp_path)
+    assert TITLED in refused.value.message
+    assert OTHER in refused.value.message
 
 
 @pytest.mark.parametrize(

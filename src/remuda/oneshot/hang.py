@@ -14,6 +14,7 @@ _WAITING = ("waiting_permission", "waiting_answer")
 _START_SLACK = 0.05
 _DIALOG_LINES = 8
 _DIALOG_CHARACTERS = 500
+_PICKER = "Resume session"
 _RULE = "────────"
 _FRAME = " │|╭╮╰╯─▔╌━═"
 
@@ -72,6 +73,11 @@ def retrying(lines: Sequence[str]) -> str | None:
 def is_question(lines: Sequence[str]) -> bool:
     """Whether a row is marked where there is no composer: a question, though of words that nobody knows."""
     return any(_MARKED.match(line) for line in lines) and not has_composer(lines)
+
+
+def is_picker(lines: Sequence[str]) -> bool:
+    """Whether the CLI lists its conversations: what it was told to resume is none of them."""
+    return any(line.strip(_FRAME) == _PICKER for line in lines) and any("⌕" in line for line in lines)
 
 
 def unanswerable(lines: Sequence[str], dialog: str | None, *, begun: bool) -> str | None:

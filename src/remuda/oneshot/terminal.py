@@ -189,7 +189,7 @@ class TerminalCall:
 
     def _refuse_question(self, stage: str, look: Look) -> None:
         """Nobody is here to answer it, and nobody guesses. Whoever attached is left the time to."""
-        from .hang import unanswerable, waited
+        from .hang import is_picker, unanswerable, waited
 
         document = look.status() or {}
         begun = stage not in ("accepted", "written")
@@ -200,6 +200,8 @@ class TerminalCall:
         from remuda.agents.claude.screen import open_dialog
 
         lines = look.screen()
+        if not begun and is_picker(lines):
+            raise AgentRefused("--resume: there is no conversation with that id or title in this folder")
         if (text := unanswerable(lines, open_dialog(lines), begun=begun)) is not None:
             raise CallFailed(
                 f"the agent asks something that nobody here may answer: {text}",

@@ -12,6 +12,9 @@ from typing import Any
 _PLAIN = re.compile("[A-Za-z0-9]")
 _MAX_NAME = 200
 _SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# The CLI writes a title down when it is given, and again when it ends.
+_TITLE = re.compile(rb'^\{"type":"custom-title".*\}$', re.MULTILINE)
+_TITLE_BYTES = 1 << 16
 
 
 def config_folder(env: Mapping[str, str]) -> Path:
@@ -39,15 +42,37 @@ def find_transcript(env: Mapping[str, str], conversation: Mapping[str, Any]) -> 
 
 def newest_conversation(env: Mapping[str, str], cwd: Path) -> str | None:
     """The one that `claude -p --continue` would go on with in this folder, whoever began it."""
+    files = _conversations(env, cwd)
+    return max(files, key=_changed_at).stem if files else None
+
+
+def titled_conversations(env: Mapping[str, str], cwd: Path, title: str) -> list[str]:
+    """Those of this folder that have this title, as `claude -p --resume TITLE` compares it; newest first."""
+    wanted = title.strip().lower()
+    found = [file for file in _conversations(env, cwd) if (_title_of(file) or "").strip().lower() == wanted]
+    return [file.stem for file in sorted(found, key=_changed_at, reverse=True)] if wanted else []
+
+
+def _title_of(file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened:
+            size = opened.seek(0, os.SEEK_END)
+            for start in (max(0, size - _TITLE_BYTES), 0):
+                opened.seek(start)
+                if told := _TITLE.findall(opened.read(_TITLE_BYTES)):
+                    return str(json.loads(told[-1]).get("customTitle"))
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _conversations(env: Mapping[str, str], cwd: Path) -> list[Path]:
     # Every UTF-16 unit but letters and digits becomes a dash; a long name is cut, and ends with a hash.
     path = os.path.realpath(cwd)
     name = "".join(one if _PLAIN.match(one) else "-" * (1 + (ord(one) > 0xFFFF)) for one in path)
     projects = config_folder(env) / "projects"
     folders = [projects / name] if len(name) <= _MAX_NAME else projects.glob(f"{name[:_MAX_NAME]}-*")
-    files = [
-        file for folder in folders for file in folder.glob("*.jsonl") if _SESSION_ID.fullmatch(file.stem)
-    ]
-    return max(files, key=_changed_at).stem if files else None
+    return [file for folder in folders for file in folder.glob("*.jsonl") if _SESSION_ID.fullmatch(file.stem)]
 
 
 def _changed_at(path: Path) -> float:
