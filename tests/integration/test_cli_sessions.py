@@ -191,6 +191,11 @@ def test_kill_with_no_grace_ends_what_ignores_term_and_all_its_children(remuda: 
     child.close()
 
 
+def test_kill_with_a_grace_that_is_meant_as_for_ever_ends_the_program(remuda: Commands) -> None:
+    remuda.start("work", "--", "cat")
+    assert remuda("kill", "--grace", "1e300", "work").out == "work ended with exit code 143\n"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -137,6 +137,7 @@ def test_put_into_a_folder_that_is_not_there_makes_it_private(remuda: Commands) 
         (["x", "--delay", "3x"], 2, "'3x' is not a time; write for example 90"),
         (["x", "--ttl", "inf"], 2, "'inf' is not a time"),
         (["x", "--ttl", "-1"], 2, "'-1' is not a time"),
+        (["x", "--ttl", "0"], 2, "'--ttl': nothing can be delivered in no time"),
         (["x", "--dedup", ""], 2, "'--dedup': it is empty"),
         (["x", "--max-attempts", "0"], 2, "'--max-attempts'"),
         (["x", "--lines"], 2, "both TEXT and --lines"),
@@ -409,8 +410,8 @@ def test_redrive_all_puts_back_every_one(remuda: Commands, box: Box) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["dead", "nope"], 4, "there is no dead letter 'nope'"),
-        (["redrive", "nope"], 4, "there is no dead letter 'nope'"),
+        (["dead", "nope"], 3, "there is no dead letter 'nope'"),
+        (["redrive", "nope"], 3, "there is no dead letter 'nope'"),
         (["redrive"], 2, "give the ID of a dead letter, or --all"),
         (["redrive", "x", "--all"], 2, "give the ID of a dead letter, or --all"),
         (["recover", "--on-orphan", "pray"], 2, "'pray' is not one of"),

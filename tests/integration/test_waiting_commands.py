@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
+from commands import ORDINARY, Commands
 from keeping import until
 from remuda.inbox.compaction import WRITER_LOCK, FileLock
 from remuda.inbox.journal import Inbox
@@ -100,6 +100,37 @@ def test_inbox_put_of_a_prompt_that_the_agent_would_run_is_refused_as_send_does(
     refused = ended.refused("send", "work", "/clear", code=4)
     assert ended.refused("inbox", "put", "work", "/clear", code=4) == refused
     assert ended("inbox", "put", "work", "/clear", "--command").out.startswith("accepted ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--ttl", "0"], "'--ttl': nothing can be delivered in no time"),
+        (["--dedup", ""], "'--dedup': it is empty"),  # a variable that was not set
+        (["--from", ""], "'--from': it is empty"),
+        (["--max-attempts", "1000001"], "'--max-attempts'"),
+    ],
+)
+def test_send_with_an_option_that_says_nothing_is_refused_as_put_does(
+    ended: Commands, words: list[str], said: str
+) -> None:
+    assert said in ended.refused("send", "work", "x", *words, code=2)
+    assert json.loads(ended("inbox", "ls", "work", "--json").out) == []
+
+
+def test_inbox_of_a_session_can_be_looked_at_where_nothing_can_be_written(ended: Commands) -> None:
+    ended("send", "work", "kept")
+    folder = ended.sessions / "work.inbox"
+    folder.chmod(0o500)
+    try:
+        listed = ended("inbox", "ls", "work", "--json", prefix=ORDINARY).out
+        counted = ended("inbox", "status", "work", "--json", prefix=ORDINARY).out
+        dead = ended("inbox", "dead", "work", prefix=ORDINARY).out
+    finally:
+        folder.chmod(0o700)
+    assert [one["prompt"] for one in json.loads(listed)] == ["kept"]
+    assert json.loads(counted)["waiting"] == 1
+    assert dead == "no dead letters\n"
 
 
 def test_wait_for_a_session_says_why_its_messages_wait(plain: Commands) -> None:

@@ -110,6 +110,7 @@ def test_line_of_a_chat_has_our_options_too() -> None:
         {"prompt": "x", "delay": float("inf")},
         {"prompt": "x", "ttl": float("nan")},
         {"prompt": "x", "ttl": 10**400},
+        {"prompt": "x", "ttl": 0},
         {"content": "x", "ts": 10**400},
         {"prompt": "x", "max_attempts": 10**400},
         {"prompt": "x", "max_attempts": 0},

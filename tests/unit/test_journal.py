@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from keeping import until
-from remuda.errors import FolderUnusable, InboxBusy, InboxCorrupt, InputError, RemudaError
+from remuda.errors import FolderUnusable, InboxBusy, InboxCorrupt, InputError, MessageNotFound, RemudaError
 from remuda.inbox import stop_hook
 from remuda.inbox.compaction import WRITER_LOCK, FileLock
 from remuda.inbox.consumer_lock import ConsumerLock
@@ -165,7 +165,7 @@ def test_redrive_puts_dead_letters_back_and_empties_the_file(inbox: Inbox) -> No
 
 def test_redrive_unknown_letter_is_refused(inbox: Inbox) -> None:
     inbox.put("x")
-    with pytest.raises(InputError):
+    with pytest.raises(MessageNotFound):
         inbox.redrive("nobody")
 
 

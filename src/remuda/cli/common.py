@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +32,10 @@ _STATE_COLOURS = {
 }
 
 
+# Thirty years. Who asks for more means 'for ever', and the system calls that wait take no such number.
+_LONGEST = 1e9
+
+
 def seconds(text: str) -> float:
     """The type of an option that takes a time."""
     try:
@@ -38,13 +44,13 @@ def seconds(text: str) -> float:
         given = math.nan
     if not 0 <= given < math.inf:
         raise click.BadParameter(f"{text!r} is not a number of seconds")
-    return given
+    return min(given, _LONGEST)
 
 
 def time_span(text: str) -> float:
     """The type of an option that takes seconds, or a duration such as 2h30m."""
     try:
-        return parse_duration(text) if text[-1:].isalpha() else seconds(text)
+        return min(parse_duration(text), _LONGEST) if text[-1:].isalpha() else seconds(text)
     except (click.BadParameter, InvalidOptions):
         raise click.BadParameter(f"{text!r} is not a time; write for example 90, 45m or 2h30m") from None
 
@@ -107,10 +113,14 @@ def coloured_state(text: str, state: str | None = None) -> str:
     return click.style(text, fg=_STATE_COLOURS.get(state or text, "cyan"))
 
 
+def one_line(text: str) -> str:
+    """Of what an agent says: no control characters on the user's terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
 def limit_lines(limit: Mapping[str, Any], now: float) -> list[str]:
     """An account at its limit: until when and why, and what waits for that."""
-    # It comes from an agent: no control characters on the user's terminal.
-    why = " ".join("".join(c if c.isprintable() else " " for c in limit["reason"]).split())
+    why = one_line(limit["reason"])
     until, left = show_moment(limit["until"], now), show_duration(max(0.0, limit["until"] - now))
     lines = [f"account {limit['account']} until {until} ({left} more): {cut(why, 60)}"]
     if count := limit.get("messages"):
@@ -147,12 +157,20 @@ def cut(text: str, width: int) -> str:
     return taken + "…"
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> None:
-    """Columns as wide as they need; the last takes what is left of `width`, or all it wants if None."""
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    for line in table_lines(head, rows):
+        click.echo(line)
+
+
+def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as they need; the last takes what is left of a terminal, or all it wants elsewhere."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     widths = [max(cells(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    lines = []
     for number, row in enumerate([head, *rows]):
         padded = [text + " " * (size - cells(text)) for text, size in zip(row[:-1], widths[:-1], strict=True)]
         line = "  ".join(padded)
         last = row[-1] if width is None else cut(row[-1], max(8, width - cells(line) - 2))
         line = f"{line}  {last}".rstrip()
-        click.echo(click.style(line, bold=True) if number == 0 else line)
+        lines.append(click.style(line, bold=True) if number == 0 else line)
+    return lines

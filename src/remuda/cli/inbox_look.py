@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import time
 from calendar import timegm
 from dataclasses import asdict
@@ -13,7 +11,7 @@ from typing import Any
 import click
 
 from remuda.duration import show_duration
-from remuda.errors import InputError
+from remuda.errors import MessageNotFound
 from remuda.inbox.journal import Inbox, clear_errors
 from remuda.inbox.stop_hook import Entry, Lock, Queue, number
 
@@ -51,7 +49,7 @@ def ls(name: str | None, path: Path | None, folder: Path | None, as_json: bool) 
     if as_json:
         print_json(messages)
     elif messages:
-        _table(_HEAD, [_row(message) for message in messages])
+        print_table(_HEAD, [_row(message) for message in messages])
     else:
         click.echo(f"no messages; put one with: remuda inbox put {target.words} TEXT")
 
@@ -106,10 +104,6 @@ def _due(message: dict[str, Any]) -> str:
     if message["broken"]:
         return click.style("never", fg="red")  # cut short by a full disk: its sender was told so
     return f"in {show_duration(message['due_in'])}" if message["due_in"] else "now"
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    print_table(head, rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
 
 
 @click.command("status", short_help="Say how many wait, and which one is in flight.")
@@ -186,7 +180,7 @@ def dead(
     elif as_json:
         print_json(letters)
     elif letters:
-        _table(_DEAD_HEAD, [_dead_row(letter) for letter in letters])
+        print_table(_DEAD_HEAD, [_dead_row(letter) for letter in letters])
     else:
         click.echo("no dead letters")
 
@@ -216,7 +210,7 @@ def _find(letters: list[dict[str, Any]], wanted: str, target: Target) -> dict[st
     for letter in letters:
         if wanted in (letter["id"], letter["entry_id"]):
             return letter
-    raise InputError(
+    raise MessageNotFound(
         f"there is no dead letter '{wanted}'", hint=f"'remuda inbox dead {target.words}' lists them"
     )
 

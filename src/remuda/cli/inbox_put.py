@@ -26,10 +26,19 @@ from .inbox_target import (
 from .sendable import check_agent, check_sendable
 
 
-def _key(text: str) -> str:
+def key(text: str) -> str:
+    """The type of an option that takes a name: an empty one is a variable that was not set."""
     if not text:
         raise click.BadParameter("it is empty")
     return text
+
+
+def lifetime(text: str) -> float:
+    """The type of an option that takes a time to live."""
+    given = time_span(text)
+    if not given:
+        raise click.BadParameter("nothing can be delivered in no time")
+    return given
 
 
 max_bytes_option = click.option(
@@ -45,9 +54,9 @@ max_bytes_option = click.option(
 @inbox_argument
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--delay", type=time_span, metavar="TIME", help="Not before so long: 90, 45m, 2h30m.")
-@click.option("--ttl", type=time_span, metavar="TIME", help="Not after so long; the sender is told.")
-@click.option("--dedup", type=_key, metavar="KEY", help="At most one message of this key in a day.")
-@click.option("--from", "sender", type=_key, metavar="WHO", help="Who sends it; told when it bounces.")
+@click.option("--ttl", type=lifetime, metavar="TIME", help="Not after so long; the sender is told.")
+@click.option("--dedup", type=key, metavar="KEY", help="At most one message of this key in a day.")
+@click.option("--from", "sender", type=key, metavar="WHO", help="Who sends it; told when it bounces.")
 @click.option(
     "--max-attempts",
     type=click.IntRange(1, MAX_ATTEMPTS),

@@ -43,9 +43,11 @@ class Target:
 
     def existing(self) -> Inbox:
         """For commands that look: a session's inbox may not have been used yet, a folder must be there."""
+        if self.folder.is_dir():
+            return self.inbox()  # also one that can only be read
         if self.session is not None:
             private_folder(self.folder)
-        elif not self.folder.is_dir():
+        else:
             raise FolderUnusable(
                 f"there is no inbox at {self.folder}", hint=f"'remuda inbox put {self.words} TEXT' makes one"
             )
@@ -117,7 +119,8 @@ def _of_session(paths: SessionPaths) -> Target:
     if not alive and SessionRecord.load(paths.record) is None and not paths.inbox.is_dir():
         raise SessionNotFound(
             f"no session named '{paths.name}'",
-            hint="'remuda ls --all' lists them, 'remuda start' makes one, --inbox takes any folder",
+            hint="'remuda ls --all' lists them, 'remuda start' makes one; "
+            "'remuda inbox' takes any folder with --inbox",
         )
     return Target(paths.inbox, paths.name, paths.name, alive)
 

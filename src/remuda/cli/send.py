@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from remuda.errors import InvalidOptions
+from remuda.inbox.inject import MAX_ATTEMPTS
 from remuda.inbox.journal import Accepted
 
 from .common import complain, folder_option, json_option, print_json, time_span
-from .inbox_put import max_bytes_option, read_prompt
+from .inbox_put import key, lifetime, max_bytes_option, read_prompt
 from .inbox_target import Target, complete_inbox, find_target
 from .receipt import held, wait_for_end
 from .sendable import check_sendable
@@ -22,11 +23,16 @@ from .sendable import check_sendable
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--wait", is_flag=True, help="Wait for its end, and print the answer.")
 @click.option("--timeout", type=time_span, metavar="TIME", help="With --wait: give up waiting after so long.")
-@click.option("--dedup", metavar="KEY", help="At most one message of this key in a day.")
+@click.option("--dedup", type=key, metavar="KEY", help="At most one message of this key in a day.")
 @click.option("--delay", type=time_span, metavar="TIME", help="Not before so long: 90, 45m, 2h30m.")
-@click.option("--ttl", type=time_span, metavar="TIME", help="Not after so long; the sender is told.")
-@click.option("--from", "sender", metavar="WHO", help="Who sends it; told when it bounces.")
-@click.option("--max-attempts", type=click.IntRange(min=1), help="Then it is a dead letter.  [default: 10]")
+@click.option("--ttl", type=lifetime, metavar="TIME", help="Not after so long; the sender is told.")
+@click.option("--from", "sender", type=key, metavar="WHO", help="Who sends it; told when it bounces.")
+@click.option(
+    "--max-attempts",
+    type=click.IntRange(1, MAX_ATTEMPTS),
+    metavar="N",
+    help="Then it is a dead letter.  [default: 10]",
+)
 @click.option(
     "--command", "command_", is_flag=True, help="TEXT is a command of the agent's, such as /compact."
 )

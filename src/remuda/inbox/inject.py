@@ -138,6 +138,12 @@ def _time(field: str, value: object) -> float:
     return seconds
 
 
+def _lifetime(field: str, value: object) -> float:
+    if not (seconds := _time(field, value)):
+        raise InputError(f"'{field}' is zero: nothing can be delivered in no time")
+    return seconds
+
+
 def _count(field: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_ATTEMPTS:
         raise InputError(f"'{field}' is not a number of attempts")
@@ -154,7 +160,7 @@ def _flag(field: str, value: object) -> bool:
 _OPTIONS: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "dedup": ("dedup", _key),
     "delay": ("delay", _time),
-    "ttl": ("ttl", _time),
+    "ttl": ("ttl", _lifetime),
     "from": ("sender", _key),
     "max_attempts": ("max_attempts", _count),
     "literal": ("literal", _flag),

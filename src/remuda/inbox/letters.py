@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from remuda.errors import InputError
+from remuda.errors import InputError, MessageNotFound
 
 from . import stop_hook
 from .message import DEFAULT_MAX_BYTES, Message, make_message
@@ -20,7 +20,7 @@ def choose(letters: list[dict[str, Any]], wanted: str | None) -> list[dict[str, 
     """Those that can be put back: all, or the one whose entry or message id this is."""
     chosen = [one for one in letters if wanted is None or wanted in _names(one)]
     if wanted is not None and not chosen:
-        raise InputError(f"there is no dead letter '{wanted}'", hint="'remuda inbox dead' lists them")
+        raise MessageNotFound(f"there is no dead letter '{wanted}'", hint="'remuda inbox dead' lists them")
     whole = [one for one in chosen if not entry_of(one).broken]
     if wanted is not None and not whole:
         raise InputError(f"the dead letter '{wanted}' was cut short", hint="send its prompt again")
