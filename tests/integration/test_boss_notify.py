@@ -98,14 +98,15 @@ def test_notices_are_posted_as_the_guide_writes_them(boss: RunningBoss, receiver
         got = {one.path.split("/")[1]: one for one in (receiver.next(), receiver.next(), receiver.next())}
         ntfy = got["my-secret-topic"]
         link = ntfy.headers["Click"]
-        assert ntfy.headers["Title"] == "s: permission"
+        assert ntfy.headers["Title"] == "srv: permission"
         assert ntfy.body == "Bash: echo '<b>'"
-        assert json.loads(got["services"].body)["text"] == f"*s: permission*\nBash: echo '<b>'\n{link}"
+        assert json.loads(got["services"].body)["text"] == f"*srv: permission*\nBash: echo '<b>'\n{link}"
         assert json.loads(got["bot123456:TOKEN"].body)["chat_id"] == 42
         secret = link.rpartition("/")[2]
         page = boss.ask("GET", f"/v1/answer/{secret}", token=None)
         assert page.headers["content-type"] == "text/html; charset=utf-8"
         assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+        assert b"<h1>srv asks leave: Bash</h1>" in page.body
         assert b"&lt;b&gt;" in page.body
         assert b"<b>'" not in page.body
         # Whoever previews links looks at them, in all sorts of ways: that is no answer.

@@ -120,7 +120,7 @@ def test_link_to_what_was_answered_elsewhere_says_who_did(tmp_path: Path) -> Non
         secret = await bench.links.make(approval.id, HOUR)
         await bench.approvals.answer(approval.id, {"behavior": "deny"}, "me")
         await hook
-        assert "It was denied by me." in request_page(bench.links.request(secret))
+        assert "It was denied by me." in request_page(bench.links.request(secret), "work")
         with pytest.raises(AlreadyAnswered, match="me has answered it: deny"):
             await bench.links.answer(secret, ALLOW)
 
@@ -153,17 +153,40 @@ def approval(reason: str, given: dict[str, Any], **more: Any) -> Approval:
     return Approval("a1", "s", Reason(reason), str(more.pop("tool", "Bash")), given, 1000.0, **more)
 
 
+def page(asked: Approval) -> str:
+    return request_page(asked, "work")
+
+
 def test_page_shows_all_of_what_is_asked_and_nothing_of_it_is_html() -> None:
     nasty = "</pre><script>alert('x')</script>"
-    shown = request_page(approval("permission", {"command": nasty, "more": {"deep": nasty}}))
+    shown = page(approval("permission", {"command": nasty, "more": {"deep": nasty}}))
     assert shown.count("&lt;/pre&gt;&lt;script&gt;") == 2
     assert shown.count("<script>") == 1
     assert shown.count("<button") == 2
-    diff = request_page(
-        approval("permission", {}, detail={"diff": f"-{nasty}", "message": "Edit: a"}, tool=nasty)
-    )
-    assert "Edit: a\n\n-&lt;/pre" in diff
+    diff = page(approval("permission", {}, detail={"diff": f"-{nasty}"}, tool=nasty))
+    assert "<del>-&lt;/pre" in diff
     assert diff.count("<script>") == 1
+
+
+def test_page_says_who_asks_and_where_it_works() -> None:
+    shown = request_page(approval("permission", {"command": "ls"}), "a<b", "/srv/a<b")
+    assert "<h1>a&lt;b asks leave: Bash</h1>" in shown
+    assert "/srv/a&lt;b" in shown
+
+
+def test_page_of_an_edit_shows_its_changes_and_whatever_else_was_asked() -> None:
+    given = {"file_path": "/srv/a", "old_string": "x", "new_string": "y", "replace_all": True}
+    shown = page(approval("permission", given, detail={"diff": "-x\n+y\n"}, tool="Edit"))
+    assert "<del>-x</del><ins>+y</ins>" in shown
+    assert "<h2>replace_all</h2><pre>true</pre>" in shown
+    assert "&quot;old_string&quot;: &quot;x&quot;" in shown
+
+
+def test_page_shows_a_command_as_a_shell_reads_it_and_hides_nothing_of_it() -> None:
+    shown = page(approval("permission", {"command": 'echo "a"\n\u202e \x1b[8m \ud800', "x\u200b": 1}))
+    assert "<pre>echo &quot;a&quot;\n\\u202e \\u001b[8m \\ud800</pre>" in shown
+    assert "x\\u200b" in shown
+    assert shown.encode()
 
 
 def test_page_of_a_question_offers_its_options_and_words_of_ones_own() -> None:
@@ -173,18 +196,18 @@ def test_page_of_a_question_offers_its_options_and_words_of_ones_own() -> None:
         {"question": "Which two?", "options": options, "multiSelect": True},
         "nonsense",
     ]
-    shown = request_page(approval("question", {"questions": questions}, tool="AskUserQuestion"))
+    shown = page(approval("question", {"questions": questions}, tool="AskUserQuestion"))
     assert shown.count("<fieldset>") == 2
     assert shown.count("<input type=radio name=q0") == shown.count("<input type=checkbox name=q1") == 2
     assert 'value="R&quot;ed"' in shown
     assert "&lt;i&gt;" in shown
     assert "Which &lt;colour&gt;?" in shown
     assert shown.count("class=other") == 2
-    assert "<fieldset>" not in request_page(approval("question", {"questions": None}))
+    assert "<fieldset>" not in page(approval("question", {"questions": None}))
 
 
 def test_page_of_a_plan_is_the_plan() -> None:
-    shown = request_page(approval("plan", {"plan": "1. do\n2. test"}, tool="ExitPlanMode"))
+    shown = page(approval("plan", {"plan": "1. do\n2. test"}, tool="ExitPlanMode"))
     assert "<pre>1. do\n2. test</pre>" in shown
     assert ">Agree</button>" in shown
 
@@ -192,7 +215,7 @@ def test_page_of_a_plan_is_the_plan() -> None:
 @pytest.mark.parametrize("state", [ApprovalState.ANSWERED, ApprovalState.ENDED])
 def test_page_of_what_is_over_has_no_buttons(state: ApprovalState) -> None:
     answer = {"answer": ALLOW, "by": "<me>"} if state is ApprovalState.ANSWERED else {}
-    shown = request_page(approval("permission", {"command": "x"}, state=state, **answer))
+    shown = page(approval("permission", {"command": "x"}, state=state, **answer))
     assert "<button" not in shown
     wanted = "It was allowed by &lt;me&gt;." if answer else "answered at the terminal, or its turn is over"
     assert wanted in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -62,6 +63,12 @@ def test_words_of_a_notice_and_what_a_message_holds_is_no_template() -> None:
     assert fill("{title}|{message}|{unknown}", found) == f"work: permission|{found['message']}|{{unknown}}"
     assert fill_all({"a": ["{id}", 1, None]}, found) == {"a": ["p1", 1, None]}
     assert words(item("b", 1.0), None)["session"] == "s"
+
+
+def test_notice_names_a_session_as_the_queue_does() -> None:
+    foreign = Session("s", cwd="/srv/api", title="api-b5")
+    assert words(item("a", 1.0), foreign)["title"] == "api: permission"
+    assert words(item("a", 1.0), replace(foreign, repo="/srv"))["session"] == "srv"
 
 
 @pytest.mark.parametrize(

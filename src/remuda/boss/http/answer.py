@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from remuda.boss.attention.model import document
+from remuda.boss.attention.naming import label
 from remuda.boss.ports import Boss
 from remuda.errors import NotInQueue
 
@@ -15,7 +16,13 @@ from .schema import ref
 async def get_answer(boss: Boss, call: Call) -> Reply:
     if boss.links is None:
         raise NotInQueue("this boss makes no links")
-    return Reply(text=request_page(boss.links.request(call.path["secret"])))
+    approval = boss.links.request(call.path["secret"])
+    try:
+        session = boss.desk.session(approval.session_id)
+    except NotInQueue:  # forgotten, its ledger is not
+        return Reply(text=request_page(approval, approval.session_id))
+    who = label(session.name, session.repo or session.cwd, session.id)
+    return Reply(text=request_page(approval, who, session.cwd))
 
 
 async def post_link_answer(boss: Boss, call: Call) -> Reply:

@@ -1,7 +1,7 @@
-"""What a link shows to a person: the request, whole, and what can be said to it. Pure.
+"""What a link shows to a person: who asks, the request, whole, and what can be said to it. Pure.
 
 A page decides nothing by being looked at: programs that preview links do that. Its buttons post JSON, as any
-other client does.
+other client does. Nothing of a request can hide in it: what cannot be seen is shown by its number.
 """
 
 from __future__ import annotations
@@ -21,74 +21,127 @@ POLICY = (
 
 _FRAME = """<!doctype html><html lang=en><meta charset=utf-8>
 <meta name=viewport content="width=device-width,initial-scale=1"><title>{title}</title>
-<style>body{{font:16px/1.4 system-ui,sans-serif;margin:1em;max-width:50em}}h1{{font-size:1.2em}}
-pre{{white-space:pre-wrap;overflow-wrap:anywhere;background:#8882;padding:.5em}}
-button{{font:inherit;padding:.5em 1.5em;margin:.5em .5em 0 0}}label{{display:block;margin:.3em 0}}
-input:not([type=radio],[type=checkbox]){{font:inherit;width:100%;box-sizing:border-box;margin-top:.5em}}
-small{{opacity:.7}}#told{{font-weight:bold}}</style>
+<style>:root{{color-scheme:light dark}}
+body{{font:16px/1.4 system-ui,sans-serif;margin:1em auto;padding:0 1em;max-width:50em}}
+h1{{font-size:1.3em;margin:0;overflow-wrap:anywhere}}h2{{font:inherit;margin:1em 0 .2em;opacity:.7}}
+pre{{white-space:pre-wrap;overflow-wrap:anywhere;background:#8882;padding:.6em;margin:0;border-radius:.4em}}
+ins,del{{display:block;text-decoration:none}}ins{{background:#2a42}}del{{background:#d332}}
+.where{{margin:.2em 0 1em;overflow-wrap:anywhere}}.where,small{{opacity:.7}}details{{margin-top:1em}}
+button{{font:inherit;font-weight:bold;padding:.7em 1.5em;margin:.7em .7em 0 0;min-width:8em;color:#fff;
+background:#1a7f37;border:0;border-radius:.4em}}button+button{{background:#b62324}}button:disabled{{opacity:.5}}
+fieldset{{border:1px solid #8886;border-radius:.4em;margin:0 0 1em;padding:.6em}}
+legend{{font-weight:bold;float:left;width:100%;padding:0}}legend+*{{clear:both}}
+label{{display:flex;gap:.6em;padding:.4em 0;align-items:baseline}}small{{display:block}}
+input:not([type=radio],[type=checkbox]),textarea{{font:inherit;width:100%;box-sizing:border-box;padding:.5em;
+margin-top:.5em}}#message{{margin-top:1em}}::placeholder{{color:inherit;opacity:.65}}#told{{font-weight:bold}}</style>
 <h1>{title}</h1>
 {body}
 """
 _FORM = """<div id=form>{questions}
-<input id=message placeholder="{why}">
+<textarea id=message rows=2 aria-label="{why}" placeholder="{why}"></textarea>
 <button onclick="say('allow')">{yes}</button><button onclick="say('deny')">{no}</button></div>
 <p id=told role=status></p>
 <script>
+const told = document.getElementById('told'), asked = document.querySelectorAll('fieldset');
+asked.forEach(one => one.addEventListener('input', event => {{
+  // Of several answers to a question that has one, the last counts.
+  const other = one.querySelector('.other');
+  told.textContent = '';
+  if (event.target == other) one.querySelectorAll('[type=radio]').forEach(box => box.checked = false);
+  else if (event.target.type == 'radio') other.value = '';
+}}));
+function answers() {{
+  const found = {{}};
+  asked.forEach((one, at) => {{
+    const chosen = [...one.querySelectorAll(':checked')].map(box => box.value);
+    const other = one.querySelector('.other').value.trim();
+    found[at + 1] = other ? [...chosen, other] : chosen;
+  }});
+  return found;
+}}
 async function say(behavior) {{
-  const told = document.getElementById('told'), body = {{behavior}};
-  const message = document.getElementById('message').value, asked = document.querySelectorAll('fieldset');
+  const body = {{behavior}}, message = document.getElementById('message').value.trim();
   if (behavior == 'deny' && message) body.message = message;
-  if (behavior == 'allow' && asked.length) {{
-    body.answers = {{}};
-    asked.forEach((one, at) => {{
-      const chosen = [...one.querySelectorAll(':checked')].map(box => box.value);
-      const other = one.querySelector('.other').value;
-      body.answers[at + 1] = other ? [...chosen, other] : chosen;
-    }});
-    if (Object.values(body.answers).some(one => !one.length)) {{
-      told.textContent = 'Answer every question, please.';
-      return;
-    }}
+  if (behavior == 'allow' && asked.length) body.answers = answers();
+  if (Object.values(body.answers || {{}}).some(one => !one.length)) {{
+    told.textContent = 'Answer every question, please.';
+    return;
   }}
+  const buttons = document.querySelectorAll('button');
+  buttons.forEach(one => one.disabled = true);
   told.textContent = '…';
   try {{
     const answer = await fetch(location.pathname, {{method: 'POST',
       headers: {{'Content-Type': 'application/json'}}, body: JSON.stringify(body)}});
     const found = await answer.json();
-    told.textContent = answer.ok ? 'Done: ' + behavior + '.' : found.error.message;
+    told.textContent = answer.ok ? {{allow: '{done}', deny: '{undone}'}}[behavior] : found.error.message;
     if (answer.ok || [404, 409].includes(answer.status)) document.getElementById('form').remove();
-  }} catch (error) {{ told.textContent = 'Nothing was answered: ' + error.message; }}
+  }} catch (error) {{ told.textContent = 'It is not known whether this arrived: ' + error.message; }}
+  buttons.forEach(one => one.disabled = false);
 }}
 </script>"""
 _WORDS = {
-    Reason.PERMISSION: ("Allow", "Deny", "Why not, or what instead (if you deny)"),
-    Reason.QUESTION: ("Answer", "Do not answer", "What to tell it (if you do not answer)"),
-    Reason.PLAN: ("Agree", "Send back", "What to plan anew (if you send it back)"),
+    Reason.PERMISSION: ("Allow", "Deny", "Why not, or what instead (if you deny)", "Allowed.", "Denied."),
+    Reason.QUESTION: (
+        "Answer",
+        "Do not answer",
+        "What to tell it (if you do not answer)",
+        "Answered.",
+        "Not answered, and it was told so.",
+    ),
+    Reason.PLAN: ("Agree", "Send back", "What to plan anew (if you send it back)", "Agreed.", "Sent back."),
 }
+_TITLES = {Reason.QUESTION: "{who} asks you", Reason.PLAN: "{who} has a plan"}
+_IN_DIFF = frozenset({"old_string", "new_string", "edits", "new_source", "content"})
 
 
-def request_page(approval: Approval) -> str:
-    title = html.escape(f"{approval.tool}: {approval.reason}")
-    shown = "" if approval.reason is Reason.QUESTION else f"<pre>{html.escape(_what(approval))}</pre>"
+def request_page(approval: Approval, who: str, where: str | None = None) -> str:
+    """`who` asks, and the folder that it works in."""
+    title = _TITLES.get(approval.reason, "{who} asks leave: {tool}").format(who=who, tool=approval.tool)
+    head = f"<p class=where>{_text(where)}</p>\n" if where else ""
+    questions = "".join(_questions(approval))
+    offered = bool(questions) and approval.state is ApprovalState.OPEN
+    shown = head + ("" if offered else "".join(_asked(approval)))
     if approval.state is not ApprovalState.OPEN:
-        return _FRAME.format(title=title, body=f"{shown}\n<p id=told>{html.escape(_over(approval))}</p>")
-    yes, no, why = _WORDS.get(approval.reason, _WORDS[Reason.PERMISSION])
-    form = _FORM.format(questions="".join(_questions(approval)), yes=yes, no=no, why=why)
-    return _FRAME.format(title=title, body=shown + form)
+        return _FRAME.format(title=_text(title), body=f"{shown}\n<p id=told>{_text(_over(approval))}</p>")
+    yes, no, why, done, undone = _WORDS.get(approval.reason, _WORDS[Reason.PERMISSION])
+    form = _FORM.format(questions=questions, yes=yes, no=no, why=why, done=done, undone=undone)
+    return _FRAME.format(title=_text(title), body=shown + form)
 
 
 def error_page(message: str, hint: str | None = None) -> str:
-    more = f"<p><small>{html.escape(hint)}</small>" if hint else ""
-    return _FRAME.format(title="Nothing to answer here", body=f"<p>{html.escape(message)}</p>{more}")
+    more = f"<p><small>{_text(hint)}</small>" if hint else ""
+    return _FRAME.format(title="Nothing to answer here", body=f"<p>{_text(message)}</p>{more}")
 
 
-def _what(approval: Approval) -> str:
+def _text(text: str) -> str:
+    """Of somebody else: no HTML, and nothing that is not seen or turns around what stands beside it."""
+    kept = (one if one.isprintable() or one in "\n\t" else f"\\u{ord(one):04x}" for one in text)
+    return html.escape("".join(kept))
+
+
+def _asked(approval: Approval) -> Iterable[str]:
     """All of it: what is not shown cannot be agreed to."""
-    if diff := approval.detail.get("diff"):
-        return f"{approval.detail.get('message', '')}\n\n{diff}"
-    if approval.reason is Reason.PLAN and isinstance(plan := approval.input.get("plan"), str):
-        return plan
-    return json.dumps(dict(approval.input), indent=2, ensure_ascii=False)
+    diff, given = approval.detail.get("diff"), approval.input
+    for name, value in given.items():
+        if not diff or name not in _IN_DIFF:
+            alone = len(given) == 1 or name in ("command", "plan")
+            yield _field("" if alone else name, value)
+    if isinstance(diff, str):
+        yield f"<h2>changes</h2><pre>{''.join(_coloured(line) for line in diff.splitlines())}</pre>"
+        whole = json.dumps(dict(given), indent=2, ensure_ascii=False)
+        yield f"<details><summary>as it was asked</summary><pre>{_text(whole)}</pre></details>"
+
+
+def _field(name: str, value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    head = f"<h2>{_text(name)}</h2>" if name else ""
+    return f"{head}<pre>{_text(text)}</pre>"
+
+
+def _coloured(line: str) -> str:
+    tag = {"+": "ins", "-": "del"}.get(line[:1]) if line[:5] not in ("--- a", "+++ b") else None
+    return f"<{tag}>{_text(line)}</{tag}>" if tag else f"{_text(line)}\n"
 
 
 def _over(approval: Approval) -> str:
@@ -109,12 +162,13 @@ def _question(number: int, asked: Mapping[str, Any]) -> str:
     kind = "checkbox" if asked.get("multiSelect") else "radio"
     options = asked.get("options")
     rows = [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
-    boxes = "".join(
-        f'<label><input type={kind} name=q{number} value="{html.escape(str(one.get("label", "")))}"> '
-        f"{html.escape(str(one.get('label', '')))} "
-        f"<small>{html.escape(str(one.get('description') or ''))}</small></label>"
-        for one in rows
-    )
-    legend = html.escape(str(asked.get("question", "")))
-    other = '<input class=other placeholder="Something else">'
-    return f"<fieldset><legend>{legend}</legend>{boxes}{other}</fieldset>"
+    boxes = "".join(_option(f"<input type={kind} name=q{number}", one) for one in rows)
+    other = '<input class=other aria-label="Something else" placeholder="Something else">'
+    return f"<fieldset><legend>{_text(str(asked.get('question', '')))}</legend>{boxes}{other}</fieldset>"
+
+
+def _option(box: str, option: Mapping[str, Any]) -> str:
+    label, more = str(option.get("label", "")), str(option.get("description") or "")
+    # The value is what is answered, and must be as it was: only what is shown is made visible.
+    value = html.escape(label.encode("utf-8", "replace").decode())
+    return f'<label>{box} value="{value}"><span>{_text(label)} <small>{_text(more)}</small></span></label>'

@@ -15,6 +15,7 @@ from typing import Any
 from remuda.errors import InvalidOptions
 
 from ..attention.model import Item, Reason, Session
+from ..attention.naming import label
 
 THRESHOLD = 30.0
 COOLDOWN = 300.0
@@ -90,14 +91,15 @@ def is_quiet(settings: Settings, now: float) -> bool:
 
 def words(item: Item, session: Session | None, link: str = "") -> dict[str, str]:
     """The fields of a notice."""
-    name = (session.name or session.title or session.id[:8]) if session else item.session_id[:8]
+    session = session or Session(item.session_id)
+    name = label(session.name, session.repo or session.cwd, session.id)
     message = item.message if len(item.message) <= _SHORT else item.message[: _SHORT - 1] + "…"
     return {
         "title": f"{name}: {item.reason.replace('_', ' ')}",
         "message": message or str(item.reason),
         "reason": str(item.reason),
         "session": name,
-        "cwd": (session.cwd or "") if session else "",
+        "cwd": session.cwd or "",
         "tool": str(item.detail.get("tool", "")),
         "id": str(item.detail.get("ask") or item.id),
         "link": link,
