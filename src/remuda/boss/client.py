@@ -9,7 +9,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, urlencode
 
 from remuda.errors import BossDown, PermissionRefused, RemoteProtocolError, WaitTimeout, from_code
@@ -36,6 +36,22 @@ class BossClient:
 
     def post(self, *parts: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> Any:
         return self._ask("POST", _path(parts), body or {}, timeout or self._timeout)
+
+    def news(self) -> News:
+        """Tells when something has changed since this was called. Raises `BossDown`."""
+        sock = self._connect(self._timeout)
+        try:
+            sock.sendall(self._head("GET", "/v1/events", b""))
+            status, _, rest = _receive_head(sock)
+            if status != 200:
+                raise RemoteProtocolError(f"the boss tells no news (status {status})")
+        except (TimeoutError, EOFError, ConnectionError):
+            sock.close()
+            raise BossDown("the boss went away while it was asked") from None
+        except BaseException:
+            sock.close()
+            raise
+        return News(sock, is_waiting=b"data:" in rest)
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
         data = b"" if body is None else json.dumps(body).encode()
@@ -81,6 +97,33 @@ class BossClient:
         return "\r\n".join([*lines, "Connection: close", "", ""]).encode("latin-1")
 
 
+class News:
+    """That the boss tells something; what it is, is asked for."""
+
+    def __init__(self, sock: socket.socket, *, is_waiting: bool = False) -> None:
+        self._sock = sock
+        self._is_waiting = is_waiting
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sock.close()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether any came in that time. Raises `BossDown` when the boss ends."""
+        if self._is_waiting:
+            self._is_waiting = False
+            return True
+        self._sock.settimeout(timeout)
+        try:
+            return bool(_some(self._sock))
+        except TimeoutError:
+            return False
+        except (EOFError, ConnectionError):
+            raise BossDown("the boss has ended") from None
+
+
 def _path(parts: tuple[str, ...]) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
@@ -90,6 +133,17 @@ def _text(value: object) -> str:
 
 
 def _receive(sock: socket.socket) -> tuple[int, bytes]:
+    status, headers, data = _receive_head(sock)
+    length = headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > _MAX_BODY_BYTES:
+        raise RemoteProtocolError("the boss's answer has no length")
+    while len(data) < int(length):
+        data += _some(sock)
+    return status, bytes(data)
+
+
+def _receive_head(sock: socket.socket) -> tuple[int, dict[str, str], bytearray]:
+    """With what has come of the body."""
     data = bytearray()
     while (end := data.find(b"\r\n\r\n")) < 0:
         if len(data) > _MAX_HEAD_BYTES:
@@ -97,13 +151,8 @@ def _receive(sock: socket.socket) -> tuple[int, bytes]:
         data += _some(sock)
     head = data[:end].decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
-    length = headers.get("content-length", "")
-    if not length.isdecimal() or int(length) > _MAX_BODY_BYTES:
-        raise RemoteProtocolError("the boss's answer has no length")
     del data[: end + 4]
-    while len(data) < int(length):
-        data += _some(sock)
-    return int(head[0].split()[1]), bytes(data)
+    return int(head[0].split()[1]), headers, data
 
 
 def _some(sock: socket.socket) -> bytes:

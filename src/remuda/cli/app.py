@@ -43,6 +43,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "up": "Start the boss: one queue of all agents that wait for you",
         "down": "End the boss; sessions go on",
         "queue": "List who waits for you, and why",
+        "agents": "List all agents that the boss knows, also those who work",
         "next": "Go to the first that waits, in tmux",
         "return": "Go back to where you were before",
         "popup": "Choose from those who wait, in a tmux popup",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import time
 from typing import Any
 
@@ -50,8 +48,7 @@ def command(word: str | None, everything: bool, limit: int, as_json: bool) -> No
         click.echo("nothing was ever asked" if everything else "nothing is asked")
         return
     names = _names(boss, {one["session_id"] for one in document["approvals"]})
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print_table(_HEAD, [_row(one, names) for one in document["approvals"]], width)
+    print_table(_HEAD, [_row(one, names) for one in document["approvals"]])
 
 
 def _names(boss: BossClient, wanted: set[str]) -> dict[str, str]:

@@ -71,7 +71,7 @@ def command(dry_run: bool, quiet: float, as_json: bool) -> None:
     if not found:
         click.echo("no agents in tmux panes")
         return
-    print_table(("PANE", "AGENT", "STATE", "CWD"), [_row(one) for one in found], None)
+    print_table(("PANE", "AGENT", "STATE", "CWD"), [_row(one) for one in found])
 
 
 def _agents(guide: Guide, address: Address, known: Sequence[Mapping[str, Any]], quiet: float) -> list[Found]:

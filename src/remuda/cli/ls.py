@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import select
-import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -24,9 +21,10 @@ from .common import (
     folder_option,
     json_option,
     print_json,
-    print_table,
     short_path,
+    table_lines,
 )
+from .whole_screen import WholeScreen
 
 _HEAD = ("NAME", "STATE", "SINCE", "AGENT", "CWD", "CLIENTS", "LAST LINE")
 # Sessions tell when they change; that one has come is seen by looking.
@@ -55,17 +53,15 @@ def command(include_dead: bool, watch: bool, folder: Path | None, as_json: bool)
     if as_json:
         print_json(sessions)
     else:
-        _show(sessions, include_dead=include_dead)
+        click.echo("\n".join(_lines(sessions, include_dead=include_dead)))
 
 
-def _show(sessions: list[dict[str, Any]], *, include_dead: bool) -> None:
+def _lines(sessions: list[dict[str, Any]], *, include_dead: bool) -> list[str]:
     if not sessions:
-        click.echo(
+        return [
             "no sessions" if include_dead else "no sessions; start one with: remuda start NAME -- COMMAND"
-        )
-        return
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print_table(_HEAD, [_row(session) for session in sessions], width)
+        ]
+    return table_lines(_HEAD, [_row(session) for session in sessions])
 
 
 def _row(session: dict[str, Any]) -> tuple[str, ...]:
@@ -89,19 +85,14 @@ def _row(session: dict[str, Any]) -> tuple[str, ...]:
 
 def _watch(folder: Path, include_dead: bool) -> None:
     clients: dict[str, KeeperClient] = {}
-    with contextlib.ExitStack() as stack:
-        if sys.stdout.isatty():
-            click.echo("\x1b[?1049h\x1b[?25l", nl=False)
-            stack.callback(click.echo, "\x1b[?25h\x1b[?1049l", nl=False)
+    with WholeScreen() as screen:
         try:
             while True:
                 _keep_connected(folder, clients)
-                if sys.stdout.isatty():
-                    click.echo("\x1b[H\x1b[J", nl=False)
-                _show(list_sessions(folder, include_dead=include_dead), include_dead=include_dead)
+                screen.draw(
+                    _lines(list_sessions(folder, include_dead=include_dead), include_dead=include_dead)
+                )
                 _wait_for_news(clients)
-        except KeyboardInterrupt:
-            pass
         finally:
             for client in clients.values():
                 client.close()

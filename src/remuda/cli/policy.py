@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +59,7 @@ def check(path: Path | None, dry_run: bool, limit: int, as_json: bool) -> None:
     state = f"{len(policy.rules)} rules" if path.exists() else "not there: everything is asked"
     click.echo(f"{short_path(str(path))}: {state}{', dry run' if policy.dry_run else ''}")
     if requests:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print_table(_HEAD, [_row(*one) for one in requests], width)
+        print_table(_HEAD, [_row(*one) for one in requests])
 
 
 def _requests(policy: Policy, state: str | None, limit: int) -> list[tuple[dict[str, Any], Verdict]]:

@@ -95,7 +95,7 @@ def status(socket: Path | None, as_json: bool) -> None:
             [one["session_id"], one["state"], str(one["served"]), show_duration(one["age"]), one["profile"]]
             for one in sessions
         ]
-        print_table(["SESSION", "STATE", "SERVED", "AGE", "PROFILE"], rows, None)
+        print_table(["SESSION", "STATE", "SERVED", "AGE", "PROFILE"], rows)
 
 
 def _lines(path: str, document: dict[str, Any]) -> list[tuple[str, str]]:

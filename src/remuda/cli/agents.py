@@ -1,0 +1,90 @@
+"""remuda agents"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from remuda.boss.client import BossClient
+from remuda.boss.guide import Guide, labels, reason
+from remuda.duration import show_duration
+
+from .asking import make_guide
+from .common import coloured_state, json_option, one_line, print_json, short_path, table_lines
+from .live import follow
+from .queue import what, where
+
+_HEAD = ("WHO", "STATE", "SINCE", "WHERE", "CWD", "WHAT")
+_COLOURED_AS = {
+    "stopped": "idle",
+    "started": "idle",
+    "waiting": "waiting_permission",
+    "failed": "error",
+    "hung": "error",
+    "ended": "dead",
+}
+
+
+@click.command("agents")
+@click.option("-a", "--all", "ended", is_flag=True, help="Also those that have ended.")
+@click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen, up to date.")
+@json_option
+def command(ended: bool, watch: bool, as_json: bool) -> None:
+    """List all agents that the boss knows, wherever they run: what each is doing, since when, and where.
+
+    Kept sessions, agents in tmux panes, background agents, and those of scripts. 'remuda queue' lists those
+    who wait for you alone. Exits with 7 when the boss does not run. With --watch --json each change is a
+    line.
+
+    \b
+    Examples:
+      remuda agents
+      remuda agents --watch
+      remuda agents --json | jq -r '.sessions[] | select(.state == "working") | .cwd'
+    """
+
+    def ask(boss: BossClient) -> Any:
+        return _asked(boss, ended=ended)
+
+    if watch:
+        follow(ask, _lines, as_json=as_json)
+    elif as_json:
+        print_json(ask(BossClient()))
+    else:
+        click.echo("\n".join(_lines(ask(BossClient()))))
+
+
+def _asked(boss: BossClient, *, ended: bool) -> dict[str, Any]:
+    """All sessions, each with its place in the queue."""
+    items = {item["session_id"]: item for item in boss.get("queue", hidden=True)["items"]}
+    for item in items.values():
+        del item["session"]
+    document: dict[str, Any] = boss.get("sessions", all=ended or None)
+    found = [{**one, "item": items.get(one["id"])} for one in document["sessions"]]
+    return {**document, "sessions": found}
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    # Those who came last stand last: who watches finds each where it was.
+    sessions = sorted(document["sessions"], key=lambda one: (one["ended"] is not None, one["first_seen"]))
+    if not sessions:
+        return ["no agents; 'remuda hooks install --boss' lets Claude sessions tell of themselves"]
+    guide, now = make_guide(), time.time()
+    named = labels([{"session_id": one["id"], "session": one} for one in sessions])
+    return table_lines(_HEAD, [_row(guide, who, one, now) for who, one in zip(named, sessions, strict=True)])
+
+
+def _row(guide: Guide, who: str, session: dict[str, Any], now: float) -> tuple[str, ...]:
+    item = session["item"] and {**session["item"], "session": session}
+    state = str(session["state"])
+    since = session["ended"] or session["since"]
+    return (
+        who,
+        coloured_state(reason(item) if item else state, _COLOURED_AS.get(state, state)),
+        show_duration(max(0.0, now - since)) if since else "-",
+        "-" if session["ended"] else where(guide, {"session": session}),
+        short_path(one_line(session["cwd"] or "-")),
+        what(item) if item else one_line(session["title"] or ""),
+    )
