@@ -71,6 +71,7 @@ def test_reply_to_a_kept_session_goes_through_its_inbox(
     assert said == "accepted"
     assert post.ended(number).stage == "acked"
     assert "would run the agent's own command" in remuda.refused("reply", "work", "/clear", code=4)
+    assert "nothing of the prompt is visible" in remuda.refused("reply", "work", "", code=4)
 
 
 def test_reply_into_an_idle_pane_is_submitted_and_answered(bench: Bench) -> None:
@@ -85,7 +86,7 @@ def test_reply_into_an_idle_pane_is_submitted_and_answered(bench: Bench) -> None
 def test_reply_is_refused_while_it_works_and_while_it_asks(bench: Bench) -> None:
     bench.reply("RUNBASH touch made")
     bench.pane.session("waiting")
-    assert "does not rest: waiting" in bench.refused()
+    assert "does not rest: waiting; 'remuda approvals' shows what it asks for" in bench.refused()
     assert not (bench.project / "made").exists()
     # Its registry may tell that it asks before its hook tells for what.
     until(lambda: bench.boss.client.get("approvals", state="open")["approvals"], "what it asks for")

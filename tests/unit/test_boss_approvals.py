@@ -261,6 +261,7 @@ def test_several_answers_to_one_question() -> None:
         (Reason.PERMISSION, {"behavior": "deny", "updated_input": {"a": 1}}),
         (Reason.PERMISSION, {"behavior": "deny", "always": True}),
         (Reason.PERMISSION, {"behavior": "allow", "updated_input": "rm"}),
+        (Reason.PERMISSION, {"behavior": "allow", "updated_input": {}}),
         (Reason.PERMISSION, {}),
     ],
 )

@@ -160,6 +160,13 @@ def test_schema_says_what_does_not_fit_and_where(value: object, words: str) -> N
         check(value, _THING)
 
 
+def test_schema_says_whether_a_text_is_too_short_or_too_long() -> None:
+    with pytest.raises(InvalidOptions, match="1 characters at least"):
+        check("", schema.ID)
+    with pytest.raises(InvalidOptions, match="256 characters at most"):
+        check("x" * 257, schema.ID)
+
+
 def test_id_may_not_end_with_a_newline() -> None:
     check("abc-%1", schema.ID)
     for bad in ("abc\n", "", "a b", "ü", "x" * 300):

@@ -29,6 +29,7 @@ from ..attention.model import Session, State
 
 SPEECH = ClaudeSpeech()
 
+_ASKS = "'remuda approvals' shows what it asks for, 'remuda approve' and 'remuda deny' answer that"
 _RESTING = (State.STOPPED, State.STARTED, State.FAILED)
 _SGR = re.compile(rb"\x1b\[[\d;:]*m")
 _RESET = re.compile(rb"\x1b\[(?:0?|0;[\d;:]*)m")
@@ -55,7 +56,9 @@ def prove(session: Session) -> Idle:
             "it is in no tmux pane that we know of", hint="only kept sessions and panes take replies"
         )
     if session.state not in _RESTING:
-        raise NotSafe(f"it does not rest: {session.state}")
+        raise NotSafe(
+            f"it does not rest: {session.state}", hint=_ASKS if session.state is State.WAITING else None
+        )
     tmux = Tmux(Address.of(session.tmux) if session.tmux else Address.named("default", os.environ))
     _check_pane(tmux, session.pane, session.pid)
     _check_foreground(session.pid)

@@ -162,7 +162,7 @@ class Replies:
             return found
         if not await _happens(receipt.submitted, SUBMITTED_TIMEOUT):
             why = "its hooks told of another prompt" if receipt.other is not None else "no hook told of it"
-            return found | {"note": f"{why}; 'remuda hooks install' makes them tell"}
+            return found | {"note": f"{why}; 'remuda hooks install --boss' makes them tell"}
         found["stage"] = "submitted"
         if wait and await _happens(receipt.ended, min(wait, MAX_WAIT)):
             found |= {"stage": "answered", "answer": receipt.answer}

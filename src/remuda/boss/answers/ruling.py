@@ -40,6 +40,9 @@ def _input(approval: Approval, answer: Answer) -> Mapping[str, Any] | None:
     if approval.reason is not Reason.QUESTION:
         if answers:
             raise InvalidOptions("answers are for questions, and this is none")
+        if edited is not None and not edited and approval.input:
+            # Claude Code 2.1.325 takes an empty one for none, and runs what it asked for.
+            raise InvalidOptions("the edited input is empty", hint="deny it, or give all that the tool needs")
         return edited
     given = {**approval.input, **(edited or {})}
     if not answers and given.get("answers"):

@@ -93,7 +93,7 @@ ROUTES = (
         post_reply,
         "Hand a prompt to a session, if it is safe; 409 says why nothing was typed.",
         body=record(
-            {"text": {"type": "string", "minLength": 1}},
+            {"text": {"type": "string"}},
             {
                 "dedup": {"type": "string", "minLength": 1, "maxLength": 200},
                 "command": BOOLEAN,

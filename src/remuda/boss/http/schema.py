@@ -197,8 +197,10 @@ def _check_any(value: Any, schemas: list[Schema], where: str) -> None:
 
 
 def _check_text(value: str, schema: Schema, where: str) -> None:
-    if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf):
-        raise InvalidOptions(f"{where} is too short or too long")
+    if len(value) < (least := schema.get("minLength", 0)):
+        raise InvalidOptions(f"{where} must have {least} characters at least")
+    if len(value) > (most := schema.get("maxLength", math.inf)):
+        raise InvalidOptions(f"{where} may have {most} characters at most")
     # All of it, whatever ends the pattern: to Python '$' is also before a last newline.
     if "pattern" in schema and not re.fullmatch(schema["pattern"], value):
         raise InvalidOptions(f"{where} has characters that it may not have")
