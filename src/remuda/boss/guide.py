@@ -272,6 +272,8 @@ def way_to(item: Item) -> str:
     session = item.get("session") or {}
     if session.get("name"):
         return f"'remuda attach {session['name']}' shows it"
+    if session.get("origin") == "background":
+        return f"'claude attach {str(session['id'])[:8]}' shows it"  # as 'claude agents' calls it
     pid = f"pid {session['pid']}, " if session.get("pid") else ""
     return f"it runs elsewhere: {pid}in {session.get('cwd') or 'a folder that is not known'}"
 
