@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import queue
 import re
+import signal
+import sqlite3
 import tomllib
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -16,6 +19,7 @@ import pytest
 
 from bossing import RunningBoss, event
 from heimdall_client import PATIENCE
+from keeping import until
 from remuda.boss.notices.notify import read_settings
 
 GUIDE = Path(__file__).parents[2] / "docs" / "notify.md"
@@ -142,6 +146,25 @@ def test_receiver_that_fails_is_tried_again_and_one_that_is_wrong_stops_nothing(
     boss.tell(event("stopped", 1000.0, session="two", message="done"))
     write_settings(boss, f'threshold = 0\n[[to]]\nurl = "{receiver.url}/b"\n')
     assert receiver.next().path == "/b"
+
+
+def test_what_was_told_is_not_told_again_by_the_next_boss(boss: RunningBoss, receiver: Receiver) -> None:
+    write_settings(
+        boss, f'threshold = 0\ncooldown = 0\n[[to]]\nurl = "{receiver.url}"\nbody = "{{session}}"\n'
+    )
+    boss.tell(event("stopped", 1000.0, session="one"))
+    assert receiver.next().body == "one"
+    until(lambda: written_down(boss), "that it was told, written down")
+    boss.end(signal.SIGKILL)
+    boss.start()
+    boss.tell(event("stopped", 1001.0, session="two"))
+    assert receiver.next().body == "two"
+    assert receiver.got.empty()
+
+
+def written_down(boss: RunningBoss) -> bool:
+    with closing(sqlite3.connect(boss.folder.path / "boss.db")) as database:
+        return bool(database.execute("SELECT value FROM note WHERE name = 'notices'").fetchall())
 
 
 @pytest.mark.parametrize("secret", ["x" * 32, "x", "x" * 31, "../queue"])

@@ -31,6 +31,7 @@ log = logging.getLogger("remuda.boss.notices.notify")
 ROUND = 1.0
 TIMEOUT = 10.0
 _PAUSES = (0.0, 2.0, 10.0)
+_NOTE = "notices"
 _OSASCRIPT = ("on run argv", "display notification (item 2 of argv) with title (item 1 of argv)", "end run")
 
 
@@ -62,10 +63,13 @@ class Notifier:
         self._folder = folder
         self._port = port
         self._schedule = Schedule()
+        self._sent: dict[str, float] = {}
+        """Items that need no notice any more, whatever becomes of us: not what is only on its way."""
         self._complaint = ""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
+        self._remember()
         self._begin(self._rounds())
 
     async def close(self) -> None:
@@ -77,6 +81,17 @@ class Notifier:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _remember(self) -> None:
+        """What a boss before us told."""
+        try:
+            found = json.loads(self._desk.store.note(_NOTE) or "{}")
+            self._sent = {str(one): float(at) for one, at in found["told"].items()}
+            self._schedule = Schedule(
+                dict(self._sent), {str(one): float(at) for one, at in found["last"].items()}
+            )
+        except (ValueError, TypeError, KeyError, AttributeError):
+            self._sent, self._schedule = {}, Schedule()
 
     async def _rounds(self) -> None:
         while True:
@@ -100,10 +115,20 @@ class Notifier:
         if not settings.receivers:
             return
         for item in self._schedule.due(waiting, settings, self._desk.clock()):
-            fields = await self._words(item, settings)
-            for receiver in settings.receivers:
-                if item.reason in receiver.reasons:
-                    self._begin(self._tell(receiver, fields))
+            self._begin(self._tell_all(item, await self._words(item, settings), settings))
+
+    async def _tell_all(self, item: Item, fields: Mapping[str, str], settings: Settings) -> None:
+        wanted = [receiver for receiver in settings.receivers if item.reason in receiver.reasons]
+        await asyncio.gather(*(self._tell(receiver, fields) for receiver in wanted))
+        told = self._schedule.told
+        self._sent = {one: at for one, at in self._sent.items() if one in told} | {
+            item.id: self._desk.clock()
+        }
+        last = {item.session_id: self._sent[item.id]} | self._schedule.last
+        try:
+            await self._desk.store.save_note(_NOTE, json.dumps({"told": self._sent, "last": last}))
+        except RemudaError as error:
+            log.warning("cannot write down who was told: %s", error)
 
     async def _words(self, item: Item, settings: Settings) -> dict[str, str]:
         try:

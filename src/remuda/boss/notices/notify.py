@@ -55,7 +55,7 @@ class Settings:
 
 @dataclass(slots=True)
 class Schedule:
-    """What was told, and when: lost with the boss, and then told once more at most."""
+    """What was told of which item and session, and when."""
 
     told: dict[str, float] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
