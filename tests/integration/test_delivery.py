@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -388,6 +389,34 @@ def test_rate_limit_delays_the_message_and_every_session_of_the_account(bench: B
     [account] = (home / "accounts").iterdir()
     account.unlink()
     assert stages(second.ended(waiting)) == CHAIN
+
+
+CONTINUES = "Your claude.ai usage limit has reset. Continue the task you were working on."
+
+
+@pytest.fixture
+def limited(bench: Bench, home: Path) -> Post:
+    """A session that waits for the end of a limit, to hand over again what met it."""
+    post = idle(bench.start())
+    post.reached(post.put("err 429"), "nacked")
+    [account] = (home / "accounts").iterdir()
+    account.write_text(json.dumps({"until": time.time() + 3600, "reason": "for long"}))
+    return post
+
+
+def test_agent_does_not_go_on_by_itself_with_a_message_that_waits_for_the_end_of_a_limit(
+    bench: Bench, limited: Post
+) -> None:
+    limited.watcher.paste(CONTINUES)
+    limited.watcher.until_shows("It does not run twice.")
+    assert bench.prompts(limited) == ["err 429"]
+
+
+def test_agent_goes_on_by_itself_with_what_a_human_asked_for_before_a_limit(limited: Post) -> None:
+    limited.watcher.paste("mine")
+    limited.watcher.until_shows("to: mine")
+    limited.watcher.paste(CONTINUES)
+    limited.watcher.until_shows(f"to: {CONTINUES}")
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,8 @@ class Submitted:
     """The agent tells itself that something in the background is done: no prompt of anybody's."""
     ends: frozenset[str] = frozenset()
     """What that was, as `Launched` named it."""
+    continues: bool = False
+    """After a limit of its account it goes on by itself, with what it was at: no prompt of anybody's."""
 
 
 @frozen

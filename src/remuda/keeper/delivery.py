@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.speech import Halted, Past, Speech, Submitted
+from remuda.agents.speech import Halted, Past, Signal, Speech, Submitted
 from remuda.agents.state import RESTING, Source, State
 from remuda.turns.driver import Driver
 from remuda.turns.policy import Rules
@@ -23,7 +23,8 @@ from .watch import watch
 
 log = logging.getLogger("remuda.keeper.delivery")
 
-_BLOCK = {"decision": "block", "reason": "A draft and a message met in the composer. Neither was sent."}
+_MIXED = "A draft and a message met in the composer. Neither was sent."
+_REPEATS = "The message that met the limit will be delivered again. It does not run twice."
 
 
 class Delivery:
@@ -73,9 +74,17 @@ class Delivery:
         signal = self._speech.hook_signal(payload)
         if signal is None:
             return None
-        refused = isinstance(signal, Submitted) and self._driver.refuses(signal)
+        refused = self._refused(signal)
         self._driver.hear(signal)
-        return _BLOCK if refused else None
+        return {"decision": "block", "reason": refused} if refused else None
+
+    def _refused(self, signal: Signal) -> str | None:
+        """Why the agent must not take this prompt."""
+        if not isinstance(signal, Submitted):
+            return None
+        if self._driver.refuses(signal):
+            return _MIXED
+        return _REPEATS if self._driver.repeats(signal) else None
 
     def _record(self, record: Mapping[str, Any]) -> None:
         self._driver.alive()

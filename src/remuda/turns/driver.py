@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from remuda.agents.speech import Failed, Failure, Past, Signal, Speech, Stopped
+from remuda.agents.speech import Failed, Failure, Past, Signal, Speech, Stopped, Submitted
 from remuda.errors import InboxBusy, InputError, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased
 from remuda.inbox.stop_hook import InboxError
@@ -60,6 +60,8 @@ class Driver:
         self._unwanted: set[str] = set()
         self._dropping: set[asyncio.Task[None]] = set()
         self._told_stop = ("", "")
+        self._limited = False
+        """The prompt that the agent took last is a message that met a limit, and was given back."""
         self.held = ""
         """Why nothing is being delivered; empty when nothing waits or something is under way."""
 
@@ -86,6 +88,8 @@ class Driver:
             self._in_flight.alive()
 
     def hear(self, signal: Signal) -> None:
+        if isinstance(signal, Submitted) and not signal.continues:
+            self._limited = False
         if isinstance(signal, Stopped):
             self._running = frozenset(task.id for task in signal.background)
         if self._in_flight is not None:
@@ -138,6 +142,10 @@ class Driver:
     def refuses(self, signal: Signal) -> bool:
         """Whether the agent is about to take our prompt together with something that is not ours."""
         return self._in_flight is not None and self._in_flight.refuses(signal)
+
+    def repeats(self, signal: Submitted) -> bool:
+        """Whether the agent goes on by itself with a message that will be handed over again."""
+        return self._limited and signal.continues
 
     def unready(self) -> str | None:
         """Why a message would have to wait now; None when nothing is in the way."""
@@ -330,6 +338,7 @@ class Driver:
         self._rules = replace(self._rules, once=self._rules.single_try)
         log.info("message %s ended: %s, %s", leased.id, outcome.end, decision.action)
         if decision.account_waits:
+            self._limited = decision.action is Action.NACK
             self._limit_account(decision)
         await self._do(self._carry_out, leased, outcome, decision)
         self._unwanted.discard(leased.id)

@@ -41,6 +41,8 @@ _INTERRUPTED = "[Request interrupted by user"
 _COMMAND_NAME = re.compile(
     r"\s*(?:<command-message>[^<]*</command-message>\s*)?<command-name>/?([^<]+)</command-name>"
 )
+# What it tells itself when a usage limit is over (2.1.325).
+_CONTINUES = "Your claude.ai usage limit has reset. Continue the task"
 _TASK_ID = re.compile(r"<task-id>([^<]+)</task-id>")
 _UNKNOWN_COMMAND = re.compile(r"Unknown command: /?(\S+)")
 _WAIT = re.compile(
@@ -103,7 +105,8 @@ class ClaudeSpeech:
         if event == "UserPromptSubmit":
             prompt = str(payload.get("prompt", ""))
             notice = prompt.startswith(_NOTICE)
-            return Submitted(prompt, prompt_id, notice, frozenset(_TASK_ID.findall(prompt) if notice else ()))
+            ends = frozenset(_TASK_ID.findall(prompt) if notice else ())
+            return Submitted(prompt, prompt_id, notice, ends, prompt.startswith(_CONTINUES))
         if event == "Stop":
             return Stopped(
                 str(payload.get("last_assistant_message") or ""),
