@@ -94,6 +94,29 @@ def test_permission_that_clients_may_give_has_the_keepers_name_for_it(
     assert approval["proof"]["ran"] is True
 
 
+@pytest.mark.parametrize("at", ["the terminal", "elsewhere"])
+def test_refusal_is_proven_wherever_it_was_said(boss: RunningBoss, begin: Begin, at: str) -> None:
+    boss.start()
+    kept, watcher = begin("a", "--permission-mode", "default", asks=True)
+    watcher.paste("RUNBASH touch made")
+    until(lambda: boss.client.get("approvals", state="open")["approvals"], "the request in the ledger")
+    if at == "elsewhere":
+        client = kept.hello()
+        (ask,) = client.request("asks")["asks"]
+        client.request("answer", id=ask["id"], behavior="deny", message="no")
+    else:
+        watcher.answer(b"\x1b")
+    item(boss, "a", "stopped")
+
+    def look() -> dict[str, Any]:
+        (approval,) = boss.client.get("approvals")["approvals"]
+        proof: dict[str, Any] = approval["proof"] or {}
+        return proof if "ran" in proof else {}
+
+    proof = until(look, "a proof")
+    assert (proof["ran"], proof["by"]) == (False, "transcript")
+
+
 def test_boss_that_begins_finds_what_waits_and_what_has_ended(boss: RunningBoss, begin: Begin) -> None:
     _, stopped = begin("a")
     stopped.paste("hello")

@@ -240,6 +240,14 @@ class Desk:
             (one for one in found if one.state is ApprovalState.OPEN), key=lambda one: (one.asked_at, one.id)
         )
 
+    def unproven(self, session_id: str) -> list[Approval]:
+        """Those of its requests that are over, and of which nobody has told what happened then."""
+        known = self._roster.known.get(session_id)
+        over = (
+            (one for one in known.approvals.values() if one.state is not ApprovalState.OPEN) if known else ()
+        )
+        return [one for one in over if one.tool_use_id and "ran" not in (one.proof or {})]
+
     def approval_of(self, event: Event) -> Approval | None:
         """The open one that this event asked for."""
         known = self._roster.known.get(event.session_id)

@@ -27,7 +27,7 @@ from ..desk import Desk
 from ..http.events import read_hook, read_text
 from . import kept_events
 from .pace import Pace
-from .transcripts import Transcripts
+from .transcripts import Tail, Transcripts, calls_in
 from .watches import Watches, tell
 
 log = logging.getLogger("remuda.boss.evidence.kept")
@@ -45,6 +45,7 @@ class Kept:
         self._pace = pace
         self._folder = folder or sessions_folder()
         self._transcripts = Transcripts(desk)
+        self._tails: dict[str, Tail] = {}
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._watches: Watches | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -99,6 +100,19 @@ class Kept:
                 self._look()
             except OSError as error:
                 log.warning("cannot look into %s: %s", self._folder, error)
+            for session in self._desk.sessions():
+                if session.origin is Origin.KEPT and session.ended is None and session.transcript_path:
+                    await self._prove(session.id, session.transcript_path)
+
+    async def _prove(self, session_id: str, path: str) -> None:
+        """No hook tells of a call that was refused: the transcript does."""
+        calls = {one.tool_use_id for one in self._desk.unproven(session_id)}
+        if not calls:
+            self._tails.pop(session_id, None)
+            return
+        tail = self._tails.setdefault(session_id, Tail(path))
+        events = await asyncio.to_thread(calls_in, tail, session_id)
+        await tell(self._desk, [one for one in events if one.facts.get("tool_use_id") in calls])
 
     async def _follow(self, name: str, known: asyncio.Event) -> None:
         try:

@@ -152,6 +152,12 @@ def _read_events(tail: Tail, session_id: str) -> list[Event]:
     return _last_turn(events) if is_new else events
 
 
+def calls_in(tail: Tail, session_id: str) -> list[Event]:
+    """The ends of calls that were added: what was refused never ran, and is told nowhere else."""
+    events = (event for record in read_tail(tail) for event in record_events(record, session_id))
+    return [event for event in events if event.kind is EventKind.TOOL_RAN]
+
+
 def _last_turn(events: list[Event]) -> list[Event]:
     """From the last prompt on; no more than would be kept."""
     prompts = (number for number, event in enumerate(events) if event.kind is EventKind.PROMPTED)
