@@ -38,6 +38,11 @@ _HELP = """Ask Claude Code one thing and print the answer: `claude -p`, as a ses
       --trace                          what happens when, on standard error
       --check                          try everything but the agent itself; needs no account
       --check --clean                  … and remove what is left of calls that were killed
+
+    \b
+    Exit codes:
+      0 answered · 1 the agent failed or refused · 2 wrong flags, or an internal error
+      4 no prompt, or one that cannot be given · 124 a limit ran out · 130 interrupted
     """
 
 

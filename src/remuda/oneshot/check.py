@@ -15,6 +15,7 @@ from remuda.agents.demo import DemoAgent
 from remuda.errors import RemudaError
 from remuda.paths import private_folder, sessions_folder
 
+from .output import write
 from .remains import YOUNG, remains, remove
 from .request import Request
 from .result import Ended
@@ -33,7 +34,7 @@ class Step(NamedTuple):
 
 
 def show_version(named: str | None) -> int:
-    print(f"remuda print {__version__} (wrapping claude {claude_version(named)})")
+    write(f"remuda print {__version__} (wrapping claude {claude_version(named)})\n")
     return 0
 
 
@@ -61,10 +62,10 @@ def check(request: Request) -> int:
     folder = sessions_folder()
     steps = [_claude(request.claude_binary), _terminal(), _folder(folder), round_trip()]
     for step in steps:
-        print(f"FAIL: {step.what}: {step.failure}" if step.failure else f"OK: {step.what}")
+        write(f"FAIL: {step.what}: {step.failure}\n" if step.failure else f"OK: {step.what}\n")
     failed = any(step.failure for step in steps)
     for line, is_failure in _leftovers(folder, clean=request.clean):
-        print(line)
+        write(f"{line}\n")
         failed = failed or is_failure
     return 2 if failed else 0
 

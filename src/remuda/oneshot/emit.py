@@ -10,6 +10,7 @@ from typing import Any
 
 from .conversation import Summary
 from .messages import delta_message, init_message, texts_of, to_messages
+from .output import write
 from .partial import Partial
 from .request import Request
 
@@ -19,9 +20,6 @@ _SINCE_LAST = "model_usage_since_last_result"
 _CONTROL = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Emitter:
@@ -86,7 +84,7 @@ class Emitter:
     def stream_end(self) -> None:
         """The stream is over: what is not printed yet is printed."""
         if self._format == "text":
-            _print("\n".join(_as_text(result) for result in self._results))
+            write("\n".join(_as_text(result) for result in self._results))
         elif self._format == "json":
             _print_document(self._messages if self._verbose else self._results[-1])
 
@@ -105,7 +103,7 @@ class Emitter:
 
     def result(self, document: dict[str, Any]) -> None:
         if self._format == "text":
-            _print(_as_text(document))
+            write(_as_text(document))
         elif self._format == "json" and self._verbose:
             _print_document([*self._messages, document])
         else:
@@ -138,10 +136,4 @@ def _as_text(document: Mapping[str, Any]) -> str:
 
 
 def _print_document(document: object) -> None:
-    _print(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n")
-
-
-def _print(text: str) -> None:
-    """UTF-8 in every locale. Half a pair of surrogates, which JSON can carry, has no form in it."""
-    sys.stdout.buffer.write(_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text).encode())
-    sys.stdout.buffer.flush()
+    write(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n")

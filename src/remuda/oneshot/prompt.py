@@ -61,7 +61,7 @@ def _read_stdin(timeout: float) -> bytes:
             return _without(f"nothing came on standard input in {STDIN_PATIENCE:g} s")
     except (OSError, ValueError):
         return b""
-    return _read_to_end(fd, time.monotonic() + (timeout or float("inf")))
+    return read_to_end(fd, time.monotonic() + (timeout or float("inf")))
 
 
 def _without(why: str) -> bytes:
@@ -70,12 +70,14 @@ def _without(why: str) -> bytes:
     return b""
 
 
-def _read_to_end(fd: int, deadline: float) -> bytes:
+def read_to_end(fd: int, deadline: float) -> bytes:
+    """Raises `WaitTimeout` at `deadline`, of the monotonic clock, and `InputError`."""
     pieces: list[bytes] = []
     size = 0
     while size <= MAX_PROMPT_BYTES:
         if not _comes(fd, deadline - time.monotonic()):
-            raise WaitTimeout("--timeout: standard input has begun, and does not end")
+            so_far = "has begun, and does not end" if pieces else "says nothing, and does not end"
+            raise WaitTimeout(f"--timeout: standard input {so_far}")
         try:
             piece = os.read(fd, _READ_BYTES)
         except OSError as error:

@@ -21,6 +21,7 @@ from remuda.errors import (
 )
 
 from .config import apply_defaults, load_defaults
+from .output import OutputLost, ReaderGone, drop
 from .prompt import read_prompt
 from .request import Request
 
@@ -77,7 +78,18 @@ def run(request: Request, output: Output | None = None, through_pool: ThroughPoo
     """
     _heed_signals()
     _open_standard_streams()
-    clock, output = Clock(shown=request.trace), output or Output(request)
+    try:
+        return _carry_out(request, output or Output(request), through_pool)
+    except OutputLost as error:
+        drop()
+        if isinstance(error, ReaderGone):
+            return EXIT_CODES["FAILED"]
+        _warn(str(error))
+        return EXIT_CODES["INVALID_OPTIONS"]
+
+
+def _carry_out(request: Request, output: Output, through_pool: ThroughPool | None) -> int:
+    clock = Clock(shown=request.trace)
     try:
         if request.wants == "version" or request.check:
             from .check import check, show_version
@@ -89,9 +101,8 @@ def run(request: Request, output: Output | None = None, through_pool: ThroughPoo
             if code is not None:
                 return code
         return _call(request, prompt, clock, output)
-    except BrokenPipeError:  # whoever read us has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_CODES["FAILED"]
+    except OutputLost:
+        raise
     except Signalled as signalled:
         return _failed(Interrupted(str(signalled)), request, clock, output)
     except RemudaError as error:
@@ -107,6 +118,7 @@ def run(request: Request, output: Output | None = None, through_pool: ThroughPoo
 def _prepare(request: Request, clock: Clock) -> str:
     """All that comes before the agent: the prompt, when nothing stands in the way."""
     check_home()
+    check_folder()
     defaults = load_defaults(request.config, os.environ)
     if defaults.source is not None:
         clock.note(f"defaults of {defaults.source}")
@@ -130,6 +142,16 @@ def check_home() -> None:
         raise InvalidOptions(f"HOME is {home}, and there is no such folder")
     if not os.access(home, os.W_OK | os.X_OK):
         raise InvalidOptions(f"HOME is {home}, and nothing can be written there")
+
+
+def check_folder() -> None:
+    """Raises `InvalidOptions`."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise InvalidOptions(
+            "the folder in which this was called is gone", hint="call it in another"
+        ) from error
 
 
 def _warn(text: str) -> None:

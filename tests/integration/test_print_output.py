@@ -1,0 +1,78 @@
+"""A call whose answer cannot be printed, or whose folder is gone: one line, one exit code, nothing left."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands import Commands
+from printing import PATIENCE, Calls
+
+FORMATS = (["text"], ["json"], ["json", "--verbose"], ["stream-json", "--verbose"])
+FULL = "remuda print: standard output cannot be written: No space left on device\n"
+
+
+@pytest.fixture
+def calls(remuda: Commands) -> Iterator[Calls]:
+    made = Calls(remuda)
+    yield made
+    made.close()
+
+
+def printed_to(calls: Calls, path: Path, *words: str) -> tuple[int, str]:
+    with path.open("wb") as output:
+        done = subprocess.run(
+            calls.words(*words),
+            env=calls.env,
+            cwd=calls.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE,
+            check=False,
+        )
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize("output", FORMATS, ids=" ".join)
+@pytest.mark.parametrize("backend", ["terminal", "stream"])
+def test_a_full_disk_is_told_in_one_line(calls: Calls, backend: str, output: list[str]) -> None:
+    words = ("hello", "--backend", backend, "--output-format", *output)
+    assert printed_to(calls, Path("/dev/full"), *words) == (2, FULL)
+    calls.assert_nothing_left()
+
+
+def test_an_error_that_cannot_be_printed_is_told_as_that(calls: Calls) -> None:
+    words = ("SLOW 60 x", "--timeout", "1", "--output-format", "json")
+    assert printed_to(calls, Path("/dev/full"), *words) == (2, FULL)
+    calls.assert_nothing_left()
+
+
+@pytest.mark.parametrize("words", [("hello",), ("SLOW 60 x", "--timeout", "1", "--output-format", "json")])
+def test_a_reader_that_has_gone_ends_the_call_without_a_word(calls: Calls, words: tuple[str, ...]) -> None:
+    process = subprocess.Popen(
+        calls.words(*words),
+        env=calls.env,
+        cwd=calls.cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, said = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, said) == (1, b"")
+    calls.assert_nothing_left()
+
+
+@pytest.mark.parametrize("words", [("--backend", "terminal"), ("--backend", "stream"), ("--pool",)])
+def test_a_folder_that_is_gone_is_told(calls: Calls, words: tuple[str, ...]) -> None:
+    gone = calls.home / "gone"
+    gone.mkdir()
+    in_it = ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(gone)]
+    said = calls("hello", *words, code=2, prefix=in_it).err
+    assert said == "remuda print: the folder in which this was called is gone; call it in another\n"
