@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .errors import AgentError as AgentError
     from .errors import ClientClosed as ClientClosed
     from .errors import CommandNotFound as CommandNotFound
+    from .errors import InputError as InputError
     from .errors import InvalidOptions as InvalidOptions
     from .errors import PoolBroken as PoolBroken
     from .errors import PoolExhausted as PoolExhausted
@@ -44,6 +45,7 @@ _LAZY = {
     "AgentError": "remuda.errors",
     "ClientClosed": "remuda.errors",
     "CommandNotFound": "remuda.errors",
+    "InputError": "remuda.errors",
     "InvalidOptions": "remuda.errors",
     "PoolBroken": "remuda.errors",
     "PoolExhausted": "remuda.errors",
@@ -84,6 +86,7 @@ __all__ = [
     "Done",
     "Failed",
     "Inbox",
+    "InputError",
     "InvalidOptions",
     "KeeperClient",
     "PermissionRequest",

@@ -97,8 +97,9 @@ def test_prompt_that_no_terminal_can_be_given_is_refused_and_nothing_is_typed(
 ) -> None:
     async def scene(bench: TerminalBench) -> None:
         async with ready(bench) as (session, _):
-            with pytest.raises(InputError):
+            with pytest.raises(InputError) as refused:
                 await events_of(session, prompt)
+            assert "--command" not in str(refused.value)  # there is no such flag here
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
 
     play(scene, bench)

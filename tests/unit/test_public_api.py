@@ -27,6 +27,7 @@ DOCUMENTED = {
     "Done",
     "Failed",
     "Inbox",
+    "InputError",
     "InvalidOptions",
     "KeeperClient",
     "PermissionRequest",

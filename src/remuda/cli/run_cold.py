@@ -12,6 +12,7 @@ from remuda.errors import AgentError, InvalidOptions, from_code
 from remuda.oneshot.emit import Emitter
 from remuda.oneshot.request import Request
 from remuda.oneshot.run import Output, run
+from remuda.pool.checks import request_id as check_request_id
 
 from .run_once import Printer
 from .run_options import DEFAULT_TIMEOUT, PROFILE, variables
@@ -38,6 +39,8 @@ def run_cold(prompt: str, given: Mapping[str, Any]) -> int:
             "--permissions allow needs a pool",
             hint="'remuda pool serve', or name the tools with --allowed-tools",
         )
+    if (request_id := given.get("--request-id")) is not None:
+        check_request_id("request_id", request_id)
     request = Request(
         prompt_words=[prompt],
         passed=_words(given),

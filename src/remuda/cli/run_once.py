@@ -3,8 +3,8 @@
 | code | when |
 | --- | --- |
 | 0 | answered |
-| 1 | the agent reported an error |
-| 2 | options that cannot be honoured; the agent crashed or could not be started |
+| 1 | the agent reported an error; nobody reads the answer any more |
+| 2 | options that cannot be honoured; the agent crashed or did not start; the answer cannot be printed |
 | 3 | no pool is served there, with --no-fallback |
 | 4 | no prompt, or one that no agent can be given; a socket that is none |
 | 8 | the pool is served by another user |
@@ -23,10 +23,19 @@ import signal
 import sys
 import time
 
-from remuda.errors import EXIT_CODES, InputError, PoolNotServed, RemudaError, from_code
+from remuda.errors import (
+    EXIT_CODES,
+    InputError,
+    Interrupted,
+    InvalidOptions,
+    PoolNotServed,
+    RemudaError,
+    from_code,
+)
+from remuda.oneshot.output import OutputLost, ReaderGone, drop, write
 from remuda.pool.errand import run_message
 from remuda.pool.line import SILENCE_TIMEOUT, Line, default_socket
-from remuda.pool.protocol import MAX_PROMPT_BYTES, Message
+from remuda.pool.protocol import Message
 
 from .run_options import DEFAULT_TIMEOUT, PROFILE, parse, variables
 
@@ -74,7 +83,7 @@ def exit_code(error: RemudaError) -> int:
 def _run(word: str, given: Given) -> int:
     _heed_signals()
     try:
-        prompt = _read_prompt(word)
+        prompt = _read_prompt(word, given.get("--timeout", DEFAULT_TIMEOUT))
         try:
             return _warm(prompt, given)
         except PoolNotServed as error:
@@ -85,20 +94,24 @@ def _run(word: str, given: Given) -> int:
 
         return run_cold(prompt, given)
     except Signalled as signalled:
-        _complain(str(signalled))
-        return EXIT_CODES["INTERRUPTED"]
-    except BrokenPipeError:  # whoever read us has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_CODES["FAILED"]
+        return Printer(given).failed(Interrupted(str(signalled)))
+    except OutputLost as error:
+        drop()
+        if isinstance(error, ReaderGone):
+            return EXIT_CODES["FAILED"]
+        _complain(str(error))
+        return EXIT_CODES["INVALID_OPTIONS"]
 
 
-def _read_prompt(word: str) -> str:
+def _read_prompt(word: str, timeout: float) -> str:
     if word != "-":
         text = word
     elif sys.stdin is None or sys.stdin.isatty():
         raise InputError("there is no prompt", hint="give it as an argument, or on standard input")
     else:
-        data = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
+        from remuda.oneshot.prompt import read_to_end
+
+        data = read_to_end(sys.stdin.fileno(), time.monotonic() + timeout)
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
@@ -117,7 +130,7 @@ def _warm(prompt: str, given: Given) -> int:
     message = run_message(
         prompt,
         {**profile_options(given), "timeout": timeout, "request_id": given.get("--request-id")},
-        cwd=os.getcwd(),
+        cwd=_current_folder(),
         environ=os.environ,
         stream="--stream" in given,
         permissions=given.get("--permissions"),
@@ -129,6 +142,15 @@ def _warm(prompt: str, given: Given) -> int:
         line.ask(message)
         line.deadline = time.monotonic() + timeout + _ANSWER_GRACE
         return _follow(line, Printer(given))
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise InvalidOptions(
+            "the folder in which this was called is gone", hint="call it in another"
+        ) from error
 
 
 def profile_options(given: Given) -> dict[str, Any]:
@@ -214,13 +236,11 @@ class Printer:
 
 
 def _write(text: str) -> None:
-    """UTF-8 in every locale."""
-    if sys.stdout.isatty():
+    if sys.stdout is not None and sys.stdout.isatty():
         from remuda.oneshot.emit import without_control
 
         text = without_control(text)
-    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
-    sys.stdout.buffer.flush()
+    write(text)
 
 
 def _complain(text: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
-from remuda.errors import ClientClosed, InvalidOptions
+from remuda.errors import ClientClosed, InputError, InvalidOptions
 from remuda.paths import sessions_folder
 
 from . import checks
@@ -195,7 +195,7 @@ class Client:
 
     def _prepare(self, prompt: str, given: Mapping[str, Any]) -> _Prepared:
         options = read_run(given, self._settings)
-        return _Prepared(checks.prompt("the prompt", prompt), options, self._profile(options))
+        return _Prepared(_checked(prompt), options, self._profile(options))
 
     def _profile(self, options: RunSettings, *, find_binary: bool = True) -> Profile:
         find_binary = find_binary and self._find_binary
@@ -246,3 +246,10 @@ class Client:
         given = self._settings.runtime_dir
         folder = sessions_folder() if given is None else Path(given).expanduser().absolute()
         return backend_factory(self._settings.backend, folder)
+
+
+def _checked(prompt: object) -> str:
+    try:
+        return checks.prompt("the prompt", prompt)
+    except InvalidOptions as error:
+        raise InputError(error.message, hint=error.hint) from None

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from remuda.agents.claude.profile import arguments
-from remuda.agents.claude.prompt import PROMPTED
+from remuda.agents.claude.prompt import PROMPTED, looks_like_command
 from remuda.agents.claude.prompt import check as check_prompt
 from remuda.agents.state import WORKING
 from remuda.errors import (
+    InputError,
     InvalidOptions,
     RemudaError,
     SessionCrashed,
@@ -126,7 +127,7 @@ class TerminalSession:
     # ── a request ──
 
     async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
-        check_prompt(request.prompt, command=False, literal=False)
+        _check(request.prompt)
         if self._kept.detail is not None:
             raise self._kept.crashed()
         if not self._fresh:
@@ -323,6 +324,14 @@ def dirt(found: Document) -> Sequence[str]:
     if found["permission_mode"] != found["first_permission_mode"]:
         reasons.append(f"another permission mode: {found['permission_mode']}")
     return reasons
+
+
+def _check(prompt: str) -> None:
+    try:
+        check_prompt(prompt, command=False, literal=False)
+    except InputError as error:
+        hint = "put a word before it" if looks_like_command(prompt) else error.hint
+        raise InputError(error.message, hint=hint) from None
 
 
 def _seen(done: asyncio.Future[Any]) -> None:

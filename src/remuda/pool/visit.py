@@ -50,7 +50,7 @@ class Visit:
             if name == "claude_binary" and isinstance(have, str) and os.sep not in have:
                 have = shutil.which(have, path=env.get("PATH", os.defpath))
             if have != wanted:
-                raise InvalidOptions(f"the pool has {have or 'no'} {name}, not {wanted}")
+                raise InvalidOptions(f"the pool's {name} is {have or 'not there'}, not {wanted}")
 
     async def hear(self) -> None:
         """Decisions, until he cancels or hangs up. Raises `RemoteProtocolError`."""
