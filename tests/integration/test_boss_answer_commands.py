@@ -145,6 +145,38 @@ def test_terminal_shows_all_of_it_and_asks(boss: RunningBoss, start: Start, answ
         assert (code, hook.done()) == ((0, True) if answer == "y" else (130, False))
 
 
+QUESTIONS = {
+    "questions": [
+        {"question": "Which colour?", "options": [{"label": "Red"}, {"label": "Blue", "description": "sea"}]},
+        {"question": "Which sizes?", "options": [{"label": "S"}, {"label": "L"}], "multiSelect": True},
+        {"question": "Why?", "options": [{"label": "So"}]},
+    ]
+}
+
+
+def test_terminal_asks_for_the_answers_to_a_question(boss: RunningBoss, start: Start) -> None:
+    with asking(boss, "AskUserQuestion", QUESTIONS) as hook:
+        kept = start("ask", [*COMMAND, "approve", "11112222"], cols=100, rows=30)
+        client = kept.hello()
+        watcher = Watcher(client)
+        for question, said_to_it in (
+            ("Which colour?", "2"),
+            ("Which sizes?", "1, 2"),
+            ("Why?", "because, 1"),
+        ):
+            watcher.until_shows(question)
+            watcher.press(f"{said_to_it}\r".encode())
+        assert event_named(client, "exited")["code"] == 0
+        answers = said(hook)["updatedInput"]["answers"]
+        assert answers == {"Which colour?": "Blue", "Which sizes?": "S, L", "Why?": "because, 1"}
+
+
+def test_question_is_shown_with_its_options(remuda: Commands, boss: RunningBoss) -> None:
+    with asking(boss, "AskUserQuestion", QUESTIONS):
+        whole = remuda("approvals", "srv").out
+    assert "  Which colour?\n    1  Red\n    2  Blue  sea\n  Which sizes? (several may be chosen)\n" in whole
+
+
 def test_control_characters_of_an_agent_reach_no_terminal(remuda: Commands, boss: RunningBoss) -> None:
     with asking(boss, "Bash", {"command": "touch x\x1b[2J\x07", "more": {"a": "\x1b[31m"}}):
         for words in (("approvals",), ("approvals", "11112222")):
@@ -203,6 +235,7 @@ def test_policy_in_a_dry_run_only_says_what_it_would_do(remuda: Commands, boss: 
         (one,) = boss.client.get("approvals")["approvals"]
         noted = until(lambda: boss.client.get("approvals", one["id"])["detail"].get("policy"), "a note")
         assert noted == {"decision": "allow", "rule": "look around", "dry_run": True}
+        assert "look around would decide: allow (dry run)" in remuda("approvals", one["id"]).out
 
 
 def test_policy_check_says_what_would_be_decided_and_what_is_wrong(
@@ -216,6 +249,7 @@ def test_policy_check_says_what_would_be_decided_and_what_is_wrong(
         assert row.split()[1:5] == ["Bash", "allow", "look", "around"]
     found = json.loads(remuda("policy", "check", "--dry-run", "--json").out)
     assert [(one["decision"], one["was"]) for one in found["requests"]] == [("allow", "deny by http")]
+    assert "there is no /nowhere" in remuda.refused("policy", "check", "--file", "/nowhere", code=2)
     write_policy(boss, "[[rule]]\ndecision = 'allow'\ntools = 'Bash'\n")
     assert "rule 1: unknown key 'tools'" in remuda.refused("policy", "check", code=2)
     with asking(boss, "Bash", {"command": "ls"}):  # nothing is decided by what is not right

@@ -318,7 +318,9 @@ def test_hooks_show_lists_ours_wherever_they_apply(remuda: Commands, box: Path) 
 
 
 def test_hooks_show_of_none_says_so(remuda: Commands) -> None:
-    assert remuda("hooks", "show").out == "no hook of ours in the settings that apply here\n"
+    assert remuda("hooks", "show").out == (
+        "no Stop hook of ours in the settings that apply here; --boss and --tmux show what else there is\n"
+    )
     assert json.loads(remuda("hooks", "show", "--json").out) == []
 
 

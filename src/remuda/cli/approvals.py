@@ -10,11 +10,10 @@ import click
 from remuda.boss.attention.naming import distinct, label
 from remuda.boss.client import BossClient
 from remuda.duration import show_duration
-from remuda.errors import NotInQueue
 
 from .asking import waiting_argument
 from .common import json_option, print_json, print_table
-from .leave import find_approval, outcome, show
+from .leave import find_approval, outcome, session_of, show
 
 _HEAD = ("ID", "WHO", "TOOL", "ASKED", "STATE", "WHAT")
 
@@ -33,12 +32,12 @@ def command(word: str | None, everything: bool, limit: int, as_json: bool) -> No
     Examples:
       remuda approvals
       remuda approvals work
-      remuda approvals --all --json | jq '.approvals[] | select(.by == "policy")'
+      remuda approvals --all --json | jq '.approvals[] | select(.by == "policy: docs")'
     """
     boss = BossClient()
     if word is not None:
         found = find_approval(boss, word)
-        print_json(found) if as_json else show(found, _session(boss, found["session_id"]))
+        print_json(found) if as_json else show(found, session_of(boss, found))
         return
     document = boss.get("approvals", state=None if everything else "open", limit=limit)
     if as_json:
@@ -54,14 +53,6 @@ def command(word: str | None, everything: bool, limit: int, as_json: bool) -> No
 def _names(boss: BossClient, wanted: set[str]) -> dict[str, str]:
     found = [one for one in boss.get("sessions", all=True)["sessions"] if one["id"] in wanted]
     return distinct({one["id"]: label(one["name"], one["repo"] or one["cwd"], one["id"]) for one in found})
-
-
-def _session(boss: BossClient, session_id: str) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = boss.get("sessions", session_id)["session"]
-    except NotInQueue:  # forgotten, its ledger is not
-        return None
-    return found
 
 
 def _row(approval: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]:

@@ -11,7 +11,17 @@ from remuda.boss.client import BossClient
 
 from .asking import waiting_argument
 from .common import json_option
-from .leave import answer, confirm, find_approval, read_answers, read_object
+from .leave import (
+    answer,
+    confirm,
+    find_approval,
+    lines,
+    must_be_terminal,
+    read_answers,
+    read_object,
+    session_of,
+)
+from .questions import ask_answers, questions_of
 
 
 @click.command("approve")
@@ -39,8 +49,9 @@ def command(
 ) -> None:
     """Allow what an agent asks leave for, answer its question, or agree to its plan.
 
-    On a terminal all of what is asked is shown first, with a diff for an edit, and you are asked once more.
-    The first answer counts: when somebody else was first you are told who, and the exit code is 8.
+    On a terminal all of what is asked is shown first, with a diff for an edit, and you are asked once more;
+    to a question you are asked for the answers. The first answer counts: when somebody else was first you are
+    told who, and the exit code is 8.
 
     \b
     Examples:
@@ -60,6 +71,13 @@ def command(
     if always:
         body["always"] = True
     if not yes:
-        shown = approval if edited is None else {**approval, "input": edited, "detail": {}}
-        confirm(shown, "allow this as edited?" if edited is not None else "allow this?")
+        must_be_terminal()
+        session = session_of(boss, approval)
+        questions = questions_of(approval)
+        if questions and edited is None and not answers:
+            click.echo(next(lines(approval, session)))
+            body["answers"] = ask_answers(questions)
+        else:
+            shown = approval if edited is None else {**approval, "input": edited, "detail": {}}
+            confirm(shown, session, "allow this as edited?" if edited is not None else "allow this?")
     answer(boss, approval, body, as_json=as_json)

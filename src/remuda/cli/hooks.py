@@ -237,7 +237,8 @@ def show(settings: Path | None, user: bool, project: bool, as_json: bool) -> int
     if as_json:
         print_json([_as_json(one) for one in found])
     elif not found:
-        click.echo(f"no hook of ours in {short_path(str(only)) if only else 'the settings that apply here'}")
+        where = short_path(str(only)) if only else "the settings that apply here"
+        click.echo(f"no Stop hook of ours in {where}; --boss and --tmux show what else there is")
     else:
         for one in found:
             _print(one)

@@ -17,6 +17,7 @@ from remuda.errors import Aborted, InvalidOptions, NotInQueue
 
 from .common import print_json, short_path
 from .inbox_target import shown
+from .questions import question_lines, questions_of
 
 Approval = dict[str, Any]
 
@@ -64,13 +65,25 @@ def answer(boss: BossClient, approval: Approval, body: Mapping[str, Any], *, as_
     click.echo(f"{done} {found['id']}: {found['tool']}")
 
 
-def confirm(approval: Approval, question: str) -> None:
-    """Show all of it, and ask. Raises `Aborted` for a no, `InvalidOptions` where nobody can be asked."""
+def must_be_terminal() -> None:
+    """Raises `InvalidOptions` where nobody can be asked."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidOptions("this is no terminal, so that nobody can be asked", hint="say --yes")
-    show(approval)
+
+
+def confirm(approval: Approval, session: Mapping[str, Any] | None, question: str) -> None:
+    """Show all of it, and ask. Raises `Aborted` for a no."""
+    show(approval, session)
     if not click.confirm(question):
         raise Aborted("nothing was answered")
+
+
+def session_of(boss: BossClient, approval: Approval) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = boss.get("sessions", approval["session_id"])["session"]
+    except NotInQueue:  # forgotten, its ledger is not
+        return None
+    return found
 
 
 # ── showing ──
@@ -83,6 +96,21 @@ def show(approval: Approval, session: Mapping[str, Any] | None = None) -> None:
 
 
 def lines(approval: Approval, session: Mapping[str, Any] | None = None) -> Iterator[str]:
+    yield from _head(approval, session)
+    questions = questions_of(approval)
+    for name, value in approval["input"].items():
+        if name == "questions" and questions:
+            yield from (line for one in questions for line in question_lines(one))
+        else:
+            yield from _field(name, value)
+    if diff := approval["detail"].get("diff"):
+        yield from (_coloured(line) for line in shown(diff).splitlines())
+    if would := approval["detail"].get("policy"):
+        yield from _field("rule", f"{would['rule']} would decide: {would['decision']} (dry run)")
+    yield from _outcome(approval)
+
+
+def _head(approval: Approval, session: Mapping[str, Any] | None) -> Iterator[str]:
     asked = f"{show_duration(max(0.0, time.time() - approval['asked_at']))} ago"
     yield click.style(
         f"{shown(approval['tool'])} · {approval['reason']} {approval['id']}, {asked}", bold=True
@@ -91,12 +119,6 @@ def lines(approval: Approval, session: Mapping[str, Any] | None = None) -> Itera
         yield f"  {'session':<12} {session.get('name') or session['id']}"
         if session.get("cwd"):
             yield f"  {'in':<12} {shown(short_path(session['cwd']))}"
-    diff = approval["detail"].get("diff")
-    for name, value in approval["input"].items():
-        yield from _field(name, value)
-    if diff:
-        yield from (_coloured(line) for line in shown(diff).splitlines())
-    yield from _outcome(approval)
 
 
 def _field(name: str, value: object) -> Iterator[str]:

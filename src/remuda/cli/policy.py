@@ -13,7 +13,7 @@ from remuda.boss.answers.policy import Policy, Verdict
 from remuda.boss.attention.model import Reason
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
-from remuda.errors import BossDown
+from remuda.errors import BossDown, InvalidOptions
 
 from .common import complain, json_option, print_json, print_table, short_path
 from .leave import outcome
@@ -33,13 +33,15 @@ def command() -> None:
 
 
 @command.command("check")
-@click.option("--file", "path", type=click.Path(path_type=Path), help="Try this file.  [default: the boss's]")
+@click.option(
+    "--file", "given", type=click.Path(path_type=Path), help="Try this file.  [default: the boss's]"
+)
 @click.option("--dry-run", is_flag=True, help="What would be decided of all that was ever asked, too.")
 @click.option(
     "-n", "limit", type=click.IntRange(1, 1000), default=100, help="So many at most.  [default: 100]"
 )
 @json_option
-def check(path: Path | None, dry_run: bool, limit: int, as_json: bool) -> None:
+def check(given: Path | None, dry_run: bool, limit: int, as_json: bool) -> None:
     """Read the policy and say what is wrong with it, or what it would decide. Nothing is answered by this.
 
     \b
@@ -48,8 +50,10 @@ def check(path: Path | None, dry_run: bool, limit: int, as_json: bool) -> None:
       remuda policy check --dry-run
       remuda policy check --file new.toml --dry-run --json | jq '.requests[] | select(.decision == "allow")'
     """
-    path = path or policy_file(BossFolder.default(), os.environ)
+    path = given or policy_file(BossFolder.default(), os.environ)
     policy = load_policy(path)
+    if given is not None and not path.exists():
+        raise InvalidOptions(f"there is no {given}")
     requests = _requests(policy, None if dry_run else "open", limit)
     if as_json:
         rules = [{"name": rule.name, "decision": str(rule.decision)} for rule in policy.rules]
