@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -130,6 +131,40 @@ def test_colours_are_for_terminals_alone(remuda: Commands, words: list[str]) -> 
         output_until(client, b"red")
     assert "\x1b" not in remuda(*words).out
     assert b"\x1b[" in on_a_terminal(remuda, *words)
+
+
+def run_from_a_shell(remuda: Commands, script: str) -> subprocess.CompletedProcess[str]:
+    program = f'remuda() {{ {shlex.join(COMMAND)} "$@"; }}; {script}'
+    return subprocess.run(
+        ["sh", "-c", program], env=remuda.env, cwd=remuda.cwd, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words", ["ls --json", "status work", "screen work", "inbox status work", "kill work"]
+)
+def test_command_in_a_folder_that_was_removed_works(remuda: Commands, words: str) -> None:
+    remuda.start("work", "--agent", "demo")
+    done = run_from_a_shell(remuda, f"mkdir gone && cd gone && rmdir ../gone && remuda {words}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "work" in done.stdout or words == "screen work"
+
+
+def test_start_in_a_folder_that_was_removed_says_so_and_takes_another(remuda: Commands) -> None:
+    gone = "mkdir gone && cd gone && rmdir ../gone && remuda start work -d"
+    done = run_from_a_shell(remuda, f"{gone} -- cat")
+    assert (done.returncode, done.stderr) == (4, "remuda: this folder was removed; go to another one\n")
+    done = run_from_a_shell(remuda, f"{gone} --cwd / -- cat")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert remuda.json("status", "work")["cwd"] == "/"
+
+
+@pytest.mark.parametrize("words", ["ls", "status work", "version"])
+def test_command_without_standard_output_ends_well(remuda: Commands, words: str) -> None:
+    remuda.start("work", "--", "cat")
+    done = run_from_a_shell(remuda, f"remuda {words} >&-")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_session_outlives_the_process_group_that_started_it(remuda: Commands) -> None:

@@ -104,6 +104,8 @@ class LazyGroup(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return EXIT_CODES["OK"]
         except OSError as error:
+            if not error.filename and _is_here_gone():
+                raise FolderUnusable("this folder was removed", hint="go to another one") from error
             what = f"cannot use {error.filename}: " if error.filename else ""
             raise FolderUnusable(f"{what}{error.strerror or error}") from error
 
@@ -160,6 +162,14 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
+def _is_here_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def _one_line(error: click.UsageError) -> str:
     """As our own errors are: what went wrong, and what to do."""
     message = error.format_message().rstrip(".")
@@ -173,6 +183,9 @@ def _one_line(error: click.UsageError) -> str:
 
 def run(args: list[str] | None = None) -> int:
     """Carry out a command line and return its exit code; nothing escapes as a traceback but our own bugs."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         result: Any = cli.main(args=args, prog_name="remuda", standalone_mode=False)
     except RemudaError as error:

@@ -95,7 +95,11 @@ def json_option(function: F) -> F:
 
 
 def configuration(config_file: Path | None = None) -> Config:
-    return load_config(config_file, Path.cwd(), os.environ)
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was removed under its shell
+        here = Path(os.devnull)  # in which there is no file either
+    return load_config(config_file, here, os.environ)
 
 
 def find_folder(folder: Path | None, config: Config | None = None) -> Path:
