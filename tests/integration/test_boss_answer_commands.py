@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -236,6 +237,25 @@ def test_policy_in_a_dry_run_only_says_what_it_would_do(remuda: Commands, boss: 
         noted = until(lambda: boss.client.get("approvals", one["id"])["detail"].get("policy"), "a note")
         assert noted == {"decision": "allow", "rule": "look around", "dry_run": True}
         assert "look around would decide: allow (dry run)" in remuda("approvals", one["id"]).out
+
+
+def test_status_and_doctor_tell_of_rules_and_notices_that_are_not_in_force(
+    remuda: Commands, boss: RunningBoss
+) -> None:
+    assert "rules" not in remuda("status").out
+    write_policy(boss, f"dry_run = true\n{POLICY}")
+    notices = boss.folder.path / "notify.toml"
+    notices.write_text("[[to]]\ndesktop = true\n")
+    assert "rules      2 in a dry run, by " in (told_of := remuda("status").out)
+    assert "notices    to 1 receiver, by " in told_of
+    write_policy(boss, "[[rule]]\ntools = 'Bash'\n")
+    notices.write_text("thresholds = 1\n")
+    wrong = remuda("status").out
+    assert re.search(r"rules      not in force: .*policy\.toml: rule 1: unknown key 'tools'", wrong)
+    assert re.search(r"notices    not in force: .*notify\.toml: unknown key 'thresholds'", wrong)
+    examined = remuda("doctor").out
+    assert "the boss's rules are not in force: " in examined
+    assert "the boss's notices are not in force: " in examined
 
 
 def test_policy_check_says_what_would_be_decided_and_what_is_wrong(

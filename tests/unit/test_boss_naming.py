@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.boss.attention.naming import beginnings, distinct, label
+from remuda.boss.guide import reason
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,8 @@ def test_labels_of_several_are_told_apart_by_what_can_be_typed() -> None:
         "b": "y",
     }
     assert distinct({}) == {}
+
+
+def test_interrupt_is_told_from_an_end() -> None:
+    assert reason({"reason": "stopped", "detail": {}}) == "has stopped"
+    assert reason({"reason": "stopped", "detail": {"interrupted": True}}) == "was interrupted"

@@ -258,9 +258,11 @@ def labels(items: Sequence[Item]) -> list[str]:
 
 
 def reason(item: Item) -> str:
-    """`permission: Bash`, `question`, `has stopped`, `usage limit until 14:30`."""
+    """`permission: Bash`, `question`, `has stopped`, `was interrupted`, `usage limit until 14:30`."""
     text = _REASONS.get(str(item["reason"]), str(item["reason"]))
     detail = item.get("detail") or {}
+    if item["reason"] == "stopped" and detail.get("interrupted"):
+        return "was interrupted"
     if item["reason"] == "limited" and isinstance(until := detail.get("until"), float | int):
         return f"{text} until {show_moment(until, time.time())}"
     tool = detail.get("tool")

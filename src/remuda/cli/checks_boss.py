@@ -10,6 +10,7 @@ from remuda.boss.folder import BossFolder
 from remuda.errors import BossDown, RemudaError
 from remuda.tmux.once import installed_version
 
+from .boss_files import written_files
 from .finding import Finding
 from .hooks_boss import found_hooks
 
@@ -38,6 +39,9 @@ def examine_boss() -> Iterator[Finding]:
             yield Finding(
                 "note", f"an earlier database of the boss could not be used; it is {health['laid_aside']}"
             )
+    for one in written_files():
+        if not one.is_right:
+            yield Finding("note", f"the boss's {one.name} are {one.text}")
     yield from _tmux()
 
 

@@ -39,7 +39,14 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
         first, *rest = limit_lines(limit, time.time())
         lines += [("limited", first), *(("", line) for line in rest)]
     lines += [("sources", line) for line in _sources(document["sources"])]
-    return lines + [("hooks", line) for line in _hooks()]
+    lines += [("hooks", line) for line in _hooks()]
+    return lines + _written()
+
+
+def _written() -> list[tuple[str, str]]:
+    from .boss_files import written_files
+
+    return [(one.name, one.text) for one in written_files()]
 
 
 def _hooks() -> list[str]:
