@@ -86,6 +86,31 @@ print(json.dumps(said))
     assert said["handed"] == ["before", "after"]
 
 
+def test_doctor_tells_of_a_full_disk(tmp_path: Path) -> None:
+    said = on_a_disk(
+        tmp_path,
+        ["-t", "tmpfs", "-o", "size=64k,mode=700"],
+        """
+(folder / "sessions").mkdir(mode=0o700)
+def doctor():
+    argv = [sys.executable, "-m", "remuda", "doctor", "--json"]
+    ran = subprocess.run(argv, env={**os.environ, "REMUDA_HOME": str(folder)}, capture_output=True, text=True)
+    failed = [one["what"] for one in json.loads(ran.stdout) if one["level"] == "fail"]
+    return [what for what in failed if "space" in what]
+
+said = {"before": doctor()}
+try:
+    (folder / "filler").write_bytes(bytes(1 << 20))
+except OSError:
+    pass
+said["full"] = doctor()
+print(json.dumps(said))
+""",
+    )
+    assert said["before"] == []
+    assert [text.startswith("no space is left for ") for text in said["full"]] == [True]
+
+
 def test_read_only_folder_can_be_looked_at_and_nothing_else(tmp_path: Path) -> None:
     said = on_a_disk(
         tmp_path,

@@ -65,8 +65,18 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
         private_folder(folder)
     except RemudaError as error:
         yield Finding("fail", error.message, error.hint or "set REMUDA_HOME to a folder of yours")
+        return
+    if _is_full(folder):
+        yield Finding(
+            "fail", f"no space is left for {folder}", "free some: messages are refused and none is delivered"
+        )
     else:
         yield Finding("ok", f"sessions lie in {folder}, private to you")
+
+
+def _is_full(folder: Path) -> bool:
+    disk = os.statvfs(folder)
+    return disk.f_bavail == 0 or (disk.f_files > 0 and disk.f_favail == 0)  # some have no count of files
 
 
 def _emulator() -> Iterator[Finding]:
