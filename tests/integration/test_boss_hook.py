@@ -392,6 +392,19 @@ def test_request_without_a_boss_is_left_to_the_terminal_at_once(boss: RunningBos
     assert [item["reason"] for item in boss.waiting()] == ["permission"]
 
 
+def test_request_that_was_asked_after_a_kill_of_the_boss_is_answered_by_the_next(
+    boss: RunningBoss, hooks: Hooks
+) -> None:
+    boss.start()
+    boss.end(signal.SIGKILL)
+    waiting = hooks.start(PERMISSION, "--wait", "600")
+    until(hooks.spooled, "what it left")
+    boss.start()
+    allow(boss)
+    assert json.loads(hooks.finish(waiting))["hookSpecificOutput"]["decision"] == {"behavior": "allow"}
+    assert len(boss.client.get("approvals")["approvals"]) == 1
+
+
 def test_program_that_reads_its_answer_is_not_held(boss: RunningBoss, hooks: Hooks) -> None:
     boss.start()
     assert hooks.run(PERMISSION, "--wait", "600", CLAUDE_CODE_ENTRYPOINT="sdk-cli") == ""

@@ -8,9 +8,9 @@ event that the boss did not take is left in BOSS_FOLDER/spool, where the boss fi
 folder is bounded, the oldest goes first, and each that went leaves a byte in `spool/.dropped`. Most events do
 not come here: `hook.sh` leaves them in the same folder, in a fifth of the time.
 
-With `--wait` it asks leave, and waits for the answer: only once the boss has the request, only where a dialog
-is on a terminal meanwhile, and for a boss that went away only a while. No answer is silence: the dialog is
-left to whoever is at the terminal.
+With `--wait` it asks leave, and waits for the answer: only where a dialog is on a terminal meanwhile, for a
+boss that went away or was killed only a while, and for one that was ended not at all. No answer is silence:
+the dialog is left to whoever is at the terminal.
 """
 
 import posix
@@ -29,7 +29,7 @@ LARGE_BYTES = 64 << 10
 MAX_BYTES = 15 << 20
 """The boss takes no more."""
 GONE_PATIENCE = 60.0
-"""So long a request that a boss had is brought to the next one."""
+"""So long a request is kept for the next boss."""
 _RETRY_PAUSE = 0.25
 _VARIABLES = (b"TMUX", b"TMUX_PANE", b"CLAUDE_PID", b"CLAUDE_CODE_ENTRYPOINT", b"CLAUDE_JOB_DIR")
 
@@ -203,19 +203,22 @@ def entry(place: str, name: str) -> "tuple[int, int, str]":
 # ── leave ──
 
 
-def ask(folder: str, payload: bytes, number: str, at: float, wait: float) -> "Any":
-    """What the agent is to be told; None for nothing. Raises OSError when no boss has the request."""
+def ask(folder: str, payload: bytes, number: str, at: int, wait: float) -> "Any":
+    """What the agent is to be told; None for nothing. Raises OSError when there is no boss to be asked."""
     parent, end = posix.getppid(), time.monotonic() + wait
     lost_at: float | None = None
     while (left := end - time.monotonic()) > 0 and posix.getppid() == parent:
-        body = make_body(payload, number, at, left)
+        body = make_body(payload, number, at / 1e9, left)
         try:
             said = post(folder, "/v1/hooks/permission", body, answer=left + 1.0)
         except Lost:
             lost_at = time.monotonic()
-        except OSError:
+        except OSError as error:
             if lost_at is None:
-                raise
+                if not isinstance(error, ConnectionRefusedError):  # its socket is gone: it was ended
+                    raise
+                spool(folder, make_body(payload, number, at / 1e9, None), at)
+                lost_at = time.monotonic()
             if time.monotonic() - lost_at > GONE_PATIENCE:
                 return None
         else:
@@ -249,7 +252,7 @@ def main() -> None:
         wait = None
     try:
         if wait is not None:
-            output = ask(folder, payload, number, at / 1e9, wait)
+            output = ask(folder, payload, number, at, wait)
             if output is not None:
                 import json
 

@@ -144,7 +144,8 @@ class Approvals:
             return lambda ruling: self._to_keeper(session, approval, ruling)
         raise NotSafe(
             "nobody waits for the answer: its dialog is at the agent's terminal alone",
-            hint="go there: 'remuda next'; 'remuda hooks install --boss' lets others be answered from here",
+            hint="go there with 'remuda next': it was asked while no boss ran, or without the hooks of "
+            "'remuda hooks install --boss'",
         )
 
     def _session(self, approval: Approval) -> Session:
