@@ -208,8 +208,13 @@ def test_what_there_is_not_is_not_found(served: RunningBoss) -> None:
     for path in ("/v1/queue/nothing", "/v1/sessions/nobody", "/v1/approvals/none"):
         answer = served.ask("GET", path)
         assert (answer.status, answer.json["error"]["code"]) == (404, "NOT_IN_QUEUE")
-    assert served.ask("GET", "/v1/nothing").json == {"error": "Not found"}
-    assert served.ask("DELETE", "/v1/queue").status == 405
+    assert served.ask("GET", "/v1/nothing").json["error"]["code"] == "NOT_FOUND"
+    for method, path, allowed in (("DELETE", "/v1/queue", "GET"), ("PUT", "/v1/events", "GET, POST")):
+        refused = served.ask(method, path)
+        assert (refused.status, refused.headers["allow"]) == (405, allowed)
+        assert refused.json["error"]["code"] == "BAD_METHOD"
+    body = served.ask("POST", "/v1/queue/x/snooze", {"seconds": -4}).json
+    assert body["error"]["message"] == "'seconds' must be 0 or more"
     assert served.ask("GET", "/v1/queue?limit=5").status == 400
     with pytest.raises(NotInQueue):
         served.client.post("queue", "nothing", "skip")

@@ -184,16 +184,18 @@ def _is(value: Any, name: str) -> bool:
 
 
 def _check_any(value: Any, schemas: list[Schema], where: str) -> None:
-    problem: InvalidOptions | None = None
+    """What is said to be wrong is so of the one that was meant: it has all that this one needs."""
+    problems: list[InvalidOptions] = []
     for schema in schemas:
         try:
             check(value, schema, where)
         except InvalidOptions as error:
-            problem = problem or error
+            is_meant = isinstance(value, dict) and value.keys() >= set(schema.get("required", (None,)))
+            problems.insert(0 if is_meant else len(problems), error)
         else:
             return
-    if problem is not None:
-        raise problem
+    if problems:
+        raise problems[0]
 
 
 def _check_text(value: str, schema: Schema, where: str) -> None:
@@ -207,8 +209,10 @@ def _check_text(value: str, schema: Schema, where: str) -> None:
 
 
 def _check_number(value: float, schema: Schema, where: str) -> None:
-    if not schema.get("minimum", -math.inf) <= value <= schema.get("maximum", math.inf):
-        raise InvalidOptions(f"{where} is out of range")
+    if value < (least := schema.get("minimum", -math.inf)):
+        raise InvalidOptions(f"{where} must be {least} or more")
+    if value > (most := schema.get("maximum", math.inf)):
+        raise InvalidOptions(f"{where} must be {most} or less")
 
 
 def _check_object(value: dict[str, Any], schema: Schema, where: str) -> None:

@@ -52,7 +52,10 @@ class _Application:
     def __init__(self, boss: Boss, routes: Sequence[Route], token: str, port: int) -> None:
         operations = [(route, _Operation(boss, route)) for route in routes]
         self._plain = {(route.method, route.path): one for route, one in operations if "{" not in route.path}
-        web = [WebRoute(route.path, one, methods=[route.method]) for route, one in operations]
+        places: dict[str, dict[str, _Operation]] = {}
+        for route, one in operations:
+            places.setdefault(route.path, {})[route.method] = one
+        web = [WebRoute(path, _Place(by_method)) for path, by_method in places.items()]
         self._router = Router(web, redirect_slashes=False, default=_not_found)
         in_path = {(route.method, route.path) for route in routes if route.token_in_path}
         self._gate = Gate(token, port, lambda method, path: (method, path) in in_path)
@@ -81,8 +84,10 @@ async def _refuse(refusal: Refusal, send: Send) -> None:
     await _send_json(send, error_document(refusal.code, refusal.message), refusal.status, more)
 
 
-async def _not_found(_scope: Scope, _receive: Receive, send: Send) -> None:
-    await _send_json(send, {"error": "Not found"}, 404)
+async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:
+    ours = str(scope["path"]).startswith("/v1/")
+    document = error_document("NOT_FOUND", "there is nothing here") if ours else {"error": "Not found"}
+    await _send_json(send, document, 404)
 
 
 async def _send_json(
@@ -102,6 +107,21 @@ async def _send(
 # ── one operation ──
 
 
+class _Place:
+    """All that can be done at one path."""
+
+    def __init__(self, operations: Mapping[str, _Operation]) -> None:
+        self._operations = operations
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        operation = self._operations.get(scope["method"])
+        if operation is not None:
+            await operation(scope, receive, send)
+            return
+        document = error_document("BAD_METHOD", "there is no such method here")
+        await _send_json(send, document, 405, [(b"allow", ", ".join(sorted(self._operations)).encode())])
+
+
 class _Operation:
     """An application of its own."""
 
@@ -111,9 +131,6 @@ class _Operation:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._route
-        if scope["method"] != route.method:  # starlette means HEAD too when it is told GET
-            await _send_json(send, error_document("BAD_METHOD", "there is no such method here"), 405)
-            return
         try:
             reply = await route.handler(self._boss, await self._read(scope, receive))
         except _Refused as refused:
