@@ -167,7 +167,7 @@ def test_what_killed_calls_left_is_told_and_swept(calls: Calls) -> None:
     assert call.paths.record.exists()
 
     told = calls.remuda("doctor").out
-    assert "1 calls of 'remuda print' were killed" in told
+    assert "1 calls of 'remuda print' or of a pool were killed" in told
     assert f"WARNING: {call.name} is left" in calls("--check").out
     calls("hello")
     assert call.paths.record.exists(), "what is young is not swept"

@@ -170,7 +170,7 @@ def _leftovers(folder: Path) -> Iterator[Finding]:
     if calls:
         yield Finding(
             "note",
-            f"{len(calls)} calls of 'remuda print' were killed and left something behind",
+            f"{len(calls)} calls of 'remuda print' or of a pool were killed and left something behind",
             "remuda print --check --clean",
         )
     scratch = [path for path in folder.glob("*.d") if path.name.removesuffix(".d") not in live | calls]

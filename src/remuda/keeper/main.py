@@ -80,6 +80,7 @@ class Keeper:
             variables=list(spec.variables),
             log_file=spec.log_file,
             account=self._mailbox.account.name if self._mailbox is not None else "",
+            ephemeral=spec.ephemeral,
         )
 
     # ── start ──

@@ -33,6 +33,8 @@ class SessionRecord:
     log_file: str | None = None
     account: str = ""
     """Whose limits hold back its messages: the name of a file in the folder of accounts."""
+    ephemeral: bool = False
+    """A program's own, of which nothing stays: what is there when its keeper is dead is nobody's."""
     ended_at: float | None = None
     exit_code: int | None = None
     end_reason: str | None = None

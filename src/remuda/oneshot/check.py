@@ -133,7 +133,7 @@ def _leftovers(folder: Path, *, clean: bool) -> Iterator[tuple[str, bool]]:
     for paths in list(remains(folder, older_than=YOUNG if clean else 0.0)):
         if not clean:
             yield (
-                f"WARNING: {paths.name} is left of a call that was killed; --check --clean removes it",
+                f"WARNING: {paths.name} is left of a killed call or pool; --check --clean removes it",
                 False,
             )
             continue

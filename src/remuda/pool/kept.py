@@ -20,7 +20,7 @@ from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.keeper.claim import read_holder
 from remuda.keeper.spec import SessionSpec
 from remuda.keeper.start import Attended, start_attended
-from remuda.oneshot.remains import remove
+from remuda.oneshot.remains import remove, sweep
 from remuda.paths import SessionPaths, private_folder
 from remuda.proctree import send_signal
 
@@ -72,6 +72,7 @@ class Kept:
         """What its keeper says of it. Raises what a start can raise."""
         loop = asyncio.get_running_loop()
         self._starting = loop.run_in_executor(self._thread, self._start, timeout)
+        self._thread.submit(sweep, self._paths.folder)  # behind the start, which does not wait for it
         await asyncio.shield(self._starting)
         self._client = await AsyncKeeperClient.connect(
             self._spec.name, self._paths.folder, self._hear, self._lost, timeout=timeout
