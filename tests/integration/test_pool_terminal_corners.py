@@ -88,6 +88,18 @@ async def dirty(session: TerminalSession) -> str:
     return str(caught.value)
 
 
+def test_model_that_was_not_known_when_it_came_up_is_in_the_answer(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, _):
+            known = (await answer_of(session, "hello")).model
+            assert known
+            await session.renew(PATIENCE)
+            session._model = None  # as where its keeper is asked before the agent has told it
+            assert (await answer_of(session, "hello")).model == known
+
+    play(scene, bench)
+
+
 # ── what it refuses ──
 
 

@@ -144,7 +144,17 @@ class TerminalSession:
         if request.raw:
             for message in await self._messages(turn, time.monotonic() - began):
                 yield message
-        yield replace(turn.answer(), entrypoint=self._entrypoint, model=self._model)
+        answer = turn.answer()
+        if self._model is None:  # its keeper was asked before the agent had told it
+            await self._learn_model()
+        yield replace(answer, entrypoint=self._entrypoint, model=self._model)
+
+    async def _learn_model(self) -> None:
+        try:
+            status = await self._kept.request("status")
+        except RemudaError:  # it is gone behind its answer, which counts
+            return
+        self._model = (status.get("conversation") or {}).get("model")
 
     async def _messages(self, turn: KeptTurn, seconds: float) -> list[Raw]:
         conversation = (await self._kept.request("status")).get("conversation") or {}
