@@ -377,6 +377,25 @@ def test_launch_on_a_terminal_leaves_ctrl_c_to_the_program(tmp_path: Path) -> No
         assert terminal.process.wait(PATIENCE) == 3
 
 
+@pytest.mark.parametrize("key", [b"\x1a", b"\x1b[122;5u"])
+def test_launch_on_a_terminal_sends_a_program_on_that_suspends_itself(tmp_path: Path, key: bytes) -> None:
+    program = tmp_path / "program.py"  # not in the words of the command, which are printed
+    program.write_text(
+        "import os, signal, tty\n"
+        "tty.setraw(0)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT])\n"
+        "print('up', flush=True)\n"
+        "os.read(0, 99)\n"
+        "signal.sigwait([signal.SIGCONT])\n"
+        "print('awake', flush=True)\n"
+    )
+    with on_terminal(*LAUNCH, "--", sys.executable, "program.py", cwd=tmp_path) as terminal:
+        terminal.wait_for(b"up")
+        terminal.write(key)
+        terminal.wait_for(b"awake")
+        assert terminal.process.wait(PATIENCE) == 0
+
+
 def test_launch_puts_the_terminal_back_whatever_ends_the_program(tmp_path: Path) -> None:
     # A shell that watches over its jobs, so that the launch has a process group of its own in the foreground.
     script = 'set -m; before=$(stty -g); "$@"; [ "$(stty -g)" = "$before" ] && echo same || echo other'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import termios
 import tty
@@ -18,6 +19,10 @@ RESET = (
     b"\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2031l\x1b[?2004l"
     b"\x1b[<u\x1b[>4m\x1b[0m\x1b[?25h\r\n"
 )
+# Ctrl-Z, as it is and as terminals send it that report keys. Claude Code (2.1.325) then waits for a shell's
+# `fg`, which cannot come; it listens for that a moment after the key. Others take no notice.
+_SUSPEND = re.compile(rb"\x1a|\x1b\[122;5u")
+_WAKE_AFTER = (0.2, 0.6, 1.5, 4.0)
 
 
 def is_ours(stdin: int = 0, stdout: int = 1) -> bool:
@@ -61,6 +66,9 @@ class Console:
             self._loop.remove_reader(self._in)
             return
         self._child.write(keys)
+        if _SUSPEND.search(keys):
+            for seconds in _WAKE_AFTER:
+                self._loop.call_later(seconds, self._child.wake)
         if self._child.input_full:
             self._loop.remove_reader(self._in)
             self._child.when_input_drains(lambda: self._loop.add_reader(self._in, self._typed))
