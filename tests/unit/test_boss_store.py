@@ -251,6 +251,18 @@ def test_sessions_are_found_by_id_name_pane_and_beginning(tmp_path: Path) -> Non
     with_desk(tmp_path, work)
 
 
+def test_pane_means_who_is_there_and_not_who_has_ended_there(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.take(stop("before", 10, pane="%1", pid=3), event("ended", 11, session="before"))
+        await desk.take(event("registered", 12, Source.REGISTRY, "now", cwd="/srv"))
+        await desk.take(event("seen", 13, Source.PROCESS, "now", pane="%1", pid=4))
+        assert desk.session("%1").id == "now"
+        await desk.take(event("ended", 14, session="now"))
+        assert desk.session("now").id == "now"
+
+    with_desk(tmp_path, work)
+
+
 def test_sessions_are_found_by_their_place_in_the_queue_and_by_their_folder(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         await desk.take(

@@ -163,6 +163,8 @@ class Desk:
             lambda one: self._is_about(one) and word == label(None, one.repo or one.cwd, one.id),
         ):
             found = [session for session in here if is_meant(session)]
+            # One that has ended there, and waits for nothing, is not who is meant.
+            found = [session for session in found if self._is_about(session)] or found
             if len(found) == 1:
                 return found[0]
             if found:

@@ -127,7 +127,8 @@ def where(guide: Guide, item: Item) -> str:
 
 def what(item: Item) -> str:
     """What is asked, else the last that was said, on one line."""
-    detail, text = item.get("detail") or {}, str(item["message"])
+    detail = item.get("detail") or {}
+    text = str(item["message"] or detail.get("waiting_for") or "")
     asked, tool = detail.get("input"), f"{detail.get('tool')}: "
     if item["reason"] == "permission" and text.startswith(tool):
         text = text.removeprefix(tool)
