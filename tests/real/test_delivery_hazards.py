@@ -203,6 +203,23 @@ def test_slash_commands_are_refused_also_behind_what_nobody_sees(post: Post, mod
     assert prompts(model) == ["still here"]
 
 
+def test_words_that_would_end_the_agent_are_refused_and_those_like_them_are_prompts(
+    post: Post, model: LoopbackModel
+) -> None:
+    for word in ("exit", " quit\n", ":q", ":wq!"):
+        refused = post.send(word)
+        assert (refused.stage, step(refused, "ended")["end"]) == ("dead", "refused")
+    assert [stages(post.send(word)) for word in ("EXIT", "exit now")] == [CHAIN, CHAIN]
+    assert prompts(model) == ["EXIT", "exit now"]
+
+
+def test_word_that_we_refuse_does_end_the_agent(post: Post, model: LoopbackModel) -> None:
+    post.watcher.settled("idle")
+    post.watcher.paste("\u00a0exit ")
+    post.watcher.until("dead")
+    assert prompts(model) == []
+
+
 def test_command_that_is_meant_as_one_runs_and_is_acknowledged(post: Post, model: LoopbackModel) -> None:
     assert stages(post.send("the word is swordfish")) == CHAIN
     first = post.client.describe()["conversation"]["session_id"]

@@ -99,6 +99,17 @@ def test_check_command_of_two_lines_is_refused() -> None:
     assert accepted("  /compact \n", command=True)
 
 
+@pytest.mark.parametrize("around", ["", " ", "\n", "\u00a0", "\u200b"])
+@pytest.mark.parametrize("word", ["exit", "quit", ":q", ":q!", ":wq", ":wq!"])
+def test_check_word_that_ends_the_agent_is_refused(word: str, around: str) -> None:
+    assert refusal(around + word + around).startswith(f"a prompt that is only '{word}' would end the agent")
+
+
+@pytest.mark.parametrize("prompt", ["EXIT", "exit now", "exit.", "exit()", "quit!", ":x", "q", "please exit"])
+def test_check_word_that_only_looks_like_one_that_ends_the_agent_is_text(prompt: str) -> None:
+    assert accepted(prompt)
+
+
 def test_paste_command_is_stripped() -> None:
     assert body("  /compact now \n", command=True) == "/compact now"
 

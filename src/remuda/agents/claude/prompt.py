@@ -2,6 +2,7 @@
 
 A pasted prompt is live at its first characters: `!` runs a shell command at once, `/word` one of the CLI's
 commands, also behind white space. A newline before `!` makes it text; nothing invisible makes `/word` text.
+A prompt that is only `exit`, `quit` or a way out of vi ends the CLI, also as an argument.
 Control characters are dropped from a paste, and `ESC[201~` in it would end it: none ever reaches the
 terminal. Tabs become four blanks, blanks at the end go, CR, U+2028 and U+2029 become a newline.
 
@@ -29,6 +30,7 @@ MAX_ARGUMENT_BYTES = 131_071
 MAX_PASTE_BYTES = 4 << 20
 
 _COMMAND = re.compile(r"/[^\s/]*(?:\s|$)")
+_ENDS = frozenset({"exit", "quit", ":q", ":q!", ":wq", ":wq!"})
 _LINE_END = re.compile("\r\n|[\r\u2028\u2029]")
 _MENTION = re.compile(r"(?:^|\s)@\S")
 # What the CLI drops, found by pasting every character of Unicode that could be meant.
@@ -64,6 +66,11 @@ def check(prompt: str, *, command: bool, literal: bool) -> None:
         raise InputError(
             f"a prompt that begins with {word} would run the agent's own command",
             hint="say --command if that is meant, or put a word before it",
+        )
+    if not command and (word := visible(prompt).strip()) in _ENDS:
+        raise InputError(
+            f"a prompt that is only '{word}' would end the agent",
+            hint="say it in a sentence, or end the session with 'remuda kill'",
         )
     if command and not is_command:
         raise InputError("--command is for a prompt that begins with /word")
