@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -18,6 +19,10 @@ from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 
 pytestmark = pytest.mark.real
+
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+)
 
 
 @pytest.fixture
@@ -218,6 +223,14 @@ def test_word_that_we_refuse_does_end_the_agent(post: Post, model: LoopbackModel
     post.watcher.paste("\u00a0exit ")
     post.watcher.until("dead")
     assert prompts(model) == []
+
+
+def test_path_of_a_picture_arrives_as_text(post: Post, cli: RealCli, model: LoopbackModel) -> None:
+    picture = cli.project / "a picture.png"
+    picture.write_bytes(PICTURE)
+    sent = [f"{picture}", f"compare\n{picture}\n'{picture}' {picture}\nwith each other", f"{picture}\n" * 30]
+    assert [stages(post.send(prompt)) for prompt in sent] == [CHAIN] * 3
+    assert prompts(model) == [prompt.strip() for prompt in sent]
 
 
 def test_command_that_is_meant_as_one_runs_and_is_acknowledged(post: Post, model: LoopbackModel) -> None:

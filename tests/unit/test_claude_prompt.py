@@ -291,3 +291,33 @@ def test_same_knows_a_prompt_again_that_was_composed() -> None:
 def test_same_a_visible_character_more_is_another_prompt(text: str, place: int, more: str) -> None:
     if more not in ("\u115f", "\u1160", "\u3164", "\uffa0"):  # letters that nobody sees
         assert not prompts.same(text[:place] + more + text[place:], text)
+
+
+# ── pictures ──
+
+
+def pastes(prompt: str) -> list[str]:
+    data = prompts.paste(prompt, command=False).data.removesuffix(b"\r").decode()
+    return data.removeprefix("\x1b[200~").removesuffix("\x1b[201~").split("\x1b[201~\x1b[200~")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "wanted"),
+    [
+        ("/a/b.png", ["/a/b.pn", "g"]),
+        ("see\n '/a/b c.JPEG' \nand", ["see\n '/a/b c.JPE", "G' \nand"]),
+        ("/a.png /b.webp\n/c.gif", ["/a.pn", "g /b.web", "p\n/c.gi", "f"]),
+        ("/a.png.jpg", ["/a.pn", "g.jp", "g"]),
+        ("see /a/b.png", ["see /a/b.png"]),
+        ("b.png", ["b.png"]),
+        ("/a/b.pdf", ["/a/b.pdf"]),
+    ],
+)
+def test_paste_path_of_a_picture_comes_in_two(prompt: str, wanted: list[str]) -> None:
+    assert pastes(prompt) == wanted
+    assert prompts.paste(prompt, command=False).reported == prompt
+
+
+def test_check_more_pictures_than_can_be_pasted_are_refused() -> None:
+    assert accepted("/x/a.png\n" * 1000)
+    assert "more than 1000 pictures" in refusal("/x/a.png\n" * 1001)

@@ -2,6 +2,7 @@
 
 A pasted prompt is live at its first characters: `!` runs a shell command at once, `/word` one of the CLI's
 commands, also behind white space. A newline before `!` makes it text; nothing invisible makes `/word` text.
+A line that is the path of a picture is taken out and attached, unless it comes in two pastes.
 A prompt that is only `exit`, `quit` or a way out of vi ends the CLI, also as an argument.
 Control characters are dropped from a paste, and `ESC[201~` in it would end it: none ever reaches the
 terminal. Tabs become four blanks, blanks at the end go, CR, U+2028 and U+2029 become a newline.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from remuda.errors import InputError
@@ -28,10 +30,14 @@ PROMPTED = "UserPromptSubmit"
 PASTE_BEGIN, PASTE_END, ENTER = b"\x1b[200~", b"\x1b[201~", b"\r"
 MAX_ARGUMENT_BYTES = 131_071
 MAX_PASTE_BYTES = 4 << 20
+MAX_PICTURES = 1000
+"""Each takes a paste of its own, and a thousand some seconds."""
 
 _COMMAND = re.compile(r"/[^\s/]*(?:\s|$)")
 _ENDS = frozenset({"exit", "quit", ":q", ":q!", ":wq", ":wq!"})
 _LINE_END = re.compile("\r\n|[\r\u2028\u2029]")
+_PATH_LINE = re.compile(r"^[^\S\n]*['\"]?/.*$", re.MULTILINE)
+_PICTURE = re.compile(r"\.(?:png|jpe?g|gif|webp)", re.IGNORECASE)
 _MENTION = re.compile(r"(?:^|\s)@\S")
 # What the CLI drops, found by pasting every character of Unicode that could be meant.
 _INVISIBLE = re.compile(
@@ -60,31 +66,46 @@ def check(prompt: str, *, command: bool, literal: bool) -> None:
             "which no terminal can be given",
             hint="put it into a file and name that",
         )
-    is_command = looks_like_command(prompt)
-    if is_command and not command:
+    if command:
+        _check_command(prompt)
+    else:
+        _check_text(prompt)
+    if literal and _MENTION.search(visible(prompt)):
+        raise InputError(
+            "the prompt holds @ before a word, which would attach a file, and --literal was said"
+        )
+    _check_size(prompt, size)
+
+
+def _check_command(prompt: str) -> None:
+    if not looks_like_command(prompt):
+        raise InputError("--command is for a prompt that begins with /word")
+    if len(prompt.strip().splitlines()) > 1:
+        raise InputError("a command has one line")
+
+
+def _check_text(prompt: str) -> None:
+    if looks_like_command(prompt):
         word = visible(prompt).split()[0]
         raise InputError(
             f"a prompt that begins with {word} would run the agent's own command",
             hint="say --command if that is meant, or put a word before it",
         )
-    if not command and (word := visible(prompt).strip()) in _ENDS:
+    if (word := visible(prompt).strip()) in _ENDS:
         raise InputError(
             f"a prompt that is only '{word}' would end the agent",
             hint="say it in a sentence, or end the session with 'remuda kill'",
         )
-    if command and not is_command:
-        raise InputError("--command is for a prompt that begins with /word")
-    if command and len(prompt.strip().splitlines()) > 1:
-        raise InputError("a command has one line")
-    if literal and _MENTION.search(visible(prompt)):
-        raise InputError(
-            "the prompt holds @ before a word, which would attach a file, and --literal was said"
-        )
+
+
+def _check_size(prompt: str, size: int) -> None:
+    what = ""
     if size > MAX_PASTE_BYTES:
-        raise InputError(
-            f"a prompt of more than {MAX_PASTE_BYTES} bytes cannot be pasted",
-            hint="put it into a file and name that",
-        )
+        what = f"of more than {MAX_PASTE_BYTES} bytes"
+    elif len(_pieces(_LINE_END.sub("\n", prompt))) > MAX_PICTURES + 1:
+        what = f"with the paths of more than {MAX_PICTURES} pictures"
+    if what:
+        raise InputError(f"a prompt {what} cannot be pasted", hint="put it into a file and name that")
 
 
 def looks_like_command(prompt: str) -> bool:
@@ -118,7 +139,22 @@ def paste(prompt: str, *, command: bool) -> Carried:
     reported = _as_pasted(guarded)
     # Behind a backslash Enter is a line end; a blank at the end is dropped.
     typed = f"{guarded} " if guarded.endswith("\\") else guarded
-    return Carried(PASTE_BEGIN + typed.encode() + PASTE_END + ENTER, reported, reported != prompt)
+    pasted = b"".join(PASTE_BEGIN + piece.encode() + PASTE_END for piece in _pieces(typed))
+    return Carried(pasted + ENTER, reported, reported != prompt)
+
+
+def _pieces(text: str) -> list[str]:
+    """What is pasted one behind the other: cut within names of pictures, on lines that begin with a path.
+
+    In one paste it would be a file that somebody drops on the terminal: the line would go, an attachment come
+    before the prompt, and the Enter behind it be lost.
+    """
+    cuts = [
+        line.start() + name.end() - 1
+        for line in _PATH_LINE.finditer(text)
+        for name in _PICTURE.finditer(line[0])
+    ]
+    return [text[begin:end] for begin, end in pairwise([0, *cuts, len(text)])]
 
 
 def argument(prompt: str, *, command: bool) -> Carried | None:
