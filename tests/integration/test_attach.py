@@ -276,7 +276,12 @@ def test_attach_killed_for_sure_leaves_the_session_and_a_new_one_paints_the_same
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(signal.SIGTERM, "[terminated]"), (signal.SIGHUP, "[terminal closed]")]
+    ("number", "said"),
+    [
+        (signal.SIGTERM, "[terminated]"),
+        (signal.SIGQUIT, "[terminated]"),
+        (signal.SIGHUP, "[terminal closed]"),
+    ],
 )
 def test_attach_that_is_told_to_end_restores_the_terminal(
     remuda: Commands, pane: Pane, number: signal.Signals, said: str

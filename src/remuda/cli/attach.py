@@ -216,7 +216,7 @@ class _Attachment:
         elif one == signal.SIGINT:  # sent to us by a program; a typed Ctrl-C arrives as a byte
             self._on_typing(b"\x03")
         else:
-            self._done = (EXIT_CODES["OK"], "[terminated]" if one == signal.SIGTERM else "[terminal closed]")
+            self._done = (EXIT_CODES["OK"], "[terminal closed]" if one == signal.SIGHUP else "[terminated]")
 
     def _on_typing(self, data: bytes) -> None:
         if not data:

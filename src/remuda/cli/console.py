@@ -18,7 +18,8 @@ Events = list[tuple[int, int]]
 POLLIN = select.POLLIN
 _PIECE_BYTES = 1024
 _FAREWELL_TIMEOUT = 0.5
-_CAUGHT = (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_CAUGHT = (signal.SIGWINCH, signal.SIGINT, *_ENDING)
 
 
 class News(NamedTuple):
@@ -157,7 +158,7 @@ class Console:
                 continue
             if ready:
                 self._take_signals()
-            if not ready or set(self._pending) & {signal.SIGTERM, signal.SIGHUP}:
+            if not ready or set(self._pending) & {*_ENDING}:
                 raise InterruptedError("the terminal does not take what it is sent")
 
 
