@@ -52,6 +52,11 @@ class Request:
     wants: str | None = None
     """`help` or `version`: nothing else is to be done."""
 
+    @property
+    def reads_messages(self) -> bool:
+        """Whether messages come on standard input, for as long as the caller likes, in place of a prompt."""
+        return self.input_format == "stream-json" and self.input_file is None
+
     def __init__(self, **given: Any) -> None:
         self.prompt_words, self.passed = [], []
         for name, value in given.items():
@@ -223,6 +228,10 @@ def _check(request: Request) -> None:
         raise InvalidOptions("--clean is for --check")
     if request.backend == "terminal" and request.input_format != "text":
         raise InvalidOptions("--input-format stream-json is not for a terminal", hint="use --backend stream")
+    if request.input_format != "text" and request.output_format != "stream-json":
+        raise InvalidOptions(
+            "--input-format stream-json needs --output-format stream-json, as it does with claude -p"
+        )
     if request.backend == "stream" and (request.ask or request.keep):
         raise InvalidOptions(
             "--ask and --keep need a terminal to attach to", hint="leave --backend stream out"

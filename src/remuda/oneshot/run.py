@@ -124,7 +124,7 @@ def _prepare(request: Request, clock: Clock) -> str:
         clock.note(f"defaults of {defaults.source}")
     apply_defaults(request, defaults)
     clock.note("reading the prompt")
-    prompt = read_prompt(request)
+    prompt = "" if request.reads_messages else read_prompt(request)
     if request.pretrust_cwd:
         from .pretrust import pretrust
 

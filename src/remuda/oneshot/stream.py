@@ -1,6 +1,7 @@
 """The stream backend: the CLI's own `-p` with its stream of messages. Nothing to attach to, and nothing lost.
 
-The prompt goes through standard input, which carries every byte. The CLI dies with us, whatever kills us.
+The prompt goes through standard input, which carries every byte; messages there are the CLI's to read, as
+they come. The CLI dies with us, whatever kills us.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class StreamCall:
     ) -> None:
         self._request = request
         self._prompt = prompt
+        self._is_live = request.reads_messages
         self._note = note
         self._on_message = on_message
         self._argv = [
@@ -68,7 +70,7 @@ class StreamCall:
         parent = os.getpid()
         self._process = subprocess.Popen(
             self._argv,
-            stdin=subprocess.PIPE,
+            stdin=None if self._is_live else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**clean_environment(os.environ), MARK: self._name},
@@ -87,19 +89,22 @@ class StreamCall:
             self._state.take(message)
             self._on_message(message)
         code = self._wait()
+        if result is None and self._is_live and code == 0:  # its input ended before there was a message
+            return {}
         if result is None:
             if not heard and code > 0 and self._stderr.strip():
                 raise AgentRefused(self._complaint())
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
             raise CallFailed(f"the agent is gone, with {how} and without a result: {self._complaint()}")
+        sys.stderr.write(self._stderr.decode(errors="replace"))
         return result
 
     def _make_guard(self, process: subprocess.Popen[bytes]) -> Guard:
-        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         output = process.stdout.fileno(), process.stderr.fileno()
-        return Guard(self._name, process.pid, output, [process.stdin.fileno()])
+        others = [] if process.stdin is None else [process.stdin.fileno()]
+        return Guard(self._name, process.pid, output, others)
 
     def _check_refused(self, result: Message, *, heard: bool) -> None:
         """An error before anything else. Only where it prints its stream does the CLI make a result of it."""
@@ -124,18 +129,17 @@ class StreamCall:
     def _messages(self) -> Iterator[Message]:
         process = self._process
         assert process is not None
-        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self._stderr = b""
         pending, rest = memoryview(self._prompt.encode()), b""
-        for pipe in (process.stdin, process.stdout, process.stderr):
+        for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
             os.set_blocking(pipe.fileno(), False)
         reading = {process.stdout.fileno(), process.stderr.fileno()}
         first = True
         while reading:
             self._check_time(heard=not first)
-            writing = [process.stdin.fileno()] if not process.stdin.closed else []
+            writing = [process.stdin.fileno()] if process.stdin and not process.stdin.closed else []
             # What it started may hold its pipes open when it has ended itself.
             alive = [self._exit_fd] if self._exit_fd >= 0 else []
             ready, writable, _ = select.select(
@@ -176,7 +180,7 @@ class StreamCall:
 
     def _limits(self, *, heard: bool) -> dict[str, float]:
         limits = {"--timeout: no end": self._timeout}
-        if not heard:
+        if not heard and not self._is_live:  # nothing comes before a message does
             limits["--first-output-timeout: no output"] = self._request.first_output_timeout
         return {what: limit for what, limit in limits.items() if limit}
 
