@@ -138,6 +138,19 @@ def test_hooks_install_of_a_second_inbox_stands_beside_and_says_so(remuda: Comma
     assert len(installed(remuda.cwd / ".claude" / "settings.json")) == 2
 
 
+def test_hooks_install_for_a_folder_that_is_not_there_drains_what_is_put_into_it(remuda: Commands) -> None:
+    remuda("hooks", "install", "--inbox", "run")
+    remuda("inbox", "put", "--inbox", "run", "look at it")
+    (command,) = installed(remuda.cwd / ".claude" / "settings.json")
+    done = subprocess.run(
+        ["sh", "-c", command], env=remuda.env, input=b"", capture_output=True, timeout=PATIENCE, check=True
+    )
+    assert json.loads(done.stdout)["reason"] == "look at it"
+    assert (remuda.cwd / "run").stat().st_mode & 0o777 == 0o700
+    assert "already installed" in remuda("hooks", "install", "--inbox", "run").out
+    assert "removed" in remuda("hooks", "uninstall", "--inbox", "run").out
+
+
 def test_hooks_install_writes_through_a_link(remuda: Commands, box: Path, settings: Path) -> None:
     (remuda.home / "dotfiles.json").write_text("{}")
     settings.symlink_to(remuda.home / "dotfiles.json")

@@ -77,20 +77,27 @@ def _settings_path(settings: Path | None, user: bool, project: bool) -> Path:
     return user_file(os.environ) if user else project_file(Path.cwd())
 
 
-def _inbox_path(inbox: Path) -> str:
-    """Absolute; a folder stands for the inbox in it."""
+def _inbox_path(inbox: Path, document: dict[str, Any]) -> str:
+    """Absolute; a folder stands for the inbox in it, as it does for `remuda inbox`, and is made.
+
+    What is not there is a folder if its name has no ending, unless a hook has it for a file already.
+    """
     path = inbox.expanduser().absolute()
-    path = path / "inbox.jsonl" if path.is_dir() else path
     if not path.parent.is_dir():
         raise InvalidOptions(f"the folder {path.parent} does not exist", hint=f"mkdir -p {path.parent}")
-    return str(path)
+    known = any(same_file(one.inbox, str(path)) for one in find_hooks(document))
+    if not path.exists() and not path.suffix and not known:
+        path.mkdir(mode=0o700)
+    return str(path / "inbox.jsonl" if path.is_dir() else path)
 
 
 # ── install ──
 
 
 @command.command("install")
-@click.option("--inbox", required=True, type=click.Path(path_type=Path), metavar="PATH", help="The inbox.")
+@click.option(
+    "--inbox", required=True, type=click.Path(path_type=Path), metavar="PATH", help="A folder, or a file."
+)
 @click.option("--mode", type=click.Choice(["drain", "persist"]), default="drain",
               help="When it is empty: let the agent stop, or wait.  [default: drain]")  # fmt: skip
 @click.option("--wait", type=seconds, metavar="SECONDS", help="persist: so long.  [default: 540]")
@@ -119,7 +126,7 @@ def install(
       remuda hooks install --inbox run/inbox.jsonl --mode persist --settings .claude/settings.local.json
     """
     file = SettingsFile(_settings_path(settings, user, project))
-    target = _inbox_path(inbox)
+    target = _inbox_path(inbox, file.document)
     words = ["--inbox", target, *(["--mode", mode] if mode != "drain" else [])]
     words += [] if wait is None else ["--wait", f"{wait:g}"]
     words += [] if signal_file is None else ["--signal-file", str(signal_file.expanduser().absolute())]
