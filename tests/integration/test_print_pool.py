@@ -52,7 +52,7 @@ def test_print_pool_an_error_of_the_agents_is_printed_and_1(remuda: Commands, po
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["CRASH"], 2, "gone"),
+        (["CRASH"], 2, "gone: exit:1"),
         (["HANG", "--timeout", "0.2"], 124, "no answer"),
         (["x", "--backend", "terminal"], 2, "backend"),
         (["x", "--keep"], 2, "--keep"),
@@ -78,7 +78,7 @@ def test_print_pool_what_cannot_be_is_told(
 
 def test_print_pool_a_failure_in_json_is_a_document(remuda: Commands, pool: Path) -> None:
     found = json.loads(remuda("print", "--pool", "CRASH", "--output-format", "json", code=2).out)
-    assert found["error_code"] == "SESSION_CRASHED"
+    assert (found["error_code"], found["backend"]) == ("SESSION_CRASHED", "stream")
 
 
 def test_print_pool_model_and_tools_are_the_profiles(remuda: Commands, pool: Path) -> None:

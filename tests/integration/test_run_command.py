@@ -111,7 +111,7 @@ def test_run_folder_environment_and_model_are_the_calls_own(remuda: Commands, po
     ("words", "code", "says"),
     [
         (["FAIL"], 1, "API Error: 400 no"),
-        (["CRASH"], 2, "gone"),
+        (["CRASH"], 2, "gone: exit:1"),
         (["HANG", "--timeout", "0.2"], 124, "no answer within 0.2 s"),
         (["x", "--backend", "stream"], 2, "backend"),
         (["x", "--arg=--resume=5"], 2, "begins fresh"),

@@ -30,11 +30,10 @@ from remuda.errors import (
     InvalidOptions,
     PoolNotServed,
     RemudaError,
-    from_code,
 )
 from remuda.oneshot.output import OutputLost, ReaderGone, drop, write
 from remuda.pool.errand import run_message
-from remuda.pool.line import SILENCE_TIMEOUT, Line, default_socket
+from remuda.pool.line import SILENCE_TIMEOUT, Line, default_socket, told_error
 from remuda.pool.protocol import Message
 
 from .run_options import DEFAULT_TIMEOUT, PROFILE, parse, variables
@@ -172,7 +171,7 @@ def _follow(line: Line, printer: Printer) -> int:
     for message in line.messages():
         kind = message["type"]
         if kind == "error":
-            return printer.failed(from_code(message["code"], message["message"], message.get("hint")))
+            return printer.failed(told_error(message))
         if kind == "usage":
             assert done is not None
             done["result"]["usage"] = message.get("usage")

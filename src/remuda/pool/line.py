@@ -37,6 +37,7 @@ SILENCE_TIMEOUT = 20.0
 FULL_PAUSE = 0.01
 """Before a server whose backlog is full is tried again."""
 _READ_BYTES = 1 << 16
+_DETAIL_CHARACTERS = 200
 _WAIT = "is it stopped, or a machine out of memory? 'remuda pool status' asks it again"
 
 
@@ -242,3 +243,11 @@ def request(path: str, message: dict[str, Any], *, silence_timeout: float = SILE
     if answer["type"] == "error":
         raise refused(answer)
     return answer
+
+
+def told_error(message: Message) -> RemudaError:
+    """What a server says is wrong, in a line: with how an agent ended, where that is it."""
+    text, detail = message["message"], str(message.get("detail") or "").partition("\n")[0]
+    return from_code(
+        message["code"], f"{text}: {detail[:_DETAIL_CHARACTERS]}" if detail else text, message.get("hint")
+    )

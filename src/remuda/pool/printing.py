@@ -21,7 +21,6 @@ from remuda.errors import (
     RemudaError,
     SpawnTimeout,
     WaitTimeout,
-    from_code,
 )
 from remuda.oneshot.request import (
     DEFAULT_FIRST_OUTPUT_TIMEOUT,
@@ -32,7 +31,7 @@ from remuda.oneshot.request import (
 from remuda.oneshot.run import Clock, Output
 
 from .errand import run_message
-from .line import Line, default_socket
+from .line import Line, default_socket, told_error
 from .protocol import Message
 
 _ONE = {
@@ -73,7 +72,8 @@ def through_pool(request: Request, prompt: str, clock: Clock, output: Output) ->
             line.ask(message)
             clock.note(f"asked the pool of pid {line.greeting.get('pid')}")
             line.deadline = time.monotonic() + timeout + _ANSWER_GRACE
-            return Printed(request, output, str(line.greeting.get("backend"))).follow(line)
+            request.backend = str(line.greeting.get("backend"))  # an error says what ran, too
+            return Printed(request, output, request.backend).follow(line)
     except PoolNotServed as error:
         sys.stderr.write(f"remuda print: {error.message}; running cold\n")
         return None
@@ -163,7 +163,7 @@ class Printed:
                 case "done":
                     return self._done(message["result"])
                 case "error":
-                    return self._failed(from_code(message["code"], message["message"], message.get("hint")))
+                    return self._failed(told_error(message))
         raise AssertionError("the protocol lets no stream end without its end")
 
     def _take(self, message: Message) -> None:
