@@ -151,6 +151,17 @@ def test_hooks_install_for_a_folder_that_is_not_there_drains_what_is_put_into_it
     assert "removed" in remuda("hooks", "uninstall", "--inbox", "run").out
 
 
+@pytest.mark.parametrize("text", ["{bad", "[]"])
+def test_hooks_show_tells_of_settings_that_cannot_be_read(remuda: Commands, box: Path, text: str) -> None:
+    remuda("hooks", "install", "--inbox", str(box))
+    settings = remuda.cwd / ".claude" / "settings.json"
+    settings.write_text(text)
+    done = remuda("hooks", "show", code=1)
+    assert done.out.startswith("no Stop hook of ours")
+    assert "settings.json is not a JSON object: no hook in it runs; mend it" in done.err
+    assert any("settings.json is not a JSON object" in one for one in findings(remuda))
+
+
 def test_hooks_install_writes_through_a_link(remuda: Commands, box: Path, settings: Path) -> None:
     (remuda.home / "dotfiles.json").write_text("{}")
     settings.symlink_to(remuda.home / "dotfiles.json")

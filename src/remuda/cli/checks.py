@@ -27,7 +27,7 @@ from remuda.terminal.screen import unavailable_reason
 
 from .checks_boss import examine_boss
 from .finding import Finding
-from .hook_state import cap_in_force, cap_text, fix, found_hooks
+from .hook_state import broken_settings, cap_in_force, cap_text, fix, found_hooks
 from .hooks_boss import found_hooks as boss_hooks
 
 _FEW_DESCRIPTORS = 1024
@@ -215,6 +215,8 @@ def _hooks() -> Iterator[Finding]:
 
     The CLI passes over a hook that fails without a word.
     """
+    for path in broken_settings():
+        yield Finding("note", f"{path} is not a JSON object: no hook in it runs", "mend it")
     for found in found_hooks():
         where = f"Stop hook for {found.hook.inbox or 'no inbox'} in {found.path}"
         for problem in found.problems:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -38,6 +39,23 @@ def found_hooks(extra: Path | None = None, cwd: Path | None = None) -> list[Foun
         document, cap = read_settings(path), cap_in_force(path)
         found += [Found(path, hook, list(_problems(hook, document, cap))) for hook in find_hooks(document)]
     return found
+
+
+def broken_settings(extra: Path | None = None) -> list[Path]:
+    """Files that apply here and are no JSON object: the CLI passes over all that is in them."""
+    return [
+        path
+        for path in ([extra] if extra else settings_files(os.environ, Path.cwd()))
+        if path.is_file() and not _is_object(path)
+    ]
+
+
+def _is_object(path: Path) -> bool:
+    try:
+        data = path.read_bytes()
+        return not data.strip() or isinstance(json.loads(data), dict)
+    except (OSError, ValueError):
+        return False
 
 
 def cap_in_force(path: Path) -> int:

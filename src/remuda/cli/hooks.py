@@ -27,8 +27,8 @@ from remuda.durable import replace_file
 from remuda.errors import InvalidOptions
 from remuda.paths import home, private_folder
 
-from .common import json_option, print_json, seconds, short_path
-from .hook_state import Found, fix, found_hooks, own_script
+from .common import complain, json_option, print_json, seconds, short_path
+from .hook_state import Found, broken_settings, fix, found_hooks, own_script
 from .hooks_boss import WithParts
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -249,7 +249,10 @@ def show(settings: Path | None, user: bool, project: bool, as_json: bool) -> int
     else:
         for one in found:
             _print(one)
-    return 1 if any(one.problems for one in found) else 0
+    broken = broken_settings(only)
+    for path in broken:
+        complain(f"{short_path(str(path))} is not a JSON object: no hook in it runs; mend it")
+    return 1 if broken or any(one.problems for one in found) else 0
 
 
 def _as_json(one: Found) -> dict[str, Any]:
