@@ -131,6 +131,8 @@ def test_always_is_not_asked_again_in_that_conversation(bench: Bench) -> None:
     assert event_named(client, "ended", id=again)["end"] == "answered"
     assert (bench.project / "again").exists()
     assert len(bench.boss.client.get("approvals")["approvals"]) == 1
+    post.put("RUNBASH chmod 600 again")  # always is for the like, not for every command
+    until(lambda: len(bench.boss.client.get("approvals")["approvals"]) == 2, "another request")
 
 
 def test_second_answer_is_refused_and_told_who_was_first(bench: Bench) -> None:

@@ -151,10 +151,11 @@ def test_answer_always_holds_for_the_session_alone(suggested: bool) -> None:
         {"type": "setMode", "mode": "auto"},
         {**rule, "destination": "localSettings"},
     ]
-    question = Question("Bash", {}, offered if suggested else [])
+    question = Question("Bash", {"command": "touch x"}, offered if suggested else [])
     [given] = decision(question, Ruling(allow=True, always=True))["updatedPermissions"]
     assert given["destination"] == "session"
-    assert given["rules"] == (rule["rules"] if suggested else [{"toolName": "Bash"}])
+    this_one = {"toolName": "Bash", "ruleContent": "touch x"}
+    assert given["rules"] == (rule["rules"] if suggested else [this_one])
 
 
 def test_answer_deny_says_why_and_may_end_the_turn() -> None:

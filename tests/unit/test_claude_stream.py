@@ -314,10 +314,31 @@ def test_always_stays_in_the_conversation() -> None:
         {"type": "addRules", "rules": [{"toolName": "Bash"}], "destination": "localSettings"},
         {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
     ]
-    assert stream.for_conversation("Bash", suggested) == [{**suggested[0], "destination": "session"}]
-    [made] = stream.for_conversation("Write", [])
+    shell = {"command": "ls"}
+    assert stream.for_conversation("Bash", shell, suggested) == [{**suggested[0], "destination": "session"}]
+    [made] = stream.for_conversation("Write", {}, [])
     assert made["rules"] == [{"toolName": "Write"}]
     assert made["destination"] == "session"
+
+
+def test_always_without_a_rule_is_what_the_dialog_would_do() -> None:
+    suggested: list[dict[str, Any]] = [
+        {"type": "addDirectories", "directories": ["/srv"], "destination": "localSettings"},
+        {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
+    ]
+    made = stream.for_conversation("Bash", {"command": "touch /srv/x"}, suggested)
+    assert made == [{**one, "destination": "session"} for one in suggested]
+
+
+def test_always_is_never_every_command_and_never_more_than_what_was_edited() -> None:
+    mode: list[dict[str, Any]] = [{"type": "setMode", "mode": "bypassPermissions"}]
+    rule: list[dict[str, Any]] = [
+        {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "rm x"}]}
+    ]
+    this_one = [{"toolName": "Bash", "ruleContent": "ls"}]
+    for suggested, edited in ((mode, False), ([], False), (rule, True)):
+        [made] = stream.for_conversation("Bash", {"command": "ls"}, suggested, edited=edited)
+        assert made["rules"] == this_one
 
 
 # ── what outlives a conversation ──

@@ -104,10 +104,11 @@ class Exchange:
     def _line(self, asked: Asked, decision: Decision) -> bytes:
         if isinstance(decision, Allow):
             lasting: list[dict[str, Any]] = []
-            if decision.always:
-                lasting = stream.for_conversation(asked.tool, asked.suggestions)
-                self._talk.residue.add("a permission for the rest of the conversation")
             given = asked.input if decision.input is None else decision.input
+            if decision.always:
+                edited = decision.input is not None
+                lasting = stream.for_conversation(asked.tool, given, asked.suggestions, edited=edited)
+                self._talk.residue.add("a permission for the rest of the conversation")
             return stream.allow(asked.request_id, given, lasting)
         self._stopped_by_decision = self._stopped_by_decision or decision.interrupt
         return stream.deny(asked.request_id, decision.message, interrupt=decision.interrupt)

@@ -94,7 +94,11 @@ class ClaudeAsking:
         elif question.tool == "ExitPlanMode":
             allow["updatedInput"] = {}  # without one the answer is passed over
         if ruling.always:
-            allow["updatedPermissions"] = for_conversation(question.tool, question.suggestions)
+            edited = ruling.input is not None
+            given = question.input if ruling.input is None else ruling.input
+            allow["updatedPermissions"] = for_conversation(
+                question.tool, given, question.suggestions, edited=edited
+            )
         return permission_decision(allow)
 
 

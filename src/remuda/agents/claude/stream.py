@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from remuda.errors import InputError
 
+from .asking import shell_command
 from .stream_events import (
     Asked,
     Begun,
@@ -280,11 +281,23 @@ def refuse(request_id: str, why: str) -> bytes:
     return _response({"subtype": "error", "request_id": request_id, "error": why})
 
 
-def for_conversation(tool: str, suggestions: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """What is to be allowed with `always`: the rules that the agent suggests, else the tool, and never in a
-    settings file, which every other conversation would read."""
-    rules = [dict(one) for one in suggestions if one.get("type") == "addRules"]
-    rules = rules or [{"type": "addRules", "rules": [{"toolName": tool}], "behavior": "allow"}]
+def for_conversation(
+    tool: str, given: Mapping[str, Any], suggestions: Sequence[Mapping[str, Any]], *, edited: bool = False
+) -> list[Message]:
+    """What is to be allowed with `always`: the rules that the agent suggests, else what its own dialog would
+    do, else this command or the tool; never in a settings file, which every other conversation would read.
+
+    A shell without a command in its rule would be every command. What was suggested is for what was asked,
+    and says nothing of an `edited` input.
+    """
+    offered = [] if edited else [dict(one) for one in suggestions]
+    rules = [one for one in offered if one.get("type") == "addRules"] or [
+        one for one in offered if one.get("type") == "addDirectories" or one.get("mode") == "acceptEdits"
+    ]
+    if not rules:
+        command = shell_command(tool, given)
+        rule = {"toolName": tool} | ({} if command is None else {"ruleContent": command})
+        rules = [{"type": "addRules", "rules": [rule], "behavior": "allow"}]
     return [{**one, "destination": "session"} for one in rules]
 
 

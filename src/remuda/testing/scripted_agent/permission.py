@@ -36,6 +36,8 @@ _HARMLESS_COMMANDS = frozenset(
         *("stat", "tail", "test", "tr", "true", "uname", "uniq", "wc", "which", "whoami"),
     )
 )
+# Claude Code 2.1.325 runs them without asking where edits are accepted.
+_EDIT_COMMANDS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
 _BETWEEN_COMMANDS = re.compile(r"&&|\|\||[;|\n]")
 
 
@@ -59,7 +61,7 @@ def decide(
         return "ask"
     if mode == "auto" or any(_covers(rule, tool, given) for rule in allow) or _is_harmless(tool, given):
         return "allow"
-    if mode == "acceptEdits" and tool in _EDITS:
+    if mode == "acceptEdits" and (tool in _EDITS or _is_harmless(tool, given, _EDIT_COMMANDS)):
         return "allow"
     return "deny" if mode == "dontAsk" else "ask"
 
@@ -93,11 +95,11 @@ def _covers(rule: str, tool: str, given: Mapping[str, Any]) -> bool:
     return fnmatch.fnmatchcase(subject, pattern)
 
 
-def _is_harmless(tool: str, given: Mapping[str, Any]) -> bool:
+def _is_harmless(tool: str, given: Mapping[str, Any], more: frozenset[str] = frozenset()) -> bool:
     if tool != "Bash":
         return tool in _HARMLESS
     command = str(given.get("command", ""))
     if any(mark in command for mark in ("$(", "`", ">", "<", "&\n")):
         return False
     parts = [part.split() for part in _BETWEEN_COMMANDS.split(command)]
-    return all(part[0] in _HARMLESS_COMMANDS for part in parts if part) and any(parts)
+    return all(part[0] in _HARMLESS_COMMANDS | more for part in parts if part) and any(parts)
