@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from commands import COMMAND
+from commands import COMMAND, Commands
 from heimdall_client import PATIENCE
 from keeping import Process, until
 from printing import Calls
@@ -140,3 +140,7 @@ def test_serve_killed_leaves_nothing_running_and_the_next_takes_its_place(calls:
 def test_serve_with_options_that_cannot_be_is_refused(calls: Calls, words: list[str], code: int) -> None:
     calls.remuda.refused("pool", "serve", *words, code=code)
     assert not (calls.home / "pool.sock").exists()
+
+
+def test_serve_more_prewarmed_than_there_are_is_refused(remuda: Commands) -> None:
+    assert "--size 2" in remuda.refused("pool", "serve", "--size", "2", "--prewarm", "3", code=2)

@@ -112,6 +112,12 @@ def test_a_name_that_no_request_can_have_is_refused_cold_as_well(remuda: Command
     assert "'../x' cannot be a request_id" in said
 
 
+@pytest.mark.parametrize("flag", ["--resume=x", "--output-format=json"])
+def test_a_flag_that_no_pool_can_honour_is_refused_cold_as_well(remuda: Commands, flag: str) -> None:
+    said = remuda("run", "hello", f"--arg={flag}", *cold(remuda), code=2).err
+    assert f"{flag.partition('=')[0]} cannot be used" in said
+
+
 def test_an_interrupted_run_ends_its_json_with_the_error(remuda: Commands, pool: Path) -> None:
     running = remuda.begin("run", "HANG", "--json")
     until(lambda: request(str(pool), {"type": "status"})["status"]["requests"], "the request")

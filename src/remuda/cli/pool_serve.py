@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remuda.errors import RemudaError
+from remuda.errors import InvalidOptions, RemudaError
 from remuda.pool.line import default_socket
 from remuda.pool.protocol import MAX_FRAME_BYTES
 
@@ -125,6 +125,8 @@ def command(
 
     from remuda.pool.serve import ServeLimits
 
+    if prewarm is not None and prewarm > size:
+        raise InvalidOptions(f"--prewarm {prewarm} is more than there are: --size {size}")
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
     )

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from remuda.agents.claude.profile import refusals
 from remuda.errors import AgentError, InvalidOptions, from_code
 from remuda.oneshot.emit import Emitter
 from remuda.oneshot.request import Request
 from remuda.oneshot.run import Output, run
 from remuda.pool.checks import request_id as check_request_id
+from remuda.pool.options import Wanted
 
 from .run_once import Printer
 from .run_options import DEFAULT_TIMEOUT, PROFILE, variables
@@ -39,6 +41,8 @@ def run_cold(prompt: str, given: Mapping[str, Any]) -> int:
             "--permissions allow needs a pool",
             hint="'remuda pool serve', or name the tools with --allowed-tools",
         )
+    for refusal in refusals(Wanted(extra_args=tuple(given.get("--arg", [])))):
+        raise InvalidOptions(refusal, hint="'remuda print' may take it")
     if (request_id := given.get("--request-id")) is not None:
         check_request_id("request_id", request_id)
     request = Request(
