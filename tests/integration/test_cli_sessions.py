@@ -191,6 +191,18 @@ def test_kill_with_no_grace_ends_what_ignores_term_and_all_its_children(remuda: 
     child.close()
 
 
+def test_kill_of_a_session_whose_keeper_hangs_says_what_ends_it(remuda: Commands) -> None:
+    remuda.start("work", "--", "cat")
+    keeper = remuda.keeper("work")
+    keeper.signal(signal.SIGSTOP)
+    try:
+        said = remuda.refused("kill", "work", code=7)
+    finally:
+        keeper.signal(signal.SIGCONT)
+        keeper.close()
+    assert said.startswith(f"the keeper of 'work' does not answer; 'kill -9 {keeper.pid}' ends it")
+
+
 def test_kill_with_a_grace_that_is_meant_as_for_ever_ends_the_program(remuda: Commands) -> None:
     remuda.start("work", "--", "cat")
     assert remuda("kill", "--grace", "1e300", "work").out == "work ended with exit code 143\n"

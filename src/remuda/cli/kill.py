@@ -15,8 +15,9 @@ from remuda.errors import (
     SessionUnreachable,
     WaitTimeout,
 )
-from remuda.keeper.claim import live_names
+from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.client import KeeperClient
+from remuda.paths import SessionPaths
 from remuda.wire.connection import ClientConnection
 
 from .common import complain, complete_session, find_folder, folder_option, seconds
@@ -64,6 +65,8 @@ def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fin
             try:
                 client = stack.enter_context(KeeperClient.connect(name, folder))
                 told.append((client, _tell(client, grace)))
+            except SessionUnreachable as error:
+                failed.append(_with_pid(error, SessionPaths.of(name, folder)))
             except RemudaError as error:
                 if not (gone_is_fine and isinstance(error, (SessionDead, SessionNotFound))):
                     failed.append(error)
@@ -77,6 +80,15 @@ def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fin
     for one in failed:
         complain(str(one))
     return failed[0].exit_code if failed else 0
+
+
+def _with_pid(error: SessionUnreachable, paths: SessionPaths) -> SessionUnreachable:
+    """What is left to do about a keeper that hangs, or was stopped."""
+    holder = read_holder(paths)
+    if error.hint or holder is None or not holder.keeper_pid:
+        return error
+    hint = f"'kill -9 {holder.keeper_pid}' ends it; 'remuda doctor' then shows what is left of the session"
+    return SessionUnreachable(error.message, hint=hint)
 
 
 def _tell(client: KeeperClient, grace: float | None) -> float:
