@@ -252,3 +252,12 @@ def test_trust_choice_is_told_by_the_words_of_its_rows(screen: str, wanted: Choi
 )
 def test_trust_choice_anything_else_is_none(screen: str) -> None:
     assert read_trust_choice(screen.splitlines()) is None
+
+
+@pytest.mark.parametrize("mode", ["VISUAL", "VISUAL LINE"])
+def test_composer_in_which_vi_keys_select_is_none(mode: str) -> None:
+    assert read(RULE, MARK, RULE, f"  -- {mode} -- ⏸ manual mode on") == ABSENT
+
+
+def test_composer_in_which_vi_keys_insert_is_one() -> None:
+    assert read(RULE, MARK, RULE, "  -- INSERT -- ⏸ manual mode on") == EMPTY

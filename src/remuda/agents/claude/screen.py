@@ -62,6 +62,7 @@ def is_suspended(lines: Sequence[str]) -> bool:
 # ── the composer ──
 
 _MARK = "❯"
+_SELECTS = "-- VISUAL"
 _SGR = re.compile(rb"\x1b\[([\d;:]*)m")
 _ESCAPE = re.compile(rb"\x1b(?:\[[\d;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
@@ -70,13 +71,16 @@ def read_composer(lines: Sequence[str], styled: Callable[[int], bytes]) -> Compo
     """The lowest box between two rules, if its first line begins with the mark.
 
     What an empty box suggests is drawn faint (its first character as the cursor); what somebody typed never
-    is. In shell mode the mark is another one, and there is no composer for us; nor in the agents view.
+    is. In shell mode the mark is another one, and there is no composer for us; nor in the agents view, nor
+    while a user of vi's keys selects in it: Enter then sends nothing.
     """
     rules = [y for y, line in enumerate(lines) if line.startswith(_RULE)]
     for top, bottom in reversed(list(pairwise(rules))):
         if bottom - top < 2 or not lines[top + 1][:1].strip():
             continue  # what stands below the box is indented
         if not lines[top + 1].startswith(_MARK) or _is_of_agents_view(lines, top, bottom, styled):
+            break
+        if any(line.lstrip().startswith(_SELECTS) for line in lines[bottom + 1 :]):
             break
         text = "\n".join(lines[top + 1 : bottom])[len(_MARK) :].replace("\xa0", " ").strip()
         typed = bool(text) and not _suggested(text, [styled(y) for y in range(top + 1, bottom)])
