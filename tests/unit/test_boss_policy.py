@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.boss.answers.automatic import load_policy, make_request, policy_file
+from remuda.boss.answers.automatic import make_request
 from remuda.boss.answers.policy import Decision, Policy, Request, read_policy
+from remuda.boss.answers.policy_file import load_policy, policy_file
 from remuda.boss.answers.shell import matches, may_match, split_command
 from remuda.boss.attention.model import Reason
 from remuda.boss.folder import BossFolder

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from remuda.boss.answers.automatic import load_policy, make_request, policy_file
+from remuda.boss.answers.automatic import make_request
 from remuda.boss.answers.policy import Policy, Verdict
+from remuda.boss.answers.policy_file import load_policy, policy_file
 from remuda.boss.attention.model import Reason
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder

@@ -9,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import stat
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from remuda.agents.claude.asking import file_path, is_plain, shell_command
@@ -22,41 +19,12 @@ from remuda.errors import InvalidOptions, NotInQueue
 from ..attention.model import Approval, Reason, Session
 from ..folder import BossFolder
 from .approvals import Approvals
-from .policy import Decision, Policy, Request, Verdict, read_policy
+from .policy import Decision, Policy, Request, Verdict
+from .policy_file import load_policy, policy_file
 
 log = logging.getLogger("remuda.boss.answers.policy")
 
 DENIED = "A rule of the user's does not allow this. Go on without it, or say what you would need."
-
-
-def policy_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
-    """The first that exists: in the boss's folder, or beside the configuration."""
-    base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
-    own = folder.path / "policy.toml"
-    other = Path(base, "remuda", "policy.toml")
-    return other if other.exists() and not own.exists() else own
-
-
-def load_policy(path: Path) -> Policy:
-    """Without a file, nothing is decided. Raises `InvalidOptions` that names the file."""
-    try:
-        with open(path, "rb") as file:
-            found = os.fstat(file.fileno())
-            if found.st_uid not in (os.getuid(), 0) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise InvalidOptions(
-                    f"{path} could be written by others", hint=f"make it yours alone: chmod 600 {path}"
-                )
-            return read_policy(tomllib.load(file), os.path.expanduser("~"))
-    except FileNotFoundError:
-        return Policy()
-    except OSError as error:
-        raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidOptions(f"{path}: {error}") from error
-    except InvalidOptions as error:
-        if str(path) in error.message:
-            raise
-        raise InvalidOptions(f"{path}: {error.message}", hint=error.hint) from None
 
 
 def make_request(

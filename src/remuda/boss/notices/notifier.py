@@ -11,20 +11,19 @@ import logging
 import os
 import shutil
 import subprocess
-import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Coroutine, Mapping
-from pathlib import Path
 from typing import Any
 
-from remuda.errors import InvalidOptions, NotInQueue, RemudaError
+from remuda.errors import NotInQueue, RemudaError
 
 from ..attention.model import ApprovalState, Item
 from ..desk import Desk
 from ..folder import BossFolder
 from .links import Links
-from .notify import LINK_LIFE, Receiver, Schedule, Settings, fill, fill_all, read_settings, words
+from .notify import LINK_LIFE, Receiver, Schedule, Settings, fill, fill_all, words
+from .notify_file import load_settings, notify_file
 
 log = logging.getLogger("remuda.boss.notices.notify")
 
@@ -33,25 +32,6 @@ TIMEOUT = 10.0
 _PAUSES = (0.0, 2.0, 10.0)
 _NOTE = "notices"
 _OSASCRIPT = ("on run argv", "display notification (item 2 of argv) with title (item 1 of argv)", "end run")
-
-
-def notify_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
-    base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
-    own, other = folder.path / "notify.toml", Path(base, "remuda", "notify.toml")
-    return other if other.exists() and not own.exists() else own
-
-
-def load_settings(path: Path) -> Settings:
-    """Without a file nobody is told. Raises `InvalidOptions` that names the file."""
-    try:
-        with open(path, "rb") as file:
-            return read_settings(tomllib.load(file))
-    except FileNotFoundError:
-        return Settings()
-    except OSError as error:
-        raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidOptions) as error:
-        raise InvalidOptions(f"{path}: {error}") from None
 
 
 class Notifier:
