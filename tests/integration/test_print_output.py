@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands import Commands
-from printing import PATIENCE, Calls
+from printing import PATIENCE, Calls, write_program
 
 FORMATS = (["text"], ["json"], ["json", "--verbose"], ["stream-json", "--verbose"])
 FULL = "remuda print: standard output cannot be written: No space left on device\n"
@@ -76,3 +76,12 @@ def test_a_folder_that_is_gone_is_told(calls: Calls, words: tuple[str, ...]) -> 
     in_it = ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(gone)]
     said = calls("hello", *words, code=2, prefix=in_it).err
     assert said == "remuda print: the folder in which this was called is gone; call it in another\n"
+
+
+def test_an_agent_that_dies_at_once_is_told_with_its_last_words(remuda: Commands) -> None:
+    program = write_program(
+        remuda.home / "broken", "#!/bin/sh\necho first\necho no interpreter >&2\nexit 127\n"
+    )
+    said = Calls(remuda, program)("hello", code=2).err
+    assert said.startswith("remuda print: the agent is gone: ")
+    assert said.endswith("exit code 127, and it said: no interpreter\n")

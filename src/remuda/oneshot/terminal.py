@@ -263,7 +263,9 @@ class TerminalCall:
         status = self._look.status() if self._look is not None else None
         if said and not taken and (status or {}).get("exit_code") == _CLI_REFUSED:
             return AgentRefused(said[-1])
-        return CallFailed(f"the agent is gone: {found.reason}")
+        code = (status or {}).get("exit_code")
+        words = f"; exit code {code}, and it said: {said[-1]}" if said and not taken and code else ""
+        return CallFailed(f"the agent is gone: {found.reason}{words}")
 
 
 def _end_of(found: Trace) -> Record:
