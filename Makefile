@@ -28,7 +28,7 @@ $(VENV)/.synced-bench: $(STAMP)
 	@touch $@
 
 system-packages:
-	@sh scripts/system-packages tmux strace curl
+	@sh scripts/system-packages tmux strace curl ps:procps
 
 demo: setup
 	$(BIN)/remuda demo

@@ -79,11 +79,12 @@ def _living_proc() -> Iterator[tuple[int, int]]:
 def _living_ps() -> Iterator[tuple[int, int]]:
     import subprocess
 
-    listing = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, check=False)
-    for line in listing.stdout.splitlines():
-        pid, parent, state = line.split(None, 2)
-        if not state.startswith("Z"):
-            yield int(pid), int(parent)
+    words = ["ps", "-axo", "pid=,ppid=,stat="]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as listing:
+        for line in listing.communicate()[0].splitlines():
+            pid, parent, state = line.split(None, 2)
+            if not state.startswith("Z") and int(pid) != listing.pid:  # it is a child of ours itself
+                yield int(pid), int(parent)
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -107,8 +108,8 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    return not _asked_of_ps(pid, "stat").startswith("Z")
 
 
 def send_signal(pid: int, number: int) -> None:
@@ -119,28 +120,59 @@ def send_signal(pid: int, number: int) -> None:
         pass
 
 
+def command_lines() -> Iterator[tuple[int, list[str]]]:
+    """Of all processes that can be seen, the words of their commands, or the first of very many."""
+    if not _LINUX:
+        for line in _output_of_ps("-axww", "-o", "pid=,command=").splitlines():
+            number, *words = line.split()
+            yield int(number), words
+        return
+    for entry in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                yield int(entry), file.read(4096).decode(errors="replace").split("\0")
+        except OSError:
+            continue
+
+
 def variable_of(pid: int, name: str) -> str | None:
     """What a process was started with under that name; None where it has none or the system does not tell."""
-    try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
+    if not _LINUX:
+        found = _told_variables(_output_of_ps("eww", "-o", "command=", "-p", str(pid)), name)
+        return found[-1] if found else None  # what stands behind its words
     mark = f"{name}=".encode()
-    found = next((one for one in variables if one.startswith(mark)), None)
-    return None if found is None else os.fsdecode(found[len(mark) :])
+    variable = next((one for one in _variables(pid) if one.startswith(mark)), None)
+    return None if variable is None else os.fsdecode(variable[len(mark) :])
 
 
 def with_variable(name: str, value: str) -> Iterator[int]:
     """Living processes but this one with that in their environment, whatever became of their ancestors."""
-    wanted = f"{name}={value}".encode()
-    for entry in os.listdir("/proc") if _LINUX else ():
-        if entry.isdigit() and int(entry) != os.getpid():
-            try:
-                variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if wanted in variables and is_alive(int(entry)):
-                yield int(entry)
+    for pid in _with_variable_proc(f"{name}={value}".encode()) if _LINUX else _with_variable_ps(name, value):
+        if pid != os.getpid() and is_alive(pid):
+            yield pid
+
+
+def _with_variable_proc(wanted: bytes) -> Iterator[int]:
+    return (int(one) for one in os.listdir("/proc") if one.isdigit() and wanted in _variables(int(one)))
+
+
+def _with_variable_ps(name: str, value: str) -> Iterator[int]:
+    for line in _output_of_ps("axeww", "-o", "pid=,command=").splitlines():
+        pid, _, words = line.strip().partition(" ")
+        if value in _told_variables(words, name):
+            yield int(pid)
+
+
+def _told_variables(words: str, name: str) -> list[str]:
+    """As `ps e` tells them, behind the words of the command: values without blanks in them."""
+    return [word.partition("=")[2] for word in words.split() if word.startswith(f"{name}=")]
+
+
+def _variables(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def start_ticks(pid: int) -> str | None:
@@ -148,9 +180,20 @@ def start_ticks(pid: int) -> str | None:
     if _LINUX:
         fields = _stat(pid)
         return fields[19] if fields else None
+    return _asked_of_ps(pid, "lstart") or None
+
+
+def _asked_of_ps(pid: int, column: str) -> str:
+    """Empty when there is no such process."""
+    return _output_of_ps("-o", f"{column}=", "-p", str(pid)).strip()
+
+
+def _output_of_ps(*words: str) -> str:
     import subprocess
 
-    listing = subprocess.run(
-        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    return listing.stdout.strip() or None
+    # As Claude Code asks there for when a process began (2.1.325), which it writes into its registry.
+    env = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+    command = ["ps", *words]
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, errors="replace", check=False
+    ).stdout

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from remuda.keeper.loop import KeeperLoop, afterwards
+from remuda.keeper.loop import afterwards
+from remuda.keeper.quick_loop import KeeperLoop
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Who descends from whom, and who is alive."""
+"""Who descends from whom, and who is alive: by /proc, and as it is asked for where there is none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,25 @@ import os
 import subprocess
 import sys
 
-from remuda.proctree import descendants, is_alive, start_ticks
+import pytest
+
+from remuda import proctree
+from remuda.proctree import (
+    command_lines,
+    descendants,
+    is_alive,
+    start_ticks,
+    variable_of,
+    with_variable,
+)
+
+
+@pytest.fixture(params=["proc", "ps"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "ps":
+        monkeypatch.setattr(proctree, "_LINUX", False)
+        monkeypatch.setattr(proctree, "_listed_children", lambda _pid: [])
+    return str(request.param)
 
 
 def test_descendants_child_and_grandchild_are_found_parents_first() -> None:
@@ -43,15 +61,42 @@ def test_start_ticks_same_process_is_the_same_and_nobody_none() -> None:
     assert start_ticks(2147483647) is None
 
 
-def test_start_ticks_name_with_parentheses_and_spaces_is_read_past() -> None:
+def test_start_ticks_name_with_parentheses_and_spaces_is_read_past(way: str) -> None:
     rename = "ctypes.CDLL(None).prctl(15, b') R 1 (', 0, 0, 0)"
     code = f"import ctypes, sys; {rename}; print(flush=True); sys.stdin.read()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
     assert child.pid in descendants(os.getpid())
-    assert (start_ticks(child.pid) or "").isdigit()
+    assert (start_ticks(child.pid) or "").isdigit() is (way == "proc")
     child.communicate()
+
+
+def test_descendants_whoever_is_asked_is_not_one_of_them() -> None:
+    assert descendants(os.getpid(), surely=True) == []
+
+
+def test_start_ticks_do_not_hang_on_where_the_user_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = start_ticks(os.getpid())
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    assert start_ticks(os.getpid()) == here
+
+
+def test_variable_is_found_in_a_process_and_a_process_by_its_variable() -> None:
+    env = {**os.environ, "REMUDA_TEST_MARK": "one"}
+    child = subprocess.Popen([sys.executable, "-c", "input()", "word"], stdin=subprocess.PIPE, env=env)
+    try:
+        assert variable_of(child.pid, "REMUDA_TEST_MARK") == "one"
+        assert variable_of(child.pid, "REMUDA_TEST_MAR") is None
+        assert variable_of(2147483647, "REMUDA_TEST_MARK") is None
+        assert list(with_variable("REMUDA_TEST_MARK", "one")) == [child.pid]
+        assert list(with_variable("REMUDA_TEST_MARK", "on")) == []
+        assert "word" in dict(command_lines())[child.pid]
+    finally:
+        child.kill()
+        child.communicate()
+    assert list(with_variable("REMUDA_TEST_MARK", "one")) == []
 
 
 _ADOPTS = """

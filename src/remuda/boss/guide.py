@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from remuda.duration import show_moment
 from remuda.errors import NotInQueue, NoTmuxClient, TmuxGone
 from remuda.paths import home, private_folder
+from remuda.proctree import command_lines
 from remuda.tmux.address import Address, known_addresses
 from remuda.tmux.clients import Client, choose_client
 from remuda.tmux.navigate import Jump, View, go_back, jump, look
@@ -226,17 +227,10 @@ def own_command(env: Mapping[str, str]) -> list[str]:
 
 def _viewers() -> Iterator[tuple[int, list[str]]]:
     """Processes that show kept sessions: their pids, and their words."""
-    if not sys.platform.startswith("linux"):
-        return
-    for entry in filter(str.isdecimal, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{entry}/cmdline", "rb") as file:
-                words = file.read(4096).decode(errors="replace").split("\0")
-        except OSError:
-            continue
+    for pid, words in command_lines():
         verb = next((at for at, word in enumerate(words[:5]) if word in ("attach", "start")), None)
         if verb and any("remuda" in word for word in words[:verb]):
-            yield int(entry), words[verb:]
+            yield pid, words[verb:]
 
 
 # ── words ──

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Collection
 
@@ -56,6 +57,8 @@ def _watch(name: str, agent: int, lifeline: int, output: Collection[int], others
         for fd in others:
             os.close(fd)
         if not os.read(lifeline, 1):
+            if not sys.platform.startswith("linux"):  # where the kernel does so when its parent ends
+                send_signal(agent, signal.SIGHUP)
             _take_output(agent, output)
             _kill_all(name)
     finally:

@@ -12,13 +12,14 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from remuda.agents.claude.environment import clean_environment
 from remuda.errors import AgentRefused, CallFailed, WaitTimeout
-from remuda.proctree import adopt_orphans, descendants, send_signal
+from remuda.proctree import adopt_orphans, descendants, send_signal, with_variable
 
 from .guard import MARK, Guard
 from .hang import StreamState
@@ -61,12 +62,13 @@ class StreamCall:
         self._name = f"{os.getpid()}-{os.urandom(6).hex()}"
         self._begun = time.monotonic()
         self._exit_fd = -1
+        self._adopts = False
         self._state = StreamState()
         self._timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout
 
     def run(self) -> Message:
         """The result message. Raises `WaitTimeout`, `CallFailed`, and `FileNotFoundError` of the binary."""
-        adopt_orphans()
+        self._adopts = adopt_orphans()
         parent = os.getpid()
         self._process = subprocess.Popen(
             self._argv,
@@ -77,7 +79,7 @@ class StreamCall:
             preexec_fn=(lambda: _die_with(parent)) if sys.platform.startswith("linux") else None,
         )
         self._guard = self._make_guard(self._process)
-        self._exit_fd = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else -1
+        self._exit_fd = _exit_descriptor(self._process)
         self._note(f"started pid {self._process.pid}")
         result: Message | None = None
         heard = False
@@ -209,11 +211,27 @@ class StreamCall:
             os.close(self._exit_fd)
         if self._guard is not None:
             self._guard.dismiss()
-        for pid in descendants(os.getpid()):
+        # Where orphans cannot be adopted, they are told by their environment.
+        orphans = [] if self._adopts else with_variable(MARK, self._name)
+        for pid in [*descendants(os.getpid()), *orphans]:
             send_signal(pid, signal.SIGKILL)
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+def _exit_descriptor(process: subprocess.Popen[bytes]) -> int:
+    """What can be read when it has ended."""
+    if hasattr(os, "pidfd_open"):
+        return os.pidfd_open(process.pid)
+    ended, told = os.pipe()
+
+    def wait() -> None:
+        process.wait()
+        os.close(told)
+
+    threading.Thread(target=wait, daemon=True).start()
+    return ended
 
 
 def _extra(request: Request) -> list[str]:

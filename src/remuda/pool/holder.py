@@ -189,9 +189,9 @@ def _children(pid: int) -> list[int]:
 def _listed_children(pid: int) -> list[int]:
     import subprocess
 
-    listing = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False)
-    pairs = (map(int, line.split()) for line in listing.stdout.splitlines())
-    return [kid for kid, parent in pairs if parent == pid]
+    with subprocess.Popen(["ps", "-axo", "pid=,ppid="], stdout=subprocess.PIPE, text=True) as listing:
+        pairs = [tuple(map(int, line.split())) for line in listing.communicate()[0].splitlines()]
+    return [kid for kid, parent in pairs if parent == pid and kid != listing.pid]  # that is ours itself
 
 
 def _signal(pid: int, number: int) -> None:

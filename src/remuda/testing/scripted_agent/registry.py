@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -66,10 +67,12 @@ def _milliseconds() -> int:
 
 
 def _process_start() -> str:
-    """The kernel's start time of this process, by which a reused process id is told from it."""
+    """When this process began, as its system tells it: by that a reused process id is told from it."""
     try:
         status = Path("/proc/self/stat").read_text()
     except OSError:
-        return ""
+        words = ["ps", "-o", "lstart=", "-p", str(os.getpid())]
+        env = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+        return subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout.strip()
     # Behind the program's name, which may hold anything: the 22nd field of the whole line.
     return status.rpartition(")")[2].split()[19]
