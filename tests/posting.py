@@ -7,6 +7,7 @@ from typing import Any
 
 from keeping import Kept, until
 from remuda.agents.claude.screen import read_composer
+from remuda.errors import WaitTimeout
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import Trace, follow, trace
 from remuda.testing.loopback_model import LoopbackModel, Request
@@ -31,7 +32,11 @@ class Post:
         return self.ended(self.put(prompt, **options))
 
     def ended(self, message: str, timeout: float = PATIENCE) -> Trace:
-        *_, last = follow(self.folder, message, timeout)
+        try:
+            *_, last = follow(self.folder, message, timeout)
+        except WaitTimeout as error:
+            held = self.client.describe()["delivery"]["held"]
+            raise AssertionError(f"{error}; held: {held!r}; on the screen: {self.lines()}") from error
         return last
 
     def reached(self, message: str, stage: str, count: int = 1) -> Trace:

@@ -36,17 +36,17 @@ class Watcher:
         """Press these in an open dialog until they are taken.
 
         Not before it is drawn: the CLI holds a dialog back while somebody types. And again: it drops what is
-        typed in a dialog's first moments, so that nobody answers it by accident.
+        typed in a dialog's first moments, so that nobody answers it by accident. But not soon: behind a
+        dialog that closes slowly they would be a draft.
         """
         asked = self._client.describe()["state"]
-        deadline = time.monotonic() + PATIENCE
+        deadline, again = time.monotonic() + PATIENCE, 0.0
         while self._client.describe()["state"] == asked:
             assert time.monotonic() < deadline, f"{keys!r} did not answer: {self._client.request('screen')}"
-            if open_dialog(self._client.request("screen")["lines"]):
+            if time.monotonic() > again and open_dialog(self._client.request("screen")["lines"]):
                 self.press(keys)
-                self._take(_DIALOG_PATIENCE)
-            else:
-                self._take(0.05)
+                again = time.monotonic() + _DIALOG_PATIENCE
+            self._take(0.05)
 
     def until_shows(self, text: str) -> None:
         """Wait until the screen has it."""
