@@ -173,10 +173,10 @@ class Ranch:
         until(is_over, "some looks of the boss")
 
     def history(self, name: str) -> list[str]:
-        """Why it has waited, the oldest first."""
+        """Why it has waited, what ended first first."""
         found = self.ask("/v1/queue/history?limit=1000")["items"]
         mine = [one for one in found if one["session_id"] == self.ids[name]]
-        return [one["reason"] for one in sorted(mine, key=lambda one: one["since"])]
+        return [one["reason"] for one in sorted(mine, key=lambda one: one["resolved_at"])]
 
     # ── requests for leave ──
 

@@ -36,7 +36,7 @@ class Post:
             *_, last = follow(self.folder, message, timeout)
         except WaitTimeout as error:
             held = self.client.describe()["delivery"]["held"]
-            raise AssertionError(f"{error}; held: {held!r}; on the screen: {self.lines()}") from error
+            raise WaitTimeout(f"{error}; held: {held!r}; on the screen: {self.lines()}") from error
         return last
 
     def reached(self, message: str, stage: str, count: int = 1) -> Trace:

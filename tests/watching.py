@@ -14,6 +14,7 @@ from remuda.wire.connection import ClientConnection
 
 PATIENCE = 30.0
 _DIALOG_PATIENCE = 3.0
+_WAITING = ("waiting_permission", "waiting_answer")
 _LOOK_INTERVAL = 0.25
 
 
@@ -37,15 +38,18 @@ class Watcher:
 
         Not before it is drawn: the CLI holds a dialog back while somebody types. And again: it drops what is
         typed in a dialog's first moments, so that nobody answers it by accident. But not soon: behind a
-        dialog that closes slowly they would be a draft.
+        dialog that closes slowly they would be a draft. A hook that comes late may tell of another state
+        while the dialog is still to be drawn.
         """
-        asked = self._client.describe()["state"]
-        deadline, again = time.monotonic() + PATIENCE, 0.0
-        while self._client.describe()["state"] == asked:
+        deadline, pressed = time.monotonic() + PATIENCE, 0.0
+        while not pressed or self._client.describe()["state"] in _WAITING:
+            is_open = open_dialog(self._client.request("screen")["lines"])
+            if pressed and not is_open:
+                return
             assert time.monotonic() < deadline, f"{keys!r} did not answer: {self._client.request('screen')}"
-            if time.monotonic() > again and open_dialog(self._client.request("screen")["lines"]):
+            if is_open and time.monotonic() > pressed + _DIALOG_PATIENCE:
                 self.press(keys)
-                again = time.monotonic() + _DIALOG_PATIENCE
+                pressed = time.monotonic()
             self._take(0.05)
 
     def until_shows(self, text: str) -> None:
