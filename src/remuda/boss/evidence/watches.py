@@ -1,7 +1,6 @@
 """Being told of changes in many folders and files at once, and telling the desk what they mean.
 
-A turn of an agent changes several files within a few milliseconds, and needs the processor for itself just
-then. So changes are told together, a moment after the first of them.
+What has changed is told together, `moment` seconds after the first of it.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ _FOLDER = CREATE | MOVED_TO | DELETE | MODIFY
 _FILE = MODIFY | DELETE_SELF | MOVE_SELF
 _TRIES = 20
 _PAUSE = 0.4
-_MOMENT = 0.1
-"""Seconds: an agent has asked its model by then, and nobody who looks at the queue sees so short a time."""
+_MOMENT = 0.0
+"""At once: told later, a prompt may come behind the answer to what was asked after it."""
 
 Changed = Callable[[str], None]
 """Hears the name of the file in its folder that changed; an empty one for "look at all of it"."""
