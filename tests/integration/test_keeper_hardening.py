@@ -82,17 +82,32 @@ def test_status_of_a_very_long_command_is_answered(start: Start) -> None:
 
 
 def test_failure_behind_the_spawn_leaves_no_program_running(home: Path) -> None:
+    os.mkfifo(home / "alive")
+    reader = os.open(home / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    program = f"trap '' HUP TERM; exec 3>{home}/alive; sleep 60"
+    # Started before anything else, and then its log cannot be written: it is a folder.
+    spec = make_spec(home / "sessions", "s", ["sh", "-c", program], once=True, log_file=str(home))
+    with pytest.raises(FolderUnusable, match="log"):
+        start_session(spec)
+    until(lambda: _is_closed(reader), "the end of the program")
+    os.close(reader)
+
+
+def test_failure_to_listen_starts_nothing_and_leaves_nothing(home: Path) -> None:
     folder = home / "sessions"
     folder.mkdir(0o700)
     (folder / "s.sock").mkdir()  # no socket can take this name
     (folder / "s.sock" / "full").write_text("")
-    os.mkfifo(home / "alive")
-    reader = os.open(home / "alive", os.O_RDONLY | os.O_NONBLOCK)
-    program = f"trap '' HUP TERM; exec 3>{home}/alive; echo here >&3; sleep 60"
-    with pytest.raises(Exception, match=r"."):
-        start_session(make_spec(folder, "s", ["sh", "-c", program]))
-    until(lambda: _is_closed(reader), "the end of the program")
-    os.close(reader)
+    with pytest.raises(FolderUnusable, match=r"s\.sock"):
+        start_session(make_spec(folder, "s", ["touch", str(home / "ran")]))
+    assert not (home / "ran").exists()
+    assert os.listdir(folder) == ["s.sock"]
+
+
+def test_program_that_is_quicker_than_its_keeper_finds_its_socket(start: Start, home: Path) -> None:
+    socket_path = home / "sessions" / "s.sock"
+    kept = start("s", ["sh", "-c", f"[ -S {socket_path} ] && printf THERE || printf MISSING; exec cat"])
+    assert b"THERE" in kept.subscriber().read_until(b"E")
 
 
 def _is_closed(reader: int) -> bool:

@@ -139,6 +139,7 @@ class Claim:
         self.paths = paths
         self._fd = fd
         self._socket_id: tuple[int, int] | None = None
+        self._listener: socket.socket | None = None
 
     @classmethod
     def take(cls, paths: SessionPaths) -> Claim:
@@ -158,20 +159,29 @@ class Claim:
             os.close(fd)
 
     def listen(self) -> socket.socket:
-        """The session's socket, accepting from the moment it can be seen."""
+        """The session's socket, which can be connected to from the moment it can be seen."""
+        if self._listener is None:
+            self._listener = self._bind()
+        return self._listener
+
+    def _bind(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         hidden = self.paths.socket.with_name(f".{self.paths.name}.{os.getpid()}.sock")
-        hidden.unlink(missing_ok=True)
         before = os.umask(0o177)
         try:
+            hidden.unlink(missing_ok=True)
             with SocketAddress(hidden) as address:
                 listener.bind(address)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+            os.rename(hidden, self.paths.socket)
+            made = os.stat(self.paths.socket)
+        except OSError as error:
+            listener.close()
+            hidden.unlink(missing_ok=True)
+            raise FolderUnusable(f"cannot listen on {self.paths.socket}: {error.strerror}") from error
         finally:
             os.umask(before)
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-        os.rename(hidden, self.paths.socket)
-        made = os.stat(self.paths.socket)
         self._socket_id = (made.st_dev, made.st_ino)
         return listener
 

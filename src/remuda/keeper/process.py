@@ -100,6 +100,8 @@ def run_keeper(spec: SessionSpec, report: Report, lifeline: int | None) -> int:
         paths = SessionPaths.of(spec.name, Path(spec.folder))
         claim = Claim.take(paths)
         try:
+            claim.write_pids(os.getpid(), 0)
+            claim.listen()  # before the program runs, whose first hook may be quicker than the rest of us
             code = _prepare_and_keep(spec, claim, report, lifeline)
         finally:
             with contextlib.suppress(OSError):  # said in the log already
