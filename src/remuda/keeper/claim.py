@@ -186,9 +186,10 @@ class Claim:
         return listener
 
     def write_pids(self, keeper_pid: int, child_pid: int) -> None:
+        """Readable at any moment, also in the middle of this."""
         text = f"{keeper_pid}\n{child_pid}".encode()
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, text, 0)
+        os.pwrite(self._fd, text + b"\n", 0)
+        os.ftruncate(self._fd, len(text))
 
     def release(self) -> None:
         """Remove our files, and only ours: the name may have been taken over if somebody deleted them."""

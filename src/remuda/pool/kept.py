@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from .exits import outliving
 Document = dict[str, Any]
 _DETAIL_CHARACTERS = 1900
 _LAST_BREATH = 1.0
+_LOOK_INTERVAL = 0.01
 _SHORT_CHARACTERS = 1 << 16
 _MOST_GRACE = 2.0
 
@@ -196,9 +198,11 @@ class Kept:
 
     async def _remove_rest(self) -> None:
         """What a keeper leaves that was killed, perhaps before it had said that it is there."""
-        if (holder := read_holder(self._paths)) is not None:
-            await outliving([holder.keeper_pid], _LAST_BREATH)
         paths = self._paths
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_BREATH):
+                while read_holder(paths) is not None:  # its lock goes with it, and nobody tells of that
+                    await asyncio.sleep(_LOOK_INTERVAL)
         left = any(path.exists() for path in (paths.inbox, paths.scratch, paths.log, paths.pid))
         if left and read_holder(paths) is None:
             await asyncio.get_running_loop().run_in_executor(self._thread, remove, paths)
