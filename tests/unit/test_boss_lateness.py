@@ -151,6 +151,30 @@ def test_screen_that_shows_rest_before_the_dialog_is_drawn_is_no_stop() -> None:
     assert (roster.queue(), state(roster)) == ([], State.WORKING)
 
 
+@pytest.mark.parametrize(
+    ("late", "how"),
+    [("in order", "prompted"), ("behind the dialog", "moved_on"), ("behind the answer", "answered")],
+)
+def test_question_in_a_turn_whose_prompt_is_told_late_stays_a_question_in_the_history(
+    tmp_path: Path, late: str, how: str
+) -> None:
+    stop, prompt = event("stopped", 20, message="done"), event("prompted", 20.9, prompt="ask me")
+    asked = event("asked", 21, tool="AskUserQuestion", input={"questions": []}, reason="question")
+
+    async def scene(desk: Desk) -> list[tuple[str, float, str | None]]:
+        await desk.take(PROMPT, stop, *([prompt] if late == "in order" else []))
+        await desk.take(asked, *([prompt] if late == "behind the dialog" else []))
+        (question,) = desk.queue()
+        assert (question.reason, question.since) == (Reason.QUESTION, 21)
+        await desk.answer(question.detail["ask"], {"behavior": "allow"}, "a test")
+        await desk.take(prompt)
+        assert desk.queue() == []
+        return [(one.reason, one.since, one.resolution) for one in desk.store.history(10)]
+
+    found = with_desk(tmp_path, scene)
+    assert sorted(found) == [("question", 21, "answered"), ("stopped", 20, how)]
+
+
 # ── what was resolved by mistake ──
 
 

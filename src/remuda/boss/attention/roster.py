@@ -30,6 +30,8 @@ from .story import Story
 # A clock that is ahead must not keep out all that happens until then.
 _AHEAD = 2.0
 _SAVED_EVERY = 3600.0
+_RESOLVED = 2
+"""A dialog, and what it lay over."""
 _SAVED = tuple(
     one.name
     for one in fields(Session)
@@ -49,8 +51,8 @@ class Known:
     """Of the dialogs that its story still tells of."""
     saved: Session | None = None
     """The session as it is on the disk; what its events say stands there in them."""
-    last: Item | None = None
-    """The item that was resolved last."""
+    resolved: tuple[Item, ...] = ()
+    """The items that were resolved last, the newest first."""
 
 
 @dataclass(slots=True)
@@ -210,23 +212,28 @@ class Roster:
         )
 
     def _settle_item(self, known: Known, wait: Wait | None, at: float, changes: Changes) -> None:
-        item, why = known.item, known.story.standing.why
-        if item is not None and wait is not None and _same(item, wait):
+        item, standing = known.item, known.story.standing
+        is_over = item is not None and wait is not None and _lay_over(item, wait, standing)
+        if item is not None and wait is not None and not is_over and _same(item, wait):
             known.item = _updated(item, wait)
             if known.item != item:
                 changes.items[item.id] = known.item
             return
         if item is not None:
-            resolution = "replaced" if known.session.replaced_by else "moved_on" if wait else why
-            known.last = changes.items[item.id] = replace(
+            moved_on = "answered" if is_over else "moved_on"
+            resolution = "replaced" if known.session.replaced_by else moved_on if wait else standing.why
+            resolved = changes.items[item.id] = replace(
                 item, resolved_at=max(at, item.since), resolution=resolution or "working"
             )
+            known.resolved = (resolved, *known.resolved)[:_RESOLVED]
             known.item = None
         if wait is not None:
-            known.item = _revived(known.last, wait) or enqueued(known.session.id, wait)
+            before = [one for one in known.resolved if not _lay_over(one, wait, standing)]
+            found = next((again for one in before if (again := _revived(one, wait))), None)
+            known.item = found or enqueued(known.session.id, wait)
             changes.items[known.item.id] = known.item
-            if known.last is not None and known.last.id == known.item.id:
-                changes.revived.add(known.item.id)
+            if found is not None:
+                changes.revived.add(found.id)
 
     def _settle_approval(
         self, known: Known, standing: Standing, ask: Ask, replaced_by: str | None, changes: Changes
@@ -293,9 +300,18 @@ def _same(item: Item, wait: Wait) -> bool:
     return later <= SAME_MOMENT if item.reason == wait.reason else -SAME_MOMENT <= later <= 0
 
 
-def _revived(last: Item | None, wait: Wait) -> Item | None:
+def _lay_over(item: Item, wait: Wait, standing: Standing) -> bool:
+    """Whether it was a dialog that is over, and the session waits for what it lay over. We may yet hear that
+    this was answered before: the item stays what it was."""
+    if wait.since > item.since or (number := item.detail.get("ask")) in (None, wait.detail.get("ask")):
+        return False
+    is_open = {ask.id for ask in standing.open_asks}
+    return number not in is_open and any(number == ask.id for ask in standing.asks)
+
+
+def _revived(last: Item, wait: Wait) -> Item | None:
     """The item that was resolved before we heard of all that happened; None if it was so rightly."""
-    if last is None or last.resolved_at is None or wait.since > last.resolved_at or not _same(last, wait):
+    if last.resolved_at is None or wait.since > last.resolved_at or not _same(last, wait):
         return None
     return _updated(replace(last, resolved_at=None, resolution=None), wait)
 
