@@ -308,15 +308,18 @@ def test_files_of_the_quick_way_are_bounded_with_all_others(boss: RunningBoss, h
     assert len(hooks.spooled("hook")) == hook.SPOOL_FILES - 1
 
 
-def test_file_that_is_being_written_is_left_until_it_is_whole(boss: RunningBoss, hooks: Hooks) -> None:
+@pytest.mark.parametrize("cut", [0, 3, 5, 40], ids=["nothing", "where", "where, not what", "half"])
+def test_file_that_is_being_written_is_left_until_it_is_whole(
+    boss: RunningBoss, hooks: Hooks, cut: int
+) -> None:
     boss.start()
     whole = b"\0" * 5 + json.dumps(stop("late")).encode()
     with (boss.folder.spool / "1.hook").open("wb", buffering=0) as file:
-        file.write(whole[:40])
+        file.write(whole[:cut])
         hooks.quick(stop("other"), NO_PYTHON)
         assert [item["session_id"] for item in until(boss.waiting, "the other")] == ["other"]
         until(lambda: [one.name for one in hooks.spooled("hook")] == ["1.hook"], "the other file to go")
-        file.write(whole[40:])
+        file.write(whole[cut:])
     until(lambda: len(boss.waiting()) == 2, "the event, once it is whole")
     until(lambda: not hooks.spooled("hook"), "the spool to be taken in")
 
@@ -326,8 +329,9 @@ def test_file_whose_hook_was_killed_is_laid_aside(boss: RunningBoss, hooks: Hook
     boss.end()
     torn = boss.folder.spool / "1.hook"
     torn.write_bytes(b"\0\0\0\0\0{")
-    os.utime(torn, (1, 1))
     hooks.quick("", NO_PYTHON)  # told nothing
+    for file in hooks.spooled("hook"):
+        os.utime(file, (1, 1))
     boss.start()
     assert boss.waiting() == []
     assert sorted(path.name for path in boss.folder.spool.iterdir()) == [".bad", ".watched"]
@@ -347,6 +351,24 @@ def open_approval(boss: RunningBoss) -> dict[str, Any]:
 def allow(boss: RunningBoss, **answer: Any) -> None:
     body = {"behavior": "allow", "by": "me", **answer}
     boss.client.post("approvals", open_approval(boss)["id"], "answer", body=body, timeout=PATIENCE)
+
+
+def test_request_for_leave_comes_behind_the_prompt_that_lies_in_the_spool(
+    boss: RunningBoss, hooks: Hooks
+) -> None:
+    boss.start()
+    hooks.run(stop())
+    (hidden := boss.folder.spool / ".prompt").write_bytes(
+        b"\0" * 5 + json.dumps(payload("UserPromptSubmit", prompt="go on")).encode()
+    )
+    os.link(hidden, boss.folder.spool / "1.hook")  # of which nobody tells: a look is seconds away
+    waiting = hooks.start(PERMISSION, "--wait", "600")
+    open_approval(boss)
+    found = boss.client.get("queue", "history")["items"]
+    assert [(one["reason"], one["resolution"]) for one in found] == [("stopped", "prompted")]
+    assert [one["reason"] for one in boss.waiting()] == ["permission"]
+    allow(boss)
+    hooks.finish(waiting)
 
 
 def test_answer_is_said_by_the_hook_that_waits(boss: RunningBoss, hooks: Hooks) -> None:

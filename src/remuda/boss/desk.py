@@ -45,6 +45,8 @@ class Desk:
         self.repeated = 0
         self.listeners: list[Callable[[Event], None]] = []
         """Hear of every event that is news, when it is on the disk."""
+        self.catching_up: list[Callable[[], Coroutine[Any, Any, object]]] = []
+        """Of sources that take what has happened a moment later: take it now."""
         self._roster = Roster()
         self._repositories = Repositories()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -85,6 +87,11 @@ class Desk:
         if self.listeners:
             self._tell(news)
         return len(news)
+
+    async def catch_up(self) -> None:
+        """For one who tells what has just happened: what came before it comes before it."""
+        for take_now in list(self.catching_up):
+            await take_now()
 
     def _tell(self, news: list[Event]) -> None:
         for event in news:

@@ -9,9 +9,9 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -199,13 +199,18 @@ class Kept:
     async def _remove_rest(self) -> None:
         """What a keeper leaves that was killed, perhaps before it had said that it is there."""
         paths = self._paths
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_BREATH):
-                while read_holder(paths) is not None:  # its lock goes with it, and nobody tells of that
-                    await asyncio.sleep(_LOOK_INTERVAL)
-        left = any(path.exists() for path in (paths.inbox, paths.scratch, paths.log, paths.pid))
-        if left and read_holder(paths) is None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, remove, paths)
+        if any(path.exists() for path in (paths.inbox, paths.scratch, paths.log, paths.pid)):
+            await asyncio.get_running_loop().run_in_executor(self._thread, _remove_when_free, paths)
+
+
+def _remove_when_free(paths: SessionPaths) -> None:
+    """Its keeper's lock goes with its process, a moment after the end of that was told."""
+    deadline = time.monotonic() + _LAST_BREATH
+    while read_holder(paths) is not None:
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_LOOK_INTERVAL)
+    remove(paths)
 
 
 def last_words(exited: Document) -> str:

@@ -123,6 +123,7 @@ class Replies:
             raise InvalidOptions("dedup is for kept sessions: nothing remembers what was typed into a pane")
         command = bool(options.get("command"))
         SPEECH.check(text, command=command, literal=bool(options.get("literal")))
+        await self._desk.catch_up()  # a prompt of before is none that came first
         if session.id in self._typing:
             raise NotSafe("another reply is on its way to it")
         carried = SPEECH.paste(text, command=command)

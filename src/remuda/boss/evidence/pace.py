@@ -15,10 +15,4 @@ class Pace:
     is_told: bool = True
 
     def watches(self) -> Watches:
-        return Watches() if self.is_told else _Untold()
-
-
-class _Untold(Watches):
-    def __init__(self) -> None:
-        self._changed = {}
-        self._inotify = None
+        return Watches(is_told=self.is_told)

@@ -30,6 +30,7 @@ log = logging.getLogger("remuda.boss.evidence.spool")
 
 _PACE = Pace()
 _BATCH = 64
+_PAUSE = 0.4
 _BAD = ".bad"
 _WATCHED = ".watched"
 """Tells hooks that a file is heard of at once."""
@@ -51,6 +52,7 @@ class Spool:
         self._folder = folder or BossFolder.default().spool
         self._watches: Watches | None = None
         self._came = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
         self._taking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -62,9 +64,12 @@ class Spool:
             (self._folder / _WATCHED).unlink(missing_ok=True)
         self._tell_dropped()
         await self._take_all()
+        self._desk.catching_up.append(self._catch_up)
         self._taking = asyncio.create_task(self._take_what_comes())
 
     async def close(self) -> None:
+        if self._catch_up in self._desk.catching_up:
+            self._desk.catching_up.remove(self._catch_up)
         if self._watches is not None:
             self._watches.close()
         if self._taking is not None:
@@ -83,18 +88,24 @@ class Spool:
             except TimeoutError:
                 pass
             self._came.clear()
-            try:
-                await self._take_all()
-            except (OSError, StoreFailed) as error:
-                log.warning("cannot take the spool in: %s", error)
-                await asyncio.sleep(0.4)
+            if not await self._catch_up():
+                await asyncio.sleep(_PAUSE)
+
+    async def _catch_up(self) -> bool:
+        try:
+            await self._take_all()
+        except (OSError, StoreFailed) as error:
+            log.warning("cannot take the spool in: %s", error)
+            return False
+        return True
 
     async def _take_all(self) -> None:
         """More may come meanwhile. One that is still being written is left: it tells of itself."""
         left: set[str] = set()
-        while names := [name for name in _listed(self._folder) if name not in left]:
-            for start in range(0, len(names), _BATCH):
-                left |= await self._take(names[start : start + _BATCH])
+        async with self._one_at_a_time:
+            while names := [name for name in _listed(self._folder) if name not in left]:
+                for start in range(0, len(names), _BATCH):
+                    left |= await self._take(names[start : start + _BATCH])
 
     async def _take(self, names: list[str]) -> set[str]:
         """Returns those that are not to be taken yet."""
@@ -149,9 +160,13 @@ def _listed(folder: Path) -> list[str]:
 def _is_being_written(path: Path) -> bool:
     """By `hook.sh`; `hook.py` shows a file when it is whole."""
     try:
-        return path.suffix == ".hook" and time.time() - path.stat().st_mtime < _WRITING
+        return path.suffix == ".hook" and _is_young(path.stat().st_mtime_ns)
     except FileNotFoundError:
         return False
+
+
+def _is_young(written: int) -> bool:
+    return time.time() - written / 1e9 < _WRITING
 
 
 def _read_all(folder: Path, names: list[str]) -> list[tuple[str, Document | Exception]]:
@@ -159,7 +174,7 @@ def _read_all(folder: Path, names: list[str]) -> list[tuple[str, Document | Exce
 
 
 def _read(path: Path) -> Iterator[Document | Exception]:
-    """Nothing of a file in which a hook was told nothing."""
+    """Nothing of a file whose hook was told nothing, or was killed before it was."""
     try:
         with open(path, "rb") as file:
             data, written = file.read(), os.fstat(file.fileno()).st_mtime_ns
@@ -176,6 +191,8 @@ def _from_shell(data: bytes, pid: str, written: int) -> Document | None:
     if len(values) < len(_VARIABLES):
         raise ValueError("it ends too soon")
     if not payload.strip():
+        if _is_young(written):
+            raise ValueError("it says where, and not yet what")
         return None
     told = zip(_VARIABLES, (value.decode("utf-8", "replace") for value in values), strict=True)
     return {

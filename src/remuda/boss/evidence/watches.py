@@ -1,4 +1,8 @@
-"""Being told of changes in many folders and files at once, and telling the desk what they mean."""
+"""Being told of changes in many folders and files at once, and telling the desk what they mean.
+
+A turn of an agent changes several files within a few milliseconds, and needs the processor for itself just
+then. So changes are told together, a moment after the first of them.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,8 @@ _FOLDER = CREATE | MOVED_TO | DELETE | MODIFY
 _FILE = MODIFY | DELETE_SELF | MOVE_SELF
 _TRIES = 20
 _PAUSE = 0.4
+_MOMENT = 0.1
+"""Seconds: an agent has asked its model by then, and nobody who looks at the queue sees so short a time."""
 
 Changed = Callable[[str], None]
 """Hears the name of the file in its folder that changed; an empty one for "look at all of it"."""
@@ -37,15 +43,13 @@ Changed = Callable[[str], None]
 class Watches:
     """Where the system tells of no changes (`works` is false) nobody is called: look at times as well."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_told: bool = True, moment: float = _MOMENT) -> None:
+        self._moment = moment
         self._changed: dict[int, Changed] = {}
-        try:
-            self._inotify: Inotify | None = Inotify()
-        except OSError as error:
-            log.warning("changes of files are found by looking: %s", error)
-            self._inotify = None
-        else:
-            asyncio.get_running_loop().add_reader(self._inotify.fd, self._readable)
+        self._telling: asyncio.TimerHandle | None = None
+        self._inotify = _inotify() if is_told else None
+        if self._inotify:
+            self._listen()
 
     @property
     def works(self) -> bool:
@@ -73,8 +77,20 @@ class Watches:
             del self._changed[number]
             self._inotify.remove(number)
 
-    def _readable(self) -> None:
+    def _listen(self) -> None:
         assert self._inotify is not None
+        self._telling = None
+        asyncio.get_running_loop().add_reader(self._inotify.fd, self._hear)
+
+    def _hear(self) -> None:
+        assert self._inotify is not None
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._inotify.fd)
+        self._telling = loop.call_later(self._moment, self._tell)
+
+    def _tell(self) -> None:
+        assert self._inotify is not None
+        self._listen()
         for number, mask, name in list(self._inotify.read()):
             if mask & OVERFLOW:
                 for changed in list(self._changed.values()):
@@ -83,10 +99,20 @@ class Watches:
                 found(name)
 
     def close(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
         if self._inotify is not None and self._inotify.fd >= 0:
             asyncio.get_running_loop().remove_reader(self._inotify.fd)
             self._inotify.close()
         self._changed.clear()
+
+
+def _inotify() -> Inotify | None:
+    try:
+        return Inotify()
+    except OSError as error:
+        log.warning("changes of files are found by looking: %s", error)
+        return None
 
 
 async def tell(desk: Desk, events: Sequence[Event]) -> None:

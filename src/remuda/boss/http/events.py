@@ -8,7 +8,7 @@ import stat
 from typing import Any
 
 from remuda.agents.claude.attention import hook_events
-from remuda.boss.attention.model import Event, EventKind, Source
+from remuda.boss.attention.model import Approval, Event, EventKind, Source
 from remuda.boss.ports import Boss
 
 from .route import EVENT_BYTES, Call, Reply, Route
@@ -49,24 +49,34 @@ def _event(given: dict[str, Any], now: float) -> Event:
 
 
 async def post_hook(boss: Boss, call: Call) -> Reply:
-    body = call.body
-    at = float(body.get("at", boss.desk.clock()))
-    events = await read_hook(
-        body["payload"],
-        at,
-        number=body.get("id", ""),
-        env=body.get("env", {}),
-        agent=body.get("agent", "claude"),
-    )
-    taken = await boss.desk.take(*events)
-    asked = next((event for event in events if event.kind is EventKind.ASKED), None)
-    approval = boss.desk.approval_of(asked) if asked else None
+    events, taken = await take_hook(boss, call.body)
+    approval = asked_of(boss, events)
     document = {
         "taken": taken,
         "repeated": len(events) - taken,
         "approval": approval.id if approval else None,
     }
     return Reply(document)
+
+
+async def take_hook(boss: Boss, body: dict[str, Any]) -> tuple[list[Event], int]:
+    """What it told, and how much of that was news."""
+    events = await read_hook(
+        body["payload"],
+        float(body.get("at", boss.desk.clock())),
+        number=body.get("id", ""),
+        env=body.get("env", {}),
+        agent=body.get("agent", "claude"),
+    )
+    if any(event.kind is EventKind.ASKED for event in events):
+        await boss.desk.catch_up()  # the prompt that led to it may still lie in the spool
+    return events, await boss.desk.take(*events)
+
+
+def asked_of(boss: Boss, events: list[Event]) -> Approval | None:
+    """The open request for leave that one of them told of."""
+    asked = next((event for event in events if event.kind is EventKind.ASKED), None)
+    return boss.desk.approval_of(asked) if asked else None
 
 
 async def read_hook(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from remuda.boss.answers.approvals import MAX_HOLD, Approvals
-from remuda.boss.attention.model import EventKind
 from remuda.boss.ports import Boss
 
-from .events import HOOK_FIELDS, read_hook
+from .events import HOOK_FIELDS, asked_of, take_hook
 from .route import EVENT_BYTES, Call, Reply, Route
 from .schema import ANYTHING, PAYLOAD, TEXT, nullable, record
 
@@ -17,20 +16,12 @@ _STATES = ["answered", "ended", "open", "closing"]
 
 async def post_permission(boss: Boss, call: Call) -> Reply:
     """Held until it is answered. A hook that asks again with the same id finds its request again."""
-    body = call.body
-    events = await read_hook(
-        body["payload"],
-        float(body.get("at", boss.desk.clock())),
-        number=body.get("id", ""),
-        env=body.get("env", {}),
-        agent=body.get("agent", "claude"),
-    )
-    await boss.desk.take(*events)
-    asked = next((event for event in events if event.kind is EventKind.ASKED), None)
-    approval = boss.desk.approval_of(asked) if asked else None
+    events, _ = await take_hook(boss, call.body)
+    approval = asked_of(boss, events)
     if approval is None or not isinstance(boss.answers, Approvals):
         return Reply({"approval": approval.id if approval else None, "state": "ended", "output": None})
-    state, output = await boss.answers.hold(approval.id, float(body.get("wait", DEFAULT_WAIT)), call.gone)
+    wait = float(call.body.get("wait", DEFAULT_WAIT))
+    state, output = await boss.answers.hold(approval.id, wait, call.gone)
     return Reply({"approval": approval.id, "state": state, "output": output})
 
 
