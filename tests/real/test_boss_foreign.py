@@ -111,7 +111,7 @@ def test_hooks_of_a_foreign_session_tell_all_that_hooks_can_tell(
     stopped = pane.item("stopped", "hello boss")
     session = stopped["session"]
     assert (session["cwd"], session["origin"]) == (str(cli.project), "hooks")
-    assert Path(session["transcript_path"]).exists()
+    until(Path(session["transcript_path"]).exists, "its transcript, which the agent writes a moment later")
     process = Process(session["pid"])
     pane.paste("RUNBASH touch made; echo done")
     asked = pane.asked("touch made; echo done")
