@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -91,11 +93,8 @@ def test_key_opens_a_popup_in_which_one_is_chosen(keyed: Ranch) -> None:
 # ── popup ──
 
 
-def test_popup_inside_a_terminal_shows_the_list_and_puts_off(ranch: Ranch) -> None:
-    ranch.waits("engine", ranch.api, 700)
-    ranch.waits("gone", "%99", 300)
-    ranch.waits("lathe", "%98", 200)
-    ranch.waits("pager", ranch.docs, 100)
+def opened(ranch: Ranch) -> tuple[str, Callable[[], str]]:
+    """The list, in a pane of its own: which one, and what is shown there."""
     command = " ".join(["exec", *ranch.remuda_words(), "popup", "--inside"])
     low = ranch.bench.pane("work:0.1").id
     ranch.bench.run("set-option", "-p", "-t", low, "remain-on-exit", "on")
@@ -105,6 +104,15 @@ def test_popup_inside_a_terminal_shows_the_list_and_puts_off(ranch: Ranch) -> No
         return "\n".join(capture(ranch.bench.tmux, low))
 
     until(lambda: "Enter go" in shown(), "the list")
+    return low, shown
+
+
+def test_popup_inside_a_terminal_shows_the_list_and_puts_off(ranch: Ranch) -> None:
+    ranch.waits("engine", ranch.api, 700)
+    ranch.waits("gone", "%99", 300)
+    ranch.waits("lathe", "%98", 200)
+    ranch.waits("pager", ranch.docs, 100)
+    low, shown = opened(ranch)
     ranch.bench.run("send-keys", "-t", low, "2")
     until(lambda: "is in no tmux pane" in shown(), "why not")
     ranch.bench.run("send-keys", "-t", low, "k", "s")
@@ -118,6 +126,33 @@ def test_popup_inside_a_terminal_shows_the_list_and_puts_off(ranch: Ranch) -> No
     assert items["id-gone"]["snooze_until"] > time.time() + 300
     ranch.bench.run("send-keys", "-t", low, "q")
     ranch.bench.until(lambda seen: seen.panes[low].is_dead, "its end")
+
+
+@pytest.mark.parametrize(("key", "behavior"), [("a", "allow"), ("n", "deny")])
+def test_popup_answers_what_is_asked_for_while_it_is_open(ranch: Ranch, key: str, behavior: str) -> None:
+    low, shown = opened(ranch)
+    payload = {"session_id": "id-engine", "hook_event_name": "PermissionRequest", "cwd": "/src/engine"}
+    asks = {**payload, "tool_name": "Bash", "tool_input": {"command": "make release"}}
+    with ThreadPoolExecutor(1) as beside:
+        hook = beside.submit(ranch.boss.post, "hooks", "permission", body={"payload": asks}, timeout=60.0)
+        until(lambda: "make release" in shown() and "a allow" in shown(), "what it asks for")
+        ranch.bench.run("send-keys", "-t", low, key, "x", key)
+        until(lambda: f"{behavior} it?" in shown(), "whether that is meant")
+        assert not hook.done()
+        ranch.bench.run("send-keys", "-t", low, "y")
+        assert hook.result()["output"]["hookSpecificOutput"]["decision"]["behavior"] == behavior
+    until(lambda: "nobody waits" in shown(), "the end of it")
+    (approval,) = ranch.boss.get("approvals")["approvals"]
+    assert (approval["by"], approval["answer"]["behavior"]) == ("popup", behavior)
+
+
+def test_popup_follows_a_boss_that_ends_and_comes_back(ranch: Ranch) -> None:
+    _, shown = opened(ranch)
+    ranch("down", "--force")
+    until(lambda: "the boss does not run" in shown(), "that there is no boss")
+    ranch("up", "--detach", "--port", "0")
+    ranch.waits("engine", ranch.api, 700)
+    until(lambda: "engine" in shown(), "the one who waits")
 
 
 def test_popup_without_a_terminal_or_a_client_is_an_error(ranch: Ranch) -> None:

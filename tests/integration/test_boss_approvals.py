@@ -16,6 +16,7 @@ from bossing import RunningBoss
 from heimdall_client import PATIENCE
 from keeping import Start, event_named, until
 from posting import Post
+from remuda.cli.leave import outcome
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotSafe
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.environment import session_environment
@@ -100,12 +101,22 @@ def test_allowed_runs_and_the_ledger_has_the_proof(bench: Bench) -> None:
     assert (proven["state"], proven["answer"]) == ("answered", {"behavior": "allow"})
 
 
+def test_allowed_that_fails_has_run(bench: Bench) -> None:
+    _, _, approval = bench.asked("RUNBASH touch made; false")
+    bench.answer(approval, behavior="allow")
+    proof = bench.proven(approval["id"], ran=True)["proof"]
+    assert ((bench.project / "made").exists(), proof["failed"]) == (True, True)
+    assert outcome(bench.ledger(approval["id"])) == "allow by me; it ran and failed"
+
+
 def test_denied_says_why_and_nothing_runs(bench: Bench) -> None:
     _, client, approval = bench.asked()
     bench.answer(approval, behavior="deny", message="not today")
     assert event_named(client, "stopped")["text"] == "REPLY#2 to: tool_result not today"
     assert not (bench.project / "made").exists()
     assert bench.ledger(approval["id"])["state"] == "answered"
+    bench.proven(approval["id"], ran=False)
+    assert outcome(bench.ledger(approval["id"])) == "deny by me; it did not run"
 
 
 def test_denied_with_an_interrupt_ends_the_turn(bench: Bench) -> None:

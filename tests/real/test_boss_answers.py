@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,11 @@ def asked(boss: RunningBoss) -> dict[str, Any]:
     return until(look, "a request in the ledger")
 
 
+def proof_of(boss: RunningBoss, number: str) -> dict[str, Any]:
+    proof: dict[str, Any] = boss.client.get("approvals", number)["proof"] or {}
+    return proof if "ran" in proof else {}
+
+
 def test_leave_for_a_kept_session_runs_the_edited_input_and_answers_its_question(
     cli: RealCli, start: Start, boss: RunningBoss
 ) -> None:
@@ -57,6 +63,14 @@ def test_leave_for_a_kept_session_runs_the_edited_input_and_answers_its_question
     assert not (cli.project / "made").exists()
     proof = until(lambda: boss.client.get("approvals", approval["id"])["proof"], "proof")
     until(lambda: boss.client.get("approvals", approval["id"])["proof"].get("ran"), f"that it ran: {proof}")
+    for behavior, ran in (("allow", {"ran": True, "failed": True}), ("deny", {"ran": False})):
+        message = post.put(f"RUNBASH touch {behavior}; false")
+        number = asked(boss)["id"]
+        assert boss.ask("POST", f"/v1/approvals/{number}/answer", {"behavior": behavior}).status == 200
+        post.ended(message)
+        proof = until(partial(proof_of, boss, number), "what became of it")
+        assert {name: proof[name] for name in ("ran", "failed") if name in proof} == ran
+        assert (cli.project / behavior).exists() is ran["ran"]
     message = post.put(f"TOOL {json.dumps(QUESTION)}")
     approval = asked(boss)
     assert approval["reason"] == "question"

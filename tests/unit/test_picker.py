@@ -66,6 +66,56 @@ def test_replace_keeps_the_mark_on_the_same_one_and_else_in_its_place() -> None:
     assert press(picker, "j", "k", "G", "1") == [None] * 4
 
 
+def asking(body: str = "Bash\n  command  make release", request: str = "r1") -> Picker:
+    picker = Picker([Row({"id": "a"}, "who is a", body, request), *rows("b")])
+    picker.draw(60, 12)
+    return picker
+
+
+def test_leave_is_given_and_refused_with_two_keys() -> None:
+    for key, what in (("a", "allow"), ("n", "deny")):
+        picker = asking()
+        assert picker.press(key) is None
+        assert f"{what} it?" in picker.draw(60, 12)[-1]
+        assert press(picker, "y", "y") == [what, None]
+
+
+@pytest.mark.parametrize("key", ["n", "a", "\r", "d", "q", "j", "1"])
+def test_any_other_second_key_does_nothing_at_all(key: str) -> None:
+    picker = asking()
+    assert press(picker, "a", key, "y") == [None, None, None]
+    assert marked(picker) == "a"
+
+
+def test_leave_is_not_given_for_what_is_not_shown_whole() -> None:
+    for body in ("\n".join(f"line {number}" for number in range(100)), "漢" * 58):
+        picker = asking(body)
+        assert press(picker, "a", "y") == [None, None]
+        picker.press("a")
+        assert "Enter goes there" in picker.draw(60, 12)[-1]
+        assert press(picker, "n", "y") == [None, "deny"]
+
+
+def test_what_is_asked_for_is_shown_from_its_beginning() -> None:
+    drawn = asking("\n".join(f"line {number}" for number in range(100))).draw(40, 12)
+    assert any("line 0" in line for line in drawn)
+    assert any("more lines" in line for line in drawn)
+    assert "a allow" in drawn[-1]
+
+
+def test_leave_of_one_that_asks_for_nothing_is_not_given() -> None:
+    picker = asking()
+    assert press(picker, "j", "a", "y") == [None, None, None]
+    assert "a allow" not in picker.draw(60, 12)[-1]
+
+
+def test_request_that_is_over_before_the_second_key_is_not_answered_and_no_other_is() -> None:
+    picker = asking()
+    picker.press("a")
+    picker.replace([Row({"id": "a"}, "who is a", "rm -rf /", "r2")])
+    assert press(picker, "y") == [None]
+
+
 def test_draw_shows_the_marked_one_and_the_end_of_what_it_says() -> None:
     long = [Row({"id": "a"}, "who", "\n".join(f"line {number}" for number in range(100)))]
     drawn = Picker(long).draw(40, 12)

@@ -110,6 +110,10 @@ class News:
     def __exit__(self, *_: object) -> None:
         self._sock.close()
 
+    def fileno(self) -> int:
+        """For a `select`, which does not see what has come already: ask `wait(0)` first."""
+        return self._sock.fileno()
+
     def wait(self, timeout: float | None = None) -> bool:
         """Whether any came in that time. Raises `BossDown` when the boss ends."""
         if self._is_waiting:
@@ -118,7 +122,7 @@ class News:
         self._sock.settimeout(timeout)
         try:
             return bool(_some(self._sock))
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             return False
         except (EOFError, ConnectionError):
             raise BossDown("the boss has ended") from None

@@ -155,7 +155,7 @@ def outcome(approval: Approval) -> str:
         said = f"{approval['answer'].get('behavior')} by {shown(approval['by'] or '?')}"
         said += "" if approval["delivered_at"] else ", not known to have arrived"
     if proof.get("ran") is True:
-        return f"{said}; it ran"
+        return f"{said}; it ran{' and failed' if proof.get('failed') else ''}"
     return f"{said}; it did not run" if proof.get("ran") is False else said
 
 

@@ -9,20 +9,28 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO, Self
 
 import click
 
-from remuda.boss.client import BossClient
+from remuda.boss.client import BossClient, News
 from remuda.boss.guide import Guide, Item, labels, own_command, reason
 from remuda.duration import show_duration
-from remuda.errors import NotATerminal, NoTmuxClient, RemudaError, TmuxTooOld
+from remuda.errors import BossDown, NotATerminal, NoTmuxClient, RemudaError, TmuxTooOld
 from remuda.tmux.popup import popup_words
 
 from .asking import make_guide
+from .leave import ANSWER_TIMEOUT, Approval, lines, open_approvals
 from .picker import Picker, Row
 from .queue import what, where
 
 _LOOK_INTERVAL = 2.0
+"""The times that are shown grow. And so often a boss is looked for that has ended."""
+_SHORTEST = 0.1
+"""A picture stays for so long, whatever comes."""
+_LEAVE = ("permission", "plan")
+"""Reasons to wait for which a yes or a no is all that is needed."""
+_ANSWERS = ("allow", "deny")
 _PUTTING_OFF: dict[str, dict[str, float]] = {"snooze": {"seconds": 600.0}, "dismiss": {}}
 
 
@@ -30,7 +38,9 @@ _PUTTING_OFF: dict[str, dict[str, float]] = {"snooze": {"seconds": 600.0}, "dism
 @click.option("--client", metavar="NAME", help="Over this tmux client.  [default: yours]")
 @click.option("--inside", is_flag=True, help="The list itself, here: what the popup runs.")
 def command(client: str | None, inside: bool) -> None:
-    """Choose from those who wait, in a popup over your tmux client, and go there.
+    """Choose from those who wait, in a popup over your tmux client, and go there or answer at once.
+
+    What one asks leave for is shown whole; 'a' and then 'y' allow it, 'n' and then 'y' deny it.
 
     Needs tmux 3.2; an older one opens a window in place of a popup.
 
@@ -70,20 +80,32 @@ def open_popup(guide: Guide) -> None:
 def choose(guide: Guide) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise NotATerminal("the list needs a terminal", hint="in a script use 'remuda queue --json'")
-    picker = Picker(_rows(guide))
     keys = _Keys()
-    with _raw():
-        while True:
-            _show(picker)
-            done = picker.press(key) if (key := keys.next(_LOOK_INTERVAL)) else "look"
-            if done == "leave" or (done and _carry_out(guide, picker, done)):
-                return
+    with _Changes() as changes:
+        picker = Picker(_rows(guide))
+        with _raw():
+            while True:
+                _show(picker)
+                done = picker.press(key) if (key := keys.next(changes)) else "look"
+                if done == "leave" or (done and _carry_out(guide, picker, done)):
+                    return
 
 
 def _rows(guide: Guide) -> list[Row]:
     items = guide.queue.waiting()
+    asks = any(item["reason"] in _LEAVE for item in items)
+    requests = {one["id"]: one for one in open_approvals(BossClient())} if asks else {}
     named = zip(labels(items), items, strict=True)
-    return [Row(item, _line(guide, who, item), _body(item)) for who, item in named]
+    return [
+        _row(item, _line(guide, who, item), requests.get((item.get("detail") or {}).get("ask")))
+        for who, item in named
+    ]
+
+
+def _row(item: Item, line: str, request: Approval | None) -> Row:
+    if request is None or item["reason"] not in _LEAVE:
+        return Row(item, line, _body(item))
+    return Row(item, line, "\n".join(map(click.unstyle, lines(request))), str(request["id"]))
 
 
 def _line(guide: Guide, who: str, item: Item) -> str:
@@ -107,6 +129,9 @@ def _carry_out(guide: Guide, picker: Picker, what_to_do: str) -> bool:
             return True
         if item is not None and what_to_do == "skip":
             guide.skip(item)
+        if what_to_do in _ANSWERS:
+            body = {"by": "popup", "behavior": what_to_do}
+            BossClient().post("approvals", picker.request, "answer", body=body, timeout=ANSWER_TIMEOUT)
         if item is not None and what_to_do in _PUTTING_OFF:
             BossClient().post("queue", str(item["id"]), what_to_do, body=_PUTTING_OFF[what_to_do])
         guide.look_again()
@@ -123,16 +148,49 @@ def _show(picker: Picker) -> None:
     sys.stdout.flush()
 
 
+class _Changes:
+    """That the boss has something new. One that ends may come back."""
+
+    def __init__(self) -> None:
+        self._news: News | None = None
+
+    def __enter__(self) -> Self:
+        self._news = BossClient().news()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._news is not None:
+            self._news.__exit__()
+
+    def key_waits(self) -> bool:
+        """Until a key was pressed (then it is true), or there is something new."""
+        try:
+            if self._news is None:
+                self._news = BossClient().news()
+                return _is_readable(sys.stdin, within=0.0)
+            if self._news.wait(0.0):  # all that comes at once is shown at once
+                return _is_readable(sys.stdin, within=_SHORTEST)
+            found, _, _ = select.select([sys.stdin, self._news], [], [], _LOOK_INTERVAL)
+        except BossDown:
+            self._news = None
+            return _is_readable(sys.stdin, within=_LOOK_INTERVAL)
+        return sys.stdin in found
+
+
+def _is_readable(file: IO[str], within: float) -> bool:
+    return bool(select.select([file], [], [], within)[0])
+
+
 class _Keys:
     """What is typed, key by key: several may come at once, and an arrow is three characters."""
 
     def __init__(self) -> None:
         self._typed = ""
 
-    def next(self, timeout: float) -> str:
-        """One key, or nothing in that time."""
+    def next(self, changes: _Changes) -> str:
+        """One key, or nothing when there is something new to show."""
         if not self._typed:
-            if not select.select([sys.stdin], [], [], timeout)[0]:
+            if not changes.key_waits():
                 return ""
             # A terminal that is gone is left.
             self._typed = os.read(sys.stdin.fileno(), 1024).decode(errors="replace") or "q"

@@ -305,7 +305,9 @@ def _calls(record: Mapping[str, Any]) -> Iterable[tuple[EventKind, Facts]]:
             }
             yield EventKind.TOOL_BEGAN, _call(call)
         elif block.get("type") == "tool_result" and isinstance(block.get("tool_use_id"), str):
-            yield EventKind.TOOL_RAN, {"tool_use_id": block["tool_use_id"], "ok": not block.get("is_error")}
+            denied = {"denied": True} if record.get("toolDenialKind") else {}
+            ended: Facts = {"tool_use_id": block["tool_use_id"], "ok": not block.get("is_error")}
+            yield EventKind.TOOL_RAN, ended | denied
 
 
 def _blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:

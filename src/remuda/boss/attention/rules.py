@@ -154,7 +154,10 @@ def _tool_ran(now: Standing, event: Event) -> Standing:
     call = now.calls.get(number)
     keys = {_key(event), call.key if call else ""} - {""}
     now, told_at = _repeated(now, event)
-    proof = {"ran": bool(event.facts.get("ok", True)), "at": event.at, "by": event.source.label}
+    ran, ok = not event.facts.get("denied"), bool(event.facts.get("ok", True))
+    proof = {"ran": ran, "at": event.at, "by": event.source.label}
+    if ran and not ok:
+        proof["failed"] = True
     if number:
         proof["tool_use_id"] = number
     now = replace(now, calls={one: call for one, call in now.calls.items() if one != number})
