@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import time
 import uuid
@@ -30,6 +31,15 @@ _FOLDER_PREFIX = f"rmd-{_VALUE}-"
 _TEMPORARY = Path("/tmp")
 # How long a process may take to end by itself. All of it is waited for only when one does not.
 _GOING = 10.0
+
+# Whoever runs the suite in the background may have them ignored, and our processes would inherit that.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 settings.register_profile(
     "remuda", max_examples=counts.EXAMPLES, deadline=None, database=None, derandomize=not counts.SOAK

@@ -1,8 +1,8 @@
 """Ending the agent of a stream call when the call itself was killed: a process beside it that waits for that.
 
-The kernel tells the CLI of our end (SIGHUP), and it ends in order in a fifth of a second, but only as long as
-somebody reads what it prints: else it waits two seconds for that (2.1.325). What it started may outlive it,
-and is known by a variable in its environment.
+The kernel tells the CLI of our end (SIGHUP), and it ends in order in a fifth of a second, out of a tool
+sometimes in 1.1 to 1.5, but only as long as somebody reads what it prints: else it waits two seconds for that
+(2.1.325). What it started may outlive it, and is known by a variable in its environment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Collection
 from remuda.proctree import is_alive, send_signal, with_variable
 
 MARK = "REMUDA_CALL"
-_GRACE = 1.5
+_GRACE = 1.8
 _KILL_LIMIT = 2.0
 _LOOK_INTERVAL = 0.02
 _READ_BYTES = 1 << 16

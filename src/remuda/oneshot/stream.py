@@ -26,7 +26,7 @@ from .hang import StreamState
 from .request import DEFAULT_TIMEOUT, Request
 
 Message = dict[str, Any]
-_GRACE = 1.5
+_GRACE = 1.8
 _LONGEST_WAIT = 60.0
 _PR_SET_PDEATHSIG = 1
 _READ_BYTES = 1 << 16
