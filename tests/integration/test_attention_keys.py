@@ -11,6 +11,7 @@ import pytest
 from commands import Commands
 from keeping import until
 from queueing import Ranch
+from remuda.cli.picker import READ
 from remuda.tmux.popup import capture
 
 # ── the status line ──
@@ -136,14 +137,28 @@ def test_popup_answers_what_is_asked_for_while_it_is_open(ranch: Ranch, key: str
     with ThreadPoolExecutor(1) as beside:
         hook = beside.submit(ranch.boss.post, "hooks", "permission", body={"payload": asks}, timeout=60.0)
         until(lambda: "make release" in shown() and "a allow" in shown(), "what it asks for")
-        ranch.bench.run("send-keys", "-t", low, key, "x", key)
-        until(lambda: f"{behavior} it?" in shown(), "whether that is meant")
-        assert not hook.done()
-        ranch.bench.run("send-keys", "-t", low, "y")
+        ranch.bench.run("send-keys", "-t", low, "a", "y")
+        until(lambda: "only just come up" in shown() or "a allow" in shown(), "no question")
+        time.sleep(READ)
+        for second in ("x", "y"):
+            ranch.bench.run("send-keys", "-t", low, key, "y")  # at once: for nothing
+            until(lambda: f"{behavior} it?" in shown(), "whether that is meant")
+            assert not hook.done()
+            ranch.bench.run("send-keys", "-t", low, second)
+            until(lambda: "it?" not in shown(), "the end of the question")
         assert hook.result()["output"]["hookSpecificOutput"]["decision"]["behavior"] == behavior
     until(lambda: "nobody waits" in shown(), "the end of it")
     (approval,) = ranch.boss.get("approvals")["approvals"]
     assert (approval["by"], approval["answer"]["behavior"]) == ("popup", behavior)
+
+
+def test_popup_gives_no_leave_for_a_plan_that_it_cannot_show(ranch: Ranch) -> None:
+    low, shown = opened(ranch)
+    ranch.waits("engine", ranch.api, 700, kind="asked", reason="plan", tool="ExitPlanMode", input={})
+    until(lambda: "ExitPlanMode" in shown(), "what it asks for")
+    time.sleep(READ)
+    ranch.bench.run("send-keys", "-t", low, "a")
+    until(lambda: "on its terminal alone" in shown(), "why not")
 
 
 def test_popup_follows_a_boss_that_ends_and_comes_back(ranch: Ranch) -> None:
@@ -152,7 +167,7 @@ def test_popup_follows_a_boss_that_ends_and_comes_back(ranch: Ranch) -> None:
     until(lambda: "the boss does not run" in shown(), "that there is no boss")
     ranch("up", "--detach", "--port", "0")
     ranch.waits("engine", ranch.api, 700)
-    until(lambda: "engine" in shown(), "the one who waits")
+    until(lambda: "engine" in shown() and "does not run" not in shown(), "the one who waits")
 
 
 def test_popup_without_a_terminal_or_a_client_is_an_error(ranch: Ranch) -> None:

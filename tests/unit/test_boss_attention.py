@@ -206,6 +206,23 @@ def test_permission_answered_at_the_terminal_resolves_by_the_end_of_its_call() -
         assert approval.proof == {"ran": True, "at": 30, "by": "hook", "tool_use_id": "t1"}
 
 
+@pytest.mark.parametrize(
+    ("told_of_it", "proof"),
+    [
+        ({"ok": True, "denied": False}, {"ran": True}),
+        ({"ok": False, "denied": False}, {"ran": True, "failed": True}),
+        ({"ok": False, "denied": True}, {"ran": False}),
+        ({"ok": False}, {"ran": False}),  # as those say who know no more, and an older boss wrote down
+    ],
+)
+def test_proof_tells_what_failed_from_what_was_refused(
+    told_of_it: dict[str, Any], proof: dict[str, Any]
+) -> None:
+    roster = told(PROMPT, event("asked", 15, **BASH), event("tool_ran", 30, **BASH, **told_of_it))
+    (approval,) = roster.known["s"].approvals.values()
+    assert approval.proof == {"at": 30, "by": "hook", **proof}
+
+
 def test_edited_one_of_two_calls_that_were_alike_ends_the_dialog_about_them() -> None:
     began = [event("tool_began", 14, **BASH, tool_use_id=number) for number in ("t1", "t2")]
     edited = event("tool_ran", 30, tool="Bash", input={"command": "touch b"}, tool_use_id="t2", ok=True)

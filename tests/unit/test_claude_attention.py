@@ -80,9 +80,14 @@ def test_question_and_plan_are_told_as_such() -> None:
 
 
 def test_the_end_of_a_call_says_whether_it_ran() -> None:
-    kind, facts = hook("PostToolUse", tool_name="Bash", tool_input={}, tool_use_id="t", tool_response={})
-    assert (kind, facts["ok"], facts["tool_use_id"]) == (EventKind.TOOL_RAN, True, "t")
-    assert hook("PostToolUseFailure", tool_name="Bash", tool_input={}, tool_use_id="t")[1]["ok"] is False
+    for event, ok, denied in (
+        ("PostToolUse", True, False),
+        ("PostToolUseFailure", False, False),
+        ("PermissionDenied", False, True),
+    ):
+        kind, facts = hook(event, tool_name="Bash", tool_input={}, tool_use_id="t")
+        assert (kind, facts["tool_use_id"]) == (EventKind.TOOL_RAN, "t")
+        assert (facts["ok"], facts["denied"]) == (ok, denied)
 
 
 def test_failure_is_an_error_or_a_limit_with_its_end() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cli.common import cells
-from remuda.cli.picker import Picker, Row
+from remuda.cli.picker import READ, Picker, Row
 
 
 def rows(*names: str) -> list[Row]:
@@ -66,54 +66,118 @@ def test_replace_keeps_the_mark_on_the_same_one_and_else_in_its_place() -> None:
     assert press(picker, "j", "k", "G", "1") == [None] * 4
 
 
-def asking(body: str = "Bash\n  command  make release", request: str = "r1") -> Picker:
-    picker = Picker([Row({"id": "a"}, "who is a", body, request), *rows("b")])
+class Clock:
+    """Stands still until it is told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def read(self) -> None:
+        self.now += READ
+
+
+BASH = "Bash\n  command  make release"
+
+
+def asking(body: str = BASH, hidden: str = "") -> tuple[Picker, Clock]:
+    """One that asks, and has been read; behind it one that does not."""
+    clock = Clock()
+    picker = Picker([Row({"id": "a"}, "who is a", body, "r1", hidden), *rows("b")], clock)
     picker.draw(60, 12)
-    return picker
+    clock.read()
+    return picker, clock
+
+
+def foot(picker: Picker, lines: int = 12) -> str:
+    return picker.draw(60, lines)[-1]
 
 
 def test_leave_is_given_and_refused_with_two_keys() -> None:
     for key, what in (("a", "allow"), ("n", "deny")):
-        picker = asking()
+        picker, _ = asking()
         assert picker.press(key) is None
-        assert f"{what} it?" in picker.draw(60, 12)[-1]
+        assert picker.asks
+        assert f"{what} it?" in foot(picker)
         assert press(picker, "y", "y") == [what, None]
 
 
 @pytest.mark.parametrize("key", ["n", "a", "\r", "d", "q", "j", "1"])
 def test_any_other_second_key_does_nothing_at_all(key: str) -> None:
-    picker = asking()
+    picker, _ = asking()
     assert press(picker, "a", key, "y") == [None, None, None]
     assert marked(picker) == "a"
 
 
-def test_leave_is_not_given_for_what_is_not_shown_whole() -> None:
-    for body in ("\n".join(f"line {number}" for number in range(100)), "漢" * 58):
-        picker = asking(body)
-        assert press(picker, "a", "y") == [None, None]
-        picker.press("a")
-        assert "Enter goes there" in picker.draw(60, 12)[-1]
-        assert press(picker, "n", "y") == [None, "deny"]
+@pytest.mark.parametrize(
+    ("body", "hidden"),
+    [("\n".join(f"line {number}" for number in range(100)), ""), ("漢" * 58, ""), (BASH, "it is elsewhere")],
+)
+def test_leave_is_not_given_for_what_is_not_shown_whole(body: str, hidden: str) -> None:
+    picker, _ = asking(body, hidden)
+    assert press(picker, "a", "y") == [None, None]
+    picker.press("a")
+    assert "Enter goes there" in foot(picker)
+    assert press(picker, "n", "y") == [None, "deny"]
+
+
+def test_leave_is_not_given_when_the_terminal_shrinks_before_the_second_key() -> None:
+    picker, _ = asking()
+    picker.press("a")
+    assert "not all of it" in foot(picker, 4)
+    assert press(picker, "y") == [None]
+
+
+def test_request_that_has_just_come_up_is_not_answered_by_keys_that_were_meant_for_another() -> None:
+    picker, clock = asking()
+    picker.replace([Row({"id": "a"}, "who is a", "rm -rf /", "r2")])  # the same one asks for something else
+    assert press(picker, "a", "y") == [None, None]
+    picker.draw(60, 12)
+    assert press(picker, "a", "y", "n", "y") == [None] * 4
+    picker.press("a")
+    assert "only just come up" in foot(picker)
+    clock.read()
+    assert press(picker, "a", "y") == [None, "allow"]
 
 
 def test_what_is_asked_for_is_shown_from_its_beginning() -> None:
-    drawn = asking("\n".join(f"line {number}" for number in range(100))).draw(40, 12)
+    drawn = asking("\n".join(f"line {number}" for number in range(100)))[0].draw(40, 12)
     assert any("line 0" in line for line in drawn)
     assert any("more lines" in line for line in drawn)
     assert "a allow" in drawn[-1]
 
 
 def test_leave_of_one_that_asks_for_nothing_is_not_given() -> None:
-    picker = asking()
+    picker, _ = asking()
     assert press(picker, "j", "a", "y") == [None, None, None]
-    assert "a allow" not in picker.draw(60, 12)[-1]
+    assert "a allow" not in foot(picker)
 
 
 def test_request_that_is_over_before_the_second_key_is_not_answered_and_no_other_is() -> None:
-    picker = asking()
+    for again in (Row({"id": "a"}, "who is a", "rm -rf /", "r2"), Row({"id": "b"}, "b", "b")):
+        picker, _ = asking()
+        picker.press("a")
+        picker.replace([again])
+        assert "is over" in foot(picker)
+        assert press(picker, "y") == [None]
+
+
+def test_failure_between_the_two_keys_withdraws_the_question() -> None:
+    picker, _ = asking()
     picker.press("a")
-    picker.replace([Row({"id": "a"}, "who is a", "rm -rf /", "r2")])
+    picker.fail("the boss does not run")
     assert press(picker, "y") == [None]
+
+
+def test_trouble_stands_at_the_foot_until_the_list_is_known_again() -> None:
+    picker, _ = asking()
+    picker.trouble = "the boss does not run"
+    picker.press("x")
+    assert "does not run" in foot(picker)
+    picker.replace(rows("b"))
+    assert "Enter go" in foot(picker)
 
 
 def test_draw_shows_the_marked_one_and_the_end_of_what_it_says() -> None:

@@ -19,7 +19,7 @@ and these belong to one kind or another:
                 prompt_id (of the prompt that led to it)
     ASK_ENDED   ask (its id), or tool and input, or tool_use_id
     TOOL_BEGAN  tool, input or digest, tool_use_id, subagent
-    TOOL_RAN    the same, and ok; denied, if it did not run after all
+    TOOL_RAN    the same, and ok; denied (it did not run), without which one that is not ok counts as such
     FAILED      message, error
     LIMITED     message, error, until (seconds since the epoch)
     REGISTERED  how ("startup", "resume", "clear", "fork")

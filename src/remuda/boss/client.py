@@ -156,7 +156,10 @@ def _receive_head(sock: socket.socket) -> tuple[int, dict[str, str], bytearray]:
     head = data[:end].decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
     del data[: end + 4]
-    return int(head[0].split()[1]), headers, data
+    status = head[0].split()[1:2]
+    if not status or not status[0].isdecimal():
+        raise RemoteProtocolError("the boss's answer has no status")
+    return int(status[0]), headers, data
 
 
 def _some(sock: socket.socket) -> bytes:

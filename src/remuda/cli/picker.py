@@ -1,9 +1,14 @@
-"""A list of who waits, on a terminal: what is drawn, and what keys do to it. Pure."""
+"""A list of who waits, on a terminal: what is drawn, and what keys do to it. Pure.
+
+Leave is given with two keys, and only for what was drawn whole and has stood there long enough to be read:
+the list changes while somebody looks at it, and a key may be meant for what stood there before.
+"""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from remuda.boss.guide import Item
@@ -12,6 +17,8 @@ from .common import cells, cut
 
 KEYS = "Enter go · s skip · z snooze 10m · d dismiss · j/k move · 1-9 go there · q leave"
 LEAVE_KEYS = "a allow · n deny · Enter go · s skip · z snooze 10m · d dismiss · q leave"
+READ = 0.7
+"""Seconds that a request has to stand there before it can be answered."""
 _LEAVE = {"a": "allow", "n": "deny"}
 _KEYS = {
     "\r": "go", "\n": "go", "l": "go", "s": "skip", "z": "snooze", "d": "dismiss", "r": "look",
@@ -29,19 +36,30 @@ class Row(NamedTuple):
     body: str
     request: str = ""
     """The number of what it asks leave for; the body says all of it."""
+    hidden: str = ""
+    """Why the body does not."""
 
 
 class Picker:
     """`rows` may be replaced at any time; who is marked stays marked as long as he waits."""
 
-    def __init__(self, rows: Sequence[Row] = ()) -> None:
+    def __init__(self, rows: Sequence[Row] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self.rows = list(rows)
         self.at = 0
         self.note = ""
+        self.trouble = ""
+        """Why what is shown may not be so any more."""
+        self._clock = clock
         self._is_whole = False
         """Whether all of the marked one's body was drawn."""
+        self._drawn = ("", 0.0)
+        """The request that was drawn last, and since when."""
         self._asked: tuple[str, str] | None = None
         """What is to be done, and to which request, if the next key says yes."""
+
+    @property
+    def marked(self) -> Item | None:
+        return self.rows[self.at].item if self.rows else None
 
     @property
     def request(self) -> str:
@@ -49,16 +67,21 @@ class Picker:
         return self.rows[self.at].request if self.rows else ""
 
     @property
-    def marked(self) -> Item | None:
-        return self.rows[self.at].item if self.rows else None
+    def asks(self) -> bool:
+        """Whether the next key is the answer to a question that has yet to be drawn."""
+        return self._asked is not None
 
     def replace(self, rows: Sequence[Row]) -> None:
         before = self.marked["id"] if self.marked else None
-        self.rows = list(rows)
+        self.rows, self.trouble = list(rows), ""
         places = [number for number, row in enumerate(rows) if row.item["id"] == before]
         self.at = places[0] if places else min(self.at, max(0, len(rows) - 1))
-        if self._asked is not None and self._asked[1] != self.request:  # it is over
-            self._asked, self.note = None, ""
+        if self._asked is not None and self._asked[1] != self.request:
+            self.fail("what it asked for is over")
+
+    def fail(self, why: str) -> None:
+        """Nothing that was begun is done."""
+        self._asked, self.note = None, why
 
     def press(self, key: str) -> str | None:
         """What is to be done: go, skip, snooze, dismiss, allow, deny, look, leave. None for nothing more."""
@@ -78,37 +101,51 @@ class Picker:
         return _KEYS.get(key)
 
     def _consider(self, what: str) -> None:
-        """Leave is given with two keys, for what can be seen."""
+        drawn, since = self._drawn
         if not self.request:
             self.note = "it asks for no leave that can be given here; Enter goes there"
-        elif what == "allow" and not self._is_whole:
-            self.note = "not all of what it asks for fits in here; Enter goes there"
+        elif drawn != self.request or self._clock() - since < READ:
+            self.note = "this has only just come up: read it, then press again"
+        elif what == "allow" and (why := self._unseen()):
+            self.note = f"{why}; Enter goes there"
         else:
             self._asked = (what, self.request)
             self.note = f"{what} it? y: yes, any other key: no"
+
+    def _unseen(self) -> str:
+        """Why not all of what it asks for can be seen here."""
+        return self.rows[self.at].hidden or ("" if self._is_whole else "not all of it fits in here")
 
     def _move_to(self, at: int) -> None:
         self.at = max(0, min(at, len(self.rows) - 1))
 
     def draw(self, cols: int, rows: int) -> list[str]:
         """At most `rows` lines of at most `cols` columns: the list, what the marked one says, the keys."""
-        foot = [_FAINT + cut(self.note or (LEAVE_KEYS if self.request else KEYS), cols) + _PLAIN]
         if not self.rows:
-            return [cut(" nobody waits", cols), *[""] * (rows - 2), *foot][-rows:]
+            self._drawn = ("", 0.0)
+            return [cut(" nobody waits", cols), *[""] * (rows - 2), self._foot(cols)][-rows:]
+        if self._drawn[0] != self.request:
+            self._drawn = (self.request, self._clock())
         listed = max(1, min(len(self.rows), (rows - 2) // 2))
         top = max(0, min(self.at - listed // 2, len(self.rows) - listed))
         lines = [self._line(number, cols) for number in range(top, top + listed)]
         body = self._body(cols, max(0, rows - listed - 2))
+        if self._asked is not None and self._asked[0] == "allow" and (why := self._unseen()):
+            self.fail(why)
         blank = [""] * max(0, rows - listed - 2 - len(body))
-        return [*lines, _FAINT + "─" * cols + _PLAIN, *body, *blank, *foot][:rows]
+        return [*lines, _FAINT + "─" * cols + _PLAIN, *body, *blank, self._foot(cols)][:rows]
+
+    def _foot(self, cols: int) -> str:
+        keys = LEAVE_KEYS if self.request else KEYS
+        return _FAINT + cut(self.trouble or self.note or keys, cols) + _PLAIN
 
     def _body(self, cols: int, rows: int) -> list[str]:
         """The end of it, where an agent's question stands; of what is asked for, which has to be read whole,
         the beginning."""
         lines = _wrapped(self.rows[self.at].body, cols)
-        self._is_whole = len(lines) <= rows and all(cells(line) <= cols for line in lines)
+        self._is_whole = len(lines) <= rows and all(cells(line) < cols for line in lines)
         lines = [cut(line, cols) for line in lines]
-        if not self.request or self._is_whole:
+        if not self.request or len(lines) <= rows:
             return lines[-rows:] if rows else []
         return [*lines[: rows - 1], cut(f" … {len(lines) - rows + 1} more lines", cols)] if rows else []
 

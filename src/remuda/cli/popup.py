@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import click
 from remuda.boss.client import BossClient, News
 from remuda.boss.guide import Guide, Item, labels, own_command, reason
 from remuda.duration import show_duration
-from remuda.errors import BossDown, NotATerminal, NoTmuxClient, RemudaError, TmuxTooOld
+from remuda.errors import NotATerminal, NoTmuxClient, RemudaError, TmuxTooOld
 from remuda.tmux.popup import popup_words
 
 from .asking import make_guide
@@ -26,8 +25,8 @@ from .queue import what, where
 
 _LOOK_INTERVAL = 2.0
 """The times that are shown grow. And so often a boss is looked for that has ended."""
-_SHORTEST = 0.1
-"""A picture stays for so long, whatever comes."""
+_SHORTEST = 0.5
+"""A picture stays for so long, unless a key is pressed: every hook of every agent is something new."""
 _LEAVE = ("permission", "plan")
 """Reasons to wait for which a yes or a no is all that is needed."""
 _ANSWERS = ("allow", "deny")
@@ -40,7 +39,8 @@ _PUTTING_OFF: dict[str, dict[str, float]] = {"snooze": {"seconds": 600.0}, "dism
 def command(client: str | None, inside: bool) -> None:
     """Choose from those who wait, in a popup over your tmux client, and go there or answer at once.
 
-    What one asks leave for is shown whole; 'a' and then 'y' allow it, 'n' and then 'y' deny it.
+    What one asks leave for is shown from its beginning: 'n' and then 'y' deny it, and 'a' and then 'y' allow
+    it where all of it can be seen.
 
     Needs tmux 3.2; an older one opens a window in place of a popup.
 
@@ -86,7 +86,12 @@ def choose(guide: Guide) -> None:
         with _raw():
             while True:
                 _show(picker)
-                done = picker.press(key) if (key := keys.next(changes)) else "look"
+                key = keys.next(changes)
+                if key and picker.asks:  # the terminal may be smaller now: a yes is to what can be seen
+                    _show(picker)
+                done = picker.press(key) if key else "look"
+                if picker.asks:
+                    keys.drop()
                 if done == "leave" or (done and _carry_out(guide, picker, done)):
                     return
 
@@ -105,7 +110,10 @@ def _rows(guide: Guide) -> list[Row]:
 def _row(item: Item, line: str, request: Approval | None) -> Row:
     if request is None or item["reason"] not in _LEAVE:
         return Row(item, line, _body(item))
-    return Row(item, line, "\n".join(map(click.unstyle, lines(request))), str(request["id"]))
+    body = "\n".join(map(click.unstyle, lines(request, item.get("session"))))
+    # What a plan says is told to none of its hooks.
+    hidden = "" if any(request["input"].values()) else "what it asks for is on its terminal alone"
+    return Row(item, line, body, str(request["id"]), hidden)
 
 
 def _line(guide: Guide, who: str, item: Item) -> str:
@@ -131,18 +139,25 @@ def _carry_out(guide: Guide, picker: Picker, what_to_do: str) -> bool:
             guide.skip(item)
         if what_to_do in _ANSWERS:
             body = {"by": "popup", "behavior": what_to_do}
+            picker.note = "telling it …"
+            _show(picker)
             BossClient().post("approvals", picker.request, "answer", body=body, timeout=ANSWER_TIMEOUT)
         if item is not None and what_to_do in _PUTTING_OFF:
             BossClient().post("queue", str(item["id"]), what_to_do, body=_PUTTING_OFF[what_to_do])
+            picker.note = ""
         guide.look_again()
         picker.replace(_rows(guide))
     except RemudaError as error:
-        picker.note = str(error)
+        if what_to_do == "look":
+            picker.fail("")
+            picker.trouble = str(error)
+        else:
+            picker.fail(str(error))
     return False
 
 
 def _show(picker: Picker) -> None:
-    cols, rows = shutil.get_terminal_size()
+    cols, rows = os.get_terminal_size(sys.stdout.fileno())  # whatever the environment says
     lines = picker.draw(cols, rows)
     sys.stdout.write("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
     sys.stdout.flush()
@@ -159,8 +174,9 @@ class _Changes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._news is not None:
-            self._news.__exit__()
+        news, self._news = self._news, None
+        if news is not None:
+            news.__exit__()
 
     def key_waits(self) -> bool:
         """Until a key was pressed (then it is true), or there is something new."""
@@ -168,11 +184,11 @@ class _Changes:
             if self._news is None:
                 self._news = BossClient().news()
                 return _is_readable(sys.stdin, within=0.0)
-            if self._news.wait(0.0):  # all that comes at once is shown at once
-                return _is_readable(sys.stdin, within=_SHORTEST)
             found, _, _ = select.select([sys.stdin, self._news], [], [], _LOOK_INTERVAL)
-        except BossDown:
-            self._news = None
+            if sys.stdin not in found and self._news.wait(0.0):  # what comes at once is shown at once
+                return _is_readable(sys.stdin, within=_SHORTEST)
+        except RemudaError:
+            self.__exit__()
             return _is_readable(sys.stdin, within=_LOOK_INTERVAL)
         return sys.stdin in found
 
@@ -186,6 +202,13 @@ class _Keys:
 
     def __init__(self) -> None:
         self._typed = ""
+
+    def drop(self) -> None:
+        """What was typed so far was not meant for what is shown next."""
+        import termios
+
+        self._typed = ""
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
     def next(self, changes: _Changes) -> str:
         """One key, or nothing when there is something new to show."""

@@ -158,7 +158,8 @@ def _tool_began(payload: Mapping[str, Any], _at: float, _read: Read | None) -> T
 
 
 def _tool_ran(payload: Mapping[str, Any], _at: float, _read: Read | None) -> Told:
-    facts = _call(payload) | {"ok": payload.get("hook_event_name") == "PostToolUse"}
+    event = payload.get("hook_event_name")
+    facts = _call(payload) | {"ok": event == "PostToolUse", "denied": event == "PermissionDenied"}
     facts.pop("input", None)
     return EventKind.TOOL_RAN, facts, Source.HOOK
 
@@ -305,9 +306,14 @@ def _calls(record: Mapping[str, Any]) -> Iterable[tuple[EventKind, Facts]]:
             }
             yield EventKind.TOOL_BEGAN, _call(call)
         elif block.get("type") == "tool_result" and isinstance(block.get("tool_use_id"), str):
-            denied = {"denied": True} if record.get("toolDenialKind") else {}
-            ended: Facts = {"tool_use_id": block["tool_use_id"], "ok": not block.get("is_error")}
-            yield EventKind.TOOL_RAN, ended | denied
+            yield (
+                EventKind.TOOL_RAN,
+                {
+                    "tool_use_id": block["tool_use_id"],
+                    "ok": not block.get("is_error"),
+                    "denied": bool(record.get("toolDenialKind")),
+                },
+            )
 
 
 def _blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:

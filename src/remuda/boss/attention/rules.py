@@ -154,7 +154,8 @@ def _tool_ran(now: Standing, event: Event) -> Standing:
     call = now.calls.get(number)
     keys = {_key(event), call.key if call else ""} - {""}
     now, told_at = _repeated(now, event)
-    ran, ok = not event.facts.get("denied"), bool(event.facts.get("ok", True))
+    ok = bool(event.facts.get("ok", True))
+    ran = not event.facts.get("denied", not ok)
     proof = {"ran": ran, "at": event.at, "by": event.source.label}
     if ran and not ok:
         proof["failed"] = True

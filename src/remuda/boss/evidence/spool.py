@@ -33,7 +33,7 @@ _BATCH = 64
 _PAUSE = 0.4
 _BAD = ".bad"
 _WATCHED = ".watched"
-"""Tells hooks that a file is heard of at once."""
+"""Tells hooks that a file is heard of."""
 _VARIABLES = ("TMUX", "TMUX_PANE", "CLAUDE_PID", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_JOB_DIR")
 """As `hook.sh` writes them in front of its event."""
 _WRITING = 15.0
