@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -94,18 +93,37 @@ def test_key_opens_a_popup_in_which_one_is_chosen(keyed: Ranch) -> None:
 # ── popup ──
 
 
-def opened(ranch: Ranch) -> tuple[str, Callable[[], str]]:
-    """The list, in a pane of its own: which one, and what is shown there."""
-    command = " ".join(["exec", *ranch.remuda_words(), "popup", "--inside"])
-    low = ranch.bench.pane("work:0.1").id
-    ranch.bench.run("set-option", "-p", "-t", low, "remain-on-exit", "on")
-    ranch.bench.run("respawn-pane", "-k", "-t", low, command)
+class List:
+    """The list, in a pane of its own."""
 
-    def shown() -> str:
-        return "\n".join(capture(ranch.bench.tmux, low))
+    def __init__(self, ranch: Ranch) -> None:
+        self.pane = ranch.bench.pane("work:0.1").id
+        self._tmux = ranch.bench
+        command = " ".join(["exec", *ranch.remuda_words(), "popup", "--inside"])
+        self._tmux.run("set-option", "-p", "-t", self.pane, "remain-on-exit", "on")
+        self._tmux.run("respawn-pane", "-k", "-t", self.pane, command)
+        self.shows("Enter go")
 
-    until(lambda: "Enter go" in shown(), "the list")
-    return low, shown
+    def press(self, *keys: str) -> None:
+        self._tmux.run("send-keys", "-t", self.pane, *keys)
+
+    def shown(self) -> str:
+        return "\n".join(capture(self._tmux.tmux, self.pane))
+
+    def shows(self, *words: str, but: str | None = None) -> None:
+        """Until it shows all of them, and not that one."""
+
+        def look() -> bool:
+            seen = self.shown()
+            return all(word in seen for word in words) and (but is None or but not in seen)
+
+        try:
+            until(look, f"{words}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the list shows\n{self.shown()}") from None
+
+    def shows_no(self, word: str) -> None:
+        self.shows(but=word)
 
 
 def test_popup_inside_a_terminal_shows_the_list_and_puts_off(ranch: Ranch) -> None:
@@ -113,61 +131,59 @@ def test_popup_inside_a_terminal_shows_the_list_and_puts_off(ranch: Ranch) -> No
     ranch.waits("gone", "%99", 300)
     ranch.waits("lathe", "%98", 200)
     ranch.waits("pager", ranch.docs, 100)
-    low, shown = opened(ranch)
-    ranch.bench.run("send-keys", "-t", low, "2")
-    until(lambda: "is in no tmux pane" in shown(), "why not")
-    ranch.bench.run("send-keys", "-t", low, "k", "s")
-    until(lambda: "engine" not in shown(), "the end of the first")
-    ranch.bench.run("send-keys", "-t", low, "z")
-    until(lambda: "gone" not in shown(), "the end of the second")
-    ranch.bench.run("send-keys", "-t", low, "d")
-    until(lambda: "lathe" not in shown(), "the end of the third")
+    popup = List(ranch)
+    popup.press("2")
+    popup.shows("is in no tmux pane")
+    popup.press("k", "s")
+    popup.shows_no("engine")
+    popup.press("z")
+    popup.shows_no("gone")
+    popup.press("d")
+    popup.shows_no("lathe")
     items = {one["session_id"]: one for one in ranch.json("queue", "--all")["items"]}
     assert set(items) == {"id-engine", "id-gone", "id-pager"}
     assert items["id-gone"]["snooze_until"] > time.time() + 300
-    ranch.bench.run("send-keys", "-t", low, "q")
-    ranch.bench.until(lambda seen: seen.panes[low].is_dead, "its end")
+    popup.press("q")
+    ranch.bench.until(lambda seen: seen.panes[popup.pane].is_dead, "its end")
 
 
 @pytest.mark.parametrize(("key", "behavior"), [("a", "allow"), ("n", "deny")])
 def test_popup_answers_what_is_asked_for_while_it_is_open(ranch: Ranch, key: str, behavior: str) -> None:
-    low, shown = opened(ranch)
+    popup = List(ranch)
     payload = {"session_id": "id-engine", "hook_event_name": "PermissionRequest", "cwd": "/src/engine"}
     asks = {**payload, "tool_name": "Bash", "tool_input": {"command": "make release"}}
     with ThreadPoolExecutor(1) as beside:
         hook = beside.submit(ranch.boss.post, "hooks", "permission", body={"payload": asks}, timeout=60.0)
-        until(lambda: "make release" in shown() and "a allow" in shown(), "what it asks for")
-        ranch.bench.run("send-keys", "-t", low, "a", "y")
-        until(lambda: "only just come up" in shown() or "a allow" in shown(), "no question")
+        popup.shows("make release", "a allow")
         time.sleep(READ)
         for second in ("x", "y"):
-            ranch.bench.run("send-keys", "-t", low, key, "y")  # at once: for nothing
-            until(lambda: f"{behavior} it?" in shown(), "whether that is meant")
+            popup.press(key, "y")  # at once: for nothing
+            popup.shows(f"{behavior} it?")
             assert not hook.done()
-            ranch.bench.run("send-keys", "-t", low, second)
-            until(lambda: "it?" not in shown(), "the end of the question")
+            popup.press(second)
+            popup.shows_no("it?")
         assert hook.result()["output"]["hookSpecificOutput"]["decision"]["behavior"] == behavior
-    until(lambda: "nobody waits" in shown(), "the end of it")
+    popup.shows("nobody waits")
     (approval,) = ranch.boss.get("approvals")["approvals"]
     assert (approval["by"], approval["answer"]["behavior"]) == ("popup", behavior)
 
 
 def test_popup_gives_no_leave_for_a_plan_that_it_cannot_show(ranch: Ranch) -> None:
-    low, shown = opened(ranch)
+    popup = List(ranch)
     ranch.waits("engine", ranch.api, 700, kind="asked", reason="plan", tool="ExitPlanMode", input={})
-    until(lambda: "ExitPlanMode" in shown(), "what it asks for")
+    popup.shows("ExitPlanMode")
     time.sleep(READ)
-    ranch.bench.run("send-keys", "-t", low, "a")
-    until(lambda: "on its terminal alone" in shown(), "why not")
+    popup.press("a")
+    popup.shows("on its terminal alone")
 
 
 def test_popup_follows_a_boss_that_ends_and_comes_back(ranch: Ranch) -> None:
-    _, shown = opened(ranch)
+    popup = List(ranch)
     ranch("down", "--force")
-    until(lambda: "the boss does not run" in shown(), "that there is no boss")
+    popup.shows("the boss does not run")
     ranch("up", "--detach", "--port", "0")
     ranch.waits("engine", ranch.api, 700)
-    until(lambda: "engine" in shown() and "does not run" not in shown(), "the one who waits")
+    popup.shows("engine", but="does not run")
 
 
 def test_popup_without_a_terminal_or_a_client_is_an_error(ranch: Ranch) -> None:
