@@ -99,7 +99,8 @@ class List:
     def __init__(self, ranch: Ranch) -> None:
         self.pane = ranch.bench.pane("work:0.1").id
         self._tmux = ranch.bench
-        command = " ".join(["exec", *ranch.remuda_words(), "popup", "--inside"])
+        # Variables of whoever started the server say nothing of this pane.
+        command = " ".join(["exec env LINES=99 COLUMNS=333", *ranch.remuda_words(), "popup", "--inside"])
         self._tmux.run("set-option", "-p", "-t", self.pane, "remain-on-exit", "on")
         self._tmux.run("respawn-pane", "-k", "-t", self.pane, command)
         self.shows("Enter go")
