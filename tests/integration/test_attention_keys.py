@@ -199,7 +199,9 @@ def test_hooks_install_tmux_is_shown_first_merged_and_exactly_undone(down: Ranch
     conf = down.remuda.home / ".tmux.conf"
     conf.write_bytes(b"set -g mouse on # \xff")
     assert "give --yes" in down.remuda("hooks", "install", "--tmux", code=2, env=down.env).err
+    assert "+bind-key -T prefix N " in down("hooks", "install", "--tmux", "--next", "N", "--dry-run")
     assert conf.read_bytes() == b"set -g mouse on # \xff"
+    assert down.json("hooks", "show", "--tmux") == {"files": [], "keys": []}
     shown = down("hooks", "install", "--tmux", "--next", "N", "--popup", "", "--yes")
     assert "+bind-key -T prefix N " in shown
     assert "changed ~/.tmux.conf\nand in the tmux server that runs" in shown
@@ -207,6 +209,8 @@ def test_hooks_install_tmux_is_shown_first_merged_and_exactly_undone(down: Ranch
     assert down.json("hooks", "show", "--tmux") == {"files": [str(conf)], "keys": ["B", "N", "S"]}
     again = down("hooks", "install", "--tmux", "--next", "N", "--popup", "", "--yes")
     assert again.startswith("~/.tmux.conf: already there; nothing to change")
+    assert "-bind-key -T prefix N " in down("hooks", "uninstall", "--tmux", "--dry-run")
+    assert down.json("hooks", "show", "--tmux")["keys"] == ["B", "N", "S"]
     down("hooks", "uninstall", "--tmux", "--yes")
     assert conf.read_bytes() == b"set -g mouse on # \xff"
     assert down.json("hooks", "show", "--tmux") == {"files": [], "keys": []}

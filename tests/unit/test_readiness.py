@@ -78,4 +78,4 @@ def test_readiness_draft_is_never_touched_while_the_agent_does_not_rest(state: S
 
 def test_readiness_dialog_comes_before_all_that_is_less_urgent() -> None:
     look = Look(State.IDLE, agreed=False, composer=DRAFT, dialog="dialog", since_typed=0, limited_for=9)
-    assert readiness(look).reason == "a dialog is open: dialog"
+    assert readiness(look).reason == "a dialog is open"

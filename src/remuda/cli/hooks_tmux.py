@@ -43,8 +43,13 @@ def _conf_option(function: F) -> F:
     return option(function)
 
 
-def _yes_option(function: F) -> F:
-    return click.option("--yes", is_flag=True, help="Do it without asking.")(function)
+def _agreement_options(function: F) -> F:
+    for option in (
+        click.option("--yes", is_flag=True, help="Do it without asking."),
+        click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing."),
+    ):
+        function = option(function)
+    return function
 
 
 @click.command("install")
@@ -54,7 +59,7 @@ def _yes_option(function: F) -> F:
 @click.option("--popup", "popup_key", default="g", show_default=True, metavar="KEY", help="Choose one.")
 @click.option("--return", "back_key", default="B", show_default=True, metavar="KEY", help="Back.")
 @click.option("--no-segment", is_flag=True, help="Leave the status line alone.")
-@_yes_option
+@_agreement_options
 def install(
     conf: Path | None,
     next_key: str,
@@ -62,6 +67,7 @@ def install(
     popup_key: str,
     back_key: str,
     no_segment: bool,
+    dry_run: bool,
     yes: bool,
 ) -> None:
     """Put keys and a piece of the status line into tmux.conf, and into your tmux server if one runs.
@@ -71,7 +77,7 @@ def install(
 
     \b
     Examples:
-      remuda hooks install --tmux
+      remuda hooks install --tmux --dry-run
       remuda hooks install --tmux --next N --skip "" --no-segment --yes
     """
     installed_version()
@@ -80,15 +86,15 @@ def install(
     file.install(lines)
     tmux = Tmux(Address.here(os.environ))
     _tell_taken(tmux, lines)
-    if not _save(file, yes, "already there"):
+    if not _save(file, "already there", dry_run=dry_run, yes=yes):
         return
     _try_server(lambda: apply(tmux, lines), "and in the tmux server that runs")
 
 
 @click.command("uninstall")
 @_conf_option
-@_yes_option
-def uninstall(conf: Path | None, yes: bool) -> None:
+@_agreement_options
+def uninstall(conf: Path | None, dry_run: bool, yes: bool) -> None:
     """Take our lines out of tmux.conf, and our keys out of your tmux server if one runs.
 
     Every other byte of the file stays as it is; keys get back what they were bound to before.
@@ -99,7 +105,7 @@ def uninstall(conf: Path | None, yes: bool) -> None:
     """
     file = _file(conf)
     file.uninstall()
-    if not _save(file, yes, "no lines of ours"):
+    if not _save(file, "no lines of ours", dry_run=dry_run, yes=yes):
         return
     _try_server(lambda: remove(Tmux(Address.here(os.environ))), "and from the tmux server that runs")
 
@@ -159,14 +165,16 @@ def _tell_taken(tmux: Tmux, lines: list[str]) -> None:
         click.echo(f"note: prefix {key} is bound already, and will mean ours: {' '.join(line.split())}")
 
 
-def _save(file: ConfFile, yes: bool, nothing: str) -> bool:
+def _save(file: ConfFile, nothing: str, *, dry_run: bool, yes: bool) -> bool:
     """Show, ask, do. False if it shall not be done."""
     path = short_path(str(file.path))
     if not file.is_changed:
         click.echo(f"{path}: {nothing}; nothing to change")
-        return True
+        return not dry_run
     for line in file.difference():
         click.echo(line)
+    if dry_run:
+        return False
     if not yes:
         if not sys.stdin.isatty():
             raise InvalidOptions("nothing was changed", hint="give --yes to have it done")

@@ -51,7 +51,7 @@ def readiness(look: Look) -> Readiness:
     if look.composer is None:
         return Readiness(Step.WAIT, "the session has no screen model: its composer cannot be seen")
     if look.dialog is not None or look.state in WAITING:
-        return Readiness(Step.WAIT, f"a dialog is open: {look.dialog or look.state}")
+        return Readiness(Step.WAIT, _dialog(look))
     if look.state not in RESTING:
         return Readiness(Step.WAIT, f"the session is {look.state}")
     if not look.agreed:
@@ -65,6 +65,14 @@ def readiness(look: Look) -> Readiness:
     if look.composer.kind is ComposerKind.DRAFT:
         return _with_draft(look)
     return Readiness(Step.TYPE)
+
+
+def _dialog(look: Look) -> str:
+    """As well as it is known which: its name, else what it waits for."""
+    named = look.dialog if look.dialog not in (None, "dialog") else None
+    if named is None and look.state in WAITING:
+        named = look.state
+    return f"a dialog is open: {named}" if named else "a dialog is open"
 
 
 def _with_draft(look: Look) -> Readiness:
