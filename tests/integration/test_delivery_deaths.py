@@ -190,34 +190,39 @@ def test_keeper_killed_after_the_submission_leaves_it_to_the_policy(
     assert step(found, stage)["attempt"] == len(attempts(found))
 
 
+def stuck_in_flight(post: Post, text: str) -> str:
+    """A message that was handed to an agent which stands still."""
+    pause(post)
+    message = post.put(text)
+    until(lambda: in_flight(post), "the message in flight")
+    return message
+
+
+HANDED_OVER_AGAIN = ["accepted", "written", "ended", "nacked", *CHAIN[1:]]
+
+
 def test_keeper_killed_before_the_submission_hands_it_over_again(bench: Bench) -> None:
     post = bench.start()
-    pause(post)
-    message = post.put("hello")
-    until(lambda: in_flight(post), "the message in flight")
+    message = stuck_in_flight(post, "hello")
     kill_keeper(post)
     found = bench.start(resume=True).ended(message)
-    assert stages(found) == ["accepted", "written", "ended", "nacked", *CHAIN[1:]]
+    assert stages(found) == HANDED_OVER_AGAIN
     assert attempts(found) == list(range(1, len(attempts(found)) + 1))
 
 
 def test_keeper_killed_does_not_take_the_answer_to_the_same_words_for_this_one(bench: Bench) -> None:
     post = idle(bench.start())
     assert stages(post.send("the same")) == CHAIN
-    pause(post)
-    message = post.put("the same")
-    until(lambda: in_flight(post), "the message in flight")
+    message = stuck_in_flight(post, "the same")
     kill_keeper(post)
     found = bench.start(resume=True).ended(message)
-    assert stages(found) == ["accepted", "written", "ended", "nacked", *CHAIN[1:]]
+    assert stages(found) == HANDED_OVER_AGAIN
 
 
 def test_agent_killed_does_not_take_the_answer_to_the_same_words_for_this_one(bench: Bench) -> None:
     post = idle(bench.start())
     assert stages(post.send("the same")) == CHAIN
-    pause(post)
-    message = post.put("the same")
-    until(lambda: in_flight(post), "the message in flight")
+    message = stuck_in_flight(post, "the same")
     os.kill(post.kept.child_pid, signal.SIGKILL)
     assert post.kept.keeper.ended()
     assert stages(post.trace(message)) == ["accepted", "written", "ended", "nacked"]

@@ -111,7 +111,7 @@ class News:
         self._sock.close()
 
     def fileno(self) -> int:
-        """For a `select`, which does not see what has come already: ask `wait(0)` first."""
+        """For a `select`; what came with its beginning is older than whatever is asked for now."""
         return self._sock.fileno()
 
     def wait(self, timeout: float | None = None) -> bool:

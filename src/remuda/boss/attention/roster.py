@@ -101,7 +101,7 @@ class Roster:
         wait = None if known.session.replaced_by else known.story.standing.wait()
         if wait is None:
             known.item = None
-        elif known.item is None or not _same(known.item, wait):
+        elif known.item is None or not _same(known.item, wait, known.story.standing):
             known.item = enqueued(known.session.id, wait)
         else:
             known.item = _updated(known.item, wait)
@@ -213,23 +213,21 @@ class Roster:
 
     def _settle_item(self, known: Known, wait: Wait | None, at: float, changes: Changes) -> None:
         item, standing = known.item, known.story.standing
-        is_over = item is not None and wait is not None and _lay_over(item, wait, standing)
-        if item is not None and wait is not None and not is_over and _same(item, wait):
+        if item is not None and wait is not None and _same(item, wait, standing):
             known.item = _updated(item, wait)
             if known.item != item:
                 changes.items[item.id] = known.item
             return
         if item is not None:
-            moved_on = "answered" if is_over else "moved_on"
-            resolution = "replaced" if known.session.replaced_by else moved_on if wait else standing.why
+            resolution = "replaced" if known.session.replaced_by else _resolution(item, wait, standing)
             resolved = changes.items[item.id] = replace(
-                item, resolved_at=max(at, item.since), resolution=resolution or "working"
+                item, resolved_at=max(at, item.since), resolution=resolution
             )
             known.resolved = (resolved, *known.resolved)[:_RESOLVED]
             known.item = None
         if wait is not None:
-            before = [one for one in known.resolved if not _lay_over(one, wait, standing)]
-            found = next((again for one in before if (again := _revived(one, wait))), None)
+            revived = (_revived(one, wait, standing) for one in known.resolved)
+            found = next(filter(None, revived), None)
             known.item = found or enqueued(known.session.id, wait)
             changes.items[known.item.id] = known.item
             if found is not None:
@@ -294,8 +292,10 @@ def _must_be_saved(known: Known) -> bool:
     return any(getattr(now, name) != getattr(then, name) for name in _SAVED)
 
 
-def _same(item: Item, wait: Wait) -> bool:
+def _same(item: Item, wait: Wait, standing: Standing) -> bool:
     """Whether it is the same wait, of which more is known now. One for another reason begins no later."""
+    if _lay_over(item, wait, standing):
+        return False
     later = wait.since - item.since
     return later <= SAME_MOMENT if item.reason == wait.reason else -SAME_MOMENT <= later <= 0
 
@@ -309,9 +309,15 @@ def _lay_over(item: Item, wait: Wait, standing: Standing) -> bool:
     return number not in is_open and any(number == ask.id for ask in standing.asks)
 
 
-def _revived(last: Item, wait: Wait) -> Item | None:
+def _resolution(item: Item, wait: Wait | None, standing: Standing) -> str:
+    if wait is None:
+        return standing.why or "working"
+    return "answered" if _lay_over(item, wait, standing) else "moved_on"
+
+
+def _revived(last: Item, wait: Wait, standing: Standing) -> Item | None:
     """The item that was resolved before we heard of all that happened; None if it was so rightly."""
-    if last.resolved_at is None or wait.since > last.resolved_at or not _same(last, wait):
+    if last.resolved_at is None or wait.since > last.resolved_at or not _same(last, wait, standing):
         return None
     return _updated(replace(last, resolved_at=None, resolution=None), wait)
 
