@@ -78,10 +78,18 @@ def step(found: Trace, stage: str) -> dict[str, Any]:
     return next(one for one in reversed(found.steps) if one["stage"] == stage)
 
 
+RECAP = "The user stepped away and is coming back."
+
+
 def prompts(model: LoopbackModel) -> list[str]:
-    """Every prompt that the agent sent, in order; what it sends again and again on one prompt counts once."""
+    """Every prompt that the agent sent, in order; what it sends again and again on one prompt counts once.
+
+    Not what it asks by itself for a user who seems to come back, which it does now and then.
+    """
     sent: list[str] = []
     for request in model.main_requests:
+        if str(request.prompt).startswith(RECAP):
+            continue
         if isinstance(request.said, str) and (not sent or sent[-1] != request.prompt):
             sent.append(request.prompt)
     return sent
