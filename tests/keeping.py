@@ -22,6 +22,9 @@ from remuda.wire.connection import ClientEvent
 
 T = TypeVar("T")
 _LOOK_INTERVAL = 0.02
+# A shell that waits for signals. It runs no trap while it waits for a child, or for a line, that it began
+# to wait for between the signal and its look for one: so it waits for nothing long.
+AWAKE = "while :; do sleep 0.05; done"
 
 
 def until(look: Callable[[], T], what: str) -> T:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from keeping import Kept, make_spec, until
+from keeping import AWAKE, Kept, make_spec, until
 from remuda.keeper.prefork import FAREWELL
 from remuda.keeper.start import start_attended
 
@@ -80,7 +80,7 @@ def test_what_a_program_starts_for_its_own_end_is_not_hung_up(own: Own, tmp_path
     last = f"touch {begun}; until [ -e {go} ]; do sleep 0.02; done; touch {done}"
     program = (
         f"trap 'touch {hung_up}' HUP; trap 'setsid sh -c \"{last}\" & wait; wait; exit 7' TERM; "
-        "printf READY; while :; do sleep 0.02; done"
+        f"printf READY; {AWAKE}"
     )
     kept = own(["sh", "-c", program], kill_grace=1000.0)
     kept.subscriber().read_until(b"READY")

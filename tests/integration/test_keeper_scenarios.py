@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from heimdall_client import EXIT, KILL, STATUS, STATUS_RESP, Closed, HeimdallClient, frame
-from keeping import Process, Start, end_processes, event_named, make_spec, output_until
+from keeping import AWAKE, Process, Start, end_processes, event_named, make_spec, output_until
 from remuda.errors import CommandNotExecutable, CommandNotFound, FolderUnusable, SessionExists
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.environment import session_environment
@@ -267,7 +267,7 @@ def test_input_empty_changes_nothing(start: Start) -> None:
 
 
 def test_input_control_c_interrupts_the_program_and_not_its_keeper(start: Start) -> None:
-    program = "trap 'echo GOT_SIGINT' INT; printf READY; while :; do read line; done"
+    program = f"trap 'echo GOT_SIGINT' INT; printf READY; {AWAKE}"
     client = start("s", ["bash", "-c", program]).subscriber()
     client.read_until(b"READY")
     client.type(b"\x03")

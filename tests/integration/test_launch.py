@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from keeping import Process, end_processes
+from keeping import AWAKE, Process, end_processes
 from remuda.agents.claude.launch import IDENTITY_VARIABLES
 from remuda.testing.real_cli import PlainTerminal
 
@@ -241,7 +241,7 @@ def test_launch_kills_a_program_that_does_not_heed_the_exit_signal(begin: Begin,
 
 def test_launch_lets_the_program_say_goodbye_at_the_exit_signal(begin: Begin, tmp_path: Path) -> None:
     process = begin(
-        "--exit-signal", "done", "--", "sh", "-c", "trap 'echo bye; exit' TERM; echo up; read line"
+        "--exit-signal", "done", "--", "sh", "-c", f"trap 'echo bye; exit' TERM; echo up; {AWAKE}"
     )
     lines_until(process, "up")
     (tmp_path / "done").touch()
@@ -336,7 +336,7 @@ def test_launch_that_is_told_to_end_ends_every_descendant(begin: Begin, number: 
 
 
 def test_launch_that_is_told_twice_does_not_wait(begin: Begin) -> None:
-    process = begin("--", "sh", "-c", "trap 'echo told' TERM HUP; echo up; while :; do sleep 600; done")
+    process = begin("--", "sh", "-c", f"trap 'echo told' TERM HUP; echo up; {AWAKE}")
     lines_until(process, "up")
     process.terminate()
     lines_until(process, "told")
@@ -369,7 +369,7 @@ def test_launch_on_a_terminal_has_its_size_and_what_is_typed(tmp_path: Path) -> 
 
 
 def test_launch_on_a_terminal_leaves_ctrl_c_to_the_program(tmp_path: Path) -> None:
-    script = "trap 'echo INT; exit 3' INT; echo up; while :; do sleep 0.1; done"
+    script = f"trap 'echo INT; exit 3' INT; echo up; {AWAKE}"
     with on_terminal(*LAUNCH, "--", "sh", "-c", script, cwd=tmp_path) as terminal:
         terminal.wait_for(b"up\r\n")
         terminal.write(b"\x03")
