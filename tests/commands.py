@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -119,7 +120,7 @@ class Commands:
         for process in self._running:
             process.kill()
             process.communicate()
-        for path in self.home.rglob("*.pid"):
+        for path in self._files(".pid"):
             holder = read_holder(SessionPaths(path.parent, path.stem))
             if holder is not None:
                 left = end_processes([holder.keeper_pid, *descendants(holder.keeper_pid)])
@@ -128,10 +129,20 @@ class Commands:
         assert not complaints, f"keepers logged errors: {complaints}"
 
     def _complaints(self) -> Iterator[str]:
-        for path in self.home.rglob("*.log"):
-            for line in path.read_text().splitlines():
-                if " ERROR " in line or line.startswith("Traceback"):
-                    yield line
+        for path in self._files(".log"):
+            with contextlib.suppress(FileNotFoundError):
+                for line in path.read_text().splitlines():
+                    if " ERROR " in line or line.startswith("Traceback"):
+                        yield line
+
+    def _files(self, suffix: str) -> list[Path]:
+        """Those there are. A keeper that is about to end removes its folders while we look."""
+        return [
+            Path(folder, name)
+            for folder, _, names in os.walk(self.home)
+            for name in names
+            if name.endswith(suffix)
+        ]
 
 
 def watch(remuda: Commands, name: str) -> KeeperClient:

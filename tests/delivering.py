@@ -60,7 +60,7 @@ class Bench:
 
     def typed(self) -> bytes:
         """All that came in, but for the terminal's answers to its queries, which come when they come."""
-        return re.sub(rb"\x1b\[\?[\d;]*\$y", b"", self.typed_file.read_bytes())
+        return re.sub(rb"\x1b\[\?[\d;]*(?:\$y|[uc])|\x1bP.*?\x1b\\", b"", self.typed_file.read_bytes())
 
     def keys(self) -> list[int]:
         """How often those came in that a message, a draft or a dialog is moved by."""
@@ -84,17 +84,6 @@ def busy(post: Post) -> Post:
     idle(post).watcher.paste("SLOW 60")
     post.watcher.until("streaming")
     return post
-
-
-def stages(found: Trace) -> list[str]:
-    """Its steps, less those of a lease that was given back because the session was just not ready."""
-    kept: list[str] = []
-    for one in found.steps:
-        if one.get("reason") == "the session was no longer ready":
-            assert kept.pop() == "written"
-        else:
-            kept.append(str(one["stage"]))
-    return kept
 
 
 def attempts(found: Trace) -> list[int]:

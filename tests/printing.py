@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -23,6 +24,19 @@ PATIENCE = 60.0
 _NAME = re.compile(r"(?:print|kept)-\d+-[0-9a-f]{6}")
 TAIL = "exec tail -f /dev/null"
 """A tool that ends only when it is ended."""
+ORDERLY_TRIES = 4
+"""An agent that takes longer than it may is killed, and out of a tool it may take nearly that long."""
+
+
+@contextlib.contextmanager
+def no_reader() -> Iterator[int]:
+    """A pipe that nobody reads from."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        yield writing
+    finally:
+        os.close(writing)
 
 
 def write_program(path: Path, text: str) -> Path:

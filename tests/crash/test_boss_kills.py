@@ -33,7 +33,7 @@ class Sender:
         while self.acknowledged < EVENTS:
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", boss.port)
-            except ConnectionRefusedError:
+            except ConnectionError:
                 await asyncio.sleep(0.01)
                 continue
             try:

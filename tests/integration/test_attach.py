@@ -117,6 +117,7 @@ def test_attach_with_another_detach_key_passes_the_usual_one_on(remuda: Commands
     remuda.start("work", "--", "sh", "-c", "stty raw -echo; echo ready; exec cat -v")
     pane.enter(f"{REMUDA} attach work; echo rc=$?")
     pane.until_shows("Ctrl-A leaves")
+    pane.until_shows("ready")
     pane.send(DETACH)
     pane.until_shows("^\\")
     pane.send(b"\x01")
@@ -260,6 +261,7 @@ def test_attach_killed_for_sure_leaves_the_session_and_a_new_one_paints_the_same
     script = r"printf '\033[31mred\033[0m plain\n\033[?1049h\033[2J\033[3;5Hmiddle\033[7;1H'; exec cat"
     remuda.start("work", "--", "sh", "-c", script)
     attach(pane)
+    pane.until_shows("middle")
     pane.enter("typed")
     before = pane.until(lambda lines: lines.count("typed") == 2)
     process = find_attach(pane)

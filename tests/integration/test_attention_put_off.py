@@ -20,8 +20,8 @@ def test_skip_takes_the_one_shown_else_the_first_else_the_one_named(ranch: Ranch
         ("d", "%99", 600),
     ]:
         ranch.waits(name, pane, age)
-    assert ranch("skip") == "skipped a"
-    assert ranch("skip", "id-d") == "skipped d"
+    assert ranch("skip", "--cooldown", "1h") == "skipped a"
+    assert ranch("skip", "id-d", "--cooldown", "1h") == "skipped d"
     ranch.waits("first", "%97", 1000)
     ranch("next")
     assert ranch.at() == ranch.docs

@@ -143,7 +143,10 @@ def test_terminal_shows_all_of_it_and_asks(boss: RunningBoss, start: Start, answ
         assert any("/srv/new.txt" in line for line in lines)
         watcher.press(f"{answer}\r".encode())
         code = event_named(client, "exited")["code"]
-        assert (code, hook.done()) == ((0, True) if answer == "y" else (130, False))
+        if answer == "y":
+            assert (code, said(hook)["behavior"]) == (0, "allow")
+        else:
+            assert (code, hook.done()) == (130, False)
 
 
 QUESTIONS = {

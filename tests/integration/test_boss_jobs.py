@@ -171,7 +171,14 @@ def test_one_whose_process_is_ended_still_waits_until_it_is_stopped_or_removed(
     for other in others:
         other.lives("idle", "interactive")
     before = {one.id: item(boss, one, "what now, ")["id"] for one in (stopped, removed, killed)}
-    until(lambda: session(boss, others[1])["pid"], "all of them")
+
+    def is_known() -> bool:
+        return any(
+            one["id"] == others[1].id and one["pid"]
+            for one in boss.client.get("sessions", all=True)["sessions"]
+        )
+
+    until(is_known, "all of them")
     stopped.leaves()
     removed.leaves()
     killed.end()

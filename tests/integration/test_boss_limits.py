@@ -17,6 +17,7 @@ from bossing import RunningBoss
 from commands import Commands
 from keeping import Start, until
 from posting import Post, stages, step
+from remuda.durable import replace_file
 from remuda.keeper.environment import session_environment
 
 KEPT = "remuda.boss.evidence.kept:Kept"
@@ -102,7 +103,7 @@ def test_limit_of_an_account_is_shown_with_all_that_waits_for_its_end_and_ends_b
     assert first.ended(refused).stage == "dropped"
 
     (account,) = (path for path in (home / "accounts").iterdir() if path.suffix == ".json")
-    account.write_text(json.dumps({"until": time.time() + 1, "reason": "almost over"}))
+    replace_file(account, json.dumps({"until": time.time() + 1, "reason": "almost over"}).encode())
     assert second.ended(waiting).stage == first.ended(behind).stage == "acked"
     assert boss.client.get("health")["limits"] == boss.client.get("queue")["limits"] == []
     until(lambda: {one["reason"] for one in boss.waiting()} == {"stopped"}, "the end of the limit")

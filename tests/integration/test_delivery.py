@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from delivering import Bench, answer, attempts, busy, idle, in_flight, pause, stages
+from delivering import Bench, answer, attempts, busy, idle, in_flight, pause
 from keeping import Start, until
-from posting import CHAIN, step
+from posting import CHAIN, stages, step
 from remuda.errors import WaitTimeout
 from remuda.inbox.consumer_lock import ConsumerLock
 from remuda.paths import SessionPaths
@@ -59,7 +59,7 @@ def test_line_of_a_foreign_writer_is_delivered(bench: Bench) -> None:
 
 def test_delayed_message_lets_later_ones_pass(bench: Bench) -> None:
     post = idle(bench.start())
-    later = post.put("later", delay=3.0)
+    later = post.put("later", delay=8.0)
     assert stages(post.send("now")) == CHAIN
     assert stages(post.ended(later)) == CHAIN
     assert bench.prompts(post) == ["now", "later"]
@@ -217,7 +217,7 @@ def slow_start(bench: Bench, seconds: int) -> str:
 
 
 def test_draft_is_waited_for_then_laid_aside_and_comes_back(bench: Bench) -> None:
-    post = idle(bench.start(draft_patience=4.0))
+    post = idle(bench.start(draft_patience=8.0))
     post.watcher.press(b"half a thought")
     until(lambda: post.draft() == "half a thought", "the draft")
     message = post.put("the message")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from delivering import Bench, answer, attempts, busy, idle, in_flight, kill_keeper, pause, stages
+from delivering import Bench, answer, attempts, busy, idle, in_flight, kill_keeper, pause
 from keeping import Start, until
-from posting import CHAIN, Post, step
+from posting import CHAIN, Post, stages, step
 from remuda.inbox.journal import Inbox
 from remuda.paths import SessionPaths
 from remuda.testing.scripted_agent.probe import whole_records
@@ -100,7 +100,7 @@ def test_interrupt_by_a_human_is_a_dead_letter(bench: Bench) -> None:
 
 
 def test_turn_without_a_sign_of_life_is_interrupted_and_the_next_goes_on(bench: Bench) -> None:
-    post = idle(bench.start(turn_timeout=4.0, draft_patience=0.5))
+    post = idle(bench.start(turn_timeout=10.0, draft_patience=0.5))
     found = post.send("THINK 60")
     assert found.stage == "dead"
     assert step(found, "ended")["end"] == "timeout"
@@ -108,8 +108,8 @@ def test_turn_without_a_sign_of_life_is_interrupted_and_the_next_goes_on(bench: 
 
 
 def test_tool_that_runs_is_a_sign_of_life(bench: Bench) -> None:
-    post = idle(bench.start(turn_timeout=4.0))
-    assert stages(post.send("RUNBASH sleep 7; echo done")) == CHAIN
+    post = idle(bench.start(turn_timeout=8.0))
+    assert stages(post.send("RUNBASH sleep 11; echo done")) == CHAIN
 
 
 # ── deaths ──
@@ -180,10 +180,10 @@ def test_keeper_killed_after_the_submission_leaves_it_to_the_policy(
     bench: Bench, on_orphan: str, stage: str
 ) -> None:
     post = idle(bench.start(env={"MOCK_DELAY_STOP": "0"}))
-    message = post.put("SLOW 3")
+    message = post.put("SLOW 60")
     post.reached(message, "recorded")
     kill_keeper(post)
-    resumed = bench.start(resume=True, on_orphan=on_orphan)
+    resumed = bench.start(resume=True, on_orphan=on_orphan, env={"MOCK_RESPONSE": "done"})
     found = resumed.ended(message)
     assert found.stage == stage
     assert stages(found).count("written") == (2 if on_orphan == "retry" else 1)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from heimdall_client import EXIT, HeimdallClient, frame
-from keeping import Kept, Start, become, event_named, events_until, make_spec, output_until
+from keeping import Kept, Start, become, event_named, events_until, make_spec, output_until, until
 from remuda._version import __version__
 from remuda.errors import (
     FolderUnusable,
@@ -150,6 +150,7 @@ def test_connect_nobody_there_says_whether_it_ever_was(start: Start) -> None:
 def test_watch_tells_state_clients_and_size(start: Start) -> None:
     kept = start("s", CAT, idle_threshold_ms=100)
     watcher = kept.hello()
+    until(lambda: "READY" in watcher.request("screen")["lines"][0], "what it says first")
     become(watcher, "idle")
     other = kept.subscriber()
     assert event_named(watcher, "clients")["count"] == 1

@@ -109,7 +109,7 @@ def test_output_unread_when_the_program_is_long_gone_is_whole(start: Start, home
 
 
 def test_output_pending_at_exit_a_background_process_holds_the_terminal_is_whole(start: Start) -> None:
-    program = "stty -echo; printf READY; read line; setsid sleep 60 & seq 1 3000; printf END"
+    program = "stty -echo; printf READY; read line; setsid sleep 5 & seq 1 3000; printf END"
     kept = start("s", ["sh", "-c", program])
     client = kept.subscriber()
     client.read_until(b"READY")
@@ -263,7 +263,7 @@ def test_join_while_output_streams_sees_no_gap_and_no_repeat(start: Start) -> No
     kept = start("s", ["seq", "1", "2000000000"])
     for _ in range(counts.JOINS):
         client = kept.subscriber()
-        while len(client.output) < 150_000:
+        while len(client.output) < 120_000:  # more than is replayed, less than waits for one who reads late
             client.until(OUTPUT)
         client.close()
         numbers = [int(line) for line in bytes(client.output).split(b"\r\n")[1:-1]]

@@ -385,9 +385,13 @@ def test_cleanliness_tells_of_processes_that_came_with_the_prompt(bench: Bench) 
     client = hearing(post.kept)
     prompt = "RUNBASH (setsid tail -f /dev/null > /dev/null 2>&1 &); echo begun"
     event_named(client, "ended", id=post.put(prompt))
-    [left] = clean(client)["processes"]
-    assert left["command"] == "tail -f /dev/null"
-    os.kill(left["pid"], signal.SIGKILL)
+
+    def tail() -> int:
+        """Before it is executed it has its parent's words."""
+        [left] = clean(client)["processes"]
+        return int(left["pid"]) if left["command"] == "tail -f /dev/null" else 0
+
+    os.kill(until(tail, "the process by its command"), signal.SIGKILL)
     until(lambda: clean(client)["processes"] == [], "the end of that process")
 
 

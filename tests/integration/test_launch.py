@@ -79,7 +79,7 @@ def lines_until(process: subprocess.Popen[bytes], last: str) -> list[str]:
 
 
 def family(process: subprocess.Popen[bytes]) -> list[Process]:
-    return [Process(int(line)) for line in lines_until(process, "up")]
+    return [Process(int(line)) for line in lines_until(process, "up") if line.isdigit()]
 
 
 def all_ended(processes: list[Process]) -> bool:
@@ -179,7 +179,7 @@ def test_launch_of_what_cannot_be_run_ends_with_1_and_says_why(words: list[str],
 
 
 def test_launch_at_its_timeout_kills_the_program_and_all_that_it_started(begin: Begin) -> None:
-    process = begin("--timeout", "4", "--", "sh", "-c", f"trap '' TERM HUP; {FAMILY} sleep 600")
+    process = begin("--timeout", "8", "--", "sh", "-c", f"trap '' TERM HUP; {FAMILY} sleep 600")
     started = family(process)
     assert process.wait(PATIENCE) == 124
     assert all_ended(started)
@@ -196,7 +196,7 @@ def test_launch_times_out_though_nobody_reads_its_output(begin: Begin) -> None:
 
 def test_launch_spares_what_its_own_process_started_before(begin: Begin, tmp_path: Path) -> None:
     (tmp_path / "script").write_text('sleep 600 & echo $!; exec "$@"')
-    process = begin("--timeout", "4", "--", "sh", "-c", "echo up; sleep 600", prefix=["sh", "script"])
+    process = begin("--timeout", "8", "--", "sh", "-c", "echo up; sleep 600", prefix=["sh", "script"])
     (stranger,) = family(process)
     assert process.wait(PATIENCE) == 124
     assert stranger.alive
@@ -241,7 +241,7 @@ def test_launch_kills_a_program_that_does_not_heed_the_exit_signal(begin: Begin,
 
 def test_launch_lets_the_program_say_goodbye_at_the_exit_signal(begin: Begin, tmp_path: Path) -> None:
     process = begin(
-        "--exit-signal", "done", "--", "sh", "-c", f"trap 'echo bye; exit' TERM; echo up; {AWAKE}"
+        "--exit-signal", "done", "--", "sh", "-c", f"trap 'echo bye; exit' TERM HUP; echo up; {AWAKE}"
     )
     lines_until(process, "up")
     (tmp_path / "done").touch()
@@ -254,7 +254,7 @@ def test_launch_lets_the_program_say_goodbye_at_the_exit_signal(begin: Begin, tm
 
 def test_launch_prompts_a_silent_program_with_escapes_text_and_return() -> None:
     script = "stty raw -echo; head -c 13 | od -An -tx1 -w13"
-    done = launch("--idle-timeout", "3", "--idle-prompt", "Go on, é!", "--", "sh", "-c", script)
+    done = launch("--idle-timeout", "6", "--idle-prompt", "Go on, é!", "--", "sh", "-c", script)
     assert done.code == 0
     assert bytes.fromhex(done.out) == b"\x1b\x1b" + "Go on, é!".encode() + b"\r"
     assert "silent; prompt 1 of 3" in done.err

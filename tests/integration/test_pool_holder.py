@@ -37,7 +37,9 @@ async def main(home, forks):
     if forks and os.fork() == 0:  # it inherits the lifeline, as a worker of multiprocessing would
         sys.stdin.read()
         os._exit(0)
-    print(json.dumps(bench.processes()), flush=True)
+    while len(started := bench.processes()) < 3:  # one that is just being executed has no variables yet
+        await asyncio.sleep(0.02)
+    print(json.dumps(started), flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main(sys.argv[1], sys.argv[2] == "forks"))

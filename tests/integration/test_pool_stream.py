@@ -269,22 +269,27 @@ def test_question_of_a_turn_that_is_stopped_is_withdrawn(home: Path) -> None:
 
 
 def test_question_that_the_agent_withdraws_is_asked_no_more(home: Path) -> None:
-    script = """
+    asked, withdrawn = home / "asked", home / "withdrawn"
+    os.mkfifo(asked)
+    os.mkfifo(withdrawn)
+    script = f"""
         command = message["uuid"]
-        request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}
-        say({"type": "control_request", "request_id": "q", "request": request})
-        time.sleep(0.2)
-        say({"type": "control_cancel_request", "request_id": "q"})
-        time.sleep(0.2)
-        result(command, "never mind", f"c{clears}")
+        request = {{"subtype": "can_use_tool", "tool_name": "Bash", "input": {{}}}}
+        say({{"type": "control_request", "request_id": "q", "request": request}})
+        open({str(asked)!r}).close()
+        say({{"type": "control_cancel_request", "request_id": "q"}})
+        open({str(withdrawn)!r}).close()
+        result(command, "never mind", f"c{{clears}}")
 """
     ended: list[type[BaseException]] = []
 
     async def decide(_: PermissionRequest) -> Decision:
         try:
+            await asyncio.to_thread(asked.write_text, "")
             await asyncio.Event().wait()
         except BaseException as error:
             ended.append(type(error))
+            await asyncio.to_thread(withdrawn.write_text, "")
             raise
         raise AssertionError
 
@@ -383,9 +388,15 @@ def test_agent_that_begins_a_turn_by_itself_is_not_handed_out(home: Path) -> Non
 
 
 def test_agent_that_wakes_while_nobody_asks_is_ended(home: Path) -> None:
-    script = """
-        result(message["uuid"], "well", f"c{clears}")
-        threading.Timer(0.3, lambda: say({"type": "system", "subtype": "init", "session_id": "own"})).start()
+    alarm = home / "alarm"
+    os.mkfifo(alarm)
+    script = f"""
+        def wake():
+            open({str(alarm)!r}).close()
+            say({{"type": "system", "subtype": "init", "session_id": "own"}})
+
+        result(message["uuid"], "well", f"c{{clears}}")
+        threading.Thread(target=wake, daemon=True).start()
 """
 
     async def steps() -> None:
@@ -394,6 +405,7 @@ def test_agent_that_wakes_while_nobody_asks_is_ended(home: Path) -> None:
             session.on_exit(told.append)
             await answer_of(session, "hello")
             await session.renew(PATIENCE)
+            await asyncio.to_thread(alarm.write_text, "")
             await until(lambda: told, "its end")
 
     run(steps)

@@ -139,11 +139,17 @@ def test_agent_that_ends_at_its_start_says_why(bench: TerminalBench) -> None:
 
 def test_agent_that_never_gets_ready_is_a_timeout_that_shows_its_screen(home: Path) -> None:
     async def scene(bench: TerminalBench) -> None:
-        session = bench.make()
-        with pytest.raises(SpawnTimeout, match="permission"):
-            await session.open(3.0)
-        await session.close(PATIENCE)
-        assert not bench.processes()
+        said = ""
+        for seconds in (3.0, 12.0, 40.0):  # a busy machine may need that long for its first screen
+            session = bench.make()
+            with pytest.raises(SpawnTimeout) as refused:
+                await session.open(seconds)
+            await session.close(PATIENCE)
+            assert not bench.processes()
+            said = str(refused.value)
+            if "permission" in said:
+                break
+        assert "permission" in said
 
     play(scene, TerminalBench(home, MOCK_TRUST_DIALOG="1", MOCK_TRUST_WORDING="unresolvable"))
 

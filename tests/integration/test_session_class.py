@@ -94,7 +94,7 @@ def test_plain_command_takes_no_message(sessions: Sessions) -> None:
 
 
 def test_variables_reach_the_program_and_its_exit_code_comes_back(sessions: Sessions) -> None:
-    script = f'trap "exit $CODE" TERM; echo ready; {AWAKE}'
+    script = f'trap "exit $CODE" TERM HUP; echo ready; {AWAKE}'
     session = sessions.start("plain", "sh", "-c", script, env={"CODE": "7"})
 
     until(lambda: "ready" in session.screen()[0], "it is ready")

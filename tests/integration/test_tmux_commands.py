@@ -74,7 +74,10 @@ def test_rows_with_a_hook_and_with_every_character_are_exact(tmux: TmuxBench, ho
     tmux.run("set-hook", "-g", "after-list-panes", "display-message -p intruder")
     tmux.run("new-window", "-c", literal(str(odd)), "-n", "a: .b", "exec sleep 1000")
     tmux.run("select-pane", "-T", literal("été #{y} $z"), "-t", "work:1")
-    tmux.until(lambda seen: any(pane.cwd == str(odd) for pane in seen.panes.values()), "the folder")
+    tmux.until(
+        lambda seen: any((pane.cwd, pane.command) == (str(odd), "sleep") for pane in seen.panes.values()),
+        "the program in the folder",
+    )
     (pane,) = [pane for pane in tmux.panes().panes.values() if pane.window_name == "a: .b"]
     assert (pane.title, pane.command) == ("été #{y} $z", "sleep")
 

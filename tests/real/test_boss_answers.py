@@ -22,10 +22,12 @@ from tmux_bench import TmuxBench
 
 pytestmark = pytest.mark.real
 
+SOURCES = tuple(f"remuda.boss.evidence.{name}" for name in ("kept:Kept", "spool:Spool", "reconcile:Reconcile"))
+
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
+    one = RunningBoss(home, SOURCES)
     yield one
     one.close()
 

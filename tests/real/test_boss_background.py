@@ -70,7 +70,10 @@ class Background:
         return found
 
     def pid(self, number: str) -> int:
-        return next(int(one["pid"]) for one in self.registered() if one.get("jobId") == number)
+        def look() -> list[int]:
+            return [int(one["pid"]) for one in self.registered() if one.get("jobId") == number]
+
+        return until(look, f"{number} in the registry")[0]
 
     def job(self, number: str) -> dict[str, Any]:
         return _read(self._folder / "jobs" / number / "state.json")
@@ -87,8 +90,8 @@ class Background:
 
         It starts them again when another ends them, so it goes first.
         """
-        service = _read(self._folder / "daemon.status.json")["supervisorPid"]
-        _end(service, signal.SIGKILL)
+        status = until(lambda: _read(self._folder / "daemon.status.json"), "who the service is")
+        _end(status["supervisorPid"], signal.SIGKILL)
         for number in numbers:
             _end(self.pid(number), signal.SIGTERM)
 

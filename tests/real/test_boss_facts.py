@@ -204,11 +204,15 @@ def test_every_hook_has_its_pane_and_session_in_its_environment(
         found = _variables(tmp_path / entrypoint)
         assert found["TMUX_PANE"] == agent.id
         assert found["TMUX"].startswith(tmux.address.path)
-        assert found["CLAUDE_CODE_SESSION_ID"] in {path.stem for path in cli.transcripts()}
+        _until_written(cli, found["CLAUDE_CODE_SESSION_ID"])
         assert found["CLAUDECODE"] == "1"
         assert int(found["CLAUDE_PID"])
         assert Path(found["CLAUDE_ENV_FILE"]).parent.is_dir()
         assert Path(found["CLAUDE_PROJECT_DIR"]).samefile(cli.project)
+
+
+def _until_written(cli: RealCli, conversation: str) -> None:
+    until(lambda: conversation in {path.stem for path in cli.transcripts()}, "its transcript")
 
 
 def _variables(path: Path) -> dict[str, str]:
@@ -278,7 +282,7 @@ def test_dialog_of_any_kind_gets_no_key_of_a_reply(
         assert "does not rest: waiting" in remuda.refused("reply", pane.id, reply, code=8)
     pane.session("waiting")
     assert shown in pane.shown()
-    assert len(model.main_requests) == 1
+    assert len(prompts(model)) == 1
 
 
 def test_trust_dialog_gets_no_key_of_a_reply(

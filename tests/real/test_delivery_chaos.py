@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import counts
-from benches import keep
+from benches import keep, outcomes
 from keeping import Kept, Process, Start
 from posting import stages
 from remuda.inbox.journal import Inbox
@@ -130,6 +130,7 @@ def run(chaos: Chaos, texts: list[str]) -> list[str]:
 
 
 def judge(folder: Path, sent: dict[str, str], model: LoopbackModel) -> None:
+    outcomes(model)
     taken = Counter(str(request.said) for request in model.main_requests)
     answered = {str(request.said) for request in model.main_requests if request.outcome == "answered"}
     letters = Counter(str(letter["raw_line"]) for letter in Inbox(folder).dead_letters())

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real
 def test_draft_is_waited_for_then_laid_aside_and_comes_back_behind_the_message(
     cli: RealCli, start: Start, model: LoopbackModel
 ) -> None:
-    post = Post(keep(start, cli, draft_patience=2.0))
+    post = Post(keep(start, cli, draft_patience=8.0))
     post.watcher.settled("idle")
     post.watcher.press(b"half a thought")
     until(lambda: post.draft() == "half a thought", "the draft in the composer")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benches import keep
+from benches import keep, outcomes
 from keeping import Start, until
 from posting import CHAIN, Post, prompts, requests_with, stages, step
 from remuda.errors import WaitTimeout
@@ -164,7 +164,8 @@ def test_overload_is_tried_again_after_the_time_that_the_service_names(
     assert nacked["due"] - nacked["at"] < 6.0  # without a time named it would be longer
     found = post.ended(overloaded)
     assert found.stage == "acked"
-    assert [one["attempt"] for one in found.steps if one["stage"] == "written"] == [1, 2]
+    assert stages(found).count("written") == 2
+    outcomes(model)
     assert [request.outcome for request in model.main_requests] == ["failed", "failed", "answered"]
 
 
@@ -191,7 +192,7 @@ def test_agent_that_dies_in_a_turn_leaves_a_dead_letter_with_the_reason(
 def test_turn_without_a_sign_of_life_times_out_and_the_next_one_is_delivered(
     cli: RealCli, start: Start, model: LoopbackModel
 ) -> None:
-    post = Post(keep(start, cli, turn_timeout=5.0, draft_patience=1.0))
+    post = Post(keep(start, cli, turn_timeout=15.0, draft_patience=1.0))
     with model.hold() as gate:
         message = post.put("no answer to this")
         gate.wait_reached()
@@ -210,13 +211,13 @@ def test_turn_without_a_sign_of_life_times_out_and_the_next_one_is_delivered(
 def test_waiting_for_a_permission_is_no_end_and_allowed_it_is_answered(
     cli: RealCli, start: Start, model: LoopbackModel
 ) -> None:
-    post = Post(keep(start, cli, turn_timeout=3.0))
+    post = Post(keep(start, cli, turn_timeout=8.0))
     message = post.put("RUNBASH touch asked-for; echo done")
     post.watcher.until("waiting_permission")
     post.watcher.settled("waiting_permission")
     # Longer than the session's own patience with a turn: that counts only while nobody is asked.
     with pytest.raises(WaitTimeout):
-        post.ended(message, 4.0)
+        post.ended(message, 10.0)
     post.watcher.answer(b"1")
     found = post.ended(message)
     assert stages(found) == CHAIN

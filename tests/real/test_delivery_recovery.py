@@ -53,7 +53,7 @@ def test_keeper_killed_before_the_agent_took_the_prompt_delivers_it_on_the_secon
     agent.close()
     found = again(resume=True).ended(message)
     assert found.stage == "acked"
-    assert [one["attempt"] for one in found.steps if one["stage"] == "written"] == [1, 2]
+    assert stages(found).count("written") == 2
     assert "before it was submitted" in step(found, "nacked")["reason"]
     assert prompts(model) == ["the first", "typed and never read"]
 
@@ -75,7 +75,7 @@ def test_keeper_killed_after_the_prompt_was_submitted_follows_the_policy(
     if policy == "retry":
         found = post.ended(message)
         assert found.stage == "acked"
-        assert [one["attempt"] for one in found.steps if one["stage"] == "written"] == [1, 2]
+        assert stages(found).count("written") == 2
         assert len(requests_with(model, "was it answered?")) == 2
     else:
         assert found.stage == ("dead" if policy == "deadletter" else "dropped")

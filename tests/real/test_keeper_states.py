@@ -40,7 +40,7 @@ def test_states_plain_turn_thinking_then_idle_by_hook(watcher: Watcher, model: L
 
 
 def test_states_slow_answer_streaming_before_its_end(watcher: Watcher) -> None:
-    watcher.paste("SLOW 6 one paragraph")
+    watcher.paste("SLOW 15 one paragraph")
     watcher.until("streaming", source="screen")
     watcher.until("idle", source="hook")
     assert watcher.states() == ["idle", "thinking", "streaming", "idle"]

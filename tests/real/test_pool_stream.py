@@ -17,6 +17,7 @@ import pytest
 
 import pool_conformance as conformance
 from benches import QUESTION, outcomes
+from keeping import until
 from pool_conformance import (
     PATIENCE,
     Check,
@@ -37,6 +38,7 @@ from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from remuda.testing.script import ToolResult
 
 pytestmark = pytest.mark.real
 
@@ -189,9 +191,17 @@ def test_what_survives_a_clear_makes_the_session_dirty(prompt: str, cli: RealCli
 def test_agent_in_the_background_is_waited_for(cli: RealCli, model: LoopbackModel) -> None:
     prompt = tool("Agent", description="d", prompt="look around", subagent_type="general-purpose")
 
+    # The notice of its end comes behind the agent's next request, else it is part of that one.
+    worker = model.hold(lambda request: request.said == "look around")
+    behind = model.hold(lambda request: isinstance(request.said, ToolResult))
+
     async def steps() -> None:
         async with opened(StreamBench(cli), allowed_tools=("Agent",)) as session:
-            answered = await answer_of(session, prompt)
+            turn = asyncio.create_task(answer_of(session, prompt))
+            await asyncio.to_thread(behind.wait_reached, PATIENCE)
+            worker.open()
+            behind.open()
+            answered = await turn
             assert answered.usage is not None
             assert answered.usage.output_tokens == 3 * 7
             with pytest.raises(SessionDirty):
@@ -307,7 +317,7 @@ def test_killed_owner_leaves_nothing_running(cli: RealCli) -> None:
     assert owner.stdout is not None
     try:
         assert owner.stdout.readline() == "serving\n"
-        assert len(cli.running()) >= 3
+        until(lambda: len(cli.running()) >= 3, "agent, tool and guard")
     finally:
         owner.kill()
         owner.communicate()

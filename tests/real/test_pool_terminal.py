@@ -229,7 +229,7 @@ def test_agent_in_the_background_is_waited_for(bench: TerminalBench, model: Loop
                 await session.renew(PATIENCE)
 
     run(steps)
-    assert model.main_requests[1].prompt == "look around"
+    assert "look around" in [request.prompt for request in model.main_requests]
 
 
 # ── stopping, asking ──

@@ -84,23 +84,24 @@ def test_start_ticks_do_not_hang_on_where_the_user_is(monkeypatch: pytest.Monkey
 
 
 def test_variable_is_found_in_a_process_and_a_process_by_its_variable() -> None:
-    env = {**os.environ, "REMUDA_TEST_MARK": "one"}
+    mark = f"one{os.getpid()}"  # of this run alone: all processes of the machine are looked at
+    env = {**os.environ, "REMUDA_TEST_MARK": mark}
     child = subprocess.Popen(
         ["sh", "-c", "echo; read line", "word"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
     )
     assert child.stdout is not None
     try:
         child.stdout.readline()  # a program is running before its environment can be read
-        assert variable_of(child.pid, "REMUDA_TEST_MARK") == "one"
+        assert variable_of(child.pid, "REMUDA_TEST_MARK") == mark
         assert variable_of(child.pid, "REMUDA_TEST_MAR") is None
         assert variable_of(2147483647, "REMUDA_TEST_MARK") is None
-        assert list(with_variable("REMUDA_TEST_MARK", "one")) == [child.pid]
-        assert list(with_variable("REMUDA_TEST_MARK", "on")) == []
+        assert list(with_variable("REMUDA_TEST_MARK", mark)) == [child.pid]
+        assert list(with_variable("REMUDA_TEST_MARK", mark[:-1])) == []
         assert "word" in dict(command_lines())[child.pid]
     finally:
         child.kill()
         child.communicate()
-    assert list(with_variable("REMUDA_TEST_MARK", "one")) == []
+    assert list(with_variable("REMUDA_TEST_MARK", mark)) == []
 
 
 _ADOPTS = """

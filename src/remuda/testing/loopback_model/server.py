@@ -78,15 +78,21 @@ class LoopbackModel:
         """Answer every matching request so; a string matches main requests whose prompt contains it."""
         self._scripting.add_rule(matching(wanted), Reply.of(answer) if isinstance(answer, str) else answer)
 
-    def hold(self) -> Gate:
-        """Keep the answer to the next main request back, first byte included, until the gate is opened."""
+    def hold(self, wanted: Predicate | None = None) -> Gate:
+        """Keep the answer to the next main request back, first byte included, until the gate is opened.
+
+        With `wanted`: to every main request that is.
+        """
         gate = Gate()
 
         def held(request: Request, n: int) -> Reply:
             reply = self._scripting.fallback(request, n)
             return Reply((Hold(gate), *reply.steps), reply.stop_reason, reply.usage)
 
-        self.next(held)
+        if wanted is None:
+            self.next(held)
+        else:
+            self.when(lambda request: request.is_main and wanted(request), held)
         return gate
 
     def wait_for(self, wanted: Predicate | str, timeout: float = 30.0, *, count: int = 1) -> Request:
