@@ -22,7 +22,9 @@ from tmux_bench import TmuxBench
 
 pytestmark = pytest.mark.real
 
-SOURCES = tuple(f"remuda.boss.evidence.{name}" for name in ("kept:Kept", "spool:Spool", "reconcile:Reconcile"))
+SOURCES = tuple(
+    f"remuda.boss.evidence.{name}" for name in ("kept:Kept", "spool:Spool", "reconcile:Reconcile")
+)
 
 
 @pytest.fixture

@@ -238,14 +238,35 @@ def test_turn_of_which_nothing_was_said_is_not_answered_by_its_transcript() -> N
 
 def test_turn_answer_to_a_prompt_queued_behind_it_is_not_its_own() -> None:
     turn = taken(Submitted("my own", THEIRS), Stopped("done", OURS), Stopped("to the human", THEIRS))
-    assert turn.outcome is not None
-    assert (turn.outcome.end, turn.outcome.text) == (End.ANSWERED, "done")
+    assert (outcome(turn).end, outcome(turn).text) == (End.ANSWERED, "done")
 
 
-def test_turn_ends_when_the_next_prompt_is_taken_after_its_answer() -> None:
-    turn = taken(Stopped("done", OURS), Submitted("my own", THEIRS))
+NEXT: list[list[Signal]] = [
+    [Stopped("done", OURS), Submitted("my own", THEIRS)],
+    [Submitted("my own", THEIRS), Stopped("done", OURS), Stopped("to the human", THEIRS)],
+]
+
+
+@pytest.mark.parametrize("signals", NEXT, ids=["given", "queued"])
+def test_turn_ends_when_the_next_one_has_begun_and_all_of_it_is_written_down(signals: list[Signal]) -> None:
+    turn = taken(Recorded("do it", OURS), Said("m-1", {}, "done", final=True), WrittenDown(), *signals)
     assert turn.outcome is not None
     assert turn.outcome.text == "done"
+
+
+@pytest.mark.parametrize("signals", NEXT, ids=["given", "queued"])
+def test_turn_that_the_next_one_overtakes_still_takes_its_own_records_and_nothing_else(
+    signals: list[Signal],
+) -> None:
+    turn = taken(*signals, Interrupted(), Failed(Failure.OVERLOADED, "theirs", THEIRS))
+    assert (turn.overtaken, turn.outcome, turn.is_missing_records) == (True, None, True)
+    assert facts(turn, Recorded("do it", OURS)) == ["recorded"]
+    turn.take(Said("m-1", {"output_tokens": 7}, "done", final=True))
+    assert (turn.outcome, turn.is_missing_records) == (None, False)
+    turn.take(Recorded("my own", THEIRS))
+    turn.take(Said("m-2", {"output_tokens": 9}, "to the human", final=True))
+    assert turn.outcome is not None
+    assert (turn.outcome.text, turn.outcome.facts["usage"]) == ("done", {"output_tokens": 7})
 
 
 def test_turn_whose_prompt_went_back_and_another_was_answered_was_interrupted() -> None:

@@ -35,7 +35,7 @@ from .types import Answered, Request, RunResult, SessionEvent
 
 GRACE = 2.0
 """What a backend may take beyond its bound before it counts as broken."""
-USAGE_TIMEOUT = 3.0
+USAGE_TIMEOUT = 5.0
 DETAIL_CHARACTERS = 2000
 
 _T = TypeVar("_T")

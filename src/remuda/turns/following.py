@@ -29,6 +29,8 @@ _SUBMIT_BYTES_PER_SECOND = 100_000
 _SILENT_REST = 2.0
 # The transcript is a moment behind the hooks: what it has to tell belongs into the receipt.
 _TRANSCRIPT_PATIENCE = 1.0
+# Nor is it waited for longer where what it always has is not there yet: it may not be kept at all.
+_RECORDS_PATIENCE = 3.0
 # What runs on behind a stop may wake the agent again. A shell may also be a server that never ends.
 _BACKGROUND_PATIENCE = 600.0
 _SHELL_PATIENCE = 60.0
@@ -77,6 +79,7 @@ class InFlight:
         self._rested_at: float | None = None
         self._stopped_at: float | None = None
         """When it was last heard that it stopped."""
+        self._overtaken_at: float | None = None
         self._said_at: float | None = None
         """Since when the transcript has what the agent said last."""
 
@@ -227,6 +230,8 @@ class InFlight:
 
     def _patience(self) -> float | None:
         waits = []
+        if self._overtaken_at is not None:
+            waits.append(max(0.01, self._overtaken_at + _RECORDS_PATIENCE - self._terminal.now()))
         if self._rested_at is not None:
             waits.append(max(0.01, self._rested_at + self._rest_needed() - self._terminal.now()))
         if self._rules.turn_timeout:
@@ -245,7 +250,9 @@ class InFlight:
             return _NOTICE_PATIENCE
         if not self.turn.ending:
             return self._rules.stop_timeout if self._is_missing_its_end() else _SILENT_REST
-        return 0.0 if self.turn.written_down else _TRANSCRIPT_PATIENCE
+        if self.turn.written_down:
+            return 0.0
+        return _RECORDS_PATIENCE if self.turn.is_missing_records else _TRANSCRIPT_PATIENCE
 
     def _is_missing_its_end(self) -> bool:
         """Whether the agent worked on it and rests, and neither it nor anybody who sits there said how."""
@@ -265,6 +272,9 @@ class InFlight:
         waits = turn.background or turn.awaits_notice
         if turn.ending and not waits and (turn.written_down or self._shows_rest()):
             turn.rest()  # its last record is written when no hook can send the agent on any more
+            return
+        if turn.overtaken:
+            self._judge_overtaken(now)
             return
         self._judge_last_word(now)
         if terminal.state not in RESTING or not terminal.agreed:
@@ -286,6 +296,13 @@ class InFlight:
         elif self._interruption.proven:
             turn.finish(End.INTERRUPTED, "interrupted on request")
         return turn.outcome is not None
+
+    def _judge_overtaken(self, now: float) -> None:
+        """The next turn runs: all that can still come is what the transcript has of this one."""
+        if self._overtaken_at is None:
+            self._overtaken_at = now
+        if now - self._overtaken_at >= _RECORDS_PATIENCE:
+            self.turn.rest()
 
     def _shows_rest(self) -> bool:
         """For somebody who waits: what it said last is written down, and it shows itself that it rests.

@@ -102,6 +102,8 @@ class Turn:
         self.written_down = False
         """Whether the transcript has all of it; the hooks are quicker."""
         self.outcome: Outcome | None = None
+        self.overtaken = False
+        """Whether the next turn has begun before the transcript had all of this one."""
         self.interrupter = "by a human"
         self.interruption_recorded = False
         """Whether the transcript says so. Where it does not, the prompt goes back into the composer."""
@@ -148,8 +150,15 @@ class Turn:
         """Those of them that did not run before this turn."""
         return tuple(task for task in running if task.id not in self._before)
 
+    @property
+    def is_missing_records(self) -> bool:
+        """Whether the transcript has yet to tell what always comes: the prompt, and the answer to it."""
+        return not self._command and (
+            not self.recorded or (isinstance(self._last, Stopped) and self.said is None)
+        )
+
     def take(self, signal: Signal) -> list[Fact]:
-        if self.stage is Stage.ENDED:
+        if self.stage is Stage.ENDED or (self.overtaken and not self._is_late_record(signal)):
             return []
         match signal:
             case Submitted():
@@ -170,6 +179,13 @@ class Turn:
                 self._on_turned_away(signal)
         return []
 
+    def _is_late_record(self, signal: Signal) -> bool:
+        """Of this turn, when the next has begun: the records of that one stand behind its own prompt."""
+        if isinstance(signal, Recorded) and not self._is_recorded_by(signal):
+            self.rest()
+            return False
+        return isinstance(signal, Recorded | Said | WrittenDown)
+
     # ── signals ──
 
     def _on_submitted(self, signal: Submitted) -> list[Fact]:
@@ -189,8 +205,14 @@ class Turn:
             self._ids.add(signal.prompt_id)  # what is said next still belongs to ours
             self._launched -= signal.ends
             self._last, self.said, self.written_down = None, None, False  # it goes on
-        elif signal.prompt_id not in self._ids and not self.background:
-            self.rest()  # the next turn has begun; if nothing was said about ours yet, this may be queued
+        elif signal.prompt_id not in self._ids and not self.background and self.ending:
+            self._overtake()  # if nothing was said about ours yet, this may be queued
+
+    def _overtake(self) -> None:
+        """The next turn has begun."""
+        self.overtaken = True
+        if self.written_down or self._command:
+            self.rest()
 
     def _on_stopped(self, signal: Stopped | Failed | Halted | Launched) -> None:
         if isinstance(signal, Launched):
@@ -198,7 +220,7 @@ class Turn:
         elif signal.prompt_id is None or signal.prompt_id in self._ids or not self._ids:
             self._last = self._with_delay(signal)  # a command has no id of its own
         elif self._last is not None:
-            self.rest()
+            self._overtake()
         else:  # ours went back into the composer before the agent had begun
             self.finish(End.INTERRUPTED, "interrupted by a human, who went on with another prompt")
 
@@ -229,8 +251,7 @@ class Turn:
             self.said = signal.text
 
     def _on_recorded(self, signal: Recorded) -> list[Fact]:
-        known = self.prompt_id is not None and signal.prompt_id == self.prompt_id
-        if not known and not self.is_ours(signal.prompt):
+        if not self._is_recorded_by(signal):
             return []
         facts = []
         if self.stage is Stage.WRITTEN:  # no hook told: they are off, or late
@@ -246,6 +267,10 @@ class Turn:
             self.stage = Stage.RECORDED
             facts.append(Fact("recorded", {"session_id": signal.conversation}))
         return facts
+
+    def _is_recorded_by(self, signal: Recorded) -> bool:
+        known = self.prompt_id is not None and signal.prompt_id == self.prompt_id
+        return known or self.is_ours(signal.prompt)
 
     def _on_command(self, signal: CommandRun) -> list[Fact]:
         if not self._command:
