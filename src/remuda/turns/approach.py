@@ -43,6 +43,7 @@ class Approach:
         self._rules = rules
         self._wait = wait
         self._trust_seen = False
+        self._trust_marked = False
         self.begun = False
         """Whether the agent has told anything yet."""
 
@@ -97,10 +98,19 @@ class Approach:
         return choice is not None
 
     async def _trust(self, choice: Choice) -> None:
-        """Move to the row that says yes, see that it is highlighted, and only then confirm."""
+        """Move to the row that says yes, see that it is highlighted and stays so, and only then confirm.
+
+        The dialog goes back to its first row once, a moment after it is drawn: on a busy machine that may be
+        behind our key.
+        """
         if choice.highlighted != choice.wanted:
+            self._trust_marked = False
             step = b"\x1b[B" if choice.wanted > choice.highlighted else b"\x1b[A"
             self._terminal.type(step * abs(choice.wanted - choice.highlighted))
+            await asyncio.sleep(_TRUST_PAUSE)
+            return
+        if not self._trust_marked:
+            self._trust_marked = True
             await asyncio.sleep(_TRUST_PAUSE)
             return
         log.info("the folder is trusted, as was allowed at the start")

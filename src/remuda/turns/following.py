@@ -182,7 +182,7 @@ class InFlight:
 
     async def _until_submitted(self) -> None:
         turn, terminal = self.turn, self._terminal
-        size = len(self.leased.text)
+        size = len(self.leased.text.encode(errors="replace"))
         deadline = terminal.now() + _SUBMIT_TIMEOUT + size / _SUBMIT_BYTES_PER_SECOND
         pressed = False
         while turn.outcome is None:

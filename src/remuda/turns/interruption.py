@@ -17,9 +17,7 @@ AGAIN_INTERVAL = 1.0
 _MOST_PRESSES = 5
 # What is drawn behind a press: the prompt may come back into the composer.
 SETTLE = 0.15
-_WIPE_TIMEOUT = 3.0
-# Between two presses: two that come at once are another key, and what one of them did is on the screen.
-_WIPE_GAP = 0.25
+_WIPE_TIMEOUT = 10.0
 
 Wait = Callable[[float | None], Awaitable[None]]
 
@@ -67,6 +65,33 @@ class Interruption:
         )
 
 
+class Presses:
+    """When a key is pressed that counts twice within 0.8 s, and as another one when two come at once. Pure.
+
+    The second follows when the agent has drawn what the first did; a stalled one is not waited for longer
+    than the two may be apart. Where nothing came of them they are pressed again, when it must have forgotten.
+    """
+
+    GAP, BLIND_GAP, AGAIN = 0.25, 0.55, 1.5
+    MOST = 6
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._is_first = False
+        self._count = 0
+
+    def is_due(self, now: float, drawn_at: float) -> bool:
+        if self._at is None or self._count >= self.MOST:
+            return self._at is None
+        since = now - self._at
+        gap = self.GAP if drawn_at > self._at else self.BLIND_GAP
+        return since >= (gap if self._is_first else self.AGAIN)
+
+    def press(self, now: float) -> None:
+        self._at, self._is_first = now, not self._is_first
+        self._count += 1
+
+
 async def wipe(
     terminal: Terminal, speech: Speech, prompt: str, since: float, wait: Wait, *, alone: bool
 ) -> None:
@@ -76,7 +101,7 @@ async def wipe(
     nothing is taken away.
     """
     deadline = terminal.now() + _WIPE_TIMEOUT
-    presses: list[float] = []
+    presses = Presses()
     terminal.hold_typing()
     while terminal.now() < deadline and terminal.typed_at < since and terminal.state in RESTING:
         lines = terminal.lines()
@@ -84,9 +109,9 @@ async def wipe(
             speech.composer(lines, terminal.styled), speech, prompt, alone=alone
         ):
             return
-        if len(presses) < 2 and all(terminal.now() - at >= _WIPE_GAP for at in presses):
+        if presses.is_due(terminal.now(), terminal.output_at):
             terminal.type(speech.wipe)
-            presses.append(terminal.now())
+            presses.press(terminal.now())
         await wait(0.1)
 
 
