@@ -47,3 +47,23 @@ def test_pane_takes_part_by_its_title_from_prompt_to_its_end(boss: RunningBoss, 
     tmux.run("kill-pane", "-t", pane)
     until(lambda: not boss.waiting(), "its end with its pane")
     assert boss.client.get("sessions")["sessions"] == []
+
+
+def test_panes_of_a_server_that_does_not_answer_are_not_given_up(boss: RunningBoss, tmux: TmuxBench) -> None:
+    tmux.start("plain", "work")
+    pane = tmux.pane("work").id
+    tmux.run("send-keys", "-t", pane, "PS1='ready> '; clear", "Enter")
+    boss.start()
+    tmux.run("select-pane", "-t", pane, "-T", "@tb-worker")
+    stuck = until(boss.waiting, "a pane that waits")[0]
+    boss.end()
+    assert tmux.server is not None
+    tmux.server.signal(signal.SIGSTOP)
+    try:
+        boss.start()
+        assert [item["id"] for item in boss.waiting()] == [stuck["id"]]
+    finally:
+        tmux.server.signal(signal.SIGCONT)
+    tmux.run("send-keys", "-t", pane, "cat", "Enter")
+    until(lambda: not boss.waiting(), "new output to set it free")
+    assert [one["id"] for one in boss.client.get("sessions")["sessions"]] == [stuck["session_id"]]

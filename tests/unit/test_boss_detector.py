@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.boss.attention.model import EventKind
-from remuda.boss.evidence.detector import Settings, Watched, waits
+from remuda.boss.evidence.detector import Look, Settings, Watched, waits
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,22 @@ def test_quiet_prompt_is_stuck_once_and_free_with_new_output() -> None:
     assert pane.see("$ make\nworking", 300.0, 30) is None
     assert pane.see("$ make\nworking\n$ ", 301.0, 30) is None
     assert pane.see("$ make\nworking\n$ ", 331.0, 30) is EventKind.STOPPED
+
+
+def test_pane_of_which_nothing_is_known_begins_with_what_it_shows() -> None:
+    stuck, free = Watched("tmux-%1-5", None, 0.0, stuck=True), Watched("tmux-%2-5", None, 0.0)
+    assert stuck.see("$ ", 100.0, 30) is None
+    assert stuck.see("$ make", 101.0, 30) is EventKind.PROMPTED
+    assert free.see("$ ", 100.0, 30) is None
+    assert free.see("$ ", 130.0, 30) is EventKind.STOPPED
+    moved_on = Watched("tmux-%3-5", None, 0.0, stuck=True)
+    assert moved_on.see("$ make\nworking", 100.0, 30) is EventKind.PROMPTED
+
+
+def test_pane_is_gone_when_a_server_that_answered_did_not_list_it() -> None:
+    look = Look(unseen={"/stalled"})
+    assert look.is_gone(("/there", "%1"))
+    assert not look.is_gone(("/stalled", "%1"))
 
 
 def test_trail_boss_variables_are_known_and_nonsense_is_not() -> None:

@@ -24,7 +24,7 @@ COMPOSER = [RULE, "❯ a draft", RULE]
 OWN_FILE = {"source": "registry", "state": "waiting_answer", "age": 2.0}
 
 
-SILENT = {"idle": 9.0, "uptime": 9.01}
+SILENT = {"printed": False}
 
 
 def look(state: str, **more: Any) -> dict[str, Any]:
@@ -73,7 +73,8 @@ def test_the_agents_own_file_tells_that_it_waits_where_a_late_hook_tells_of_the_
 
 def test_an_agent_is_silent_that_has_printed_nothing_since_it_began() -> None:
     assert is_silent(SILENT, ["", "  "])
-    assert not is_silent({**SILENT, "idle": 5.0}, [""]), "it has printed, and wiped its screen"
+    assert not is_silent({"printed": True}, [""]), "it has printed, and wiped its screen"
+    assert not is_silent({}, [""]), "its keeper is older, and does not say"
     assert not is_silent(SILENT, ["at once"])
     assert not is_silent(None, [])
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.errors import BossExists, WaitTimeout
+from remuda.proctree import is_alive
 
 _LOOK_INTERVAL = 0.02
+_LOOKERS_PATIENCE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,7 @@ class Lock:
         """Raises `BossExists`."""
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _lock_patiently(fd):
                 holder = _read(fd)
                 os.close(fd)
                 pid = f" (pid {holder.pid})" if holder else ""
@@ -77,6 +77,20 @@ def wait_until_free(path: Path, timeout: float) -> None:
         if time.monotonic() > deadline:
             raise WaitTimeout(f"the boss did not end within {timeout:g} s")
         time.sleep(_LOOK_INTERVAL)
+
+
+def _lock_patiently(fd: int) -> bool:
+    """Lock it, unless a boss has it. Somebody who only looks has it for a moment, and is waited for."""
+    deadline = time.monotonic() + _LOOKERS_PATIENCE
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            holder = _read(fd)
+            if (holder is not None and is_alive(holder.pid)) or time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)
 
 
 def _read(fd: int) -> Holder | None:

@@ -60,17 +60,13 @@ def _print(line: bytes) -> None:
 
 def _follow(log: BufferedReader, paths: SessionPaths) -> None:
     try:
-        client = KeeperClient.connect(paths.name, paths.folder, read_only=True)
-    except RemudaError:
-        return
-    with client:
-        if client.speaks_ours:
-            client.request("watch")
-        while read_holder(paths) is not None:
-            select.select([client], [], [], _FOLLOW_INTERVAL)
-            try:
+        with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
+            if client.speaks_ours:
+                client.request("watch")
+            while read_holder(paths) is not None:
+                select.select([client], [], [], _FOLLOW_INTERVAL)
                 list(client.receive())
-            except EOFError:
-                break
-            _print(log.read())
-        _print(log.read())
+                _print(log.read())
+    except (RemudaError, EOFError):  # it has ended, before we came or now
+        pass
+    _print(log.read())

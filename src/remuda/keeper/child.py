@@ -60,12 +60,16 @@ class Child:
         """The signal that ended it, if one did."""
         self._kill_at = float("inf")
         self.hung_up = asyncio.Event()
-        self.last_read = self._loop.time()
+        self._began = self.last_read = self._loop.time()
         self._loop.add_reader(pty.fd, self._readable)
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
         self._reap()
 
     # ── output ──
+
+    @property
+    def has_printed(self) -> bool:
+        return self.last_read != self._began
 
     def _readable(self) -> bool:
         """See `loop`: whether somebody waits for what comes next."""

@@ -55,6 +55,7 @@ def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, A
         "started_at": round(session.started_at, 3),
         "uptime": round(time.time() - session.started_at, 3),
         "idle": round(session.now() - session.child.last_read, 3),
+        "printed": session.child.has_printed,
         "cols": cols,
         "rows": rows,
         "size_policy": spec.size_policy,

@@ -11,7 +11,6 @@ from remuda.agents.claude.screen import has_composer, read_trust_choice
 _RETRY = re.compile(r"Retrying in .*?attempt (\d+)/(\d+)")
 _MARKED = re.compile(r"^\s*[│|]?\s*❯\s+\S")
 _WAITING = ("waiting_permission", "waiting_answer")
-_START_SLACK = 0.05
 _DIALOG_LINES = 8
 _DIALOG_CHARACTERS = 500
 _PICKER = "Resume session"
@@ -42,11 +41,9 @@ def diagnose(document: Mapping[str, Any] | None, lines: Sequence[str], dialog: s
 
 
 def is_silent(document: Mapping[str, Any] | None, lines: Sequence[str]) -> bool:
-    """Whether nothing has come since its start: what came at once, and was not seen coming, is shown."""
+    """Whether nothing has come since its start."""
     return (
-        document is not None
-        and document.get("idle", 0.0) >= document.get("uptime", 0.0) - _START_SLACK
-        and not any(line.strip() for line in lines)
+        document is not None and not document.get("printed", True) and not any(line.strip() for line in lines)
     )
 
 

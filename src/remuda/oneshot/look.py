@@ -127,11 +127,12 @@ class Look:
             return "\n".join(lines).rstrip()
         return _ESCAPES.sub(b"", bytes(self._output)).decode(errors="replace").strip()
 
-    def is_silent(self) -> bool:
-        """Whether nothing has come since the agent's start."""
+    def is_silent(self) -> bool | None:
+        """Whether nothing has come since the agent's start; None while its keeper does not answer."""
         from .hang import is_silent
 
-        return is_silent(self.status(), self.screen())
+        status = self.status()
+        return None if status is None else is_silent(status, self.screen())
 
     def why(self, stage: str) -> str:
         """What the call waits for."""

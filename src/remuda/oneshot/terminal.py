@@ -179,10 +179,11 @@ class TerminalCall:
         if now >= self._deadline:
             raise WaitTimeout(f"--timeout: no end after {self._timeout:g} s: {look.why(stage)}")
         if now >= self._first_output_by:
-            self._first_output_by = float("inf")
-            if look.is_silent():
+            silent = look.is_silent()
+            if silent:
                 limit = self._request.first_output_timeout
                 raise WaitTimeout(f"--first-output-timeout: no output after {limit:g} s: {look.why(stage)}")
+            self._first_output_by = float("inf") if silent is False else now + _QUESTION_INTERVAL
         if now >= self._question_at and not self._request.ask:
             self._question_at = now + _QUESTION_INTERVAL
             self._refuse_question(stage, look)

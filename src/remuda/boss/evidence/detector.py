@@ -8,6 +8,7 @@ or its title. A session that speaks for itself in the same pane takes the place 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remuda.errors import RemudaError
+from remuda.errors import RemudaError, TmuxTargetGone, WaitTimeout
 from remuda.tmux.address import Address, known_addresses
 from remuda.tmux.once import Tmux
 from remuda.tmux.panes import Pane, take_snapshot
@@ -61,12 +62,17 @@ class Watched:
     """One pane that takes part."""
 
     session_id: str
-    text: str
+    text: str | None
+    """What it showed last; None when that is not known."""
     changed_at: float
     stuck: bool = False
 
     def see(self, text: str, now: float, threshold: float) -> EventKind | None:
         """What this look tells; None for nothing new."""
+        if self.text is None:
+            self.text, self.changed_at = text, now
+            was, self.stuck = self.stuck, self.stuck and waits(text)
+            return EventKind.PROMPTED if was and not self.stuck else None
         if text != self.text:
             self.text, self.changed_at = text, now
             was, self.stuck = self.stuck, False
@@ -92,6 +98,11 @@ class Look:
     """What one look at all servers saw: panes that take part, and what they show."""
 
     panes: dict[Key, tuple[Pane, str]] = field(default_factory=dict)
+    unseen: set[str] = field(default_factory=set)
+    """Servers that are there and did not answer: nobody knows what became of their panes."""
+
+    def is_gone(self, key: Key) -> bool:
+        return key not in self.panes and key[0] not in self.unseen
 
 
 class Detector:
@@ -105,11 +116,16 @@ class Detector:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        await self._poll()
+        look = await self._poll()
         for session in self._desk.sessions():
             known = {watched.session_id for watched in self._watched.values()}
-            if session.id.startswith("tmux-") and session.ended is None and session.id not in known:
+            if not session.id.startswith("tmux-") or session.ended is not None or session.id in known:
+                continue
+            key = (session.tmux or "", session.pane or "")
+            if look.is_gone(key):
                 await self._tell(EventKind.ENDED, session.id, {"why": "its pane is gone"})
+            else:
+                self._watched[key] = Watched(session.id, None, 0.0, session.state is State.STOPPED)
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
@@ -126,29 +142,30 @@ class Detector:
             except (OSError, RemudaError) as error:
                 log.warning("cannot look at tmux: %s", error)
 
-    async def _poll(self) -> None:
+    async def _poll(self) -> Look:
         look = await asyncio.to_thread(look_at, self._env, self._settings.prefixes)
         now = time.time()
         for key, (pane, text) in look.panes.items():
-            if (watched := self._watched.get(key)) is None:
-                await self._begin(key, pane, text, now)
-            elif (kind := watched.see(text, now, self._settings.quiet_threshold)) is not None:
+            watched = self._watched.get(key) or await self._begin(key, pane, text, now)
+            if (kind := watched.see(text, now, self._settings.quiet_threshold)) is not None:
                 more = {"message": message_of(text)} if kind is EventKind.STOPPED else {}
                 await self._tell(kind, watched.session_id, {**_facts(key, pane), **more})
-        for key in self._watched.keys() - look.panes.keys():
+        for key in [key for key in self._watched if look.is_gone(key)]:
             watched = self._watched.pop(key)
             await self._tell(EventKind.ENDED, watched.session_id, {"why": "its pane or its title is gone"})
+        return look
 
-    async def _begin(self, key: Key, pane: Pane, text: str, now: float) -> None:
+    async def _begin(self, key: Key, pane: Pane, text: str, now: float) -> Watched:
         """The same session as before, if the boss was away for a moment."""
         for session in self._desk.sessions():
             same = (session.tmux or key[0], session.pane) == key and session.id.startswith("tmux-")
             if same and session.ended is None:
-                self._watched[key] = Watched(session.id, text, now, session.state is State.STOPPED)
-                return
+                self._watched[key] = Watched(session.id, None, now, session.state is State.STOPPED)
+                return self._watched[key]
         number = f"tmux-{pane.id}-{round(now * 1000)}"
         self._watched[key] = Watched(number, text, now)
         await self._tell(EventKind.REGISTERED, number, _facts(key, pane))
+        return self._watched[key]
 
     async def _tell(self, kind: EventKind, session_id: str, facts: dict[str, Any]) -> None:
         now = time.time()
@@ -167,6 +184,8 @@ def look_at(env: Mapping[str, str], prefixes: tuple[str, ...]) -> Look:
     for address in known_addresses(env):
         try:
             _look_at(address, Tmux(address, env), prefixes, look)
+        except WaitTimeout:
+            look.unseen.add(address.path)
         except RemudaError:
             continue
     return look
@@ -175,5 +194,6 @@ def look_at(env: Mapping[str, str], prefixes: tuple[str, ...]) -> Look:
 def _look_at(address: Address, tmux: Tmux, prefixes: tuple[str, ...], look: Look) -> None:
     for pane in take_snapshot(tmux).panes.values():
         if pane.title.startswith(prefixes) and not pane.is_dead:
-            shown = tmux.command("capture-pane", "-p", "-t", pane.id)
-            look.panes[(address.path, pane.id)] = (pane, "\n".join(shown))
+            with contextlib.suppress(TmuxTargetGone):  # since the list of them
+                shown = tmux.command("capture-pane", "-p", "-t", pane.id)
+                look.panes[(address.path, pane.id)] = (pane, "\n".join(shown))
