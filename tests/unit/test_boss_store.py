@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import tempfile
 from pathlib import Path
@@ -40,6 +41,24 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         return document(desk.sessions()), document(desk.queue()), document(desk.open_approvals())
 
     assert with_desk(tmp_path, before) == with_desk(tmp_path, after)
+
+
+def test_what_is_shown_is_on_the_disk(tmp_path: Path) -> None:
+    def on_disk() -> int:
+        with contextlib.closing(sqlite3.connect(tmp_path / "boss.db")) as database:
+            return int(database.execute("SELECT count(*) FROM event").fetchone()[0])
+
+    async def steps(desk: Desk) -> None:
+        await desk.settled()  # nothing to wait for
+        taking = asyncio.create_task(desk.take(stop("s", 10)))
+        while not desk.queue():
+            await asyncio.sleep(0)
+        assert on_disk() == 0, "it is known, and not on the disk yet"
+        await desk.settled()
+        assert on_disk() == 1
+        await taking
+
+    with_desk(tmp_path, steps)
 
 
 def test_late_event_after_a_restart_is_put_into_its_place(tmp_path: Path) -> None:

@@ -149,6 +149,10 @@ class Desk:
         if repo:
             await self.take(Event(EventKind.SEEN, session_id, at, Source.PROCESS, facts={"repo": repo}))
 
+    async def settled(self) -> None:
+        """For one who shows what is known: it is on the disk then, unless the disk stalls."""
+        await self.store.settled()
+
     # ── sessions ──
 
     def sessions(self) -> list[Session]:

@@ -43,6 +43,7 @@ async def get_approvals(boss: Boss, call: Call) -> Reply:
 
 
 async def get_approval(boss: Boss, call: Call) -> Reply:
+    await boss.desk.settled()
     return Reply(document(boss.desk.approval(call.path["approval"])))
 
 

@@ -38,6 +38,7 @@ def item_document(boss: Boss, item: Item) -> dict[str, Any]:
 
 
 async def get_sessions(boss: Boss, call: Call) -> Reply:
+    await boss.desk.settled()
     sessions = boss.desk.sessions()
     if not call.query.get("all"):
         sessions = [session for session in sessions if session.ended is None]
@@ -45,6 +46,7 @@ async def get_sessions(boss: Boss, call: Call) -> Reply:
 
 
 async def get_session(boss: Boss, call: Call) -> Reply:
+    await boss.desk.settled()
     session = boss.desk.session(call.path["session"])
     item = boss.desk.item_of(session.id)
     return Reply({"session": document(session), "item": item_document(boss, item) if item else None})
@@ -53,6 +55,7 @@ async def get_session(boss: Boss, call: Call) -> Reply:
 async def get_queue(boss: Boss, call: Call) -> Reply:
     # First: nothing may happen between what is listed and the number of the last change.
     limited = await limits_and_held(accounts_folder(), sessions_folder(), boss.desk.clock())
+    await boss.desk.settled()
     shown, everything = boss.desk.queue(), boss.desk.queue(hidden=True)
     found = everything if call.query.get("hidden") else shown
     return Reply(
@@ -67,6 +70,7 @@ async def get_queue(boss: Boss, call: Call) -> Reply:
 
 
 async def get_next(boss: Boss, _call: Call) -> Reply:
+    await boss.desk.settled()
     first = next(iter(boss.desk.queue()), None)
     return Reply({"item": item_document(boss, first) if first else None})
 
@@ -77,6 +81,7 @@ async def get_history(boss: Boss, call: Call) -> Reply:
 
 
 async def get_item(boss: Boss, call: Call) -> Reply:
+    await boss.desk.settled()
     return Reply(item_document(boss, boss.desk.item(call.path["item"])))
 
 

@@ -132,6 +132,7 @@ def _in_panes(boss: Boss) -> list[tuple[Item, Session]]:
 
 
 async def get_queue(boss: Boss, _call: Call) -> Reply:
+    await boss.desk.settled()
     found = _in_panes(boss)
     return Reply({"items": [_item(*one) for one in found[:_SHOWN]], "count": len(found)})
 

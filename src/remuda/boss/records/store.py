@@ -6,6 +6,7 @@ All changes of one event are in the same transaction.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 import time
@@ -29,6 +30,7 @@ _BATCH = 256
 _SLOW = 0.002
 """A disk that takes longer is not for the loop to wait for."""
 _QUIET = 1.0
+_STALL = 1.0
 _COMMITS = 250
 """After a moment of rest, or so many transactions, the log is copied into the database and begun anew: a file
 that is written over is on the disk in half the time that one takes which grows."""
@@ -98,6 +100,12 @@ class Store:
             self._scheduled = True
             self._loop.call_soon(self._flush)
         await done
+
+    async def settled(self) -> None:
+        """Returns when all that was handed over is on the disk or refused by it, or the disk stalls."""
+        if self._waiting or self._busy is not None:
+            with contextlib.suppress(StoreFailed, TimeoutError):
+                await asyncio.wait_for(self.run(lambda: iter(())), _STALL)
 
     def _flush(self) -> None:
         self._scheduled = False
