@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from heimdall_client import PATIENCE
 from remuda.cli.pool_serve import command
 from remuda.errors import FolderUnusable, LocalProtocolError, PoolExhausted, PoolNotServed, SessionExists
 from remuda.pool.door import Door
 from remuda.pool.line import Line
+from remuda.pool.protocol import encode, hello
 from remuda.pool.remote import RemoteClient
 from remuda.pool.serve import ServeLimits
 from serving import RUN, Busy, served, within
@@ -108,6 +110,21 @@ def test_limit_of_connections_is_told_and_holds(home: Path) -> None:
             while pool.server.status()["connections"]:
                 await asyncio.sleep(0.01)
             assert (await pool.remote.run("x")).text
+
+    within(test())
+
+
+def test_limit_of_connections_is_told_though_the_peer_still_sends(home: Path) -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        async with served(home, limits=ServeLimits(max_connections=1)) as pool:
+            with pool.talk() as one, socket.socket(socket.AF_UNIX) as late:
+                await one.greet()
+                late.connect(str(pool.path))
+                late.setblocking(False)
+                async with asyncio.timeout(PATIENCE):
+                    await loop.sock_sendall(late, encode(hello()) + b" " * (4 << 20))
+                    assert b'"POOL_EXHAUSTED"' in await loop.sock_recv(late, 65536)
 
     within(test())
 

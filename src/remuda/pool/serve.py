@@ -140,6 +140,8 @@ class PoolServer:
             await peer.ignore(self._limits.linger_timeout)
         except RemudaError as error:
             await peer.send(error_message(error))
+            if not peer.asked:  # he may be in the middle of it
+                await peer.ignore(self._limits.linger_timeout)
         except (ConnectionError, TimeoutError):
             raise
         except Exception as error:
