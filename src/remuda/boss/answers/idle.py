@@ -11,6 +11,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ from ..attention.model import Session, State
 SPEECH = ClaudeSpeech()
 
 _ASKS = "'remuda approvals' shows what it asks for, 'remuda approve' and 'remuda deny' answer that"
+_SETTLE_TIMEOUT = 1.0
+_LOOK_INTERVAL = 0.05
 _RESTING = (State.STOPPED, State.STARTED, State.FAILED)
 _SGR = re.compile(rb"\x1b\[[\d;:]*m")
 _RESET = re.compile(rb"\x1b\[(?:0?|0;[\d;:]*)m")
@@ -62,7 +65,7 @@ def prove(session: Session) -> Idle:
     tmux = Tmux(Address.of(session.tmux) if session.tmux else Address.named("default", os.environ))
     _check_pane(tmux, session.pane, session.pid)
     _check_foreground(session.pid)
-    check_registry(session)
+    check_registry(session, _SETTLE_TIMEOUT)
     kind, text = look(tmux, session.pane)
     if kind is not ComposerKind.EMPTY:
         raise NotSafe(
@@ -101,19 +104,31 @@ def _check_foreground(pid: int) -> None:
         raise NotSafe("its process is not in the foreground of its terminal")
 
 
-def check_registry(session: Session) -> None:
+def check_registry(session: Session, patience: float = 0.0) -> None:
+    """`patience`: for so long it may be half written, or say that it is busy, as it does behind its stop."""
+    deadline = time.monotonic() + patience
+    while (found := _read_registry(session)) is None or found.get("status") == "busy":
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_LOOK_INTERVAL)
+    if found is None:
+        raise NotSafe("its registry cannot be read: nobody knows whether it is idle")
+    if found.get("sessionId") != session.id:
+        raise NotSafe("it is in another conversation now")
+    if found.get("status") != "idle":
+        what = found.get("waitingFor")
+        raise NotSafe(f"its registry says: {found.get('status')}{f', {what}' if what else ''}")
+
+
+def _read_registry(session: Session) -> dict[str, Any] | None:
     assert session.pid is not None
     folder = registry_beside(session.transcript_path) if session.transcript_path else None
     path = folder / f"{session.pid}.json" if folder else registry_file(os.environ, session.pid)
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        raise NotSafe("its registry cannot be read: nobody knows whether it is idle") from None
-    if found.get("sessionId") != session.id:
-        raise NotSafe("it is in another conversation now")
-    if found.get("status") != "idle":
-        what = found.get("waitingFor")
-        raise NotSafe(f"its registry says: {found.get('status')}{f', {what}' if what else ''}")
+        return None
+    return found
 
 
 def look(tmux: Tmux, pane: str) -> tuple[ComposerKind, str]:

@@ -1,0 +1,76 @@
+"""What an agent's registry must say before anything is typed into its pane."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.boss.answers.idle import check_registry
+from remuda.boss.attention.model import Session
+from remuda.durable import replace_file
+from remuda.errors import NotSafe
+
+PATIENCE = 30.0
+
+
+class Agent:
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "sessions" / "7.json"
+        self._file.parent.mkdir()
+        transcript = folder / "projects" / "p" / "s.jsonl"
+        self.session = Session("s", pid=7, transcript_path=str(transcript))
+
+    def says(self, status: str, **more: Any) -> None:
+        replace_file(self._file, json.dumps({"sessionId": "s", "status": status, **more}).encode())
+
+    def tears(self) -> None:
+        replace_file(self._file, b'{"sessionId": "s", "st')
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Agent:
+    return Agent(tmp_path)
+
+
+def refused(agent: Agent) -> str:
+    with pytest.raises(NotSafe) as told:
+        check_registry(agent.session)
+    return str(told.value)
+
+
+def test_registry_that_says_idle_is_enough(agent: Agent) -> None:
+    agent.says("idle")
+    check_registry(agent.session)
+
+
+def test_registry_that_says_anything_else_is_told(agent: Agent) -> None:
+    assert "cannot be read" in refused(agent)
+    agent.tears()
+    assert "cannot be read" in refused(agent)
+    agent.says("busy")
+    assert refused(agent) == "its registry says: busy"
+    agent.says("waiting", waitingFor="permission prompt")
+    assert refused(agent) == "its registry says: waiting, permission prompt"
+    agent.says("idle", sessionId="other")
+    assert "another conversation" in refused(agent)
+
+
+@pytest.mark.parametrize("before", ["busy", "torn"])
+def test_registry_that_is_a_moment_behind_is_waited_for(agent: Agent, before: str) -> None:
+    agent.says("busy")
+    if before == "torn":
+        agent.tears()
+    with ThreadPoolExecutor(1) as beside:
+        checking = beside.submit(check_registry, agent.session, PATIENCE)
+        agent.says("idle")
+        checking.result(PATIENCE)
+
+
+def test_dialog_is_not_waited_for(agent: Agent) -> None:
+    agent.says("waiting")
+    with ThreadPoolExecutor(1) as beside:
+        assert isinstance(beside.submit(check_registry, agent.session, 1e6).exception(PATIENCE), NotSafe)
