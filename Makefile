@@ -7,7 +7,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.synced
 # Tests run with loopback as their only network; see src/remuda/testing/offline.py.
 OFFLINE := $(BIN)/python -m remuda.testing.offline --
-WORKERS ?= 2
+# Two for each core of a small machine: most tests wait for others most of the time.
+WORKERS ?= 4
 
 .PHONY: setup system-packages demo test soak lint type bench format clean
 
