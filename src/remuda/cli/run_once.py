@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 
@@ -32,6 +31,7 @@ from remuda.errors import (
     RemudaError,
 )
 from remuda.oneshot.output import OutputLost, ReaderGone, drop, write
+from remuda.oneshot.signals import Signalled, heed_signals
 from remuda.pool.errand import run_message
 from remuda.pool.line import SILENCE_TIMEOUT, Line, default_socket, told_error
 from remuda.pool.protocol import Message
@@ -41,7 +41,6 @@ from .run_options import DEFAULT_TIMEOUT, PROFILE, parse, variables
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
     from typing import Any
 
     Given = dict[str, Any]
@@ -56,10 +55,6 @@ _KEPT = frozenset(
 )
 _ANSWER_GRACE = 30.0
 """What the answer may take beyond the timeout that the server keeps to."""
-
-
-class Signalled(BaseException):
-    """Raised by a signal, wherever that met us."""
 
 
 def main(words: Sequence[str]) -> int | None:
@@ -80,7 +75,7 @@ def exit_code(error: RemudaError) -> int:
 
 
 def _run(word: str, given: Given) -> int:
-    _heed_signals()
+    heed_signals()
     try:
         prompt = _read_prompt(word, given.get("--timeout", DEFAULT_TIMEOUT))
         try:
@@ -244,12 +239,3 @@ def _write(text: str) -> None:
 
 def _complain(text: str) -> None:
     sys.stderr.write(f"remuda: {text}\n")
-
-
-def _heed_signals() -> None:
-    def interrupted(number: int, _frame: FrameType | None) -> None:
-        raise Signalled(f"interrupted by {signal.Signals(number).name}")
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, interrupted)

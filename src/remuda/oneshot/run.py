@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from functools import cached_property
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from remuda.errors import (
@@ -24,6 +22,7 @@ from .config import apply_defaults, load_defaults
 from .output import OutputLost, ReaderGone, drop
 from .prompt import read_prompt
 from .request import Request
+from .signals import Signalled, heed_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +34,6 @@ if TYPE_CHECKING:
     ThroughPool = Callable[["Request", str, "Clock", "Output"], int | None]
 
 _SUBTYPES = {"TIMEOUT": "timeout", "INTERRUPTED": "interrupted", "AGENT_REFUSED": "assistant_error"}
-
-
-class Signalled(BaseException):
-    """Raised by a signal, wherever that met us: no handler of errors on the way shall take it for one."""
 
 
 class Clock:
@@ -76,7 +71,7 @@ def run(request: Request, output: Output | None = None, through_pool: ThroughPoo
 
     `through_pool` carries out a request that is for a pool; None of it is that none is served there.
     """
-    _heed_signals()
+    heed_signals()
     _open_standard_streams()
     try:
         return _carry_out(request, output or Output(request), through_pool)
@@ -256,15 +251,6 @@ def _failed(error: RemudaError, request: Request, clock: Clock, output: Output) 
         error_result(subtype, str(error), duration_ms=clock.milliseconds, backend=request.backend, **facts)
     )
     return error.exit_code if error.code in _SUBTYPES else 2
-
-
-def _heed_signals() -> None:
-    def interrupted(number: int, _frame: FrameType | None) -> None:
-        raise Signalled(f"interrupted by {signal.Signals(number).name}")
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, interrupted)
 
 
 def _open_standard_streams() -> None:

@@ -183,7 +183,8 @@ class TerminalCall:
             if silent:
                 limit = self._request.first_output_timeout
                 raise WaitTimeout(f"--first-output-timeout: no output after {limit:g} s: {look.why(stage)}")
-            self._first_output_by = float("inf") if silent is False else now + _QUESTION_INTERVAL
+            again = time.monotonic() + _QUESTION_INTERVAL  # it may have taken its time not to answer
+            self._first_output_by = again if silent is None else float("inf")
         if now >= self._question_at and not self._request.ask:
             self._question_at = now + _QUESTION_INTERVAL
             self._refuse_question(stage, look)
