@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delivering import Bench, answer, attempts, busy, idle, in_flight, pause
-from keeping import Start, until
+from keeping import Start, event_named, until
 from posting import CHAIN, stages, step
 from remuda.errors import WaitTimeout
 from remuda.inbox.consumer_lock import ConsumerLock
@@ -236,6 +236,28 @@ def test_prompt_that_a_human_queues_behind_a_message_is_not_its_answer(bench: Be
     assert stages(found) == CHAIN
     assert answer(found).startswith("word0 word1")
     until(lambda: bench.prompts(post) == ["SLOW 1.5", "my own"], "the human's prompt")
+
+
+def test_message_that_is_overtaken_ends_though_no_transcript_tells_of_it(bench: Bench) -> None:
+    post = idle(bench.start(env={"MOCK_WRITE_DERIVED_JSONL": "0"}))
+    message = post.put("SLOW 1.5")
+    post.reached(message, "submitted")
+    post.watcher.paste("my own")
+    found = post.ended(message)
+    assert stages(found) == [stage for stage in CHAIN if stage != "recorded"]
+    assert answer(found).startswith("word0 word1")
+
+
+def test_interrupt_of_a_message_that_is_over_is_not_pressed_into_the_turn_behind_it(bench: Bench) -> None:
+    post = idle(bench.start(env={"MOCK_WRITE_DERIVED_JSONL": "0"}))
+    message = post.put("SLOW 1.5")
+    post.reached(message, "submitted")
+    post.watcher.paste("THINK 5 of mine")
+    post.client.request("watch")
+    event_named(post.client, "stopped", id=message)
+    post.client.request("interrupt", id=message)
+    assert answer(post.ended(message)).startswith("word0 word1")
+    until(lambda: "REPLY#2 to: THINK 5 of mine" in "\n".join(post.lines()), "the answer to the human")
 
 
 def test_message_behind_a_slow_start_is_handed_over_once(bench: Bench) -> None:

@@ -42,11 +42,15 @@ def test_agent_that_draws_nothing_is_still_given_a_pair() -> None:
     assert Presses.GAP < second - first <= WITHIN
 
 
-@pytest.mark.parametrize("delay", [0.02, 0.4, None], ids=["quick", "slow", "never"])
+def test_agent_that_draws_nothing_is_given_no_more_than_that() -> None:
+    assert len(pressed(None)) == 2
+
+
+@pytest.mark.parametrize("delay", [0.02, 0.4], ids=["quick", "slow"])
 def test_pairs_are_further_apart_than_a_pair_and_not_for_ever(delay: float | None) -> None:
     times = pressed(delay)
     assert len(times) == Presses.MOST
     gaps = [after - before for before, after in pairwise(times)]
     assert all(gap <= WITHIN for gap in gaps[0::2])
     assert all(gap > WITHIN for gap in gaps[1::2])
-    assert times[-1] < 10.0
+    assert times[-1] < 6.0

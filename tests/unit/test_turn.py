@@ -241,6 +241,16 @@ def test_turn_answer_to_a_prompt_queued_behind_it_is_not_its_own() -> None:
     assert (outcome(turn).end, outcome(turn).text) == (End.ANSWERED, "done")
 
 
+def test_turn_may_be_over_when_it_stopped_and_another_prompt_waited() -> None:
+    assert not taken(Stopped("done", OURS)).may_be_over, "a hook of the user's may send it on"
+    assert not taken(Submitted("my own", OURS)).may_be_over, "that is queued"
+    assert taken(Submitted("my own", OURS), Stopped("done", OURS)).may_be_over
+    assert taken(Submitted("my own", THEIRS), Stopped("done", OURS)).may_be_over
+    assert taken(Stopped("done", OURS), Submitted("my own", THEIRS)).may_be_over
+    notice = Submitted("<task-notification>done", THEIRS, notice=True)
+    assert not taken(Stopped("so far", OURS), notice).may_be_over
+
+
 NEXT: list[list[Signal]] = [
     [Stopped("done", OURS), Submitted("my own", THEIRS)],
     [Submitted("my own", THEIRS), Stopped("done", OURS), Stopped("to the human", THEIRS)],
@@ -254,16 +264,21 @@ def test_turn_ends_when_the_next_one_has_begun_and_all_of_it_is_written_down(sig
     assert turn.outcome.text == "done"
 
 
+@pytest.mark.parametrize(
+    "following",
+    [Recorded("my own", THEIRS), Recorded("do it", THEIRS), CommandRun("review"), WrittenDown()],
+    ids=["prompt", "same words", "command", "written down"],
+)
 @pytest.mark.parametrize("signals", NEXT, ids=["given", "queued"])
 def test_turn_that_the_next_one_overtakes_still_takes_its_own_records_and_nothing_else(
-    signals: list[Signal],
+    signals: list[Signal], following: Signal
 ) -> None:
     turn = taken(*signals, Interrupted(), Failed(Failure.OVERLOADED, "theirs", THEIRS))
     assert (turn.overtaken, turn.outcome, turn.is_missing_records) == (True, None, True)
     assert facts(turn, Recorded("do it", OURS)) == ["recorded"]
     turn.take(Said("m-1", {"output_tokens": 7}, "done", final=True))
     assert (turn.outcome, turn.is_missing_records) == (None, False)
-    turn.take(Recorded("my own", THEIRS))
+    turn.take(following)
     turn.take(Said("m-2", {"output_tokens": 9}, "to the human", final=True))
     assert turn.outcome is not None
     assert (turn.outcome.text, turn.outcome.facts["usage"]) == ("done", {"output_tokens": 7})

@@ -29,13 +29,15 @@ _SUBMIT_BYTES_PER_SECOND = 100_000
 _SILENT_REST = 2.0
 # The transcript is a moment behind the hooks: what it has to tell belongs into the receipt.
 _TRANSCRIPT_PATIENCE = 1.0
-# Nor is it waited for longer where what it always has is not there yet: it may not be kept at all.
+# Longer where what it always has is not there yet; not for ever, as it may not be kept at all.
 _RECORDS_PATIENCE = 3.0
 # What runs on behind a stop may wake the agent again. A shell may also be a server that never ends.
 _BACKGROUND_PATIENCE = 600.0
 _SHELL_PATIENCE = 60.0
 # What ended before the stop wakes it at once.
 _NOTICE_PATIENCE = 5.0
+# How long behind a stop it is known whether somebody's next prompt has begun.
+_NEXT_TURN_TOLD = 0.5
 # How long an interrupted turn may take to show that it rests, and what became of its prompt.
 _TIDY_TIMEOUT = 3.0
 # How long a prompt that a hook refused may take to come back into the composer.
@@ -141,7 +143,8 @@ class InFlight:
             self._terminal.release_typing()
             self._judge()  # all may be over by now, and then nothing more is told
             while turn.outcome is None:
-                self._interruption.press()
+                if self._may_press():
+                    self._interruption.press()
                 await self._wait(self._patience())
                 await self._take_signals()
                 self._judge()
@@ -152,6 +155,17 @@ class InFlight:
         finally:
             self._terminal.release_typing()
         return turn.outcome
+
+    def _may_press(self) -> bool:
+        """Not into what may be the turn behind ours: that is told of a moment after it shows.
+
+        An agent that a hook of the user's has sent on shows work too, and nobody tells of that.
+        """
+        turn = self.turn
+        if not turn.ending or turn.background:
+            return True
+        told_by = (self._stopped_at or 0.0) + _NEXT_TURN_TOLD
+        return not turn.may_be_over and self._terminal.now() >= told_by
 
     async def _tidy(self, seconds: float, shown: Callable[[], bool]) -> None:
         """Interrupted on request, or refused by a hook: no prompt of ours stays in the composer."""
@@ -299,6 +313,7 @@ class InFlight:
 
     def _judge_overtaken(self, now: float) -> None:
         """The next turn runs: all that can still come is what the transcript has of this one."""
+        self._rested_at = None
         if self._overtaken_at is None:
             self._overtaken_at = now
         if now - self._overtaken_at >= _RECORDS_PATIENCE:

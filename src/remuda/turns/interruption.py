@@ -17,7 +17,7 @@ AGAIN_INTERVAL = 1.0
 _MOST_PRESSES = 5
 # What is drawn behind a press: the prompt may come back into the composer.
 SETTLE = 0.15
-_WIPE_TIMEOUT = 10.0
+_WIPE_TIMEOUT = 6.0
 
 Wait = Callable[[float | None], Awaitable[None]]
 
@@ -66,29 +66,34 @@ class Interruption:
 
 
 class Presses:
-    """When a key is pressed that counts twice within 0.8 s, and as another one when two come at once. Pure.
+    """When to press a key of which only two in a row count, and not two that come at once. Pure.
 
-    The second follows when the agent has drawn what the first did; a stalled one is not waited for longer
-    than the two may be apart. Where nothing came of them they are pressed again, when it must have forgotten.
+    The second follows when the agent has drawn what the first did, or when it must not be later. They are
+    pressed again when nothing came of them and the agent has forgotten the last; never on one that has drawn
+    nothing since, as it may read all of them later, when they mean something else.
     """
 
-    GAP, BLIND_GAP, AGAIN = 0.25, 0.55, 1.5
+    GAP = 0.25
+    BLIND_GAP = 0.55
+    AGAIN = 1.5
     MOST = 6
 
     def __init__(self) -> None:
-        self._at: float | None = None
-        self._is_first = False
+        self._at = 0.0
         self._count = 0
 
     def is_due(self, now: float, drawn_at: float) -> bool:
-        if self._at is None or self._count >= self.MOST:
-            return self._at is None
-        since = now - self._at
-        gap = self.GAP if drawn_at > self._at else self.BLIND_GAP
-        return since >= (gap if self._is_first else self.AGAIN)
+        since, has_drawn = now - self._at, drawn_at > self._at
+        if self._count == 0:
+            return True
+        if self._count >= self.MOST:
+            return False
+        if self._count % 2:
+            return since >= (self.GAP if has_drawn else self.BLIND_GAP)
+        return has_drawn and since >= self.AGAIN
 
     def press(self, now: float) -> None:
-        self._at, self._is_first = now, not self._is_first
+        self._at = now
         self._count += 1
 
 

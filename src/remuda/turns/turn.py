@@ -103,7 +103,7 @@ class Turn:
         """Whether the transcript has all of it; the hooks are quicker."""
         self.outcome: Outcome | None = None
         self.overtaken = False
-        """Whether the next turn has begun before the transcript had all of this one."""
+        """Whether the next turn has begun: of this one only the transcript has still something to tell."""
         self.interrupter = "by a human"
         self.interruption_recorded = False
         """Whether the transcript says so. Where it does not, the prompt goes back into the composer."""
@@ -112,6 +112,7 @@ class Turn:
         self._command = command
         self._last: Stopped | Failed | Halted | CommandRun | None = None
         self._ids: set[str | None] = set()
+        self._has_followers = False
         self._before = frozenset(running)
         self._launched: set[str] = set()
         self._usage: dict[str, Mapping[str, Any]] = {}
@@ -135,6 +136,11 @@ class Turn:
     def ending(self) -> bool:
         """Whether something was said that may be its end."""
         return self._last is not None
+
+    @property
+    def may_be_over(self) -> bool:
+        """Whether what the agent is at now may be somebody else's: it stopped, and another prompt waited."""
+        return self.overtaken or (self.ending and self._has_followers)
 
     @property
     def background(self) -> tuple[Task, ...]:
@@ -181,10 +187,18 @@ class Turn:
 
     def _is_late_record(self, signal: Signal) -> bool:
         """Of this turn, when the next has begun: the records of that one stand behind its own prompt."""
-        if isinstance(signal, Recorded) and not self._is_recorded_by(signal):
+        match signal:
+            case Recorded(prompt_id=str(number)) if self.prompt_id is not None:
+                is_ours = number in self._ids
+            case Recorded():
+                is_ours = self._is_recorded_by(signal)
+            case CommandRun():
+                is_ours = False
+            case _:
+                return isinstance(signal, Said | WrittenDown)
+        if not is_ours:
             self.rest()
-            return False
-        return isinstance(signal, Recorded | Said | WrittenDown)
+        return is_ours
 
     # ── signals ──
 
@@ -205,8 +219,10 @@ class Turn:
             self._ids.add(signal.prompt_id)  # what is said next still belongs to ours
             self._launched -= signal.ends
             self._last, self.said, self.written_down = None, None, False  # it goes on
-        elif signal.prompt_id not in self._ids and not self.background and self.ending:
-            self._overtake()  # if nothing was said about ours yet, this may be queued
+            return
+        self._has_followers = True  # one that is queued is told with the id of the turn that runs
+        if signal.prompt_id not in self._ids and self.ending and not self.background:
+            self._overtake()
 
     def _overtake(self) -> None:
         """The next turn has begun."""
@@ -245,6 +261,8 @@ class Turn:
             return  # of the turn before: what it has of ours stands behind the prompt
         if isinstance(signal, WrittenDown):
             self.written_down = True
+            if self.overtaken:
+                self.rest()
             return
         self._usage[signal.message_id] = signal.usage
         if signal.final:
