@@ -86,7 +86,8 @@ def test_permission_that_clients_may_give_has_the_keepers_name_for_it(
     watcher.paste("RUNBASH touch made")
     item(boss, "a", "permission")
     client = kept.hello()
-    (ask,) = client.request("asks")["asks"]
+    # That a dialog is open may be known a moment before what it asks.
+    (ask,) = until(lambda: client.request("asks")["asks"], "what it asks")
     until(lambda: len(boss.client.get("approvals")["approvals"]) == 1, "the request in the ledger")
     client.request("answer", id=ask["id"], behavior="allow")
     item(boss, "a", "stopped")

@@ -108,14 +108,19 @@ def test_output_unread_when_the_program_is_long_gone_is_whole(start: Start, home
         assert client.output == b"READY" + b"x" * size + b"END"
 
 
-def test_output_pending_at_exit_a_background_process_holds_the_terminal_is_whole(start: Start) -> None:
-    program = "stty -echo; printf READY; read line; setsid sleep 5 & seq 1 3000; printf END"
-    kept = start("s", ["sh", "-c", program])
+def test_output_pending_at_exit_a_background_process_holds_the_terminal_is_whole(
+    start: Start, home: Path
+) -> None:
+    program = (
+        "stty -echo; printf READY; read line; setsid sleep 600 & echo $! > holder; seq 1 3000; printf END"
+    )
+    kept = start("s", ["sh", "-c", program], cwd=str(home))
     client = kept.subscriber()
     client.read_until(b"READY")
     client.type(b"\n")
     assert client.exit_code() == 0
     assert client.output.endswith(b"\r\n3000\r\nEND")
+    assert not end_processes([int((home / "holder").read_text())])
 
 
 def test_exit_slow_subscriber_within_the_bound_gets_every_byte_and_then_the_exit(start: Start) -> None:

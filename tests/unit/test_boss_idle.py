@@ -66,6 +66,8 @@ def test_registry_that_is_a_moment_behind_is_waited_for(agent: Agent, before: st
         agent.tears()
     with ThreadPoolExecutor(1) as beside:
         checking = beside.submit(check_registry, agent.session, PATIENCE)
+        with pytest.raises(TimeoutError):
+            checking.result(0.2)
         agent.says("idle")
         checking.result(PATIENCE)
 
@@ -73,4 +75,6 @@ def test_registry_that_is_a_moment_behind_is_waited_for(agent: Agent, before: st
 def test_dialog_is_not_waited_for(agent: Agent) -> None:
     agent.says("waiting")
     with ThreadPoolExecutor(1) as beside:
-        assert isinstance(beside.submit(check_registry, agent.session, 1e6).exception(PATIENCE), NotSafe)
+        assert isinstance(
+            beside.submit(check_registry, agent.session, 2 * PATIENCE).exception(PATIENCE), NotSafe
+        )

@@ -13,7 +13,7 @@ from remuda.errors import BossExists, WaitTimeout
 from remuda.proctree import is_alive
 
 _LOOK_INTERVAL = 0.02
-_LOOKERS_PATIENCE = 0.5
+_LOOKERS_PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Lock:
                 holder = _read(fd)
                 os.close(fd)
                 pid = f" (pid {holder.pid})" if holder else ""
-                raise BossExists(f"a boss runs already{pid}", hint="'remuda down' ends it") from None
+                raise BossExists(f"a boss runs already{pid}", hint="'remuda down' ends it")
             if _is_at(path, fd):
                 return cls(path, fd)
             os.close(fd)  # the one before us has just taken its file away
@@ -90,7 +90,7 @@ def _lock_patiently(fd: int) -> bool:
             holder = _read(fd)
             if (holder is not None and is_alive(holder.pid)) or time.monotonic() > deadline:
                 return False
-            time.sleep(0.002)
+            time.sleep(_LOOK_INTERVAL)
 
 
 def _read(fd: int) -> Holder | None:

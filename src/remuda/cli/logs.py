@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from remuda.errors import RemudaError, SessionNotFound
+from remuda.errors import SessionDead, SessionNotFound, SessionUnreachable
 from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.record import SessionRecord
@@ -67,6 +67,9 @@ def _follow(log: BufferedReader, paths: SessionPaths) -> None:
                 select.select([client], [], [], _FOLLOW_INTERVAL)
                 list(client.receive())
                 _print(log.read())
-    except (RemudaError, EOFError):  # it has ended, before we came or now
+    except EOFError:
         pass
+    except (SessionNotFound, SessionDead, SessionUnreachable):
+        if read_holder(paths) is not None:
+            raise
     _print(log.read())

@@ -28,6 +28,8 @@ class Peer:
     ) -> None:
         self.asked = False
         """Whether he has said what he wants."""
+        self.refused = False
+        """Whether he was one too many: he is only heard to the end."""
         self._reader, self._writer = reader, writer
         self._slow_timeout, self._alive_interval = slow_timeout, alive_interval
         self._conversation = Conversation(server=True, max_bytes=max_bytes)

@@ -115,19 +115,23 @@ class PoolServer:
             slow_timeout=self._limits.slow_timeout,
             alive_interval=self._limits.alive_interval,
         )
-        full = len(self._peers) >= self._limits.max_connections
+        refused = sum(one.refused for one in self._peers.values())
+        peer.refused = len(self._peers) - refused >= self._limits.max_connections
+        if peer.refused and refused >= self._limits.max_connections:
+            writer.transport.abort()
+            return
         self._peers[task] = peer
         try:
-            await self._converse(peer, full=full)
+            await self._converse(peer)
         except (ConnectionError, TimeoutError, asyncio.CancelledError) as error:
             LOG.debug("a peer is gone: %s", error)
         finally:
             await peer.close()
             del self._peers[task]
 
-    async def _converse(self, peer: Peer, *, full: bool) -> None:
+    async def _converse(self, peer: Peer) -> None:
         try:
-            if full:
+            if peer.refused:
                 raise PoolExhausted(
                     f"{self._limits.max_connections} connections are open, the most there may be"
                 )
@@ -140,7 +144,7 @@ class PoolServer:
             await peer.ignore(self._limits.linger_timeout)
         except RemudaError as error:
             await peer.send(error_message(error))
-            if not peer.asked:  # he may be in the middle of it
+            if peer.refused:  # he may be in the middle of what he wants
                 await peer.ignore(self._limits.linger_timeout)
         except (ConnectionError, TimeoutError):
             raise

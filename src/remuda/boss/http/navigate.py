@@ -31,6 +31,7 @@ class _DeskQueue:
 
     def waiting(self) -> list[Item]:
         async def look() -> list[Item]:
+            await self._boss.desk.settled()
             return [item_document(self._boss, item) for item in self._boss.desk.queue()]
 
         return asyncio.run_coroutine_threadsafe(look(), self._loop).result()

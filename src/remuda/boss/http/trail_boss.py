@@ -104,6 +104,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 
 async def get_next(boss: Boss, _call: Call) -> Reply:
+    await boss.desk.settled()
     return Reply(_next(boss, "queue empty"))
 
 

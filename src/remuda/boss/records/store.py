@@ -29,8 +29,9 @@ log = logging.getLogger("remuda.boss.records.store")
 _BATCH = 256
 _SLOW = 0.002
 """A disk that takes longer is not for the loop to wait for."""
-_QUIET = 1.0
 _STALL = 1.0
+"""Nobody who only wants to see what is known waits for a disk longer than this."""
+_QUIET = 1.0
 _COMMITS = 250
 """After a moment of rest, or so many transactions, the log is copied into the database and begun anew: a file
 that is written over is on the disk in half the time that one takes which grows."""
@@ -38,6 +39,10 @@ that is written over is on the disk in half the time that one takes which grows.
 _REMEMBERED = 3600.0
 _ASKS = 32
 _EVER = 1e18
+
+
+def _nothing() -> Iterator[Statement]:
+    return iter(())
 
 
 @dataclass(slots=True)
@@ -105,7 +110,8 @@ class Store:
         """Returns when all that was handed over is on the disk or refused by it, or the disk stalls."""
         if self._waiting or self._busy is not None:
             with contextlib.suppress(StoreFailed, TimeoutError):
-                await asyncio.wait_for(self.run(lambda: iter(())), _STALL)
+                async with asyncio.timeout(_STALL):
+                    await self.run(_nothing)
 
     def _flush(self) -> None:
         self._scheduled = False
@@ -151,7 +157,7 @@ class Store:
             stale = job.epoch <= self._failed_epoch
             failed = StoreFailed("an earlier change could not be written") if stale else None
             failed = failed or self._transaction([job])
-            if failed is not None:
+            if failed is not None and job.statements is not _nothing:
                 self._failed_epoch = max(self._failed_epoch, job.epoch)
             outcomes.append(failed)
         return outcomes

@@ -81,7 +81,7 @@ class LoopbackModel:
     def hold(self, wanted: Predicate | None = None) -> Gate:
         """Keep the answer to the next main request back, first byte included, until the gate is opened.
 
-        With `wanted`: to every main request that is.
+        With `wanted`: keep the answers to all main requests back that it accepts.
         """
         gate = Gate()
 
