@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import plistlib
@@ -10,6 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,19 @@ def test_lock_of_a_dead_process_is_free_whatever_stands_in_it(tmp_path: Path) ->
             Lock.acquire(path)
         lock.release()
         assert not path.exists()
+
+
+def test_lock_that_somebody_only_looks_at_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "boss.pid"
+    path.write_text('{"pid": 2147483647, "port": 1}\n')  # of a dead one
+    looking = os.open(path, os.O_RDWR)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    with ThreadPoolExecutor(1) as beside:
+        taking = beside.submit(Lock.acquire, path)
+        with pytest.raises(TimeoutError):
+            taking.result(0.1)
+        os.close(looking)
+        taking.result(30).release()
 
 
 def test_boss_that_is_killed_and_started_again_has_lost_nothing(boss: RunningBoss) -> None:
