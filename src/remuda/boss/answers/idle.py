@@ -63,8 +63,9 @@ def prove(session: Session) -> Idle:
             f"it does not rest: {session.state}", hint=_ASKS if session.state is State.WAITING else None
         )
     tmux = Tmux(Address.of(session.tmux) if session.tmux else Address.named("default", os.environ))
-    check_registry(session, _SETTLE_TIMEOUT)
     _check_pane(tmux, session.pane, session.pid)
+    check_registry(session, _SETTLE_TIMEOUT)
+    _check_pane(tmux, session.pane, session.pid)  # that may have taken a while
     _check_foreground(session.pid)
     kind, text = look(tmux, session.pane)
     if kind is not ComposerKind.EMPTY:
