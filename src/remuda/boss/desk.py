@@ -182,6 +182,16 @@ class Desk:
                 raise InvalidOptions(f"'{word}' means {len(found)} sessions", hint=_which(found))
         raise NotInQueue(f"there is no session '{word}'", hint="'remuda queue --all' lists who waits")
 
+    def last_event(self, session_id: str) -> str:
+        """The id of the last thing that happened in it, as far as anybody has told."""
+        known = self._roster.known.get(session_id)
+        return known.story.events[-1].id if known is not None and known.story.events else ""
+
+    def is_in_call(self, session_id: str) -> bool:
+        """Whether a call of a tool has begun in it that has not ended."""
+        known = self._roster.known.get(session_id)
+        return known is not None and bool(known.story.standing.calls)
+
     def _is_about(self, session: Session) -> bool:
         return session.ended is None or self.item_of(session.id) is not None
 

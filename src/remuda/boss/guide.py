@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from remuda.duration import show_moment
+from remuda.duration import show_duration, show_moment
 from remuda.errors import NotInQueue, NoTmuxClient, TmuxGone
 from remuda.paths import home, private_folder
 from remuda.proctree import command_lines
@@ -235,7 +235,7 @@ def _viewers() -> Iterator[tuple[int, list[str]]]:
 
 # ── words ──
 
-_REASONS = {"stopped": "has stopped", "api_error": "API error", "limited": "usage limit"}
+_REASONS = {"stopped": "has stopped", "api_error": "API error", "limited": "usage limit", "hung": "hangs"}
 
 
 def label(item: Item) -> str:
@@ -252,13 +252,16 @@ def labels(items: Sequence[Item]) -> list[str]:
 
 
 def reason(item: Item) -> str:
-    """`permission: Bash`, `question`, `has stopped`, `was interrupted`, `usage limit until 14:30`."""
+    """`permission: Bash`, `question`, `has stopped`, `was interrupted`, `usage limit until 14:30`,
+    `hangs: nothing heard for 10m`."""
     text = _REASONS.get(str(item["reason"]), str(item["reason"]))
     detail = item.get("detail") or {}
     if item["reason"] == "stopped" and detail.get("interrupted"):
         return "was interrupted"
     if item["reason"] == "limited" and isinstance(until := detail.get("until"), float | int):
         return f"{text} until {show_moment(until, time.time())}"
+    if item["reason"] == "hung" and isinstance(quiet := detail.get("quiet"), float | int):
+        return f"{text}: nothing heard for {show_duration(quiet)}"
     tool = detail.get("tool")
     return f"{text}: {tool}" if tool and item["reason"] == "permission" else text
 

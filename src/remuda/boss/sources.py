@@ -17,6 +17,7 @@ SOURCES: tuple[str, ...] = (
     "remuda.boss.evidence.kept:Kept",
     "remuda.boss.evidence.reconcile:Reconcile",
     "remuda.boss.evidence.detector:Detector",
+    "remuda.boss.evidence.silence:Silence",
 )
 
 

@@ -45,8 +45,8 @@ SETTLE = 0.2
 _LAST_WORDS = 0.3
 _CLOCK_SLACK = 2.0
 _CONTRADICTIONS: dict[str, frozenset[State]] = {
-    "idle": frozenset({State.WORKING, State.WAITING}),
-    "shell": frozenset({State.WORKING, State.WAITING}),
+    "idle": frozenset({State.WORKING, State.WAITING, State.HUNG}),
+    "shell": frozenset({State.WORKING, State.WAITING, State.HUNG}),
     "busy": frozenset({State.STOPPED, State.WAITING, State.FAILED, State.STARTED}),
     "waiting": frozenset({State.WORKING}),
 }

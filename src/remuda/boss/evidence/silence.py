@@ -1,0 +1,142 @@
+"""Agents that are at work and of which nothing is heard any more: no hook, and no line in their transcript.
+
+Nobody tells of that, so they are looked at. What counts is the time in which this machine was awake and we
+looked: neither a suspended laptop nor a clock that is set makes an agent hang. A call of a tool, or work in
+the background, may take its time; it is waited for `CALL_FACTOR` times as long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from remuda.duration import parse_duration
+from remuda.errors import RemudaError
+
+from ..attention.model import Event, EventKind, Session, Source, State
+from ..desk import Desk
+from .watches import tell
+
+log = logging.getLogger("remuda.boss.evidence.silence")
+
+VARIABLE = "REMUDA_HUNG_AFTER"
+HUNG_AFTER = 600.0
+CALL_FACTOR = 6
+_LOOK_INTERVAL = 15.0
+_AT_WORK = (State.WORKING, State.BACKGROUND, State.HUNG)
+_PLAIN = ("other", "simple", "none")
+
+
+def hung_after(env: Mapping[str, str]) -> float:
+    """In seconds; 0 is never. What is no duration counts as nothing said."""
+    if env.get(VARIABLE) in ("0", "never"):
+        return 0.0
+    try:
+        return parse_duration(env[VARIABLE])
+    except (KeyError, ValueError, RemudaError):
+        return HUNG_AFTER
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What was heard of a session last. Any change of it is a sign of life."""
+
+    event: str
+    transcript: tuple[int, int] | None
+
+
+@dataclass(slots=True)
+class Quiet:
+    sign: Sign
+    since: float
+    is_hung: bool = False
+
+    def see(self, sign: Sign, now: float, limit: float) -> EventKind | None:
+        """What this look tells; None for nothing new."""
+        if sign != self.sign:
+            self.sign, self.since = sign, now
+            was, self.is_hung = self.is_hung, False
+            return EventKind.WORKING if was else None
+        if self.is_hung or now - self.since < limit:
+            return None
+        self.is_hung = True
+        return EventKind.HUNG
+
+
+class Silence:
+    name = "silence"
+
+    def __init__(
+        self,
+        desk: Desk,
+        env: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        interval: float = _LOOK_INTERVAL,
+    ) -> None:
+        self._desk = desk
+        self._limit = hung_after(env if env is not None else os.environ)
+        self._clock = clock
+        self._interval = min(interval, self._limit / 4) if self._limit else interval
+        self._quiet: dict[str, Quiet] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        if self._limit:
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except (OSError, RemudaError) as error:
+                log.warning("cannot look for those that hang: %s", error)
+            await asyncio.sleep(self._interval)
+
+    async def look(self) -> None:
+        now = self._clock()
+        sessions = [one for one in self._desk.sessions() if _may_hang(one)]
+        self._quiet = {one.id: self._quiet[one.id] for one in sessions if one.id in self._quiet}
+        for session in sessions:
+            sign = Sign(self._desk.last_event(session.id), _size(session.transcript_path))
+            quiet = self._quiet.setdefault(session.id, Quiet(sign, now, session.state is State.HUNG))
+            is_long = session.state is State.BACKGROUND or self._desk.is_in_call(session.id)
+            since = quiet.since
+            kind = quiet.see(sign, now, self._limit * (CALL_FACTOR if is_long else 1))
+            if kind is not None:
+                await self._tell(kind, session, now - since)
+                # What we tell ourselves is no sign of life.
+                event = self._desk.last_event(session.id)
+                quiet.sign = Sign(event, sign.transcript)
+
+    async def _tell(self, kind: EventKind, session: Session, seconds: float) -> None:
+        at = self._desk.clock()
+        facts = {"quiet": round(seconds), "evidence": "no hook, and no line in its transcript"}
+        facts = facts if kind is EventKind.HUNG else {}
+        log.info("%s is %s", session.id, kind)
+        number = f"silence:{kind}:{session.id}:{at}"
+        await tell(self._desk, [Event(kind, session.id, at, Source.PROCESS, number, facts)])
+
+
+def _may_hang(session: Session) -> bool:
+    """One that speaks for itself, and is there."""
+    is_there = session.ended is None and session.replaced_by is None
+    return is_there and session.agent not in _PLAIN and session.state in _AT_WORK
+
+
+def _size(transcript: str | None) -> tuple[int, int] | None:
+    if transcript is None:
+        return None
+    try:
+        found = os.stat(transcript)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size
