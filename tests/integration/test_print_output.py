@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from commands import Commands
+from keeping import Process, until
 from printing import PATIENCE, Calls, no_reader, write_program
 
 FORMATS = (["text"], ["json"], ["json", "--verbose"], ["stream-json", "--verbose"])
@@ -84,3 +86,27 @@ def test_an_agent_that_dies_at_once_is_told_with_its_last_words(remuda: Commands
     said = Calls(remuda, program)("hello", code=2).err
     assert said.startswith("remuda print: the agent is gone: ")
     assert said.endswith("exit code 127, and it said: no interpreter\n")
+
+
+def test_what_the_shell_started_before_a_stream_call_is_not_ended_with_it(calls: Calls) -> None:
+    """The shell becomes the call, and its children are the call's then."""
+    copy, bystander = calls.home / "copy", calls.home / "bystander"
+    agent = calls.home / "streaming"
+    result = '{"type":"result","subtype":"success","is_error":false,"result":"all of it"}'
+    write_program(agent, f"#!/bin/sh\ncat > /dev/null\nsleep 300 &\necho '{result}'\n")
+    script = (
+        f"sleep 300 > /dev/null 2>&1 & echo $! > {bystander}\n"
+        f'exec "$@" --backend stream hello > >(cat > {copy}.part; mv {copy}.part {copy})'
+    )
+    words = ["bash", "-c", script, "bash", *Calls(calls.remuda, agent).words()]
+    done = subprocess.run(
+        words, env=calls.env, cwd=calls.cwd, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False
+    )
+    spared = Process(int(bystander.read_text()))
+    try:
+        assert (done.returncode, spared.alive) == (0, True)
+        until(copy.exists, "what reads the answer")
+        assert copy.read_text() == "all of it\n"
+    finally:
+        spared.signal(signal.SIGKILL)
+        spared.close()

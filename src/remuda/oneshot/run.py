@@ -214,9 +214,9 @@ def _show_output(text: str, why: str) -> None:
 def _stream(call: StreamCall, emitter: Emitter) -> int:
     try:
         result = call.run()
+        emitter.stream_end()
     finally:
         call.close()
-    emitter.stream_end()
     return EXIT_CODES["FAILED"] if result.get("is_error") else EXIT_CODES["OK"]
 
 

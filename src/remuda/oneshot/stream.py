@@ -63,11 +63,14 @@ class StreamCall:
         self._begun = time.monotonic()
         self._exit_fd = -1
         self._adopts = False
+        self._strangers: list[int] = []
         self._state = StreamState()
         self._timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout
 
     def run(self) -> Message:
         """The result message. Raises `WaitTimeout`, `CallFailed`, and `FileNotFoundError` of the binary."""
+        # A shell may have started some of its own before it became us: `remuda print … > >(tee log)`.
+        self._strangers = descendants(os.getpid())
         self._adopts = adopt_orphans()
         parent = os.getpid()
         self._process = subprocess.Popen(
@@ -196,7 +199,7 @@ class StreamCall:
                 raise WaitTimeout(f"{what} after {limit:g} s: {self._state.why()}")
 
     def close(self) -> None:
-        """Ends the CLI and all that it started; at most a little longer than the grace."""
+        """Ends the CLI and all that it started, and nothing else; at most a little longer than the grace."""
         process = self._process
         if process is None:
             return
@@ -211,13 +214,18 @@ class StreamCall:
             os.close(self._exit_fd)
         if self._guard is not None:
             self._guard.dismiss()
-        # Where orphans cannot be adopted, they are told by their environment.
-        orphans = [] if self._adopts else with_variable(MARK, self._name)
-        for pid in [*descendants(os.getpid()), *orphans]:
+        for pid in self._left():
             send_signal(pid, signal.SIGKILL)
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
+
+    def _left(self) -> Iterator[int]:
+        """What the CLI started; not the children that this process had before, nor theirs."""
+        spared = {kin for one in self._strangers for kin in (one, *descendants(one))}
+        yield from (pid for pid in descendants(os.getpid()) if pid not in spared)
+        if not self._adopts:  # then orphans are told by their environment
+            yield from with_variable(MARK, self._name)
 
 
 def _exit_descriptor(process: subprocess.Popen[bytes]) -> int:
