@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import re
+import select
 import signal
+import socket
 import sqlite3
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import pytest
 
 from bossing import RunningBoss, event
+from commands import Commands
 from heimdall_client import PATIENCE
 from keeping import until
 from remuda.boss.notices.notify import read_settings
@@ -68,6 +73,50 @@ class Receiver:
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     made = Receiver()
+    yield made
+    made.close()
+
+
+class Drip:
+    """Answers each who comes with a drop now and then, without end: no timeout of his helps him."""
+
+    def __init__(self) -> None:
+        self.came = 0
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._ended = Event()
+        self._thread = Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        held: list[socket.socket] = []
+        while not self._ended.wait(0.05):
+            while select.select([self._listener], [], [], 0)[0]:
+                held.append(self._listener.accept()[0])
+                held[-1].sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
+                self.came += 1
+            held = [one for one in held if dripped(one)]
+        for one in held:
+            one.close()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._listener.close()
+
+
+def dripped(one: socket.socket) -> bool:
+    try:
+        one.sendall(b".")
+    except OSError:
+        one.close()
+        return False
+    return True
+
+
+@pytest.fixture
+def drip() -> Iterator[Drip]:
+    made = Drip()
     yield made
     made.close()
 
@@ -177,3 +226,74 @@ def test_link_that_nobody_made_opens_nothing(served: RunningBoss, secret: str) -
 def test_settings_of_the_guide_are_right() -> None:
     blocks = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     assert all(read_settings(tomllib.loads(block)) for block in blocks)
+
+
+# ── receivers that never answer ──
+
+
+def write_settings_for(boss: RunningBoss, *receivers: str) -> None:
+    addresses = [f'[[to]]\nurl = "{url}"\nbody = "{{session}}"\n' for url in receivers]
+    write_settings(boss, "threshold = 0\ncooldown = 0\n" + "".join(addresses))
+
+
+def test_receiver_that_never_answers_keeps_nothing_else_waiting(
+    boss: RunningBoss, receiver: Receiver, drip: Drip
+) -> None:
+    # More than there are threads, on any machine; all of them are due in the same round.
+    many = [f"s{number}" for number in range(40)]
+    boss.tell(*(event("stopped", 1000.0, session=one) for one in many))
+    write_settings_for(boss, drip.url, receiver.url)
+    until(lambda: drip.came, "somebody who waits for the drip")
+    for number in range(5):
+        payload = {"session_id": f"new{number}", "hook_event_name": "Stop", "last_assistant_message": "x"}
+        boss.client.post("hooks", body={"payload": payload})
+    assert {receiver.next().body for _ in range(45)} == {*many, *(f"new{number}" for number in range(5))}
+    with boss.holding(told()) as hook:
+        approval = boss.client.get("approvals", state="open")["approvals"][0]["id"]
+        boss.client.post("approvals", approval, "answer", body={"behavior": "deny"})
+        assert hook.result(PATIENCE)["output"]["hookSpecificOutput"]["decision"]["behavior"] == "deny"
+
+
+def test_boss_ends_though_a_receiver_never_answers(remuda: Commands, boss: RunningBoss, drip: Drip) -> None:
+    boss.tell(event("stopped", time.time() - 60, session="one"))
+    write_settings_for(boss, drip.url)
+    until(lambda: drip.came, "somebody who waits for the drip")
+    goes_down(remuda, boss, "notice_0")
+    boss.start()
+    assert [item["session_id"] for item in boss.waiting()] == ["one"]
+
+
+def test_boss_ends_though_a_file_that_it_reads_never_does(remuda: Commands, boss: RunningBoss) -> None:
+    pipe = boss.folder.path / "notify.toml"
+    os.mkfifo(pipe)
+    boss.tell(event("stopped", 1000.0, session="one"))
+    writing = until(lambda: reader_of(pipe), "the boss, that waits for what is written")
+    goes_down(remuda, boss, "boss_")
+    os.close(writing)
+
+
+def reader_of(pipe: Path) -> int | None:
+    """A descriptor to write to it, as soon as somebody reads it."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+def goes_down(remuda: Commands, boss: RunningBoss, left: str) -> None:
+    process = boss.process
+    assert process is not None
+    assert f"the boss (pid {process.pid}) has ended" in remuda("down").out
+    assert process.ended()
+    assert f"threads that hang are left behind: {left}" in boss.folder.log.read_text()
+    assert not boss.folder.lock.exists()
+    boss.end()
+
+
+def test_boss_that_ends_in_peace_leaves_no_thread_behind(boss: RunningBoss, receiver: Receiver) -> None:
+    write_settings_for(boss, receiver.url)
+    boss.tell(event("stopped", 1000.0, session="one", cwd="/"))
+    receiver.next()
+    until(lambda: written_down(boss), "that it was told, written down")
+    boss.end()
+    assert "left behind" not in boss.folder.log.read_text()

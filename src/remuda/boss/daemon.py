@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import signal
 import socket
+import sys
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +42,8 @@ log = logging.getLogger("remuda.boss")
 START_TIMEOUT = 10.0
 """A source that has not begun by then goes on beginning while the boss serves."""
 CLOSE_TIMEOUT = 5.0
+THREADS_TIMEOUT = 2.0
+"""A thread that has not ended by then (a disk or a host does not answer) is left behind."""
 _BACKLOG = 512
 
 
@@ -50,15 +57,47 @@ class Settings:
 
 
 def run(settings: Settings, ready: Callable[[Boss], None]) -> None:
-    """Be the boss, until a signal ends it. Raises `BossExists` and what else keeps it from beginning."""
+    """Be the boss, until a signal ends it. Raises `BossExists` and what else keeps it from beginning.
+
+    Ends the process, with 0, when one of its threads hangs: Python would wait for it without end.
+    """
     private_folder(settings.folder.path)
+    before = set(threading.enumerate())
     lock = Lock.acquire(settings.folder.lock)
     try:
         lock.tell(Holder(os.getpid()))
         open_log(settings.folder.log, settings.log_level, None, settings.log_max_bytes)
         asyncio.run(_Daemon(settings, lock).run(ready))
     finally:
+        stuck = _still_busy(set(threading.enumerate()) - before)
+        if stuck:
+            log.warning("threads that hang are left behind: %s", ", ".join(sorted(stuck)))
         lock.release()
+    if stuck:
+        _leave()
+
+
+def _leave() -> None:
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(0)
+
+
+def _still_busy(threads: set[threading.Thread]) -> list[str]:
+    deadline = time.monotonic() + THREADS_TIMEOUT
+    waited_for = [thread for thread in threads if not thread.daemon]
+    for thread in waited_for:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return [thread.name for thread in waited_for if thread.is_alive()]
+
+
+class _Threads(ThreadPoolExecutor):
+    """What `asyncio.to_thread` uses. asyncio would wait for their end, on some versions for ever."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait=False, cancel_futures=True)
 
 
 class _Daemon:
@@ -72,6 +111,7 @@ class _Daemon:
         folder = self._settings.folder
         token = load_token(folder.token)
         self._catch_signals()
+        asyncio.get_running_loop().set_default_executor(_Threads(thread_name_prefix="boss"))
         listeners = [listen_on_loopback(self._settings.port), listen_on_path(folder)]
         port = listeners[0].getsockname()[1]
         self._lock.tell(Holder(os.getpid(), port))

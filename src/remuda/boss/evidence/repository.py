@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 _REMEMBERED = 4096
 
 
-class Repositories:
-    """Looks beside the loop, as a folder may lie on a disk that does not answer, and once for each folder."""
+def find_repository(cwd: str) -> str | None:
+    try:
+        folder = Path(cwd)
+        for one in (folder, *folder.parents):
+            if (one / ".git").exists():
+                return str(one)
+    except (OSError, ValueError):
+        pass
+    return None
 
-    def __init__(self) -> None:
+
+class Repositories:
+    """Looks once for each folder, one after the other, each time in a thread of its own: a folder may lie on
+    a disk that does not answer, and then it is this thread alone that waits for it."""
+
+    def __init__(self, look: Callable[[str], str | None] = find_repository) -> None:
+        self._look = look
+        self._looking = asyncio.Lock()
         self._found: dict[str, str | None] = {}
 
     def is_known(self, cwd: str) -> bool:
@@ -26,16 +42,13 @@ class Repositories:
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
             self._found[cwd] = None
-            self._found[cwd] = await asyncio.to_thread(_find, cwd)
+            self._found[cwd] = await self._find(cwd)
         return self._found[cwd]
 
-
-def _find(cwd: str) -> str | None:
-    try:
-        folder = Path(cwd)
-        for one in (folder, *folder.parents):
-            if (one / ".git").exists():
-                return str(one)
-    except (OSError, ValueError):
-        pass
-    return None
+    async def _find(self, cwd: str) -> str | None:
+        async with self._looking:
+            thread = ThreadPoolExecutor(1, "repository")
+            try:
+                return await asyncio.get_running_loop().run_in_executor(thread, self._look, cwd)
+            finally:
+                thread.shutdown(wait=False)

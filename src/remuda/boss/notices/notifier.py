@@ -13,7 +13,9 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Coroutine, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from remuda.errors import NotInQueue, RemudaError
@@ -30,8 +32,13 @@ log = logging.getLogger("remuda.boss.notices.notify")
 ROUND = 1.0
 TIMEOUT = 10.0
 _PAUSES = (0.0, 2.0, 10.0)
+_THREADS = 8
+_AT_ONCE = 2
+"""Of one receiver: it may never answer, and the others are told all the same."""
 _NOTE = "notices"
 _OSASCRIPT = ("on run argv", "display notification (item 2 of argv) with title (item 1 of argv)", "end run")
+
+Tell = Callable[[Receiver, Mapping[str, str]], None]
 
 
 class Notifier:
@@ -46,6 +53,9 @@ class Notifier:
         self._sent: dict[str, float] = {}
         """Items that need no notice any more, whatever becomes of us: not what is only on its way."""
         self._complaint = ""
+        # Of its own: all else that the boss does beside its loop waits for no receiver.
+        self._threads = ThreadPoolExecutor(_THREADS, "notice")
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE))
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
@@ -53,9 +63,11 @@ class Notifier:
         self._begin(self._rounds())
 
     async def close(self) -> None:
+        """Waits for no receiver."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -90,12 +102,22 @@ class Notifier:
         waiting = self._desk.queue()
         if not waiting:
             return
-        settings = await asyncio.to_thread(load_settings, notify_file(self._folder, os.environ))
-        self._complaint = ""
-        if not settings.receivers:
-            return
+        settings = await asyncio.to_thread(self._settings)
+        failed = False
         for item in self._schedule.due(waiting, settings, self._desk.clock()):
-            self._begin(self._tell_all(item, await self._words(item, settings), settings))
+            try:
+                fields = await self._words(item, settings)
+            except RemudaError as error:
+                failed = True
+                self._schedule.put_back(item)
+                self._complain(str(error))
+            else:
+                self._begin(self._tell_all(item, fields, settings))
+        if not failed:
+            self._complaint = ""
+
+    def _settings(self) -> Settings:
+        return load_settings(notify_file(self._folder, os.environ))
 
     async def _tell_all(self, item: Item, fields: Mapping[str, str], settings: Settings) -> None:
         wanted = [receiver for receiver in settings.receivers if item.reason in receiver.reasons]
@@ -133,12 +155,16 @@ class Notifier:
         for pause in _PAUSES:
             await asyncio.sleep(pause)
             try:
-                await asyncio.to_thread(show if receiver.desktop else send, receiver, fields)
+                async with self._turns[receiver.url]:
+                    await self._beside(show if receiver.desktop else send, receiver, fields)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 log.warning("could not tell %s: %s", what, error)
             else:
                 log.info("told %s: %s", what, fields["title"])
                 return
+
+    async def _beside(self, tell: Tell, receiver: Receiver, fields: Mapping[str, str]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, tell, receiver, fields)
 
 
 def show(_receiver: Receiver, fields: Mapping[str, str]) -> None:

@@ -61,19 +61,27 @@ class Schedule:
     last: dict[str, float] = field(default_factory=dict)
 
     def due(self, items: Sequence[Item], settings: Settings, now: float) -> list[Item]:
-        """Those to be told now; they count as told."""
+        """Those to be told now; they count as told. What nobody wants to hear of keeps nothing else back."""
         waiting = {item.id for item in items}
         self.told = {number: at for number, at in self.told.items() if number in waiting}
         self.last = {one: at for one, at in self.last.items() if now - at < settings.cooldown}
         if is_quiet(settings, now):
             return []
+        wanted = frozenset[Reason]().union(*(receiver.reasons for receiver in settings.receivers))
         found = []
         for item in items:
+            if item.reason not in wanted:
+                continue
             fresh = item.id not in self.told and item.session_id not in self.last
             if fresh and now - item.since >= settings.threshold:
                 self.told[item.id] = self.last[item.session_id] = now
                 found.append(item)
         return found
+
+    def put_back(self, item: Item) -> None:
+        """It could not be told: it is due again."""
+        self.told.pop(item.id, None)
+        self.last.pop(item.session_id, None)
 
 
 def is_quiet(settings: Settings, now: float) -> bool:
