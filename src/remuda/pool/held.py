@@ -18,6 +18,8 @@ from pathlib import Path
 from remuda.errors import SpawnFailed
 from remuda.proctree import descendants, send_signal
 
+from .lifeline import Lifeline
+
 _HOLDER = str(Path(__file__).with_name("holder.py"))
 _GRACE = 2.0
 """What the program has between SIGTERM and SIGKILL."""
@@ -33,7 +35,7 @@ class HeldProcess:
         self._on_output = on_output
         self._on_end = on_end
         self._process: subprocess.Popen[bytes] | None = None
-        self._lifeline = _Lifeline()
+        self._lifeline = Lifeline()
         self._unsent = b""
         self._closing_input = False
         self._printed = b""
@@ -205,24 +207,6 @@ class HeldProcess:
             self._on_output(data)
         while data := _read(self._stderr):
             self._complained = _tail(self._complained, data)
-
-
-class _Lifeline:
-    """A pipe's end. Closed by hand, by the end of the process, or when nobody has it any more."""
-
-    _fd = -1
-
-    def open(self) -> int:
-        """The other end, for the holder."""
-        read, self._fd = os.pipe()
-        return read
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    __del__ = close
 
 
 def _read(fd: int) -> bytes | None:

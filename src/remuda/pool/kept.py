@@ -27,6 +27,7 @@ from remuda.proctree import send_signal
 
 from .events import LOG
 from .exits import outliving
+from .lifeline import Lifeline
 
 Document = dict[str, Any]
 _DETAIL_CHARACTERS = 1900
@@ -63,7 +64,7 @@ class Kept:
         self._starting: asyncio.Future[Attended] | None = None
         self._lock = threading.Lock()
         self._abandoned = False
-        self._lifeline = -1
+        self._lifeline = Lifeline()
         self._keeper_pid = 0
         self._client: AsyncKeeperClient | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -93,7 +94,7 @@ class Kept:
         os.close(started.news)
         with self._lock:
             self._keeper_pid, self.pid = started.started
-            self._lifeline = started.lifeline
+            self._lifeline = Lifeline(started.lifeline)
             abandoned = self._abandoned
         if abandoned:
             self._drop_lifeline()
@@ -184,9 +185,7 @@ class Kept:
 
     def _drop_lifeline(self) -> None:
         with self._lock:
-            lifeline, self._lifeline = self._lifeline, -1
-        if lifeline >= 0:
-            os.close(lifeline)
+            self._lifeline.close()
 
     async def _outlive(self, timeout: float) -> None:
         """Until its keeper is gone. One that does not go is killed."""
