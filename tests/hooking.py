@@ -45,9 +45,14 @@ class Box:
     def argv(self, *words: str) -> list[str]:
         return [sys.executable, "-I", "-S", str(HOOK), *words, "--inbox", str(self.inbox)]
 
-    def start(self, *words: str, payload: dict[str, Any] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, *words: str, payload: dict[str, Any] | None = None, pid: int | None = None
+    ) -> subprocess.Popen[str]:
+        """`pid` is the agent's, as its hooks are told it."""
+        env = {name: value for name, value in os.environ.items() if name != "CLAUDE_PID"}
         process = subprocess.Popen(
             self.argv(*words),
+            env=env if pid is None else env | {"CLAUDE_PID": str(pid)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -64,11 +69,11 @@ class Box:
         out, err = process.communicate(timeout=PATIENCE)
         return Ran(process.returncode, out, err)
 
-    def run(self, *words: str, payload: dict[str, Any] | None = None) -> Ran:
-        return self.finish(self.start(*words, payload=payload))
+    def run(self, *words: str, payload: dict[str, Any] | None = None, pid: int | None = None) -> Ran:
+        return self.finish(self.start(*words, payload=payload, pid=pid))
 
-    def tick(self, *words: str, payload: dict[str, Any] | None = None) -> str | None:
-        ran = self.run(*words, payload=payload)
+    def tick(self, *words: str, payload: dict[str, Any] | None = None, pid: int | None = None) -> str | None:
+        ran = self.run(*words, payload=payload, pid=pid)
         assert (ran.code, ran.err) == (0, "")
         return ran.reason
 

@@ -121,16 +121,18 @@ def test_two_ticks_at_once_deliver_once(
     assert box.drain() == rest
 
 
-def test_two_hooks_of_one_stop_deliver_once(box: Box) -> None:
+def test_two_hooks_of_one_stop_deliver_once_and_tell_of_no_end(box: Box) -> None:
+    signal = box.path("signal")
     box.put("alpha\nbravo\n")
     with box.path(".inbox-lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        both = [box.start(payload={"session_id": "one"}) for _ in range(2)]
+        both = [box.start("--signal-file", str(signal), payload={"session_id": "one"}) for _ in range(2)]
         for process in both:
             wait_until(process, SYS_FLOCK)
     # One hook of a stop that blocks is enough; a second reason would be a second prompt.
     reasons = [box.finish(process).reason for process in both]
     assert sorted(reasons, key=str) == [None, "alpha"]
+    assert not signal.exists()
     assert box.drain() == ["bravo"]
 
 

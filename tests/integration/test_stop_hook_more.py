@@ -74,6 +74,25 @@ def test_background_tasks_are_no_end(box: Box) -> None:
     assert box.tick(payload={"session_id": "s", "background_tasks": []}) == "bravo"
 
 
+def test_an_agent_that_goes_on_by_itself_is_not_told_of_as_ended(box: Box) -> None:
+    signal = box.path("signal")
+    box.put("alpha\n")
+    assert box.tick(payload={"session_id": "s"}) == "alpha"
+    stop = {"session_id": "s", "background_tasks": [{"id": "a1", "type": "subagent", "status": "running"}]}
+    assert box.tick("--signal-file", str(signal), payload=stop) is None
+    assert not signal.exists()
+    assert box.tick("--signal-file", str(signal), payload={"session_id": "s"}) is None
+    assert signal.exists()
+
+
+@pytest.mark.parametrize("kind", ["shell", "local_bash"])
+def test_a_shell_in_the_background_holds_nothing_up(box: Box, kind: str) -> None:
+    box.put("alpha\nbravo\n")
+    stop = {"session_id": "s", "background_tasks": [{"id": "b1", "type": kind, "status": "running"}]}
+    assert [box.tick(payload=stop) for _ in range(3)] == ["alpha", "bravo", None]
+    assert [stage for _, stage in box.receipts()] == ["written", "acked"] * 2
+
+
 @pytest.mark.parametrize("payload", ["", "{", "[]", "null", "\0", "[" * 100_000])
 def test_any_payload_is_survived(box: Box, payload: str) -> None:
     box.put("alpha\n")

@@ -193,3 +193,19 @@ def test_the_same_line_at_the_same_place_may_die_twice(one: Consumer) -> None:
             assert one.take() == "more"
             one.ack()
     assert len(list(one.journal.dead_letters())) == 2
+
+
+def test_a_delivery_that_cannot_be_written_down_is_no_attempt(one: Consumer) -> None:
+    receipts = Path(one.files.receipts)
+    one.journal.put("first", max_attempts=2)
+    receipts.mkdir()
+    for _ in range(3):
+        with pytest.raises(IsADirectoryError):
+            one.take()
+        with one.inbox() as inbox:
+            assert inbox.in_flight() is None
+    receipts.rmdir()
+    assert one.take() == "first"
+    assert one.nack(0.0) == "nacked"
+    assert one.take() == "first"
+    assert one.written() == [1, 2]

@@ -49,7 +49,10 @@ LOOK_AHEAD = 1000
 """Among so many the most urgent goes first, in an inbox whose owner wants that."""
 FINAL = ("acked", "dead", "dropped", "expired")
 """The stages in which a message ends."""
+ORPHANED = "its session ended before it was acknowledged"
 TOO_LATE = ("its time to live ran out", "expired")
+_LOOK_AT_OTHERS = 5.0
+"""So often a session that waits asks whether the one that has the entry is still there."""
 _CHUNK = 65536
 _BLANK = b" \t\r\n\x0b\x0c\0"  # NUL: where an acknowledged part was given back to the disk
 FINGERPRINT = 4096
@@ -819,7 +822,7 @@ class Decision:
         self.empty = empty
         self.wake_at = wake_at
         self.goes_on = goes_on
-        """Another consumer has work for a session: whoever watches the signal file is not told of an end."""
+        """There is work yet, here or in another session: who watches the signal file is told of no end."""
 
 
 class Inbox:
@@ -877,13 +880,11 @@ class Inbox:
         except ValueError:
             return None
 
-    def deliver(self, entry: Entry, attempt: int, **who: "Any") -> None:
-        """Lease it: from here on it is in flight until it is acknowledged, or recovered."""
-        self.lease_out(entry, attempt, **who)
-        self.files.sync()
+    def deliver(self, entry: Entry, attempt: int, *, until_stop: bool = False, **who: "Any") -> None:
+        """Lease it: from here on it is in flight until it is acknowledged, or recovered.
 
-    def lease_out(self, entry: Entry, attempt: int, **who: "Any") -> None:
-        """As `deliver`, but the caller syncs the folder."""
+        `until_stop`: the next stop of its session acknowledges it.
+        """
         flight = _flight(entry, iso_time())
         lease = {
             "id": entry.id,
@@ -894,10 +895,17 @@ class Inbox:
             "flight": flight,
             **who,
         }
-        self.files.put_in_place(self.files.lease, encode_json(lease).encode())
-        # What a loss of power takes of this one is in the lease.
-        self.files.put_in_place(self.files.in_flight, encode_json(flight).encode(), sync=False)
-        self.receipt(entry.id, "written", attempt=attempt, transport=self.transport)
+        try:
+            self.files.put_in_place(self.files.lease, encode_json(lease).encode())
+            # What a loss of power takes of this one is in the lease.
+            self.files.put_in_place(self.files.in_flight, encode_json(flight).encode(), sync=False)
+            self.receipt(entry.id, "written", attempt=attempt, transport=self.transport)
+            if until_stop:
+                _touch(self.files.responded)
+            self.files.sync()
+        except OSError:
+            self.forget()  # nobody gets it: that was no attempt
+            raise
 
     def acknowledge(self, flight: "Json", outcome: str = "acked", **facts: "Any") -> None:
         """It was answered, or given up: the cursor moves, and nothing of it is in flight any more."""
@@ -1124,9 +1132,8 @@ def tick(files: Files, payload: "Json", began: int, notices: "list[str]") -> Dec
                 dues = [due for due in (soon, inbox.queue.next_due()) if due is not None]
                 return Decision(None, empty=True, wake_at=min(dues, default=None))
             entry, attempt = taken
-            inbox.lease_out(entry, attempt, session_id=payload.get("session_id"))
-            _touch(files.responded)
-            files.sync()
+            who = {"session_id": payload.get("session_id"), "holder": this_agent()}
+            inbox.deliver(entry, attempt, until_stop=True, **who)
             return Decision(entry.text)
         finally:
             notices += inbox.notices
@@ -1141,18 +1148,97 @@ def _settle(inbox: Inbox, payload: "Json", began: int) -> "Decision | None":
             f"inconsistent state in {inbox.files.folder}: .responded without .in-flight; run recover"
         )
     lease = inbox.lease() or {}
-    if _handed_out_since(lease, began):
-        # Another tick, of this very stop or of another session, was quicker.
-        same = payload.get("session_id") is not None and payload.get("session_id") == lease.get("session_id")
-        return Decision(None if same else IDLE_TICK)
-    if payload.get("background_tasks"):
-        return Decision(None)  # the agent goes on by itself; this is no end
+    ours, theirs = payload.get("session_id"), lease.get("session_id")
+    is_other = bool(ours and theirs and ours != theirs) and not _is_this_agent(lease)
+    if is_other and _is_over(inbox, flight, lease):
+        return None
+    is_new = _handed_out_since(lease, began)
+    if is_new and ours is not None and ours == theirs:
+        return Decision(None, goes_on=True)  # another hook of this very stop was quicker
+    if is_new or is_other:
+        # What this session said is no answer to it. Nothing tells of the other one's death.
+        look_at = time.time() + _LOOK_AT_OTHERS
+        return Decision(IDLE_TICK if is_new else None, empty=True, goes_on=True, wake_at=look_at)
+    if _is_at_work(payload):
+        return Decision(None, goes_on=True)  # the agent goes on by itself; this is no end
     message = str(
         lease.get("id") or f"line-{flight['start_offset']}-{digest(str(flight.get('raw_line')))[:12]}"
     )
     inbox.answer(message, payload)
-    inbox.acknowledge(flight, session_id=payload.get("session_id"), prompt_id=payload.get("prompt_id"))
+    inbox.acknowledge(flight, session_id=ours, prompt_id=payload.get("prompt_id"))
     return None
+
+
+def _is_over(inbox: Inbox, flight: "Json", lease: "Json") -> bool:
+    """Whether the session that has it is done with it, or gone; then it is no longer in flight."""
+    if inbox.finish(flight):
+        return True
+    if not _is_gone(lease):
+        return False
+    inbox.notices.append(f"session {lease['session_id']} ended with an entry in flight: a dead letter now")
+    inbox.give_up(flight, ORPHANED)
+    return True
+
+
+def _is_at_work(payload: "Json") -> bool:
+    """Whether its tasks in the background will wake the agent. A shell, a server say, may run for ever."""
+    tasks = payload.get("background_tasks")
+    if not isinstance(tasks, list):
+        return False
+    kinds = [str(one.get("type", "")) for one in tasks if isinstance(one, dict)]
+    return any("shell" not in kind and "bash" not in kind for kind in kinds)
+
+
+# Which agent has an entry: its session may get another id, and its number may be another's one day.
+
+
+def this_agent() -> "Json | None":
+    """The agent whose hook this is, for a lease; None when it does not say."""
+    pid = posix.environ.get(b"CLAUDE_PID", b"").decode("ascii", "replace")
+    if not pid.isdecimal():
+        return None
+    return {"pid": int(pid), "born": _born(pid), "host": posix.uname().nodename, "space": _pid_space()}
+
+
+def _is_this_agent(lease: "Json") -> bool:
+    """Also behind a /clear, which gives it another session."""
+    holder = lease.get("holder")
+    return holder is not None and lease.get("boot") == this_boot() and holder == this_agent()
+
+
+def _is_gone(lease: "Json") -> bool:
+    """Whether that agent has ended for certain. Of other machines and containers nothing is known."""
+    holder = lease.get("holder")
+    if not isinstance(holder, dict) or holder.get("host") != posix.uname().nodename:
+        return False
+    if lease.get("boot") != this_boot():
+        return True
+    if holder.get("space") != _pid_space():
+        return False
+    try:
+        posix.kill(int(number(holder.get("pid"))), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return bool(holder.get("born")) and holder["born"] != _born(str(holder.get("pid")))
+
+
+def _born(pid: str) -> str:
+    """When it was started, in the kernel's words; "" where nothing tells, and for one that is gone."""
+    try:
+        stat = (read_file(f"/proc/{pid}/stat") or b"").decode("ascii", "replace")
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""
+
+
+def _pid_space() -> str:
+    try:
+        return posix.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 def _handed_out_since(lease: "Json", began: int) -> bool:
@@ -1233,9 +1319,9 @@ def _apply(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
         inbox.files.sync()
         return "ReQueued"
     if policy == "deadletter":
-        inbox.give_up(flight, "its session ended before it was acknowledged")
+        inbox.give_up(flight, ORPHANED)
         return "DeadLettered"
-    inbox.acknowledge(flight, "dropped", reason="its session ended before it was acknowledged")
+    inbox.acknowledge(flight, "dropped", reason=ORPHANED)
     return "Dropped"
 
 
@@ -1379,7 +1465,7 @@ def run_tick(options: Options, files: Files, began: int) -> Decision:
     try:
         decision = tick(files, payload, began, notices)
         if options.mode == "persist" and decision.empty:
-            decision = _idle(options, files, payload, decision, notices)
+            decision = _idle(options, files, payload, decision, began, notices)
     finally:
         for notice in notices:
             sys.stderr.write(f"{program()}: {notice}\n")
@@ -1387,7 +1473,7 @@ def run_tick(options: Options, files: Files, began: int) -> Decision:
 
 
 def _idle(
-    options: Options, files: Files, payload: "Json", decision: Decision, notices: "list[str]"
+    options: Options, files: Files, payload: "Json", decision: Decision, began: int, notices: "list[str]"
 ) -> Decision:
     if options.idle_tick:
         if options.idle_interval:
@@ -1402,8 +1488,9 @@ def _idle(
             left = deadline - time.monotonic()
             if left <= 0:
                 return Decision(IDLE_TICK)
-            # Looked at after the watch began, so that nothing comes unseen between the two.
-            decision = tick(files, payload, ticks(), notices)
+            # Looked at after the watch began, so that nothing comes unseen between the two. What others were
+            # handed during the wait is not this session's: hence the time of the stop.
+            decision = tick(files, payload, began, notices)
             if decision.empty:
                 due = left if decision.wake_at is None else max(0.01, decision.wake_at - time.time())
                 watch.wait(min(left, due))

@@ -1,0 +1,127 @@
+"""Two sessions on one inbox: what one was handed is not answered by the other, and its death frees it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from hooking import BOTH, SYS_FLOCK, SYS_SIGTIMEDWAIT, Box, wait_until
+
+
+@pytest.fixture
+def agent() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for the first session's."""
+    process = subprocess.Popen(["sleep", "infinity"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def stop(session: str, said: str = "") -> dict[str, str]:
+    return {"session_id": session, "last_assistant_message": said}
+
+
+@pytest.fixture
+def shared(box: Box, agent: subprocess.Popen[bytes]) -> Box:
+    """Session `one` has been handed alpha, and works on it; bravo waits."""
+    box.put("alpha\nbravo\n")
+    assert box.tick(payload=stop("one"), pid=agent.pid) == "alpha"
+    return box
+
+
+def answers(box: Box) -> list[tuple[str, str]]:
+    return [(one["session_id"], one["text"]) for one in box.lines("outbox.jsonl")]
+
+
+def test_the_stop_of_another_session_answers_nothing_and_gets_nothing(
+    shared: Box, agent: subprocess.Popen[bytes]
+) -> None:
+    ended = shared.path("ended")
+    assert (
+        shared.tick("--signal-file", str(ended), payload=stop("two", "of another"), pid=os.getpid()) is None
+    )
+    assert (answers(shared), shared.offset(), shared.flags()) == ([], 0, BOTH)
+    assert not ended.exists()
+    assert shared.tick(payload=stop("one", "to alpha"), pid=agent.pid) == "bravo"
+    assert shared.tick(payload=stop("one", "to bravo"), pid=agent.pid) is None
+    assert answers(shared) == [("one", "to alpha"), ("one", "to bravo")]
+
+
+def test_a_session_that_waits_gets_the_next_one_when_another_has_answered(
+    shared: Box, agent: subprocess.Popen[bytes]
+) -> None:
+    waiting = shared.start("--mode", "persist", payload=stop("two", "of before"), pid=os.getpid())
+    wait_until(waiting, SYS_SIGTIMEDWAIT)
+    assert shared.tick(payload=stop("one", "to alpha"), pid=agent.pid) == "bravo"
+    assert shared.tick(payload=stop("one", "to bravo"), pid=agent.pid) is None
+    shared.put("charlie\n")
+    assert shared.finish(waiting).reason == "charlie"
+    assert answers(shared) == [("one", "to alpha"), ("one", "to bravo")]
+
+
+@pytest.mark.parametrize("sessions", [("one", "one"), ("one", "two"), (None, None)])
+def test_of_two_that_wait_one_gets_a_message_and_the_other_answers_nothing(
+    box: Box, sessions: tuple[str | None, str | None]
+) -> None:
+    """However late the second wakes: it is stopped until the first one has been served."""
+    payloads = [None if one is None else stop(one, "of before") for one in sessions]
+    both = [box.start("--mode", "persist", "--wait", "20", payload=one) for one in payloads]
+    for process in both:
+        wait_until(process, SYS_SIGTIMEDWAIT)
+    os.kill(both[1].pid, signal.SIGSTOP)
+    box.put("alpha\n")
+    assert box.finish(both[0]).reason == "alpha"
+    with box.path(".inbox-lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.kill(both[1].pid, signal.SIGCONT)
+        wait_until(both[1], SYS_FLOCK)
+    if sessions == ("one", "one"):
+        assert box.finish(both[1]).reason is None
+    else:
+        wait_until(both[1], SYS_SIGTIMEDWAIT)
+    assert (box.lines("outbox.jsonl"), box.flags()) == ([], BOTH)
+
+
+def test_a_session_that_died_frees_what_it_had(shared: Box, agent: subprocess.Popen[bytes]) -> None:
+    agent.kill()
+    agent.wait()
+    ran = shared.run(payload=stop("two", "of another"), pid=os.getpid())
+    assert (ran.reason, answers(shared)) == ("bravo", [])
+    assert "session one ended" in ran.err
+    (letter,) = shared.lines(".dead-letter.jsonl")
+    assert (letter["raw_line"], letter["reason"]) == ("alpha", "its session ended before it was acknowledged")
+    assert shared.tick(payload=stop("two", "to bravo"), pid=os.getpid()) is None
+    assert answers(shared) == [("two", "to bravo")]
+
+
+def test_a_number_that_another_process_has_now_is_no_life(shared: Box) -> None:
+    lease = json.loads(shared.path(".inbox-lease.json").read_text())
+    lease["holder"]["born"] = "1"
+    shared.path(".inbox-lease.json").write_text(json.dumps(lease))
+    assert shared.run(payload=stop("two"), pid=os.getpid()).reason == "bravo"
+
+
+@pytest.mark.parametrize("other", ["host", "space"])
+def test_nothing_is_known_of_a_session_elsewhere(
+    shared: Box, agent: subprocess.Popen[bytes], other: str
+) -> None:
+    lease = json.loads(shared.path(".inbox-lease.json").read_text())
+    lease["holder"][other] = "elsewhere"
+    shared.path(".inbox-lease.json").write_text(json.dumps(lease))
+    agent.kill()
+    agent.wait()
+    assert shared.tick(payload=stop("two"), pid=os.getpid()) is None
+    assert shared.flags() == BOTH
+    assert shared.recover() == "ReQueued"
+    assert shared.tick(payload=stop("two"), pid=os.getpid()) == "alpha"
+
+
+def test_an_agent_that_got_another_session_goes_on(shared: Box, agent: subprocess.Popen[bytes]) -> None:
+    assert shared.tick(payload=stop("behind a clear", "said"), pid=agent.pid) == "bravo"
+    assert answers(shared) == [("behind a clear", "said")]
