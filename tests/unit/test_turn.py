@@ -241,6 +241,77 @@ def test_turn_answer_to_a_prompt_queued_behind_it_is_not_its_own() -> None:
     assert (outcome(turn).end, outcome(turn).text) == (End.ANSWERED, "done")
 
 
+RUNS = (Task("a", "subagent"),)
+
+
+def test_turn_that_waits_for_its_background_ends_with_its_own_answer_when_somebody_goes_on() -> None:
+    turn = taken(
+        Recorded("do it", OURS), Said("m-1", {}, "so far", final=True), Stopped("so far", OURS, RUNS)
+    )
+    turn.take(Submitted("my own", THEIRS))
+    assert turn.may_be_over
+    turn.take(Interrupted())  # of theirs
+    turn.take(Submitted("<task-notification>done", THEIRS, notice=True))
+    turn.take(Stopped("to the human", THEIRS))
+    turn.take(Recorded("my own", THEIRS))
+    assert turn.outcome is not None
+    assert (turn.outcome.end, turn.outcome.text) == (End.ANSWERED, "so far")
+
+
+def test_interrupt_of_a_prompt_that_was_queued_behind_ours_is_not_ours() -> None:
+    turn = taken(Submitted("my own", OURS), Stopped("done", OURS), Interrupted())
+    assert (outcome(turn).end, outcome(turn).text) == (End.ANSWERED, "done")
+
+
+def test_refusal_of_another_prompt_is_not_ours() -> None:
+    turn = taken(Recorded("do it", OURS), Refused("not that one"), Stopped("done", OURS))
+    assert outcome(turn).end is End.ANSWERED
+
+
+# ── queued behind a turn that began in the same moment ──
+
+NOTICE = Submitted("<task-notification>done", THEIRS, notice=True)
+
+
+def behind(*signals: Signal) -> Turn:
+    """A turn whose prompt was typed when another began: it is told with the id of that one."""
+    turn = made()
+    for signal in (NOTICE, Submitted("do it", THEIRS), *signals):
+        turn.take(signal)
+    return turn
+
+
+def test_turn_behind_another_is_not_answered_by_that_one() -> None:
+    turn = behind(Stopped("noted", THEIRS))
+    assert (turn.submitted, turn.ending, turn.prompt_id) == (True, False, None)
+    turn.take(Recorded("do it", OURS))
+    turn.take(Stopped("done", OURS))
+    assert (outcome(turn).text, outcome(turn).facts["prompt_id"]) == ("done", OURS)
+
+
+def test_turn_behind_another_is_answered_without_a_transcript_too() -> None:
+    assert outcome(behind(Stopped("noted", THEIRS), Stopped("done", OURS))).text == "done"
+
+
+def test_turn_that_another_took_along_has_its_answer() -> None:
+    turn = behind()
+    before = turn.was_absorbed
+    turn.take(Stopped("both done", THEIRS))
+    assert (before, turn.was_absorbed) == (False, True)
+    turn.answered_by_others()
+    assert turn.outcome is not None
+    assert turn.outcome.text == "both done"
+
+
+def test_early_stop_of_the_turn_before_ours_is_none_of_ours() -> None:
+    early = Early(made())
+    assert early.take(NOTICE) is None
+    assert early.take(Submitted("do it", THEIRS)) is None
+    assert early.take(Stopped("noted", THEIRS)) is None
+    ours = Stopped("done", OURS)
+    assert early.take(ours) is ours
+
+
 def test_turn_may_be_over_when_it_stopped_and_another_prompt_waited() -> None:
     assert not taken(Stopped("done", OURS)).may_be_over, "a hook of the user's may send it on"
     assert not taken(Submitted("my own", OURS)).may_be_over, "that is queued"

@@ -35,6 +35,8 @@ log = logging.getLogger("remuda.turns")
 T = TypeVar("T")
 
 _BUSY_INTERVAL = 2.0
+# What is due is due by the wall clock, which can be set, and goes on while a laptop sleeps.
+_CLOCK_INTERVAL = 30.0
 _UNWANTED = "no longer wanted"
 
 
@@ -56,6 +58,7 @@ class Driver:
         self._running: frozenset[str] = frozenset()
         self._told: dict[str, Any] = {}
         self._ahead: Ahead | None = None
+        self._looked_at = 0.0
         self._inbox_changes = 0
         self._unwanted: set[str] = set()
         self._dropping: set[asyncio.Task[None]] = set()
@@ -229,7 +232,7 @@ class Driver:
         if not ahead.ready:
             self.held = ""
             due = None if ahead.next_due is None else max(0.05, ahead.next_due - time.time())
-            await self._wait(due)
+            await self._wait(due if due is None else min(due, _CLOCK_INTERVAL))
             return
         ready = self._approach.readiness()
         if ready.step is not Step.TYPE:
@@ -247,9 +250,12 @@ class Driver:
 
     async def _look_ahead(self) -> Ahead:
         """What the inbox has for us. The files are read again only when they changed, or something is due."""
-        known, now = self._ahead, time.time()
+        known, now, running = self._ahead, time.time(), asyncio.get_running_loop().time()
         if known is not None and min(known.next_due or now + 1, known.expires or now + 1) > now:
-            return known
+            is_timed = known.next_due is not None or known.expires is not None
+            if not is_timed or running - self._looked_at < _CLOCK_INTERVAL:
+                return known
+        self._looked_at = running
         changes = self._inbox_changes
         if known is not None and known.expires is not None and known.expires <= now:
             await self._do(self._consumer.expire)
@@ -274,7 +280,8 @@ class Driver:
             return
         expires = self._ahead.expires if self._ahead is not None else None
         waits = [ready.look_again, None if expires is None else max(1.0, expires - time.time())]
-        await self._wait(min((one for one in waits if one is not None), default=None))
+        until = min((one for one in waits if one is not None), default=None)
+        await self._wait(until if until is None else min(until, _CLOCK_INTERVAL))
 
     async def _hand_over(self, leased: Leased) -> None:
         if leased.id in self._unwanted:

@@ -18,19 +18,37 @@ class Early:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._ids: set[str | None] = set()
+        self._others: set[str | None] = set()
+        self._is_queued = False
+        """Ours was told with the id of another's turn: its own is not known."""
         self.launched = False
         """Whether it began something that wakes it: then a stop alone does not tell that it is over."""
 
     def take(self, signal: Signal) -> Stopped | Failed | None:
         """The signal, if it says that the turn stopped. It may be sent on, or woken again."""
         if isinstance(signal, Submitted):
-            if self._turn.is_ours(signal.prompt) or (signal.notice and self._ids):
-                self._ids.add(signal.prompt_id)
+            self._on_submitted(signal)
         elif isinstance(signal, Launched) and self._ids:
             self.launched = True
-        elif isinstance(signal, Stopped | Failed) and self._ids:
-            return signal if signal.prompt_id is None or signal.prompt_id in self._ids else None
+        elif isinstance(signal, Stopped | Failed) and (self._ids or self._is_queued):
+            return signal if self._is_ours(signal) else None
         return None
+
+    def _on_submitted(self, signal: Submitted) -> None:
+        if self._turn.is_ours(signal.prompt):
+            if signal.prompt_id in self._others:
+                self._is_queued = True
+            else:
+                self._ids.add(signal.prompt_id)
+        elif signal.notice and self._ids:
+            self._ids.add(signal.prompt_id)
+        elif not self._ids and not self._is_queued and signal.prompt_id is not None:
+            self._others.add(signal.prompt_id)
+
+    def _is_ours(self, signal: Stopped | Failed) -> bool:
+        if self._is_queued:
+            return signal.prompt_id is not None and signal.prompt_id not in self._others
+        return signal.prompt_id is None or signal.prompt_id in self._ids
 
 
 def stop_document(signal: Stopped | Failed, begun: Iterable[Task], *, last_word: bool) -> dict[str, Any]:

@@ -162,10 +162,11 @@ class InFlight:
         An agent that a hook of the user's has sent on shows work too, and nobody tells of that.
         """
         turn = self.turn
+        if turn.may_be_over:
+            return False
         if not turn.ending or turn.background:
             return True
-        told_by = (self._stopped_at or 0.0) + _NEXT_TURN_TOLD
-        return not turn.may_be_over and self._terminal.now() >= told_by
+        return self._terminal.now() >= (self._stopped_at or 0.0) + _NEXT_TURN_TOLD
 
     async def _tidy(self, seconds: float, shown: Callable[[], bool]) -> None:
         """Interrupted on request, or refused by a hook: no prompt of ours stays in the composer."""
@@ -230,17 +231,23 @@ class InFlight:
                 terminal.type(self._speech.enter)
                 pressed, deadline = True, terminal.now() + _SUBMIT_TIMEOUT
             else:
-                await self._wait(min(1.0, max(0.01, deadline - terminal.now())))
+                left = deadline - terminal.now()
+                await self._wait(min(1.0, max(0.01, left)) if left > 0 else 1.0)
 
     def _still_typed(self) -> bool:
         lines = self._terminal.lines()
+        if self._terminal.typed_at > self._typed_at:  # what stands there may be somebody's
+            return False
         if lines is None or self._terminal.state not in RESTING or self._speech.dialog(lines):
             return False
         return self._speech.composer(lines, self._terminal.styled).kind is ComposerKind.DRAFT
 
     async def _take_signals(self) -> None:
         while self._signals:
-            await self._note(self.leased, self.turn.take(self._signals.popleft()))
+            facts = self.turn.take(self._signals.popleft())
+            if self.turn.submitted:
+                self._terminal.release_typing()  # nobody's keys wait for the disk
+            await self._note(self.leased, facts)
 
     def _patience(self) -> float | None:
         waits = []
@@ -283,7 +290,7 @@ class InFlight:
         terminal, turn, now = self._terminal, self.turn, self._terminal.now()
         if self._interruption.wanted and self._judge_interruption():
             return
-        waits = turn.background or turn.awaits_notice
+        waits = not turn.may_be_over and (turn.background or turn.awaits_notice)
         if turn.ending and not waits and (turn.written_down or self._shows_rest()):
             turn.rest()  # its last record is written when no hook can send the agent on any more
             return
@@ -345,7 +352,7 @@ class InFlight:
         terminal, limit = self._terminal, self._rules.turn_timeout
         if terminal.state in WAITING or terminal.state is State.TOOL_USE:  # as long as that takes
             self._alive_at = now
-        elif limit and now - self._alive_at >= limit:
+        elif limit and now - self._alive_at >= limit and not self.turn.may_be_over:
             terminal.type(self._speech.interrupt)
             self.turn.finish(End.TIMEOUT, f"no sign of life for {limit:g} s")
 
@@ -355,6 +362,8 @@ class InFlight:
             turn.rest()
         elif turn.said is not None:
             turn.answered_by_transcript()
+        elif turn.was_absorbed:
+            turn.answered_by_others()
         elif self._terminal.state is State.INTERRUPTED:
             turn.finish(End.INTERRUPTED, "interrupted by a human")
         elif self._is_missing_its_end():

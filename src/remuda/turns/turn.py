@@ -113,6 +113,9 @@ class Turn:
         self._last: Stopped | Failed | Halted | CommandRun | None = None
         self._ids: set[str | None] = set()
         self._has_followers = False
+        self._others: set[str | None] = set()
+        """Turns that others began before the agent said that it took ours."""
+        self._last_of_others: Stopped | None = None
         self._before = frozenset(running)
         self._launched: set[str] = set()
         self._usage: dict[str, Mapping[str, Any]] = {}
@@ -208,10 +211,13 @@ class Turn:
             return []
         if not self.is_ours(signal.prompt):
             self.mixed = self.mixed or self._speech.holds(signal.prompt, self._carried.reported)
+            self._others |= {signal.prompt_id} - {None}
             return []
-        self.stage, self.prompt_id = Stage.SUBMITTED, signal.prompt_id
-        self._ids.add(signal.prompt_id)
-        return [Fact("submitted", {"prompt_id": signal.prompt_id, **self._difference(signal.prompt)})]
+        self.stage = Stage.SUBMITTED
+        if signal.prompt_id not in self._others:  # else it is queued behind that turn, and told with its id
+            self.prompt_id = signal.prompt_id
+            self._ids.add(signal.prompt_id)
+        return [Fact("submitted", {"prompt_id": self.prompt_id, **self._difference(signal.prompt)})]
 
     def _on_another(self, signal: Submitted) -> None:
         """The agent was given something else while ours had not ended, as far as we know."""
@@ -221,7 +227,7 @@ class Turn:
             self._last, self.said, self.written_down = None, None, False  # it goes on
             return
         self._has_followers = True  # one that is queued is told with the id of the turn that runs
-        if signal.prompt_id not in self._ids and self.ending and not self.background:
+        if signal.prompt_id not in self._ids and self.ending:
             self._overtake()
 
     def _overtake(self) -> None:
@@ -233,6 +239,8 @@ class Turn:
     def _on_stopped(self, signal: Stopped | Failed | Halted | Launched) -> None:
         if isinstance(signal, Launched):
             self._launched.add(signal.id)
+        elif signal.prompt_id in self._others:
+            self._last_of_others = signal if isinstance(signal, Stopped) else None
         elif signal.prompt_id is None or signal.prompt_id in self._ids or not self._ids:
             self._last = self._with_delay(signal)  # a command has no id of its own
         elif self._last is not None:
@@ -250,6 +258,9 @@ class Turn:
         return Failed(signal.kind, signal.text, signal.prompt_id, before.retry_after)
 
     def _on_turned_away(self, signal: Refused | Interrupted) -> None:
+        is_old_news = self.recorded if isinstance(signal, Refused) else self.may_be_over
+        if is_old_news:  # what a hook refuses is never written down: that is another's prompt
+            return
         if isinstance(signal, Refused):
             self.finish(End.REFUSED, f"refused by a hook of the agent's settings: {signal.reason}")
         else:
@@ -279,6 +290,7 @@ class Turn:
                     {"prompt_id": signal.prompt_id, "by": "transcript", **self._difference(signal.prompt)},
                 )
             ]
+        if self.prompt_id is None:
             self.prompt_id = signal.prompt_id
             self._ids.add(signal.prompt_id)
         if self.stage is not Stage.RECORDED:
@@ -353,6 +365,17 @@ class Turn:
         """It ended in a way that the agent did not tell."""
         if self.outcome is None:
             self._end(Outcome(end, text, submitted=self.submitted))
+
+    @property
+    def was_absorbed(self) -> bool:
+        """The turn that ours was queued behind has stopped, the agent rests, and none of our own began."""
+        return self.submitted and not self.ending and self._last_of_others is not None
+
+    def answered_by_others(self) -> None:
+        """That turn took ours along: what it said last is the answer to both."""
+        if self.outcome is None and self._last_of_others is not None:
+            self._last = self._last_of_others
+            self.rest()
 
     def answered_by_transcript(self) -> None:
         """No hook told of its end, the transcript has the answer, and the agent rests."""
