@@ -211,6 +211,31 @@ def test_what_was_told_is_not_told_again_by_the_next_boss(boss: RunningBoss, rec
     assert receiver.got.empty()
 
 
+def test_notice_whose_link_cannot_be_written_is_told_later_and_the_others_at_once(
+    boss: RunningBoss, receiver: Receiver
+) -> None:
+    full = "BEFORE INSERT ON note WHEN NEW.name = 'answer_links' BEGIN SELECT RAISE(ABORT, 'no room'); END"
+    alter(boss, f"CREATE TRIGGER full {full}")
+    boss.tell(
+        event("asked", 1000.0, session="asks", tool="Bash", input={"command": "x"}, reason="permission"),
+        event("stopped", 1001.0, session="stops"),
+    )
+    text = 'threshold = 0\n[[to]]\nurl = "{}"\nbody = "{{session}} {{link}}"\n'
+    write_settings(boss, text.format(receiver.url))
+    assert receiver.next().body == "stops "
+    assert "nobody is told: cannot write to" in boss.folder.log.read_text()
+    alter(boss, "DROP TRIGGER full")
+    assert receiver.next().body.startswith("asks http://")
+    # Nothing else has suffered by it.
+    boss.tell(event("stopped", 1002.0, session="later"))
+    assert receiver.next().body == "later "
+
+
+def alter(boss: RunningBoss, statement: str) -> None:
+    with closing(sqlite3.connect(boss.folder.path / "boss.db", timeout=PATIENCE)) as database:
+        database.execute(statement)
+
+
 def written_down(boss: RunningBoss) -> bool:
     with closing(sqlite3.connect(boss.folder.path / "boss.db")) as database:
         return bool(database.execute("SELECT value FROM note WHERE name = 'notices'").fetchall())

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from remuda.boss.attention.model import Item, Reason, Session
-from remuda.boss.notices.notify import Schedule, Settings, fill, fill_all, is_quiet, read_settings, words
+from remuda.boss.notices.notify import (
+    Receiver,
+    Schedule,
+    Settings,
+    fill,
+    fill_all,
+    is_quiet,
+    read_settings,
+    words,
+)
 from remuda.errors import InvalidOptions
 
 
@@ -17,8 +26,11 @@ def item(number: str, since: float, session: str = "s", **more: Any) -> Item:
     return Item(number, session, Reason.PERMISSION, since, **more)
 
 
+ALL = Settings(30, 300, receivers=(Receiver(desktop=True),))
+
+
 def told(schedule: Schedule, items: list[Item], now: float, settings: Settings | None = None) -> list[str]:
-    return [one.id for one in schedule.due(items, settings or Settings(30, 300), now)]
+    return [one.id for one in schedule.due(items, settings or ALL, now)]
 
 
 def at(hour: int, minute: int = 0) -> float:
@@ -40,8 +52,27 @@ def test_session_is_told_of_again_after_its_cooldown() -> None:
     assert told(schedule, [item("b", 1050.0)], 1330.0) == ["b"]
 
 
+def test_reason_that_no_receiver_wants_keeps_back_nothing_that_one_wants() -> None:
+    some = [{"desktop": True, "reasons": ["plan"]}, {"url": "http://x", "reasons": ["permission"]}]
+    settings = read_settings({"to": some})
+    schedule, stopped = Schedule(), replace(item("a", 1000.0), reason=Reason.STOPPED)
+    assert told(schedule, [stopped], 1030.0, settings) == []
+    assert told(schedule, [stopped, item("b", 1010.0)], 1040.0, settings) == ["b"]
+    # Somebody wants to hear of it now: it was told to nobody.
+    assert told(schedule, [stopped], 1340.0) == ["a"]
+    assert told(Schedule(), [item("a", 1.0)], 1340.0, Settings()) == []
+
+
+def test_what_could_not_be_told_is_due_again() -> None:
+    schedule, items = Schedule(), [item("a", 1000.0), item("b", 1000.0, "other")]
+    assert told(schedule, items, 1030.0) == ["a", "b"]
+    schedule.put_back(items[0])
+    assert told(schedule, items, 1031.0) == ["a"]
+    assert told(schedule, items, 1032.0) == []
+
+
 def test_quiet_hours_put_off_what_still_waits_at_their_end() -> None:
-    settings = read_settings({"quiet": ["22:00-07:00", "12:30-13:00"]})
+    settings = read_settings({"quiet": ["22:00-07:00", "12:30-13:00"], "to": [{"desktop": True}]})
     assert [is_quiet(settings, at(*time)) for time in ((21, 59), (22,), (3,), (7,), (12, 45), (13,))] == [
         False,
         True,

@@ -50,6 +50,8 @@ class _Job:
     epoch: int
     statements: Callable[[], Iterator[Statement]]
     done: asyncio.Future[None]
+    is_remembered: bool
+    """Whether what is in memory counts on it: then nothing later is written before that is made anew."""
 
 
 class Store:
@@ -96,11 +98,13 @@ class Store:
 
     async def write(self, changes: Sequence[Changes]) -> None:
         """Returns when all of it is on the disk; raises `StoreFailed` when nothing is."""
-        await self.run(lambda: (one for change in changes for one in rows.statements(change)))
+        await self.run(
+            lambda: (one for change in changes for one in rows.statements(change)), remembered=True
+        )
 
-    async def run(self, statements: Callable[[], Iterator[Statement]]) -> None:
+    async def run(self, statements: Callable[[], Iterator[Statement]], *, remembered: bool = False) -> None:
         done: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(_Job(self.epoch, statements, done))
+        self._waiting.append(_Job(self.epoch, statements, done, remembered))
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
@@ -157,7 +161,7 @@ class Store:
             stale = job.epoch <= self._failed_epoch
             failed = StoreFailed("an earlier change could not be written") if stale else None
             failed = failed or self._transaction([job])
-            if failed is not None and job.statements is not _nothing:
+            if failed is not None and job.is_remembered:
                 self._failed_epoch = max(self._failed_epoch, job.epoch)
             outcomes.append(failed)
         return outcomes
