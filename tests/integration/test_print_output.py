@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
+import struct
 import subprocess
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +114,87 @@ def test_what_the_shell_started_before_a_stream_call_is_not_ended_with_it(calls:
     finally:
         spared.signal(signal.SIGKILL)
         spared.close()
+
+
+# ── a descriptor that does not block, and a standard error that cannot be written ──
+
+
+def streaming(calls: Calls, *, size: int = 0, says: str = "") -> Calls:
+    """Calls on an agent whose answer is that long."""
+    agent = calls.home / "streaming"
+    head, tail = '{"type":"result","subtype":"success","is_error":false,"result":"answer', '"}'
+    more = f"head -c {size} /dev/zero | tr '\\0' x"
+    said = f"echo '{says}' >&2" if says else ":"
+    write_program(agent, f"#!/bin/sh\ncat > /dev/null\n{said}\nprintf '%s' '{head}'\n{more}\necho '{tail}'\n")
+    return Calls(calls.remuda, agent)
+
+
+def test_a_long_answer_is_printed_whole_where_writing_does_not_block(calls: Calls) -> None:
+    """As node makes the pipes of what it starts."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    call = streaming(calls, size=300_000).begin("--backend", "stream", "hello", stdout=writing)
+    os.close(writing)
+
+    def is_full() -> bool:
+        waiting = struct.unpack("i", fcntl.ioctl(reading, termios.FIONREAD, b"    "))[0]
+        return waiting > 32768 or call.process.poll() is not None
+
+    until(is_full, "more than the pipe takes")
+    with open(reading, "rb") as answer:
+        printed = answer.read()
+    code, _, err = call.ended()
+    assert (code, len(printed)) == (0, len("answer") + 300_000 + 1), err
+
+
+@pytest.mark.parametrize("backend", ["terminal", "stream"])
+def test_a_full_disk_under_both_outputs_has_the_exit_code_of_a_full_disk(calls: Calls, backend: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            calls.words("hello", "--backend", backend),
+            env=calls.env,
+            cwd=calls.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=full,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert done.returncode == 2
+    calls.assert_nothing_left()
+
+
+@pytest.mark.parametrize("words", [["--backend", "stream"], ["--trace", "--backend", "stream"], ["--trace"]])
+def test_a_standard_error_that_nobody_reads_changes_nothing(calls: Calls, words: list[str]) -> None:
+    which = streaming(calls, says="a warning") if "stream" in words else calls
+    with no_reader() as stderr, Path("/dev/null").open("wb") as unreadable:  # which is told, too
+        done = subprocess.run(
+            which.words("hello", *words),
+            env=calls.env,
+            cwd=calls.cwd,
+            stdin=unreadable,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (
+        0,
+        b"answer\n" if which is not calls else b"REPLY#1 to: hello\n",
+    )
+    calls.assert_nothing_left()
+
+
+def test_an_error_that_nobody_reads_has_its_exit_code(calls: Calls) -> None:
+    for words, code in ((["--no-such-flag"], 2), ([" "], 4)):
+        with no_reader() as stderr:
+            done = subprocess.run(
+                calls.words(*words),
+                env=calls.env,
+                cwd=calls.cwd,
+                stdin=subprocess.DEVNULL,
+                stderr=stderr,
+                timeout=PATIENCE,
+                check=False,
+            )
+        assert done.returncode == code

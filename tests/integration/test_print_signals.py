@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -214,6 +215,48 @@ def test_what_belongs_to_a_call_that_runs_is_not_left_of_it(calls: Calls) -> Non
     renamed.unlink()
 
 
+def press_on(call: Call) -> tuple[int, str, str]:
+    """Somebody who presses Ctrl-C until it has ended."""
+
+    def ended() -> bool:
+        call.process.send_signal(signal.SIGINT)
+        return call.process.poll() is not None
+
+    until(ended, "its end")
+    return call.ended()
+
+
+def test_signals_behind_the_first_neither_break_the_cleanup_nor_the_exit_code(calls: Calls) -> None:
+    call = calls.begin("--output-format", "json", "THINK 600 x").until("submitted")
+    code, out, err = press_on(call)
+    assert (code, json.loads(out)["subtype"]) == (130, "interrupted")
+    assert "Traceback" not in err
+    calls.assert_nothing_left()
+
+
+@pytest.mark.parametrize("words", [("--backend", "terminal"), ("--backend", "stream")])
+def test_an_interrupted_call_does_not_wait_for_a_reader_who_takes_nothing(
+    calls: Calls, words: tuple[str, ...]
+) -> None:
+    """There would be no way to end it any more but SIGKILL."""
+    if "stream" in words:
+        stream_agent(calls)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    call = calls.begin("--output-format", "json", "THINK 600 x", *words, stdout=writing)
+    call.until("submitted" if "terminal" in words else "started")
+    code, _, err = press_on(call)
+    os.close(reading)
+    os.close(writing)
+    assert code == 130
+    assert "Traceback" not in err
+    calls.assert_nothing_left()
+
+
 # ── the stream backend: its agent is a child of ours ──
 
 
@@ -244,6 +287,16 @@ def test_an_interrupted_stream_call_leaves_nothing(calls: Calls, number: int) ->
     call.process.send_signal(number)
     assert call.ended()[0] == 130
     until(lambda: not any(map(is_alive, pids)), "the end of agent and tool")
+
+
+def test_signals_behind_the_first_do_not_save_an_agent_that_does_not_hear(calls: Calls) -> None:
+    stream_agent(calls, "trap '' HUP TERM INT")
+    call = calls.begin("--backend", "stream", "--output-format", "json", "hello").until("started")
+    pids = stream_pids(calls)
+    code, out, err = press_on(call)
+    assert not any(map(is_alive, pids)), "all is done when the call ends"
+    assert (code, json.loads(out)["subtype"]) == (130, "interrupted")
+    assert "Traceback" not in err
 
 
 def test_a_killed_agent_of_a_stream_call_is_told_and_leaves_nothing(calls: Calls) -> None:

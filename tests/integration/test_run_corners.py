@@ -63,6 +63,14 @@ def test_output_that_the_caller_closed_is_no_error(remuda: Commands, pool: Path,
     remuda("run", "hello", *more, prefix=["sh", "-c", 'exec "$0" "$@" >&-'])
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]], ids=" ".join)
+def test_a_full_disk_under_both_outputs_has_the_exit_code_of_a_full_disk(
+    remuda: Commands, pool: Path, more: list[str]
+) -> None:
+    both = ["sh", "-c", 'exec "$0" "$@" > /dev/full 2>&1']
+    remuda("run", "hello", *more, code=2, prefix=both)
+
+
 def test_standard_input_that_never_ends_is_waited_for_within_the_timeout(
     remuda: Commands, pool: Path
 ) -> None:
@@ -125,3 +133,13 @@ def test_an_interrupted_run_ends_its_json_with_the_error(remuda: Commands, pool:
     out, _ = running.communicate(timeout=PATIENCE)
     assert running.returncode == 130
     assert json.loads(out)["error"]["code"] == "INTERRUPTED"
+
+
+def test_an_interrupted_run_whose_output_cannot_be_written_says_so(remuda: Commands, pool: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        running = remuda.begin("run", "HANG", "--json", stdout=full.fileno())
+    until(lambda: request(str(pool), {"type": "status"})["status"]["requests"], "the request")
+    running.send_signal(signal.SIGTERM)
+    said = running.communicate(timeout=PATIENCE)[1].decode()
+    assert running.returncode == 2
+    assert said == "remuda: standard output cannot be written: No space left on device\n"

@@ -60,3 +60,55 @@ def test_what_else_is_dropped_is_still_told() -> None:
     )  # fmt: skip
     assert done.stdout == "interrupted by SIGTERM\n"
     assert "ValueError: seen" in done.stderr
+
+
+SECOND = """
+import os, signal, sys
+from remuda.oneshot.signals import Signalled, SignalsHeld, heed_signals, unheed_signals
+
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.Signals[sys.argv[2]]):
+        kill(pid, number)
+
+def end():
+    os.kill(os.getpid(), signal.Signals[sys.argv[2]])
+
+def cut_short():
+    try:
+        end()
+        print("not heard")
+    finally:
+        end()
+        print("cleaned")
+
+def held():
+    with SignalsHeld():
+        end()
+        print("cleaned")
+    print("not heard")
+
+heed_signals()
+try:
+    globals()[sys.argv[1]]()
+except Signalled as heard:
+    end()
+    print(heard)
+unheed_signals()
+end()
+late = Late()
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP", "SIGALRM"])
+@pytest.mark.parametrize("where", ["cut_short", "held"])
+def test_signals_behind_the_first_change_nothing_to_the_very_end_of_the_process(
+    where: str, number: str
+) -> None:
+    first = "SIGTERM" if number == "SIGALRM" else number
+    program = SECOND.replace(
+        "os.kill(os.getpid(), signal.Signals[sys.argv[2]])", f"os.kill(os.getpid(), signal.{first})"
+    )
+    words = ["env", "--default-signal=HUP,INT,TERM,ALRM", sys.executable, "-c", program, where, number]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, f"cleaned\ninterrupted by {first}\n", "")

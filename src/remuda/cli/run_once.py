@@ -30,8 +30,8 @@ from remuda.errors import (
     PoolNotServed,
     RemudaError,
 )
-from remuda.oneshot.output import OutputLost, ReaderGone, drop, write
-from remuda.oneshot.signals import Signalled, heed_signals
+from remuda.oneshot.output import OutputLost, ReaderGone, drop, say, write
+from remuda.oneshot.signals import Signalled, heed_signals, unheed_signals
 from remuda.pool.errand import run_message
 from remuda.pool.line import SILENCE_TIMEOUT, Line, default_socket, told_error
 from remuda.pool.protocol import Message
@@ -67,6 +67,10 @@ def main(words: Sequence[str]) -> int | None:
     except RemudaError as error:
         _complain(str(error))
         return exit_code(error)
+    except Signalled as signalled:  # when the outcome was just known
+        unheed_signals()
+        _complain(str(signalled))
+        return EXIT_CODES["INTERRUPTED"]
 
 
 def exit_code(error: RemudaError) -> int:
@@ -76,6 +80,19 @@ def exit_code(error: RemudaError) -> int:
 
 def _run(word: str, given: Given) -> int:
     heed_signals()
+    try:
+        return _interruptible(word, given)
+    except OutputLost as error:
+        drop()
+        if isinstance(error, ReaderGone):
+            return EXIT_CODES["FAILED"]
+        _complain(str(error))
+        return EXIT_CODES["INVALID_OPTIONS"]
+    finally:
+        unheed_signals()
+
+
+def _interruptible(word: str, given: Given) -> int:
     try:
         prompt = _read_prompt(word, given.get("--timeout", DEFAULT_TIMEOUT))
         try:
@@ -88,13 +105,8 @@ def _run(word: str, given: Given) -> int:
 
         return run_cold(prompt, given)
     except Signalled as signalled:
+        unheed_signals()
         return Printer(given).failed(Interrupted(str(signalled)))
-    except OutputLost as error:
-        drop()
-        if isinstance(error, ReaderGone):
-            return EXIT_CODES["FAILED"]
-        _complain(str(error))
-        return EXIT_CODES["INVALID_OPTIONS"]
 
 
 def _read_prompt(word: str, timeout: float) -> str:
@@ -238,4 +250,4 @@ def _write(text: str) -> None:
 
 
 def _complain(text: str) -> None:
-    sys.stderr.write(f"remuda: {text}\n")
+    say(f"remuda: {text}\n")

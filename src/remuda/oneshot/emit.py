@@ -10,7 +10,7 @@ from typing import Any
 
 from .conversation import Summary
 from .messages import delta_message, init_message, texts_of, to_messages
-from .output import write
+from .output import say, write
 from .partial import Partial
 from .request import Request
 
@@ -112,7 +112,7 @@ class Emitter:
     def error(self, document: dict[str, Any]) -> None:
         """An end that is not the agent's: one object in the json modes, one line on standard error else."""
         if self._format == "text":
-            sys.stderr.write(f"remuda print: {document['error_message']}\n")
+            say(f"remuda print: {document['error_message']}\n")
         else:
             self.result(document)
 

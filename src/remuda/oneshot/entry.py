@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from remuda.keeper.prefork import fork_keeper
 
 TYPE_CHECKING = False  # as type checkers read it; `typing` is slow to load
@@ -28,6 +26,8 @@ def main(words: Sequence[str], through_pool: ThroughPool | None = None) -> int |
     try:
         request = parse(list(words))
     except RemudaError as error:
-        sys.stderr.write(f"remuda: {error}\n")
+        from .output import say
+
+        say(f"remuda: {error}\n")
         return error.exit_code
     return None if request.wants == "help" else run(request, through_pool=through_pool)

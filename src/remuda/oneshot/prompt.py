@@ -10,6 +10,7 @@ import time
 
 from remuda.errors import InputError, WaitTimeout
 
+from .output import say
 from .request import DEFAULT_TIMEOUT, Request
 
 MAX_PROMPT_BYTES = 10 << 20
@@ -66,7 +67,7 @@ def _read_stdin(timeout: float) -> bytes:
 
 def _without(why: str) -> bytes:
     """As `claude -p`, which says so too."""
-    sys.stderr.write(f"remuda print: {why}, going on without\n")
+    say(f"remuda print: {why}, going on without\n")
     return b""
 
 

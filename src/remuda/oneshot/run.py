@@ -19,10 +19,10 @@ from remuda.errors import (
 )
 
 from .config import apply_defaults, load_defaults
-from .output import OutputLost, ReaderGone, drop
+from .output import OutputLost, ReaderGone, drop, say
 from .prompt import read_prompt
 from .request import Request
-from .signals import Signalled, heed_signals
+from .signals import Signalled, SignalsHeld, heed_signals, unheed_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,8 +49,7 @@ class Clock:
 
     def note(self, text: str) -> None:
         if self._shown:
-            sys.stderr.write(f"[remuda print {self.milliseconds}ms] {text}\n")
-            sys.stderr.flush()
+            say(f"[remuda print {self.milliseconds}ms] {text}\n")
 
 
 class Output:
@@ -71,10 +70,22 @@ def run(request: Request, output: Output | None = None, through_pool: ThroughPoo
 
     `through_pool` carries out a request that is for a pool; None of it is that none is served there.
     """
-    heed_signals()
-    _open_standard_streams()
     try:
-        return _carry_out(request, output or Output(request), through_pool)
+        heed_signals()
+        try:
+            _open_standard_streams()
+            return _printed(request, output or Output(request), through_pool)
+        finally:
+            unheed_signals()
+    except Signalled as signalled:  # while an error was printed, or just behind that
+        unheed_signals()
+        _warn(str(signalled))
+        return EXIT_CODES["INTERRUPTED"]
+
+
+def _printed(request: Request, output: Output, through_pool: ThroughPool | None) -> int:
+    try:
+        return _carry_out(request, output, through_pool)
     except OutputLost as error:
         drop()
         if isinstance(error, ReaderGone):
@@ -99,6 +110,7 @@ def _carry_out(request: Request, output: Output, through_pool: ThroughPool | Non
     except OutputLost:
         raise
     except Signalled as signalled:
+        unheed_signals()
         return _failed(Interrupted(str(signalled)), request, clock, output)
     except RemudaError as error:
         return _failed(error, request, clock, output)
@@ -106,7 +118,7 @@ def _carry_out(request: Request, output: Output, through_pool: ThroughPool | Non
         if request.trace:
             import traceback
 
-            traceback.print_exc()
+            say(traceback.format_exc())
         return _failed(InternalError(f"{type(error).__name__}: {error}"), request, clock, output)
 
 
@@ -150,7 +162,7 @@ def check_folder() -> None:
 
 
 def _warn(text: str) -> None:
-    sys.stderr.write(f"remuda print: {text}\n")
+    say(f"remuda print: {text}\n")
 
 
 def _call(request: Request, prompt: str, clock: Clock, output: Output) -> int:
@@ -169,7 +181,8 @@ def _call(request: Request, prompt: str, clock: Clock, output: Output) -> int:
         clock.note(f"session {session.name} begun")
         return _follow(session, request, clock, output.emitter)
     finally:
-        session.close()
+        with SignalsHeld():
+            session.close()
 
 
 def _follow(session: CallSession, request: Request, clock: Clock, emitter: Emitter) -> int:
@@ -193,30 +206,36 @@ def _follow(session: CallSession, request: Request, clock: Clock, emitter: Emitt
         if request.keep:
             result["session"] = session.name
         emitter.terminal_result(result, call.summary)
+        unheed_signals()
         printed = True
     except (RemudaError, Signalled) as error:
         if request.show_child_output and not isinstance(error, InvalidOptions):
             _show_output(call.last_output(), str(error).partition(":")[0])
         raise
     finally:
-        call.close(in_order=printed)
+        with SignalsHeld():
+            call.close(in_order=printed)
         if request.keep and call.is_up():
             _warn(f"the session goes on as '{session.name}'")
     return EXIT_CODES["FAILED"] if ended.is_error else EXIT_CODES["OK"]
 
 
 def _show_output(text: str, why: str) -> None:
-    sys.stderr.write(f"remuda print: ----- the agent's terminal ({why}) -----\n")
-    sys.stderr.write(f"{text}\n" if text else "")
-    sys.stderr.write("remuda print: ----- end of it -----\n")
+    shown = f"{text}\n" if text else ""
+    say(
+        f"remuda print: ----- the agent's terminal ({why}) -----\n"
+        f"{shown}remuda print: ----- end of it -----\n"
+    )
 
 
 def _stream(call: StreamCall, emitter: Emitter) -> int:
     try:
         result = call.run()
         emitter.stream_end()
+        unheed_signals()
     finally:
-        call.close()
+        with SignalsHeld():
+            call.close()
     return EXIT_CODES["FAILED"] if result.get("is_error") else EXIT_CODES["OK"]
 
 
@@ -241,7 +260,7 @@ def _which(name: str) -> str | None:
 
 def _failed(error: RemudaError, request: Request, clock: Clock, output: Output) -> int:
     if isinstance(error, (InputError, InvalidOptions)):
-        sys.stderr.write(f"remuda print: {error}\n")
+        _warn(str(error))
         return EXIT_CODES["INVALID_INPUT"] if isinstance(error, InputError) else EXIT_CODES["INVALID_OPTIONS"]
     subtype = _SUBTYPES.get(error.code, "internal_error")
     from .result import error_result

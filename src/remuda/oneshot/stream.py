@@ -23,6 +23,7 @@ from remuda.proctree import adopt_orphans, descendants, send_signal, with_variab
 
 from .guard import MARK, Guard
 from .hang import StreamState
+from .output import say
 from .request import DEFAULT_TIMEOUT, Request
 
 Message = dict[str, Any]
@@ -101,7 +102,7 @@ class StreamCall:
                 raise AgentRefused(self._complaint())
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
             raise CallFailed(f"the agent is gone, with {how} and without a result: {self._complaint()}")
-        sys.stderr.write(self._stderr.decode(errors="replace"))
+        say(self._stderr.decode(errors="replace"))
         return result
 
     def _make_guard(self, process: subprocess.Popen[bytes]) -> Guard:

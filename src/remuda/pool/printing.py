@@ -6,7 +6,6 @@ What no pool can honour is refused before anything is asked, whether or not one 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,6 +21,7 @@ from remuda.errors import (
     SpawnTimeout,
     WaitTimeout,
 )
+from remuda.oneshot.output import say
 from remuda.oneshot.request import (
     DEFAULT_FIRST_OUTPUT_TIMEOUT,
     DEFAULT_STOP_HOOK_TIMEOUT,
@@ -75,7 +75,7 @@ def through_pool(request: Request, prompt: str, clock: Clock, output: Output) ->
             request.backend = str(line.greeting.get("backend"))  # an error says what ran, too
             return Printed(request, output, request.backend).follow(line)
     except PoolNotServed as error:
-        sys.stderr.write(f"remuda print: {error.message}; running cold\n")
+        say(f"remuda print: {error.message}; running cold\n")
         return None
 
 
