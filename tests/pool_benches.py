@@ -6,12 +6,13 @@ import asyncio
 import os
 import secrets
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 from pool_conformance import profile_of
-from printing import scripted_agent
+from printing import scripted_agent, write_program
 from remuda.errors import AgentError
 from remuda.pool.oneshot_session import OneshotSession
 from remuda.pool.session import WarmSession
@@ -70,6 +71,35 @@ class StreamBench(ScriptedBench):
 class PrintBench(ScriptedBench):
     warm = False
     kind = OneshotSession
+
+
+def wicked(home: Path, script: str) -> Path:
+    """A program that speaks the protocol so far that it comes up, and then does what the test says.
+
+    `script` is Python, run for each line that is not part of that; `say(message)` prints a message.
+    """
+    program = f"""#!{sys.executable} -IS
+import json, os, sys, threading, time
+def say(message): print(json.dumps(message), flush=True)
+def result(command, text, conversation):
+    say({{"type": "system", "subtype": "init", "session_id": conversation}})
+    say({{"type": "result", "subtype": "success", "result": text, "session_id": conversation,
+          "user_message_uuid": command}})
+clears = 0
+for line in sys.stdin:
+    message = json.loads(line)
+    request = message.get("request", {{}})
+    if request.get("subtype") == "initialize":
+        say({{"type": "control_response", "response": {{"subtype": "success",
+             "request_id": message["request_id"], "response": {{}}}}}})
+    elif message.get("message", {{}}).get("content") == "/clear":
+        clears += 1
+        say({{"type": "conversation_reset", "user_message_uuid": message["uuid"]}})
+        result(message["uuid"], "", f"c{{clears}}")
+    else:
+{script}
+"""
+    return write_program(home / "wicked", program)
 
 
 class FakeBench:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 import pool_conformance as conformance
-from pool_benches import PrintBench, StreamBench
+from pool_benches import PrintBench, StreamBench, wicked
 from pool_conformance import (
     PATIENCE,
     TALKING,
@@ -57,35 +56,6 @@ def run(steps: Callable[[], Awaitable[None]]) -> None:
 
 def tool(call: dict[str, Any]) -> str:
     return f"TOOL {json.dumps(call)}"
-
-
-def wicked(home: Path, script: str) -> Path:
-    """A program that speaks the protocol so far that it comes up, and then does what the test says.
-
-    `script` is Python, run for each line that is not part of that; `say(message)` prints a message.
-    """
-    program = f"""#!{sys.executable} -IS
-import json, os, sys, threading, time
-def say(message): print(json.dumps(message), flush=True)
-def result(command, text, conversation):
-    say({{"type": "system", "subtype": "init", "session_id": conversation}})
-    say({{"type": "result", "subtype": "success", "result": text, "session_id": conversation,
-          "user_message_uuid": command}})
-clears = 0
-for line in sys.stdin:
-    message = json.loads(line)
-    request = message.get("request", {{}})
-    if request.get("subtype") == "initialize":
-        say({{"type": "control_response", "response": {{"subtype": "success",
-             "request_id": message["request_id"], "response": {{}}}}}})
-    elif message.get("message", {{}}).get("content") == "/clear":
-        clears += 1
-        say({{"type": "conversation_reset", "user_message_uuid": message["uuid"]}})
-        result(message["uuid"], "", f"c{{clears}}")
-    else:
-{script}
-"""
-    return write_program(home / "wicked", program)
 
 
 # ── crashes ──

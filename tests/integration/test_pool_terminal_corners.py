@@ -184,8 +184,10 @@ def test_session_that_waits_and_is_typed_into_is_ended_and_told(bench: TerminalB
             session.on_exit(told.append)
             look.press(b"x")
             await until(lambda: told, "the news of its end")
-            with pytest.raises(SessionCrashed):
+            with pytest.raises((SessionCrashed, SessionDirty)):
                 await events_of(session, "hello")
+            await until(lambda: not bench.processes(), "its end")
+            assert told == ["somebody typed into it"]
 
     play(scene, bench)
 

@@ -12,6 +12,41 @@ from remuda import Client, WaitTimeout
 from remuda.pool.types import Answered, Request, SessionEvent
 from remuda.testing.pool import FakeAgent, FakeSession
 
+# ── lost before it was told anything ──
+
+
+@virtual
+async def test_request_whose_session_is_lost_before_it_was_told_gets_another_in_its_place() -> None:
+    agent = FakeAgent()
+    async with Client(session_factory=agent) as client:
+        heard = Heard(client)
+        await client.run("zero")
+        await settled()
+        first, second = soon(client.run("one")), soon(client.run("two"))
+        await asyncio.sleep(0)  # the first has its session, whose turn begins with the next step
+        agent.sessions[0].crash("exit:1")
+        assert [(await call).text for call in (first, second)] == ["REPLY#1 to: one", "REPLY#2 to: two"]
+        await asyncio.sleep(100)
+        assert (heard.evicted, heard.codes) == (["crashed"], [])
+    assert agent.sessions[0].prompts == ["zero"]
+    assert len(agent.sessions) == 2
+
+
+@virtual
+async def test_request_that_lost_its_session_still_waits_no_longer_than_it_may() -> None:
+    agent = FakeAgent()
+    async with Client(session_factory=agent, spawn_timeout=1000) as client:
+        await client.run("zero")
+        await settled()
+        agent.opening = lasting(500)
+        call = soon(client.run("one", timeout=60))
+        await asyncio.sleep(0)
+        agent.sessions[0].crash("exit:1")
+        with pytest.raises(WaitTimeout, match="while it waited for a session"):
+            await call
+        assert asyncio.get_running_loop().time() == pytest.approx(60, abs=1)
+
+
 # ── limits ──
 
 

@@ -76,6 +76,10 @@ class Call:
         self._waited = self._loop.time() - self.since
         return self._waited
 
+    def given_back(self) -> None:
+        """That session was lost before it was told anything."""
+        self._session_id = None
+
     def push(self, event: SessionEvent) -> None:
         if self.ended.done() or self._quiet or isinstance(event, Answered):
             return

@@ -56,7 +56,7 @@ class Seat(Member):
     ready: int = 0
     """Orders it against calls: who came first."""
     dead: str | None = None
-    """Its last words, once its process has ended by itself."""
+    """Its last words, once its process has ended by itself, or is about to."""
 
     @property
     def is_warm(self) -> bool:
@@ -70,7 +70,7 @@ class End(Enum):
     """The agent said so, and stands ready."""
     STOPPED = auto()
     UNTOUCHED = auto()
-    """Stopped before the agent was told anything."""
+    """The agent was told nothing: the call was stopped, or the session lost, before that."""
     CRASHED = auto()
     DOUBT = auto()
 
@@ -150,7 +150,9 @@ async def _events(session: WarmSession, request: Request) -> AsyncIterator[Async
 
 
 async def follow(seat: Seat, call: Call) -> Turn:
-    """One turn. The call has ended when this returns."""
+    """One turn. The call has ended when this returns, unless the session was lost before it was told."""
+    if seat.dead is not None:
+        return Turn(End.UNTOUCHED)
     try:
         async with _events(seat.session, call.request) as events:
             async for event in events:
@@ -230,7 +232,8 @@ def _nothing() -> None:
 async def turn_of(seat: Seat, call: Call, settings: Settings) -> Turn:
     """How the turn ended. A turn that was stopped must let go soon, or it is in doubt."""
     assert seat.turn is not None
-    await call.ended
+    either: list[asyncio.Future[Any]] = [call.ended, seat.turn]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait([seat.turn], timeout=settings.interrupt_timeout)
     if not seat.turn.done():
         return Turn(End.DOUBT, "the turn did not let go")

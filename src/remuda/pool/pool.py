@@ -24,7 +24,7 @@ from .observe import Observer
 from .options import Settings
 from .policy import Evict, HandOver, Reason, Spawn, State, decide, next_look
 from .profile import Profile
-from .queue import Queue
+from .queue import Queue, Waiting
 from .session import SessionFactory
 from .types import RunResult
 from .wishes import Wishes
@@ -137,15 +137,15 @@ class Pool:
             if (other := self._queue.find(older)) is not None:
                 other.passed += 1
         self._queue.take(waiting.id)
-        self._give(seat, waiting.call, warm=seat.is_warm and seat.ready < waiting.id)
+        self._give(seat, waiting, warm=seat.is_warm and seat.ready < waiting.id)
 
-    def _give(self, seat: Seat, call: Call, *, warm: bool) -> None:
-        reused = seat.is_warm and seat.served > 0
+    def _give(self, seat: Seat, waiting: Waiting, *, warm: bool) -> None:
+        call, reused = waiting.call, seat.is_warm and seat.served > 0
         seat.state, seat.call = State.BUSY, call
         seat.served += 1
         seat.turn = self.loop.create_task(life.follow(seat, call))
         call.let_go = partial(life.stop, seat)
-        seat.task = self._run(self._serve(seat, call))
+        seat.task = self._run(self._serve(seat, waiting))
         waited = call.handed(seat.id, warm=warm)
         self._observer.handed(call.id, seat.id, waited, warm=warm, reused=reused)
 
@@ -263,22 +263,23 @@ class Pool:
         self.wishes.stands(seat.profile)
         self._act()
 
-    async def _serve(self, seat: Seat, call: Call) -> None:
+    async def _serve(self, seat: Seat, waiting: Waiting) -> None:
         try:
-            verdict = await self._after(seat, call)
+            verdict = await self._after(seat, waiting)
         finally:
-            self._settled(call)
+            self._settled(waiting.call)
         if verdict is None:
             self._rests(seat)
         else:
             self._evict(seat, verdict.reason, verdict.detail)
             self._act()
 
-    async def _after(self, seat: Seat, call: Call) -> Verdict | None:
+    async def _after(self, seat: Seat, waiting: Waiting) -> Verdict | None:
+        call = waiting.call
         turn = await life.turn_of(seat, call, self._settings)
-        if turn.end is End.UNTOUCHED and seat.dead is None:
+        if turn.end is End.UNTOUCHED:
             seat.served -= 1
-            return None
+            return None if seat.dead is None else self._lost(seat, waiting)
         if turn.end is End.ANSWERED and call.result is not None:
             self.wishes.worked(seat.profile)
             await life.learn_usage(seat, call.result)
@@ -287,6 +288,16 @@ class Pool:
         if verdict is None and self._closing and not self._queue:
             verdict = Verdict("closed")
         return verdict or await life.clear(seat, self._settings, self._observer)
+
+    def _lost(self, seat: Seat, waiting: Waiting) -> Verdict:
+        """Before it was told anything: its call waits for another, in its old place."""
+        if not seat.served:
+            self.wishes.stumbled(seat.profile)
+        if not waiting.call.ended.done():
+            seat.call = None
+            waiting.call.given_back()
+            self._queue.put_back(waiting)
+        return Verdict("crashed", seat.dead)
 
     def _answered(self, result: RunResult) -> None:
         if result.usage is None:
@@ -298,7 +309,7 @@ class Pool:
             late.set_result(None)
 
     def _exited(self, seat: Seat, last_words: str) -> None:
-        """Its process ended by itself. In other states the step that it is in finds out."""
+        """Its process ended by itself, or must. In other states the step that it is in finds out."""
         seat.dead = last_words or "it ended without a word"
         if seat.state is State.IDLE:
             self._evict(seat, "crashed", seat.dead)
@@ -306,7 +317,12 @@ class Pool:
                 self.wishes.stumbled(seat.profile)
             self._act()
         elif seat.state is State.BUSY and seat.call is not None:
-            self.loop.call_later(CRASH_GRACE, seat.call.crash, seat.dead)
+            self.loop.call_later(CRASH_GRACE, self._crash, seat, seat.call)
+
+    @staticmethod
+    def _crash(seat: Seat, call: Call) -> None:
+        if seat.call is call:
+            call.crash(seat.dead or "")
 
     async def _close(self, seat: Seat, steps: list[asyncio.Task[Any]]) -> None:
         """It counts until its process is gone."""

@@ -45,9 +45,18 @@ class Queue:
             left=self._settings.acquire_timeout,
         )
         self.all[number] = waiting
+        self._enter(waiting)
+
+    def _enter(self, waiting: Waiting) -> None:
         self.of_profile[waiting.profile] += 1
-        call.let_go = lambda: self.take(number)
+        waiting.call.let_go = lambda: self.take(waiting.id)
         self._resume(waiting)
+
+    def put_back(self, waiting: Waiting) -> None:
+        """Into its old place; the time in which it was not here does not count."""
+        waiting.spawning = False
+        self.all = dict(sorted([*self.all.items(), (waiting.id, waiting)]))
+        self._enter(waiting)
 
     def find(self, number: int | None) -> Waiting | None:
         return None if number is None else self.all.get(number)

@@ -44,7 +44,8 @@ class WarmSession(Protocol):
         """End the agent and all that it started. Idempotent; safe at any moment; never raises."""
 
     def on_exit(self, listener: Callable[[str], None]) -> None:
-        """Called once with its last output when the process ends by itself, also between two requests."""
+        """Called once with its last output when the process ends by itself, also between two requests. When
+        something happens between two after which nobody may be given it: in that moment, with what it is."""
 
 
 SessionFactory = Callable[[str, Profile], WarmSession]

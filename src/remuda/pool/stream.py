@@ -30,6 +30,7 @@ from remuda.errors import (
     WaitTimeout,
 )
 
+from .events import LOG
 from .exchange import Exchange
 from .exits import outliving
 from .profile import Profile
@@ -39,6 +40,7 @@ from .types import BackendName, Request, SessionEvent, Usage
 FLAGS = ("--output-format", "stream-json", "--verbose", "--include-partial-messages")
 INPUT = ("--input-format", "stream-json")
 ASKS = ("--permission-prompt-tool", "stdio")
+_STRAYED = "it began to work by itself"
 _LAST_BREATH = 0.5
 """What a helper of the turn, a hook say, has to end by itself."""
 
@@ -51,7 +53,7 @@ class StreamSession:
         self.profile = profile
         self._talk = Talk(self._strayed, self._gone)
         self._fresh = False
-        self._closing = False
+        self._told = self._closing = False
         self._own: frozenset[int] = frozenset()
         """The processes that stood there before the first request."""
         self._entrypoint: str | None = None
@@ -140,6 +142,7 @@ class StreamSession:
                 await self._check_clean()
         except TimeoutError:
             raise WaitTimeout(f"the conversation was not cleared within {timeout:g} s") from None
+        self._check_residue()  # it may have woken while its processes were looked at
         self._fresh = True
 
     async def _check_clean(self) -> None:
@@ -156,8 +159,12 @@ class StreamSession:
             raise SessionDirty("it would leave " + ", ".join(self._talk.residue.reasons))
 
     def _strayed(self) -> None:
+        """While it waits for a request nobody may be given it: it counts as ended before it is."""
         if self._fresh:
+            self._fresh = False
+            LOG.warning("%s is ended: %s", self.id, _STRAYED)
             self._talk.process.end()
+            self._tell(_STRAYED)
 
     # ── the end ──
 
@@ -166,9 +173,13 @@ class StreamSession:
 
     def _gone(self) -> None:
         self._fresh = False
-        if not self._closing:
+        self._tell(self._talk.process.detail())
+
+    def _tell(self, detail: str) -> None:
+        if not self._told and not self._closing:
+            self._told = True
             for listener in self._listeners:
-                listener(self._talk.process.detail())
+                listener(detail)
 
     async def close(self, timeout: float) -> None:
         self._closing = True

@@ -71,6 +71,7 @@ class TerminalSession:
         self._entrypoint: str | None = None
         self._model: str | None = None
         self._listeners: list[Callable[[str], None]] = []
+        self._told = False
         self._spoiling: asyncio.Task[Document] | None = None
         self._prompted = False
         """Whether somebody gave it a prompt in this conversation: we, or something that woke it."""
@@ -268,11 +269,12 @@ class TerminalSession:
             self._turn.hear(event)
 
     def _spoil(self, why: str) -> None:
-        """While it waits for a request. Nobody may be given it: it is ended, which is told as any end is."""
+        """While it waits for a request. Nobody may be given it: it counts as ended before it is."""
         self._fresh = False
         LOG.warning("%s is ended: %s", self.id, why)
         self._spoiling = asyncio.get_running_loop().create_task(self._kept.request("kill"))
         self._spoiling.add_done_callback(_seen)
+        self._tell(why)
 
     # ── the end ──
 
@@ -282,8 +284,13 @@ class TerminalSession:
     def _gone(self, detail: str) -> None:
         self._fresh = False
         self._break(detail)
-        for listener in self._listeners:
-            listener(detail)
+        self._tell(detail)
+
+    def _tell(self, detail: str) -> None:
+        if not self._told:
+            self._told = True
+            for listener in self._listeners:
+                listener(detail)
 
     def _break(self, detail: str) -> None:
         crash = SessionCrashed("the agent has ended", detail=detail)
