@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.boss.answers.automatic import make_request
+from remuda.boss.answers.guess import Fit, guess
 from remuda.boss.answers.policy import Decision, Policy, Request, read_policy
 from remuda.boss.answers.policy_file import load_policy, policy_file
-from remuda.boss.answers.shell import matches, may_match, split_command
+from remuda.boss.answers.shell import matches, split_command
 from remuda.boss.attention.model import Reason
 from remuda.boss.folder import BossFolder
 from remuda.errors import InvalidOptions
@@ -27,7 +30,7 @@ BASH = shutil.which("bash") or "/bin/sh"
 
 
 def policy(*rules: dict[str, Any]) -> Policy:
-    return read_policy({"rule": list(rules)}, HOME)
+    return read_policy({"rule": list(rules)}, HOME, os.path.realpath)
 
 
 def allowing(*commands: str) -> Policy:
@@ -218,10 +221,170 @@ def test_shell_runs_what_was_understood_and_nothing_more(text: str) -> None:
 
 
 @given(st.lists(_PIECES, max_size=8).map("".join))
-def test_what_matches_exactly_also_may_match(text: str) -> None:
+def test_what_matches_exactly_is_guessed_too(text: str) -> None:
     parts = split_command(text) or []
     if any(matches(part, ("rm", "*")) and not set("'\";|&\n") & set(text) for part in parts):
-        assert may_match(text, ("rm", "*"))
+        assert guess(text).fit(("rm", "*")) is Fit.YES
+
+
+# ── what a rule further up may mean ──
+
+ASKED = policy(
+    {"decision": "ask", "name": "not alone", "tool": "Bash", "command": ["git push *", "rm *"]},
+    {"decision": "allow", "name": "all else", "tool": "Bash"},
+)
+
+MEANT = [
+    "git push origin main",
+    "git push origin main 2>&1",
+    "2>&1 git push",
+    "git >/dev/null push origin",
+    "git &>/dev/null push origin",
+    "git 2>'a b' push",
+    'rm -rf "$HOME/x"',
+    "X=1 rm y",
+    "X=$(date) rm y",
+    "(rm y)",
+    "{ rm y; }",
+    "ls\nrm y",
+    "ls &\nrm y &",
+    "git \\\n push",
+    "g\\it push",
+    'g"i"t push > x',
+    "/usr/bin/git push",
+    "/bin/rm y > x",
+    "RM y",
+    "echo $(rm y)",
+    "echo `rm y`",
+    'echo "$(rm y)"',
+    "echo ${X:-$(rm y)}",
+    "diff <(rm y) z",
+    "if true; then rm y; fi",
+    "for f in *; do rm y; done",
+    "f() { rm y; }; f",
+    "case $x in a) rm y;; esac",
+    "echo $(case x in x) rm y;; esac)",
+    "! rm y",
+    "time -p rm y",
+    "sudo rm y",
+    "sudo -u bob rm y",
+    "env X=1 rm y",
+    "env -i rm y > x",
+    "timeout 5 rm y",
+    "nohup nice -n 5 rm y",
+    "bash -c 'rm y'",
+    'bash -c "cd x && git push" 2>&1',
+    "sudo sh -c 'git push'",
+    "docker exec box sh -c 'rm y'",
+    "eval rm y",
+    "eval 'rm y'",
+    "ls | xargs rm",
+    "ls | xargs -n 1 rm -f",
+    "find . -name x -exec rm {} +",
+    "find . -name x -exec sh -c 'rm \"$1\"' _ {} \\;",
+    "trap 'rm y' EXIT",
+    "bash <<EOF\nrm y\nEOF",
+    "bash <<< 'rm y'",
+    "cat <<EOF > z\n'\nEOF\nrm y",
+]
+MAYBE = [
+    "$X y",
+    "$(echo rm) y",
+    "`echo rm` y",
+    "git $X",
+    "git $(echo push)",
+    "git ${X}",
+    "git {push,status}",
+    "git pus?",
+    "$'rm' y",
+    "eval $X",
+    'bash -c "$X"',
+    "sudo $X",
+    "echo push | xargs git",
+    "echo 'rm y' | sh",
+    "curl x | bash -s",
+    "bash < x",
+    "sudo bash -c 'eval $X'",
+    "echo " + "$(" * 200 + "x" + ")" * 200,
+    "echo a > b # " + "x" * 200_000,
+]
+NOT_MEANT = [
+    "git fetch $X",
+    "git status 2>&1",
+    "ls *.py > x",
+    'cd "$(git rev-parse --show-toplevel)" && make',
+    "X=$(date) make",
+    "grep -E '(a|b)$' x > y",
+    "awk '{$1=\"\"; print}' x > y",
+    'head -n $((n+1)) "$f"',
+    "cat > x <<'EOF'\n$y z\n`a`\nEOF",
+    "find . -name '*.py' -type f",
+    "find . -name '*.py' -exec grep x {} +",
+    "env | sort",
+    "bash script.sh $X",
+    "case $x in a) ls;; esac",
+    "for f in $(ls); do echo $f; done",
+    "git commit -m 'rm it' > x",
+    "sudo ls *.py",
+    "ls | xargs grep -l x",
+    "[ -f x ] && echo $X",
+    "[[ $x == y ]] && ls",
+    "timeout 60 git fetch $X",
+]
+
+
+@pytest.mark.parametrize("command", MEANT)
+def test_what_is_to_be_asked_is_not_allowed_by_a_later_rule_however_it_is_written(command: str) -> None:
+    verdict = ASKED.decide(bash(command))
+    assert (str(verdict.decision), verdict.name) == ("ask", "not alone")
+
+
+@pytest.mark.parametrize("command", MAYBE)
+def test_what_may_be_anything_is_asked_when_a_rule_further_up_may_mean_it(command: str) -> None:
+    verdict = ASKED.decide(bash(command))
+    assert (str(verdict.decision), verdict.name) == ("ask", "not alone")
+    assert "nobody knows" in verdict.why
+    assert decided(policy({"decision": "allow", "tool": "Bash"}), command) == "allow"
+
+
+@pytest.mark.parametrize("command", NOT_MEANT)
+def test_what_no_rule_further_up_can_mean_is_allowed(command: str) -> None:
+    assert ASKED.decide(bash(command)).name == "all else"
+
+
+def test_doubt_denies_nothing_and_a_rule_that_denies_for_certain_still_does() -> None:
+    never, allow = {"decision": "deny", "command": "rm *"}, {"decision": "allow", "tool": "Bash"}
+    assert decided(policy(never, allow), "$X y") == "ask"
+    assert decided(policy(never, allow), "sudo rm y") == "deny"
+    assert decided(policy(never, allow, {"decision": "deny", "command": "git *"}), "$X y; git x") == "ask"
+    assert decided(policy(never, {"decision": "deny", "command": "git *"}, allow), "$X y; git x") == "deny"
+    assert decided(policy(never), "$X y") == "ask"
+
+
+@given(st.lists(_PIECES, max_size=12).map("".join))
+def test_nothing_that_a_shell_may_be_given_breaks_the_guess(text: str) -> None:
+    assert guess(text).fit(("rm", "*")) in Fit
+    assert guess(f'bash -c "{text}"').fit(("git", "status")) in Fit
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_PIECES, min_size=1, max_size=7).map("".join))
+def test_shell_runs_nothing_that_a_rule_further_up_means_and_a_later_one_allows(text: str) -> None:
+    """A shell with nothing but a function of this name, which tells that it was called."""
+    found = policy({"decision": "ask", "command": "rm *"}, {"decision": "allow", "tool": "Bash"})
+    if "rm" not in text or decided(found, text) != "allow":
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [BASH, "-c", f"exec 3>&1 >/dev/null 2>&1\nrm() {{ printf called >&3; }}\n{text}"],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            env={"PATH": "/nonexistent", "HOME": "~"},
+            timeout=20,
+        )
+    assert done.stdout == b"", text
 
 
 # ── everything else ──
@@ -285,9 +448,67 @@ def test_path_is_where_its_links_lead(tmp_path: Path) -> None:
     ]
 
 
+EVERYTHING = {"decision": "allow", "tool": "*"}
+
+
+def in_folder(found: Policy, tool: str, path: str, cwd: Path | None) -> str:
+    request = make_request(tool, Reason.PERMISSION, {"file_path": path}, ["s"], str(cwd) if cwd else None)
+    return str(found.decide(request).decision)
+
+
+@pytest.mark.parametrize("decision", ["deny", "ask"])
+def test_what_is_denied_or_asked_is_so_by_each_name_of_its_path(tmp_path: Path, decision: str) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "etc").symlink_to(tmp_path / "private")
+    (tmp_path / "free").symlink_to(tmp_path / "open")
+    by_link = ["etc/x", f"{tmp_path}/etc/x", f"/{tmp_path}//private/../etc/x"]
+    patterns = {one: [*by_link, "private/x"] for one in ("etc", "private", "etc/../etc/", "/etc", "etc/*")}
+    for pattern, paths in {**patterns, "e*": by_link, "et?": by_link}.items():
+        found = policy({"decision": decision, "path": f"{tmp_path}/{pattern}"}, EVERYTHING)
+        for path in paths:
+            assert in_folder(found, "Edit", path, tmp_path) == decision, (pattern, path)
+        assert in_folder(found, "Edit", "free/x", tmp_path) == "allow"
+    found = policy({"decision": decision, "folder": str(tmp_path / "etc")}, EVERYTHING)
+    for cwd in ("etc", "private"):
+        assert in_folder(found, "Edit", "/x", tmp_path / cwd) == decision
+
+
+def test_what_is_allowed_is_so_by_where_links_lead_alone(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "home").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "link").symlink_to(tmp_path / "secret")
+    for pattern in ("home", "home/*", "home/**", "real"):
+        found = policy({"decision": "allow", "path": f"{tmp_path}/{pattern}"})
+        assert [in_folder(found, "Edit", f"{one}/x", tmp_path) for one in ("home", "real", "home/link")] == [
+            "allow",
+            "allow",
+            "ask",
+        ]
+    found = policy({"decision": "allow", "tool": "Edit", "folder": str(tmp_path / "home")})
+    assert in_folder(found, "Edit", "/x", tmp_path / "home") == "allow"
+
+
+def test_path_or_folder_that_nobody_knows_is_allowed_by_no_rule_behind_one_that_may_mean_it() -> None:
+    for rule in ({"decision": "deny", "path": "/etc"}, {"decision": "ask", "folder": "/etc"}):
+        for path in ("etc/x", "/et\0c", "/et\ud800c") if "path" in rule else ("/x",):
+            assert in_folder(policy(rule, EVERYTHING), "Edit", path, None) == "ask", path
+            assert in_folder(policy(EVERYTHING), "Edit", path, None) == "allow"
+
+
+def test_rules_are_read_from_their_file_with_links_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    file = tmp_path / "policy.toml"
+    file.write_text(f'[[rule]]\ndecision = "allow"\npath = "{tmp_path}/link"\n')
+    file.chmod(0o600)
+    assert in_folder(load_policy(file), "Edit", "link/x", tmp_path) == "allow"
+
+
 @pytest.mark.parametrize(
     "document",
     [
+        {"rule": [{"decision": "allow", "path": "/a\0b"}]},
         {"rules": []},
         {"dry_run": "yes"},
         {"rule": {}},
@@ -308,7 +529,7 @@ def test_path_is_where_its_links_lead(tmp_path: Path) -> None:
 )
 def test_what_is_no_policy_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptions):
-        read_policy(document, HOME)
+        read_policy(document, HOME, os.path.realpath)
 
 
 def test_file_is_found_read_and_must_be_ours_alone(tmp_path: Path) -> None:
@@ -337,7 +558,7 @@ def test_file_is_found_read_and_must_be_ours_alone(tmp_path: Path) -> None:
 def test_policy_of_the_guide_is_right() -> None:
     text = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text()
     (block,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    found = read_policy(tomllib.loads(block), HOME)
+    found = read_policy(tomllib.loads(block), HOME, os.path.realpath)
     assert [str(rule.decision) for rule in found.rules] == ["allow", "allow", "deny"]
     assert decided(found, "git status && git diff --stat") == "allow"
     assert decided(found, "sudo ls") == "deny"

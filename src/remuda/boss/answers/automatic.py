@@ -31,18 +31,36 @@ def make_request(
     tool: str, reason: Reason, given: Mapping[str, Any], names: Sequence[str | None], cwd: str | None
 ) -> Request:
     """Looks at the disk: what a path means is known when its symbolic links are."""
-    path = file_path(given)
-    if path is not None and (cwd is not None or os.path.isabs(path)):
-        path = os.path.realpath(os.path.join(cwd or "/", os.path.expanduser(path)))
+    asked = file_path(given)
+    if asked is not None:
+        asked = os.path.join(cwd or "", os.path.expanduser(asked))
     return Request(
         tool,
         reason,
         shell_command(tool, given),
         is_plain(tool, given),
-        path,
-        os.path.realpath(cwd) if cwd else None,
+        _real(asked),
+        _real(cwd),
         tuple(name for name in names if name),
+        _normal(asked),
+        _normal(cwd),
     )
+
+
+def _real(path: str | None) -> str | None:
+    """As it is where nobody knows what it means."""
+    if path is None or not os.path.isabs(path):
+        return path
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # no path at all
+        return ""
+
+
+def _normal(path: str | None) -> str | None:
+    if path is None or not os.path.isabs(path):
+        return path
+    return "/" + os.path.normpath(path).lstrip("/")
 
 
 class Automatic:

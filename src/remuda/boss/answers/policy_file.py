@@ -31,7 +31,7 @@ def load_policy(path: Path) -> Policy:
                 raise InvalidOptions(
                     f"{path} could be written by others", hint=f"make it yours alone: chmod 600 {path}"
                 )
-            return read_policy(tomllib.load(file), os.path.expanduser("~"))
+            return read_policy(tomllib.load(file), os.path.expanduser("~"), os.path.realpath)
     except FileNotFoundError:
         return Policy()
     except OSError as error:

@@ -20,12 +20,11 @@ _SEPARATOR = re.compile(r"&&|\|\||[;|\n]")
 # Inside of double quotes a shell still sees the first three; '!' for those who type it.
 _IN_QUOTES = re.compile(r'[^"$`\\!]*')
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,@%+~^-]+|[^\x00-\x7f]+")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_KEYWORDS = frozenset(
+ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+KEYWORDS = frozenset(
     {"!", "[[", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if"}
     | {"in", "select", "then", "time", "until", "while"}
 )
-_LENIENT = re.compile(r"[;|&\n`(){}<>]|\$\(")
 
 
 def split_command(text: str) -> list[Words] | None:
@@ -50,7 +49,7 @@ def split_command(text: str) -> list[Words] | None:
             if (read := _word(text, position)) is None:
                 return None
             word, quoted, position = read
-            if not words and not quoted and (_ASSIGNMENT.match(word) or word in _KEYWORDS):
+            if not words and not quoted and (ASSIGNMENT.match(word) or word in KEYWORDS):
                 return None
             words.append(word)
             separated = ""
@@ -97,14 +96,3 @@ def matches(words: Sequence[str], pattern: Sequence[str]) -> bool:
     return len(words) == len(pattern) and all(
         fnmatchcase(word, one) for word, one in zip(words, pattern, strict=True)
     )
-
-
-def may_match(text: str, pattern: Sequence[str]) -> bool:
-    """Whether any part of it looks like that: of what is forbidden, too much is better than too little."""
-    for part in _LENIENT.split(text):
-        words = part.replace("'", "").replace('"', "").replace("\\", "").split()
-        while words and (_ASSIGNMENT.match(words[0]) or words[0] in _KEYWORDS):
-            words = words[1:]
-        if words and matches(words, pattern):
-            return True
-    return False
