@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from remuda.keeper.spec import SessionSpec
 from remuda.keeper.start import Started, start_session
 from remuda.paths import SessionPaths
 from remuda.proctree import descendants
+from remuda.readable import is_readable
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientEvent
 
@@ -48,8 +48,7 @@ class Process:
 
     def ended(self, timeout: float = PATIENCE) -> bool:
         """Waits for its end. A zombie has ended."""
-        ready, _, _ = select.select([self._fd], [], [], timeout)
-        return bool(ready)
+        return is_readable(self._fd, timeout)
 
     @property
     def alive(self) -> bool:

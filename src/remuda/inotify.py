@@ -6,6 +6,7 @@ import os
 import struct
 import sys
 from collections.abc import Iterator
+from errno import ENOENT, ENOSPC, ENOTDIR
 from pathlib import Path
 
 CLOSE_WRITE = 0x8
@@ -24,15 +25,26 @@ class Inotify:
             raise OSError("inotify is Linux's")
         import ctypes
 
+        self._errno = ctypes.get_errno
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.fd: int = self._libc.inotify_init1(_FLAGS)
         if self.fd < 0:
-            raise OSError(ctypes.get_errno(), "inotify_init1")
+            raise OSError(self._errno(), "inotify_init1")
 
     def add(self, path: Path, mask: int) -> int | None:
-        """The number of the watch; None when there is nothing at that path."""
-        number = self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask)
-        return number if number >= 0 else None
+        """The number of the watch; None when there is nothing at that path.
+
+        Raises `OSError` for all else, as when the user has as many watches as are allowed: nothing would be
+        told of that path.
+        """
+        number: int = self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask)
+        if number >= 0:
+            return number
+        code = self._errno()
+        if code in (ENOENT, ENOTDIR):
+            return None
+        reason = "no more inotify watches are allowed" if code == ENOSPC else os.strerror(code)
+        raise OSError(code, reason, str(path))
 
     def remove(self, number: int) -> None:
         self._libc.inotify_rm_watch(self.fd, number)

@@ -123,6 +123,14 @@ def test_output_pending_at_exit_a_background_process_holds_the_terminal_is_whole
     assert not end_processes([int((home / "holder").read_text())])
 
 
+def test_exit_with_a_background_process_that_prints_on_and_on_is_told(start: Start, home: Path) -> None:
+    chatter = "setsid sh -c 'trap \"\" HUP; while :; do printf .; sleep 0.02; done' & echo $! > chatter"
+    kept = start("s", ["sh", "-c", f"printf READY; {chatter}; exit 3"], cwd=str(home))
+    assert kept.subscriber().exit_code() == 3
+    assert kept.keeper.ended()
+    assert not end_processes([int((home / "chatter").read_text())])
+
+
 def test_exit_slow_subscriber_within_the_bound_gets_every_byte_and_then_the_exit(start: Start) -> None:
     kept = start("s", ["sh", "-c", "stty -echo; printf READY; read line; seq 1 200000; printf END; exit 3"])
     slow, fast = kept.client(receive_buffer_bytes=4096), kept.subscriber()

@@ -294,6 +294,13 @@ def test_past_notice_to_itself_is_no_next_prompt() -> None:
     assert past(*records).text == "done"
 
 
+def test_past_summary_of_a_conversation_that_was_compacted_is_no_next_prompt() -> None:
+    summary = user("This session is being continued from before: …", 1, isCompactSummary=True, promptId="p-2")
+    assert SPEECH.record_signal(summary) is None
+    records = [user("do it"), assistant("running", "tool_use"), tool_result(), summary, assistant("done")]
+    assert past(*records) == Past(True, True, "done", "p-1")
+
+
 def test_past_words_of_a_subagent_do_not_count() -> None:
     records = [user("do it"), user("do it", isSidechain=True), assistant("sub", isSidechain=True)]
     assert past(*records) == Past(submitted=True, prompt_id="p-1")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 
 from remuda.errors import FolderUnusable, MessageNotFound, WaitTimeout
 from remuda.inotify import CREATE, MODIFY, MOVED_TO, Inotify
+from remuda.readable import is_readable
 
 from .journal import Inbox
 from .stop_hook import number
@@ -153,11 +153,12 @@ class _Watch:
     """Wakes when a file of a folder is written; where nothing tells, it looks twice a second."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            self._inotify: Inotify | None = Inotify()
-            self._inotify.add(folder, MODIFY | CREATE | MOVED_TO)
-        except OSError:
-            self._inotify = None
+        self._inotify: Inotify | None = None
+        with contextlib.suppress(OSError):
+            self._inotify = Inotify()
+            if self._inotify.add(folder, MODIFY | CREATE | MOVED_TO) is not None:
+                return
+        self._close()
 
     def __enter__(self) -> _Watch:
         return self
@@ -165,12 +166,16 @@ class _Watch:
     def wait(self, seconds: float) -> None:
         if self._inotify is None:
             time.sleep(min(seconds, _LOOK_INTERVAL))
-        elif select.select([self._inotify.fd], [], [], seconds)[0]:
+        elif is_readable(self._inotify.fd, seconds):
             self._inotify.drain()
 
     def __exit__(self, *exc: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self._inotify is not None:
             self._inotify.close()
+            self._inotify = None
 
 
 def _accepted(folder: Path, message: str) -> dict[str, Any] | None:

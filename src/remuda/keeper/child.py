@@ -22,6 +22,8 @@ INPUT_HIGH_BYTES = 1 << 20
 # After the program ended: how long its terminal may stay silent before its output counts as complete.
 # Needed only when a descendant still holds the terminal open; otherwise its end is exact.
 _DRAIN_SILENCE = 0.25
+# … and how long one that prints on and on is listened to, in all.
+_DRAIN_LIMIT = 3.0
 # A terminal that nobody has open cannot be waited for; it is looked at.
 _REOPEN_INTERVAL = 0.1
 # After SIGTERM: how long before SIGHUP.
@@ -108,13 +110,17 @@ class Child:
         self._look_again()
 
     async def drained(self) -> None:
-        """Returns when all that the exited program printed has been handed out."""
+        """Returns when all that the exited program printed has been handed out.
+
+        A descendant that goes on printing is no reason to stay.
+        """
+        deadline = self._loop.time() + _DRAIN_LIMIT
         while not self.hung_up.is_set():
             before = self.last_read
             try:
                 await asyncio.wait_for(self.hung_up.wait(), _DRAIN_SILENCE)
             except TimeoutError:
-                if self.last_read == before:
+                if self.last_read == before or self._loop.time() >= deadline:
                     self._readable()
                     return
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import select
 import socket
 import time
 from collections import deque
@@ -25,6 +24,7 @@ from remuda.errors import (
     from_code,
 )
 from remuda.paths import SessionPaths, SocketAddress
+from remuda.readable import is_readable
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection, ClientEvent
 from remuda.wire.messages import PROTOCOL_VERSION, StateByte, Status
@@ -197,8 +197,7 @@ class KeeperClient:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._waiting:  # a frame may come in several pieces
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready, _, _ = select.select([self._sock], [], [], left)
-            if not ready:
+            if not is_readable(self._sock.fileno(), left):
                 break
             if not (data := self.read()):
                 raise EOFError
@@ -207,7 +206,7 @@ class KeeperClient:
             yield self._waiting.popleft()
 
     def read(self) -> bytes:
-        """What has come, when `select` has said that something did: for `take`. Empty at the end."""
+        """What has come, when something is known to have come: for `take`. Empty at the end."""
         try:
             # `recv` would ask the kernel once more whether there is anything.
             return os.read(self._sock.fileno(), _READ_BYTES)

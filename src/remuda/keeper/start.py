@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remuda.errors import SpawnFailed, SpawnTimeout, from_code
+from remuda.readable import is_readable
 
 if TYPE_CHECKING:
     from .prefork import Waiting
@@ -119,8 +119,7 @@ def _read_line(fd: int, timeout: float) -> bytes | None:
     deadline = time.monotonic() + timeout
     data = b""
     while b"\n" not in data:
-        ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        if not is_readable(fd, max(0.0, deadline - time.monotonic())):
             return None
         piece = os.read(fd, 65536)
         if not piece:

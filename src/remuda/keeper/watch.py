@@ -1,7 +1,8 @@
 """Being told when a file changes, appears, or is replaced.
 
 On Linux by inotify, with a watch on the file itself once it exists: the folder is shared by all sessions
-of a user, and each of their changes would wake every keeper. Elsewhere by looking twice a second.
+of a user, and each of their changes would wake every keeper. Elsewhere, and when the user's limit of inotify
+is reached, by looking twice a second.
 """
 
 from __future__ import annotations
@@ -26,41 +27,54 @@ def watch(path: Path, changed: Callable[[], None]) -> FileWatch | PolledWatch:
     """Call `changed` now and whenever the file at `path` is not what it was, until the watch is closed."""
     try:
         return FileWatch(path, changed)
-    except OSError as error:  # not on Linux, or the user's limit of inotify instances is reached
+    except OSError as error:
         log.warning("watching %s by polling: %s", path, error)
         return PolledWatch(path, changed)
 
 
 class FileWatch:
+    """Raises `OSError` when nothing can be watched. When that comes later, it looks from then on."""
+
     def __init__(self, path: Path, changed: Callable[[], None], inotify: Inotify | None = None) -> None:
         self._path = path
         self._changed = changed
         self._inotify = inotify or Inotify()
         self._watch = -1
+        self._polled: PolledWatch | None = None
         self._loop = asyncio.get_running_loop()
+        try:
+            self._arm()
+        except OSError:
+            self._inotify.close()
+            raise
         self._loop.add_reader(self._inotify.fd, self._readable)
-        self._arm()
         self._changed()
 
     def _readable(self) -> None:
-        if self._inotify.drain():
+        if not self._inotify.drain():
+            return
+        try:
             self._arm()
+        except OSError as error:
+            log.warning("watching %s by polling from now on: %s", self._path, error)
+            self.close()
+            self._polled = PolledWatch(self._path, self._changed)
+        else:
             self._changed()
 
     def _arm(self) -> None:
         """Watch the file, or the nearest folder above it that exists. A replaced file is a new one."""
         while not self._add(self._path, _FILE_MASK):
-            waited_for = self._watch_above()
             # It may have appeared between the look and the watch: then nothing would ever tell of it.
-            if waited_for is None or not waited_for.exists():
+            if not self._watch_above().exists():
                 return
 
-    def _watch_above(self) -> Path | None:
+    def _watch_above(self) -> Path:
         """What the nearest folder that exists does not have yet, and is now watched for."""
         for wanted, folder in pairwise([self._path, *self._path.parents]):
             if self._add(folder, _FOLDER_MASK):
                 return wanted
-        return None
+        raise FileNotFoundError(f"no folder above {self._path} can be watched")
 
     def _add(self, path: Path, mask: int) -> bool:
         number = self._inotify.add(path, mask)
@@ -72,6 +86,8 @@ class FileWatch:
         return True
 
     def close(self) -> None:
+        if self._polled is not None:
+            self._polled.close()
         if self._inotify.fd >= 0:
             self._loop.remove_reader(self._inotify.fd)
             self._inotify.close()

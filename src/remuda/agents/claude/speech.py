@@ -133,7 +133,8 @@ class ClaudeSpeech:
             return _assistant(record)
         if kind == "system":
             return _refused(record) or _unknown(record) or _SYSTEM.get(str(record.get("subtype")))
-        if kind != "user" or _is_tool_result(record):
+        # What it sums itself up with, to go on with the same turn, is nobody's prompt.
+        if kind != "user" or _is_tool_result(record) or record.get("isCompactSummary"):
             return None
         text = _content(record)
         if text.startswith(_INTERRUPTED):

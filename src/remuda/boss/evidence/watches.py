@@ -46,6 +46,7 @@ class Watches:
     def __init__(self, *, is_told: bool = True, moment: float = _MOMENT) -> None:
         self._moment = moment
         self._changed: dict[int, Changed] = {}
+        self._refused = False
         self._telling: asyncio.TimerHandle | None = None
         self._inotify = _inotify() if is_told else None
         if self._inotify:
@@ -67,7 +68,13 @@ class Watches:
         return self._add(path, _FILE, changed)
 
     def _add(self, path: Path, mask: int, changed: Changed) -> int | None:
-        number = self._inotify.add(path, mask) if self._inotify else None
+        try:
+            number = self._inotify.add(path, mask) if self._inotify else None
+        except OSError as error:
+            if not self._refused:
+                log.warning("some changes of files are found by looking: %s", error)
+            self._refused = True
+            return None
         if number is not None:
             self._changed[number] = changed
         return number

@@ -1,0 +1,12 @@
+"""Waiting for one descriptor, whatever its number: `select` takes none beyond 1023."""
+
+from __future__ import annotations
+
+import select
+
+
+def is_readable(fd: int, timeout: float | None) -> bool:
+    """Whether there is something to read, or its end, within `timeout` seconds; None waits for ever."""
+    waiter = select.poll()
+    waiter.register(fd, select.POLLIN)
+    return bool(waiter.poll(None if timeout is None else timeout * 1000))

@@ -1,0 +1,53 @@
+"""Programs that have more files open than `select` can count."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from keeping import Start
+from remuda.inbox.consumer import Consumer
+from remuda.inbox.journal import Inbox
+from remuda.inbox.receipts import follow
+
+PATIENCE = 30.0
+MANY = 1100
+
+
+@pytest.fixture
+def crowded() -> Iterator[None]:
+    """Every descriptor that is opened from now on has a number beyond 1023."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(MANY)]
+    yield
+    for fd in taken:
+        os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("crowded")
+def test_session_is_started_and_asked(start: Start) -> None:
+    client = start("s", ["sh", "-c", "printf READY; exec cat"]).hello()
+    assert client.fileno() > 1023
+    assert client.status().alive == 1
+    assert client.describe()["name"] == "s"
+
+
+@pytest.mark.usefixtures("crowded")
+def test_message_is_followed(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        message = inbox.put("hello").id
+    consumer = Consumer(tmp_path, "a test")
+    consumer.open()
+    try:
+        following = follow(tmp_path, message, PATIENCE)
+        assert next(following).stage == "accepted"
+        assert consumer.lease("test") is not None
+        assert next(following).stage == "written"
+    finally:
+        consumer.close()
