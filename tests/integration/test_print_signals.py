@@ -14,7 +14,7 @@ import pytest
 from keeping import Process, until
 from printing import ORDERLY_TRIES, TAIL, Call, Calls, no_reader, write_program
 from remuda.oneshot.remains import processes_of
-from remuda.proctree import is_alive
+from remuda.proctree import descendants, is_alive
 
 SIGNALS = {"INT": signal.SIGINT, "TERM": signal.SIGTERM, "HUP": signal.SIGHUP}
 STAGES = ("prompt", "dialog", "submitted", "tool")
@@ -255,6 +255,37 @@ def test_an_interrupted_call_does_not_wait_for_a_reader_who_takes_nothing(
     assert code == 130
     assert "Traceback" not in err
     calls.assert_nothing_left()
+
+
+def has_open(pid: int, file: str) -> bool:
+    try:
+        return any(os.readlink(entry) == file for entry in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:  # it ends, or closes one, just now
+        return is_alive(pid)
+
+
+@pytest.mark.parametrize("backend", ["terminal", "stream"])
+def test_what_the_caller_has_open_is_held_by_nobody_but_the_call(calls: Calls, backend: str) -> None:
+    """A lock of flock's would outlive the call for as long as its agent takes to end."""
+    if backend == "stream":
+        stream_agent(calls)
+    reading, writing = os.pipe()
+    file = os.readlink(f"/proc/self/fd/{writing}")
+    call = calls.begin("THINK 600 x", "--backend", backend, pass_fds=[writing])
+    call.until("started")
+    if backend == "stream":
+        stream_pids(calls)
+        pids = descendants(call.process.pid)
+    else:
+        held = call.keeper(), call.agent()
+        pids = [one.pid for one in held]
+        for one in held:
+            one.close()
+    assert has_open(call.process.pid, file)
+    assert len(pids) >= 2
+    until(lambda: not any(has_open(pid, file) for pid in pids), "that it is closed")
+    os.close(reading)
+    os.close(writing)
 
 
 # ── the stream backend: its agent is a child of ours ──

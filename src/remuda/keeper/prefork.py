@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 FAREWELL = b"."
 """On a lifeline, before it is closed: all is well, and the session may take its time to end."""
 
+_DESCRIPTORS = 1024
+
 
 class Waiting:
     """Our ends of the pipes to a keeper that waits."""
@@ -44,7 +46,7 @@ class _Nest:
 
 
 def fork_keeper() -> None:
-    """Call it before there is any thread. The forked process holds nothing of ours open."""
+    """Call it before there is any thread. The forked process holds nothing open of ours or our caller's."""
     try:
         for fd in range(3):
             os.fstat(fd)
@@ -55,7 +57,7 @@ def fork_keeper() -> None:
     theirs = specification[0], report[1], lifeline[0]
     pid = os.fork()
     if pid == 0:
-        _keep(ours, *theirs)
+        _keep(*theirs)
     for fd in theirs:
         os.close(fd)
     os.waitpid(pid, 0)
@@ -68,7 +70,21 @@ def take_waiting() -> Waiting | None:
     return waiting
 
 
-def _keep(ours: tuple[int, ...], specification: int, report: int, lifeline: int) -> NoReturn:
+def close_all_but(*kept: int) -> None:
+    """And the standard streams. What a caller has left open (a lock, a pipe) is not ours to hold."""
+    try:
+        found = [int(entry) for entry in os.listdir("/dev/fd")]
+    except OSError:  # there is no such folder everywhere
+        found = list(range(_DESCRIPTORS))
+    for fd in found:
+        if fd > 2 and fd not in kept:
+            try:
+                os.close(fd)
+            except OSError:  # the one by which they were listed
+                pass
+
+
+def _keep(specification: int, report: int, lifeline: int) -> NoReturn:
     """In the forked process: what `process` does, but for the time at which it is loaded."""
     code = 1
     try:
@@ -78,8 +94,7 @@ def _keep(ours: tuple[int, ...], specification: int, report: int, lifeline: int)
         null = os.open(os.devnull, os.O_RDWR)
         for fd in range(3):
             os.dup2(null, fd)
-        for fd in (null, *ours):
-            os.close(fd)
+        close_all_but(specification, report, lifeline)
         # As with -P: a json.py in the user's folder is not ours to import.
         sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
         import remuda.agents.claude.agent  # noqa: F401  # what most calls start

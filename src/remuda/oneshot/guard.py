@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Collection
 
+from remuda.keeper.prefork import close_all_but
 from remuda.proctree import is_alive, send_signal, with_variable
 
 MARK = "REMUDA_CALL"
@@ -26,13 +27,12 @@ _READ_BYTES = 1 << 16
 class Guard:
     """`dismiss` it when the call is over."""
 
-    def __init__(self, name: str, agent: int, output: Collection[int], others: Collection[int]) -> None:
-        """`name`: what `MARK` is for the agent and all it starts; `output`: what the agent prints to;
-        `others`: what must not be held open for it."""
+    def __init__(self, name: str, agent: int, output: Collection[int]) -> None:
+        """`name`: what `MARK` is for the agent and all it starts; `output`: what the agent prints to."""
         watched, self._lifeline = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            _watch(name, agent, watched, output, [*others, self._lifeline])
+            _watch(name, agent, watched, output)
         os.close(watched)
 
     def dismiss(self) -> None:
@@ -47,15 +47,14 @@ class Guard:
             pass
 
 
-def _watch(name: str, agent: int, lifeline: int, output: Collection[int], others: Collection[int]) -> None:
+def _watch(name: str, agent: int, lifeline: int, output: Collection[int]) -> None:
     """In the forked process: nothing of the caller's is held, and no signal to the command is for us."""
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for fd in range(3):
             os.dup2(null, fd)
-        for fd in others:
-            os.close(fd)
+        close_all_but(lifeline, *output)
         if not os.read(lifeline, 1):
             if not sys.platform.startswith("linux"):  # where the kernel does so when its parent ends
                 send_signal(agent, signal.SIGHUP)

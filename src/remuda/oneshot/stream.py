@@ -109,8 +109,7 @@ class StreamCall:
         assert process.stdout is not None
         assert process.stderr is not None
         output = process.stdout.fileno(), process.stderr.fileno()
-        others = [] if process.stdin is None else [process.stdin.fileno()]
-        return Guard(self._name, process.pid, output, others)
+        return Guard(self._name, process.pid, output)
 
     def _check_refused(self, result: Message, *, heard: bool) -> None:
         """An error before anything else. Only where it prints its stream does the CLI make a result of it."""
