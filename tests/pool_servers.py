@@ -22,14 +22,14 @@ def framed(body: bytes) -> bytes:
 Speak = Callable[[socket.socket], object]
 
 
-def _hang(connection: socket.socket) -> None:
+def hang(connection: socket.socket) -> None:
     connection.recv(1)
     connection.settimeout(PATIENCE)
     while connection.recv(65536):
         pass
 
 
-def _say(*pieces: bytes) -> Speak:
+def say(*pieces: bytes) -> Speak:
     def speak(connection: socket.socket) -> None:
         connection.recv(1)
         for piece in pieces:
@@ -42,25 +42,25 @@ HELLO = encode(hello())
 
 
 def _go_silent(connection: socket.socket) -> None:
-    _say(HELLO)(connection)
-    _hang(connection)
+    say(HELLO)(connection)
+    hang(connection)
 
 
 SERVERS: dict[str, Speak] = {
     "hangs up at once": socket.socket.close,
-    "hangs up before it says anything": _say(),
-    "says nothing": _hang,
-    "garbage": _say(b"SSH-2.0-OpenSSH_9.6\r\n" * 10),
-    "another version": _say(encode({**hello(), "version": VERSION + 1})),
-    "another protocol": _say(encode({**hello(), "protocol": "other"})),
-    "half a hello": _say(HELLO[:9]),
-    "hangs up in the middle": _say(HELLO, encode({"type": "token", "text": "x"})),
-    "hangs up in a frame": _say(HELLO, encode({"type": "token", "text": "x"})[:9]),
-    "garbage in the middle": _say(HELLO, framed(b"nonsense")),
-    "unknown type": _say(HELLO, encode({"type": "sing"})),
-    "a result of another kind": _say(HELLO, encode({"type": "done", "result": {"text": 5}})),
+    "hangs up before it says anything": say(),
+    "says nothing": hang,
+    "garbage": say(b"SSH-2.0-OpenSSH_9.6\r\n" * 10),
+    "another version": say(encode({**hello(), "version": VERSION + 1})),
+    "another protocol": say(encode({**hello(), "protocol": "other"})),
+    "half a hello": say(HELLO[:9]),
+    "hangs up in the middle": say(HELLO, encode({"type": "token", "text": "x"})),
+    "hangs up in a frame": say(HELLO, encode({"type": "token", "text": "x"})[:9]),
+    "garbage in the middle": say(HELLO, framed(b"nonsense")),
+    "unknown type": say(HELLO, encode({"type": "sing"})),
+    "a result of another kind": say(HELLO, encode({"type": "done", "result": {"text": 5}})),
     "goes silent in the middle": _go_silent,
-    "huge": _say(HELLO, b"\xff\xff\xff\xff"),
+    "huge": say(HELLO, b"\xff\xff\xff\xff"),
 }
 
 

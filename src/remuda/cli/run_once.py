@@ -174,23 +174,23 @@ def _requires(given: Given) -> dict[str, str]:
 
 
 def _follow(line: Line, printer: Printer) -> int:
-    done: Message | None = None
-    for message in line.messages():
-        kind = message["type"]
-        if kind == "error":
+    while (message := line.next())["type"] != "done":
+        if message["type"] == "error":
             return printer.failed(told_error(message))
-        if kind == "usage":
-            assert done is not None
-            done["result"]["usage"] = message.get("usage")
-        elif kind != "done":
-            printer.event(message)
-            continue
-        done = done or message
-        if kind == "usage" or not (message.get("more") and printer.wants_usage):
-            break
-    assert done is not None
-    printer.done(done["result"])
+        printer.event(message)
+    result = message["result"]
+    if message.get("more") and printer.wants_usage:
+        result["usage"] = _usage(line)
+    printer.done(result)
     return EXIT_CODES["OK"]
+
+
+def _usage(line: Line) -> Message | None:
+    """It comes behind the answer, which stays one where the server is lost, or a signal comes, before it."""
+    try:
+        return line.next().get("usage")
+    except (RemudaError, Signalled):
+        return None
 
 
 # ── printing ──
