@@ -90,6 +90,35 @@ def test_key_opens_a_popup_in_which_one_is_chosen(keyed: Ranch) -> None:
     until(lambda: keyed.at() == keyed.docs, "the one chosen")
 
 
+def test_popup_of_a_key_asks_the_boss_of_that_key(keyed: Ranch) -> None:
+    # As in a server that was started before REMUDA_HOME was set: the key's own line says it.
+    keyed.bench.run("set-environment", "-g", "-u", "REMUDA_HOME")
+    keyed.waits("engine", keyed.api, 700)
+    press(keyed, b"g")
+    until(lambda: b"engine is done" in keyed.person.seen, "what the first says")
+    keyed.person.press(b"\r")
+    until(lambda: keyed.at() == keyed.api, "the one chosen")
+
+
+def test_key_tells_what_a_boss_without_tmux_cannot(down: Ranch) -> None:
+    down("hooks", "install", "--tmux", "--yes")
+    down.remuda("up", "--detach", "--port", "0", env={**down.env, "PATH": "/nonexistent"})
+    try:
+        down.waits("engine", down.api, 700)
+        press(down, b"\t")
+        until(lambda: b"there is no tmux here" in down.person.seen, "the message")
+        down.person.seen.clear()
+        token = down.remuda.home / "boss" / "token"
+        token.write_text("x" * 43)
+        for key in (b"B", b"g"):
+            press(down, key)
+            until(lambda: b"token" in down.person.seen, "the message")
+            down.person.seen.clear()
+        assert down.at() == down.home
+    finally:
+        down("down", "--force")
+
+
 # ── popup ──
 
 

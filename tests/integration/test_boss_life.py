@@ -239,12 +239,44 @@ def test_install_writes_a_unit_and_shows_it_and_uninstall_removes_it(remuda: Com
     assert path.read_text() == "somebody's own"
 
 
+def test_service_is_given_where_files_and_programs_are(remuda: Commands) -> None:
+    given = {
+        "XDG_STATE_HOME": "/state",
+        "XDG_CONFIG_HOME": str(remuda.home / '50% of "$it\\'),
+        "CLAUDE_CONFIG_DIR": "claude",
+        "TMUX_TMPDIR": "",
+        "PATH": "/opt/homebrew/bin:/usr/bin",
+    }
+    told = json.loads(remuda("up", "--install", "--json", env=given).out)
+    found = [line for line in told["content"].splitlines() if line.startswith("Environment=")]
+    assert found == [
+        f'Environment="REMUDA_HOME={remuda.home}"',
+        'Environment="XDG_STATE_HOME=/state"',
+        f'Environment="XDG_CONFIG_HOME={remuda.home}/50%% of \\"$it\\\\"',
+        f'Environment="CLAUDE_CONFIG_DIR={remuda.cwd}/claude"',
+        'Environment="PATH=/opt/homebrew/bin:/usr/bin"',
+    ]
+    assert Path(told["file"]).read_text() == told["content"]
+    for odd in ("/a\nb", os.fsdecode(b"/\xff")):
+        assert "PATH cannot be given" in remuda.refused("up", "--install", code=2, env={**given, "PATH": odd})
+    remuda("up", "--uninstall", env={**given, "PATH": "/a\nb"})
+    assert not Path(told["file"]).exists()
+
+
+def test_command_of_a_unit_is_what_systemd_makes_of_it() -> None:
+    from remuda.cli.up_service import _unit
+
+    text = _unit(["/a$b%/python", "$x", '"'], {})
+    assert 'ExecStart="/a$b%%/python" "$$x" "\\""\n' in text  # only behind the program $ is expanded
+
+
 def test_plist_for_launchd_can_be_read() -> None:
     from remuda.cli.up_service import _plist
 
-    found = plistlib.loads(_plist(["/a b/python", "-m", "remuda", "up"], "/x & <y>").encode())
+    given = {"REMUDA_HOME": "/x & <y>", "PATH": "/opt/homebrew/bin:/usr/bin"}
+    found = plistlib.loads(_plist(["/a b/python", "-m", "remuda", "up"], given).encode())
     assert found["ProgramArguments"] == ["/a b/python", "-m", "remuda", "up"]
-    assert found["EnvironmentVariables"] == {"REMUDA_HOME": "/x & <y>"}
+    assert found["EnvironmentVariables"] == given
 
 
 def test_options_of_up_that_exclude_each_other_are_refused(remuda: Commands) -> None:

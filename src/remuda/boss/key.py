@@ -82,12 +82,22 @@ def segment() -> None:
 
 
 def press(action: str, client: str) -> None:
-    """Raises OSError when there is nobody to ask. What the boss refuses it has told itself."""
+    """Raises OSError when there is nobody to ask."""
     encode = _json.encode_basestring_ascii
     server = os.environ.get("TMUX", "").partition(",")[0]
     fields = {"action": action, "client": client, "tmux": server}
     body = ",".join(f"{encode(name)}:{encode(value)}" for name, value in fields.items())
-    ask("POST", "/v1/navigate", "{" + body + "}", ANSWER_TIMEOUT)
+    is_taken(client, *ask("POST", "/v1/navigate", "{" + body + "}", ANSWER_TIMEOUT))
+
+
+def is_taken(client: str, status: int, document: str) -> bool:
+    """What the boss does not do is told here too: it may be what keeps the boss itself from telling it."""
+    if status == 200:
+        return True
+    text = " ".join(value_of(document, "message").split()) or f"the boss answers with {status}"
+    # It is taken for a format, and for one of strftime.
+    tell(client, text.replace("#", "##").replace("%", "%%"))
+    return False
 
 
 def tmux(*words: str) -> int:
@@ -118,10 +128,15 @@ def _do(action: str, client: str) -> None:
     if action != "popup":
         press(action, client)
         return
-    ask("GET", "/v1/segment", "", ANSWER_TIMEOUT)
+    if not is_taken(client, *ask("GET", "/v1/segment", "", ANSWER_TIMEOUT)):
+        return
+    # A popup has the environment of tmux, and not what our own line was given.
+    told = [
+        f"{name}={os.environ[name]}" for name in ("REMUDA_HOME", "XDG_STATE_HOME") if os.environ.get(name)
+    ]
     program = [sys.executable, "-P", "-m", "remuda", "popup", "--client", client]
     size = ["-w", "80%", "-h", "80%"]
-    if tmux("display-popup", "-E", "-c", client, *size, "--", "env", *program, "--inside"):
+    if tmux("display-popup", "-E", "-c", client, *size, "--", "env", *told, *program, "--inside"):
         os.execv(sys.executable, program)  # an older tmux, which has no popups
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -16,11 +18,15 @@ from .common import print_json
 
 _UNIT = "remuda-boss.service"
 _LABEL = "remuda.boss"
+_ENVIRONMENT = ("REMUDA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "TMUX_TMPDIR")
+"""Where the boss finds its files, an agent's and tmux: a service is told by nobody else."""
+_UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def install_service(port: int | None, as_json: bool) -> None:
     """Write the file, show it, and say what is left to do: starting services is the user's."""
-    path, text = _service(port)
+    path = _file()
+    text = (_plist if _is_mac() else _unit)(_arguments(port), _environment(os.environ))
     if path.exists() and not _is_ours(path):
         raise InvalidOptions(f"{path} is not of our making", hint="move it away first")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +43,7 @@ def install_service(port: int | None, as_json: bool) -> None:
 
 
 def uninstall_service(as_json: bool) -> None:
-    path, _ = _service(None)
+    path = _file()
     if not path.exists():
         raise InvalidOptions(f"there is no {path}")
     if not _is_ours(path):
@@ -52,17 +58,40 @@ def uninstall_service(as_json: bool) -> None:
         click.echo(f"  {one}")
 
 
-def _service(port: int | None) -> tuple[Path, str]:
-    arguments = [sys.executable, "-m", "remuda", "up", *(["--port", str(port)] if port is not None else [])]
-    home = os.environ.get("REMUDA_HOME")
-    if sys.platform == "darwin":
-        return Path("~/Library/LaunchAgents").expanduser() / f"{_LABEL}.plist", _plist(arguments, home)
+def _is_mac() -> bool:
+    return sys.platform == "darwin"
+
+
+def _file() -> Path:
+    if _is_mac():
+        return Path("~/Library/LaunchAgents").expanduser() / f"{_LABEL}.plist"
     base = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    return base / "systemd" / "user" / _UNIT, _unit(arguments, home)
+    return base / "systemd" / "user" / _UNIT
 
 
-def _unit(arguments: list[str], home: str | None) -> str:
-    environment = [f"Environment={_quoted(f'REMUDA_HOME={home}')}"] if home else []
+def _arguments(port: int | None) -> list[str]:
+    return [sys.executable, "-m", "remuda", "up", *(["--port", str(port)] if port is not None else [])]
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a service has to be given of ours. Raises `InvalidOptions` for what no such file can hold."""
+    found = {name: _absolute(environ[name]) for name in _ENVIRONMENT if environ.get(name)}
+    found["PATH"] = environ.get("PATH") or os.defpath
+    for name, value in found.items():
+        if _UNWRITABLE.search(value):
+            raise InvalidOptions(f"{name} cannot be given to a service: {value!r}")
+    return found
+
+
+def _absolute(path: str) -> str:
+    """A service is started in another folder."""
+    return path if path.startswith("~") else os.path.abspath(path)
+
+
+def _unit(arguments: list[str], given: Mapping[str, str]) -> str:
+    program, *words = arguments
+    # In a word of a command a dollar sign is systemd's own too.
+    command = [_quoted(program), *(_quoted(word.replace("$", "$$")) for word in words)]
     return "\n".join(
         [
             "# Written by 'remuda up --install'; 'remuda up --uninstall' removes it.",
@@ -70,8 +99,8 @@ def _unit(arguments: list[str], home: str | None) -> str:
             "Description=Remuda's boss: which agent waits for you",
             "",
             "[Service]",
-            f"ExecStart={' '.join(map(_quoted, arguments))}",
-            *environment,
+            f"ExecStart={' '.join(command)}",
+            *(f"Environment={_quoted(f'{name}={value}')}" for name, value in given.items()),
             "Restart=on-failure",
             "RestartSec=1",
             "# What it may have started is not its own.",
@@ -85,18 +114,15 @@ def _unit(arguments: list[str], home: str | None) -> str:
 
 
 def _quoted(word: str) -> str:
-    """As systemd reads it: a percent sign and a dollar sign are its own."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    """As systemd reads it: a percent sign is its own."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 
 
-def _plist(arguments: list[str], home: str | None) -> str:
+def _plist(arguments: list[str], given: Mapping[str, str]) -> str:
     words = "".join(f"\n    <string>{escape(word)}</string>" for word in arguments)
-    environment = (
-        "\n  <key>EnvironmentVariables</key>\n  <dict>\n    <key>REMUDA_HOME</key>\n"
-        f"    <string>{escape(home)}</string>\n  </dict>"
-        if home
-        else ""
+    environment = "".join(
+        f"\n    <key>{name}</key>\n    <string>{escape(value)}</string>" for name, value in given.items()
     )
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <!-- Written by 'remuda up', its option install. -->
@@ -107,7 +133,10 @@ def _plist(arguments: list[str], home: str | None) -> str:
   <string>{_LABEL}</string>
   <key>ProgramArguments</key>
   <array>{words}
-  </array>{environment}
+  </array>
+  <key>EnvironmentVariables</key>
+  <dict>{environment}
+  </dict>
   <key>RunAtLoad</key>
   <true/>
   <key>KeepAlive</key>
@@ -125,7 +154,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _commands(what: str, path: Path) -> list[str]:
-    if sys.platform == "darwin":
+    if _is_mac():
         return [
             f"launchctl {'load' if what == 'install' else 'remove'} {path if what == 'install' else _LABEL}"
         ]
