@@ -221,6 +221,18 @@ def test_spool_is_bounded_and_what_is_dropped_is_counted(boss: RunningBoss, hook
     assert [one.name[:3] for one in hooks.spooled()] == ["099"]
 
 
+def test_file_in_the_spool_that_cannot_be_read_keeps_no_other_back(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.folder.spool.mkdir()
+    (boss.folder.spool / "1.hook").mkdir()  # as one that belongs to another user
+    os.utime(boss.folder.spool / "1.hook", (1, 1))
+    hooks.run(stop(message="behind it"))
+    boss.start()
+    assert [item["message"] for item in boss.waiting()] == ["behind it"]
+    hooks.run(stop(message="and later"))
+    until(lambda: [item["message"] for item in boss.waiting()] == ["and later"], "the next one")
+    assert boss.folder.log.read_text().count("1.hook cannot be read") == 1
+
+
 def test_file_in_the_spool_that_is_no_event_is_laid_aside(boss: RunningBoss, hooks: Hooks) -> None:
     boss.folder.spool.mkdir()
     for number, text in enumerate(('{"payload"', "[]", '{"payload": {"session_id": "x"}, "at": NaN}')):

@@ -126,6 +126,17 @@ def test_reply_is_refused_when_the_agent_is_not_what_gets_the_keys(bench: Bench)
     assert bench.remuda.refused("reply", bench.pane.id, "hello", code=8)
 
 
+def test_reply_to_a_conversation_that_another_has_replaced_is_refused(
+    remuda: Commands, boss: RunningBoss, home: Path
+) -> None:
+    for at, number in ((10.0, "before"), (20.0, "after")):
+        facts = {"name": "work", "origin": "kept", "how": "clear"}
+        told = {"kind": "registered", "session_id": number, "at": at, "facts": facts}
+        boss.client.post("events", body={"events": [told]})
+    assert "in another conversation now" in remuda.refused("reply", "before", "hello", code=8)
+    assert not (home / "sessions" / "work.inbox").exists()
+
+
 def test_reply_that_no_pane_can_be_given_is_refused(remuda: Commands, boss: RunningBoss) -> None:
     told = {"kind": "stopped", "session_id": "nowhere", "facts": {"agent": "claude", "pid": 1}}
     boss.client.post("events", body={"events": [told]})

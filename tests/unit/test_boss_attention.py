@@ -229,6 +229,49 @@ def test_edited_one_of_two_calls_that_were_alike_ends_the_dialog_about_them() ->
     assert told(PROMPT, *began, event("asked", 15, **BASH), edited).queue() == []
 
 
+def test_requests_for_leave_of_a_long_session_are_not_all_kept_in_memory() -> None:
+    told_of = [
+        one
+        for number in range(200)
+        for one in (
+            event(
+                "asked",
+                20 + 3 * number,
+                tool="Bash",
+                input={"command": str(number)},
+                tool_use_id=f"t{number}",
+            ),
+            event(
+                "tool_ran",
+                21 + 3 * number,
+                tool="Bash",
+                input={"command": str(number)},
+                tool_use_id=f"t{number}",
+            ),
+        )
+    ]
+    known = told(PROMPT, *told_of).known["s"]
+    assert len(known.approvals) < 100
+    assert [one.input for one in known.approvals.values()][-1] == {"command": "199"}
+
+
+def test_two_calls_that_are_alike_are_asked_for_one_by_one() -> None:
+    """Each is told by a hook that does not say which; one that is told twice is one."""
+    calls = [
+        event("tool_began", 11, **BASH, tool_use_id="t1"),
+        event("tool_began", 11.1, **BASH, tool_use_id="t2"),
+    ]
+    asked = [event("asked", at, **BASH) for at in (12, 12.5, 12.6)]
+    roster = told(PROMPT, *calls, *asked)
+    assert len(roster.known["s"].approvals) == 2
+    assert len(told(PROMPT, calls[0], *asked).known["s"].approvals) == 1
+    numbered = [event("asked", at, **BASH, tool_use_id=number) for at, number in ((12, "t1"), (12.5, "t2"))]
+    assert [one.tool_use_id for one in told(PROMPT, *calls, *numbered).known["s"].approvals.values()] == [
+        "t1",
+        "t2",
+    ]
+
+
 def test_dialog_of_a_session_that_had_ended_before_is_withdrawn() -> None:
     roster = told(PROMPT, event("asked", 12, **BASH), event("ended", 11))
     (approval,) = roster.known["s"].approvals.values()

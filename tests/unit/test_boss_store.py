@@ -244,6 +244,25 @@ def test_first_answer_wins_and_the_ledger_says_who_when_and_what_happened_then(t
     with_desk(tmp_path, after)
 
 
+def test_each_of_two_requests_that_are_alike_is_found_by_its_own_event_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    calls = [event("tool_began", 11, **BASH, tool_use_id=number) for number in ("t1", "t2")]
+    asked = [event("asked", at, **BASH) for at in (20.0, 21.0)]
+
+    async def numbers(desk: Desk) -> list[str]:
+        found = [desk.approval_of(one) for one in asked]
+        return [one.id for one in found if one is not None]
+
+    async def before(desk: Desk) -> list[str]:
+        await desk.take(event("prompted", 10), *calls, *asked)
+        return await numbers(desk)
+
+    first = with_desk(tmp_path, before)
+    assert len(set(first)) == 2
+    assert with_desk(tmp_path, numbers) == first
+
+
 def test_answer_after_its_end_is_refused(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         await desk.take(event("asked", 20, **BASH), event("tool_ran", 25, **BASH))

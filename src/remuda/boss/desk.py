@@ -21,6 +21,7 @@ from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFail
 from .attention.model import Approval, ApprovalState, Event, EventKind, Item, Session, Source
 from .attention.naming import beginnings, label
 from .attention.roster import Changes, Known, Roster
+from .attention.rules import ask_number
 from .evidence.repository import Repositories
 from .feed import Feed
 from .records.store import Store
@@ -274,6 +275,9 @@ class Desk:
     def approval_of(self, event: Event) -> Approval | None:
         """The open one that this event asked for."""
         known = self._roster.known.get(event.session_id)
+        own = known.approvals.get(ask_number(event)) if known else None
+        if own is not None and own.state is ApprovalState.OPEN:
+            return own
         asked = (event.facts.get("tool"), event.facts.get("input"))
         found = [one for one in known.approvals.values() if (one.tool, one.input) == asked] if known else []
         return next((one for one in reversed(found) if one.state is ApprovalState.OPEN), None)

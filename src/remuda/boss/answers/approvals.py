@@ -276,8 +276,11 @@ def _same(asks: list[Mapping[str, Any]], approval: Approval) -> str:
     for one in asks:
         if approval.tool_use_id is not None and one.get("tool_use_id") == approval.tool_use_id:
             return str(one["id"])
-    same = [one for one in asks if (one.get("tool"), one.get("input")) == (approval.tool, approval.input)]
-    return str(same[0]["id"]) if same else ""
+    for one in asks:  # where both say which call it is about, it is another one like it
+        told = approval.tool_use_id is not None and one.get("tool_use_id") is not None
+        if not told and (one.get("tool"), one.get("input")) == (approval.tool, approval.input):
+            return str(one["id"])
+    return ""
 
 
 def _arguments(ruling: Ruling) -> dict[str, Any]:

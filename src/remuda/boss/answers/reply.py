@@ -88,6 +88,8 @@ class Replies:
         self._typing: set[str] = set()
 
     async def reply(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        if session.replaced_by is not None:
+            raise NotSafe("it is in another conversation now", hint="name it by its name, pane or folder")
         if session.name is not None:
             return await asyncio.to_thread(self._put, session.name, text, options)
         return await self._type(session, text, options)

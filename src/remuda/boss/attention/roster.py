@@ -31,6 +31,7 @@ from .story import Story
 _AHEAD = 2.0
 _SAVED_EVERY = 3600.0
 _RESOLVED = 2
+_APPROVALS = 64
 """A dialog, and what it lay over."""
 _SAVED = tuple(
     one.name
@@ -197,7 +198,15 @@ class Roster:
         for ask in standing.asks:
             if ask.key:
                 self._settle_approval(known, standing, ask, replaced_by, changes)
-        self._withdraw(known, {ask.id for ask in standing.asks}, at, changes)
+        told = {ask.id for ask in standing.asks}
+        self._withdraw(known, told, at, changes)
+        if len(known.approvals) > _APPROVALS:  # the older ones are on the disk
+            newest = {*list(known.approvals)[-_APPROVALS:], *told}
+            known.approvals = {
+                one.id: one
+                for one in known.approvals.values()
+                if one.id in newest or one.state is ApprovalState.OPEN
+            }
 
     def _described(self, known: Known, at: float) -> Session:
         standing, session = known.story.standing, known.session

@@ -257,18 +257,27 @@ def _asked(now: Standing, event: Event) -> Standing:
 
 
 def _asked_of(now: Standing, event: Event, key: str) -> Standing:
-    told = (ask for ask in now.asks if ask.key == key and ask.ended_at is None)
-    if any(event.at - ask.asked_at <= SAME_MOMENT for ask in told):
+    if _is_told(now, event, key):
         return now
     bare = [ask for ask in now.open_asks if not ask.key and _may_be(ask, event)]
     asked_at = min([event.at, *(ask.asked_at for ask in bare)])
     facts = dict(event.facts)
     if "tool_use_id" not in facts:
-        calls = [number for number, call in now.calls.items() if call.key == key]
+        taken = {ask.tool_use_id for ask in now.open_asks}
+        calls = [number for number, call in now.calls.items() if call.key == key and number not in taken]
         facts |= {"tool_use_id": calls[0]} if len(calls) == 1 else {}
-    ask = Ask(_number(event), key, _reason(event), asked_at, facts)
+    ask = Ask(ask_number(event), key, _reason(event), asked_at, facts)
     kept = [ask for ask in now.asks if ask not in bare]
     return replace(now, asks=(*kept, ask)[-_ASKS:])
+
+
+def _is_told(now: Standing, event: Event, key: str) -> bool:
+    """Whether another has told of this dialog. Two calls that are alike have one each."""
+    number = event.facts.get("tool_use_id")
+    alike = [ask for ask in now.asks if ask.key == key and ask.ended_at is None]
+    told = [ask for ask in alike if not number or not ask.tool_use_id or ask.tool_use_id == number]
+    near = any(event.at - ask.asked_at <= SAME_MOMENT for ask in told)
+    return near and sum(call.key == key for call in now.calls.values()) <= len(alike)
 
 
 def _may_be(ask: Ask, event: Event) -> bool:
@@ -288,7 +297,9 @@ def _asked_something(now: Standing, event: Event) -> Standing:
     if _reason(event) is Reason.PERMISSION and len(pending) == 1 and pending[0][1].input is not None:
         number, call = pending[0]
         facts |= {"tool": call.tool, "input": call.input, "tool_use_id": number}
-    return replace(known, asks=(*now.asks, Ask(_number(event), "", _reason(event), event.at, facts))[-_ASKS:])
+    return replace(
+        known, asks=(*now.asks, Ask(ask_number(event), "", _reason(event), event.at, facts))[-_ASKS:]
+    )
 
 
 def _ask_ended(now: Standing, event: Event) -> Standing:
@@ -425,7 +436,8 @@ def _reason(event: Event) -> Reason:
     return Reason(told) if told in ("permission", "question", "plan") else Reason.QUESTION
 
 
-def _number(event: Event) -> str:
+def ask_number(event: Event) -> str:
+    """What the dialog is called that this event tells of."""
     return digest(event.session_id, [event.id, event.at])[:10]
 
 

@@ -52,6 +52,7 @@ class Spool:
         self._folder = folder or BossFolder.default().spool
         self._watches: Watches | None = None
         self._came = asyncio.Event()
+        self._unreadable: set[str] = set()
         self._one_at_a_time = asyncio.Lock()
         self._taking: asyncio.Task[None] | None = None
 
@@ -63,7 +64,8 @@ class Spool:
         else:
             (self._folder / _WATCHED).unlink(missing_ok=True)
         self._tell_dropped()
-        await self._take_all()
+        if not await self._catch_up():
+            self._came.set()  # it is tried again
         self._desk.catching_up.append(self._catch_up)
         self._taking = asyncio.create_task(self._take_what_comes())
 
@@ -124,6 +126,11 @@ class Spool:
                 else:
                     log.warning("%s is no event: %s", name, error)
                     os.replace(self._folder / name, self._folder / _BAD)
+            except OSError as error:  # another user's, it may be: the rest are taken all the same
+                if name not in self._unreadable:
+                    log.warning("%s cannot be read: %s", name, error.strerror)
+                self._unreadable.add(name)
+                left.add(name)
         if events:
             await self._desk.take(*events)
             log.debug("took %d events from the spool", len(events))

@@ -170,7 +170,7 @@ def read_known(
     if base is not None:
         story.base_at, story.base = base[0], standing.load(json.loads(base[1]))
     ledger = [read_approval(one) for one in approvals]
-    return Known(read_session(session), story, item, {one.id: one for one in ledger})
+    return Known(read_session(session), story, item, {one.id: one for one in reversed(ledger)})
 
 
 def read_claims(rows: Iterable[tuple[str, str, float, int | None]]) -> dict[str, Claim]:
