@@ -250,10 +250,10 @@ def test_message_that_is_overtaken_ends_though_no_transcript_tells_of_it(bench: 
 
 def test_interrupt_of_a_message_that_is_over_is_not_pressed_into_the_turn_behind_it(bench: Bench) -> None:
     post = idle(bench.start(env={"MOCK_WRITE_DERIVED_JSONL": "0"}))
+    post.client.request("watch")
     message = post.put("SLOW 1.5")
     post.reached(message, "submitted")
     post.watcher.paste("THINK 5 of mine")
-    post.client.request("watch")
     event_named(post.client, "stopped", id=message)
     post.client.request("interrupt", id=message)
     assert answer(post.ended(message)).startswith("word0 word1")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benches import keep, outcomes
-from keeping import Start, until
+from keeping import Start, event_named, until
 from posting import CHAIN, Post, prompts, requests_with, stages, step
 from remuda.errors import WaitTimeout
 from remuda.testing.loopback_model import LoopbackModel
@@ -281,3 +281,23 @@ def test_shell_in_the_background_keeps_the_turn_open_until_the_agent_heard_of_it
     assert stages(post.ended(second)) == CHAIN
     assert prompts(model)[-1] == "only when all is done"
     until(lambda: not post.client.describe()["delivery"]["in_flight"], "nothing in flight")
+
+
+def test_message_with_work_in_its_background_keeps_its_answer_when_a_human_goes_on(
+    cli: RealCli, start: Start, model: LoopbackModel
+) -> None:
+    """It waits for what may wake the agent; the human's turn, and its interrupt, are not its own."""
+    post = Post(keep(start, cli, "--allowedTools", "Bash"))
+    given = {"command": "tail -f /dev/null", "description": "x", "run_in_background": True}
+    post.client.request("watch")
+    message = post.put(f"TOOL {json.dumps({'name': 'Bash', 'input': given})}")
+    assert event_named(post.client, "stopped", id=message)["background"]
+    post.watcher.settled("idle")
+    with model.hold() as gate:
+        post.watcher.paste("a question of mine")
+        gate.wait_reached()
+        post.watcher.press(b"\x1b")
+        found = post.ended(message)
+    assert stages(found) == CHAIN
+    assert found.answer is not None
+    assert found.answer["text"].startswith("REPLY#2 to: tool_result")
