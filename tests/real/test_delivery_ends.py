@@ -15,9 +15,9 @@ from benches import keep, outcomes
 from keeping import Start, event_named, until
 from posting import CHAIN, Post, prompts, requests_with, stages, step
 from remuda.errors import WaitTimeout
-from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.loopback_model import Gate, LoopbackModel
 from remuda.testing.real_cli import RealCli
-from remuda.testing.script import Reply, failure
+from remuda.testing.script import Hold, Reply, failure
 
 pytestmark = pytest.mark.real
 
@@ -293,10 +293,13 @@ def test_message_with_work_in_its_background_keeps_its_answer_when_a_human_goes_
     message = post.put(f"TOOL {json.dumps({'name': 'Bash', 'input': given})}")
     assert event_named(post.client, "stopped", id=message)["background"]
     post.watcher.settled("idle")
-    with model.hold() as gate:
+    with Gate() as gate:
+        model.next(Reply.of("the first words ", Hold(gate), "and the rest"))
         post.watcher.paste("a question of mine")
         gate.wait_reached()
+        post.watcher.until("streaming")
         post.watcher.press(b"\x1b")
+        post.watcher.until("interrupted")
         found = post.ended(message)
     assert stages(found) == CHAIN
     assert found.answer is not None
