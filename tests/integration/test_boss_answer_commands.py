@@ -17,6 +17,8 @@ from commands import COMMAND, Commands
 from heimdall_client import PATIENCE
 from keeping import Start, event_named, until
 from remuda.agents.attention import digest
+from remuda.cli.leave import must_be_seen
+from remuda.errors import NotSafe
 from watching import Watcher
 
 WRITE = {"file_path": "/srv/new.txt", "content": "one\ntwo\n"}
@@ -103,6 +105,39 @@ def test_plan_is_agreed_to_changed_or_sent_back(
     with asking(boss, "ExitPlanMode", {}) as hook:
         remuda(*words)
         assert said(hook) == answer
+
+
+def test_plan_of_which_nothing_is_known_is_agreed_to_by_a_word_alone(
+    remuda: Commands, boss: RunningBoss, start: Start
+) -> None:
+    with asking(boss, "ExitPlanMode", {}) as hook:
+        refused = remuda.refused("approve", "11112222", code=8)
+        assert "on its terminal alone" in refused
+        assert "'remuda next'" in refused
+        kept = start("ask", [*COMMAND, "approve", "11112222"], cols=100, rows=30)
+        client = kept.hello()
+        Watcher(client).until_shows("on its terminal alone")
+        assert event_named(client, "exited")["code"] == 8
+        (one,) = boss.client.get("approvals")["approvals"]
+        assert (one["state"], hook.done()) == ("open", False)
+        assert "on its terminal alone" in remuda("approvals", "srv").out
+        with pytest.raises(NotSafe) as error:
+            must_be_seen(one, {"name": "work"})
+        assert "'remuda attach work'" in str(error.value.hint)
+
+
+def test_plan_that_is_known_is_shown_whole_and_asked_about(boss: RunningBoss, start: Start) -> None:
+    plan = {"plan": "# Rework\n1. first this\n2. then that\n", "planFilePath": "/srv/plans/rework.md"}
+    with asking(boss, "ExitPlanMode", plan) as hook:
+        kept = start("ask", [*COMMAND, "approve", "11112222"], cols=100, rows=30)
+        client = kept.hello()
+        watcher = Watcher(client)
+        watcher.until_shows("allow this? [y/N]:")
+        lines = [line.strip() for line in client.request("screen")["lines"]]
+        assert {"# Rework", "1. first this", "2. then that"} <= set(lines)
+        watcher.press(b"y\r")
+        assert event_named(client, "exited")["code"] == 0
+        assert said(hook) == {"behavior": "allow", "updatedInput": {}}
 
 
 def test_approvals_lists_what_is_asked_and_the_ledger(remuda: Commands, boss: RunningBoss) -> None:

@@ -77,6 +77,34 @@ def test_notification_tells_later_what_other_hooks_tell_and_alone_of_a_dialog_in
             assert events == [hook, "Notification"] if hook else ["Notification"], name
 
 
+@pytest.mark.parametrize("written", [True, False])
+def test_plan_is_told_to_hooks_and_transcript_when_its_file_is_written(cli: RealCli, written: bool) -> None:
+    with probed(cli, *IN_PLAN) as agent:
+        agent.ready()
+        agent.turn("hello")
+        told: dict[str, Any] = {}
+        if written:
+            path = Path(next(found for line in agent.transcript() if (found := _plan_file(line))))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("# first this\n")
+            told = {"plan": "# first this\n", "planFilePath": str(path)}
+        agent.paste(call(PLAN))
+        assert agent.wait_for_hook("PermissionRequest")["tool_input"] == told
+        agent.until(lambda: _plans(agent), "the call in the transcript")
+        assert _plans(agent) == [told or PLAN["input"]]
+        refuse(agent, "Here is Claude's plan" if written else "Exit plan mode?")
+
+
+def _plan_file(line: dict[str, Any]) -> str | None:
+    found = line.get("attachment", {}).get("planFilePath")
+    return found if isinstance(found, str) else None
+
+
+def _plans(agent: Probe) -> list[dict[str, Any]]:
+    said = [line["message"]["content"] for line in agent.transcript() if line["type"] == "assistant"]
+    return [one["input"] for blocks in said for one in blocks if one.get("name") == "ExitPlanMode"]
+
+
 def _hurried(cli: RealCli) -> RealCli:
     """One that has waited for its user long enough after a second, and not after a minute."""
     path = cli.home / ".claude.json"

@@ -210,6 +210,22 @@ def test_page_of_a_plan_is_the_plan() -> None:
     shown = page(approval("plan", {"plan": "1. do\n2. test"}, tool="ExitPlanMode"))
     assert "<pre>1. do\n2. test</pre>" in shown
     assert ">Agree</button>" in shown
+    assert "terminal alone" not in shown
+
+
+@pytest.mark.parametrize("given", [{}, {"plan": ""}, {"plan": " \n"}, {"plan": None, "planFilePath": "/x"}])
+def test_page_of_a_plan_of_which_nothing_is_known_only_sends_it_back(given: dict[str, Any]) -> None:
+    shown = page(approval("plan", given, tool="ExitPlanMode"))
+    assert "on its terminal alone" in shown
+    assert shown.count("<button") == 1
+    assert ">Send back</button>" in shown
+    assert "say('allow')" not in shown
+    assert "id=message" in shown
+
+
+def test_page_of_a_dialog_of_which_nothing_is_known_offers_no_yes_and_of_a_bare_tool_does() -> None:
+    assert "say('allow')" not in page(approval("permission", {}, tool=""))
+    assert "say('allow')" in page(approval("permission", {}, tool="mcp__clock__now"))
 
 
 @pytest.mark.parametrize("state", [ApprovalState.ANSWERED, ApprovalState.ENDED])

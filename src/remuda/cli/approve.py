@@ -16,6 +16,7 @@ from .leave import (
     confirm,
     find_approval,
     lines,
+    must_be_seen,
     must_be_terminal,
     read_answers,
     read_object,
@@ -50,8 +51,9 @@ def command(
     """Allow what an agent asks leave for, answer its question, or agree to its plan.
 
     On a terminal all of what is asked is shown first, with a diff for an edit, and you are asked once more;
-    to a question you are asked for the answers. The first answer counts: when somebody else was first you are
-    told who, and the exit code is 8.
+    to a question you are asked for the answers. A plan of which nothing is known is agreed to with --yes;
+    else it is refused (exit code 8). The first answer counts: when somebody else was first you are told who,
+    and the exit code is 8.
 
     \b
     Examples:
@@ -71,8 +73,10 @@ def command(
     if always:
         body["always"] = True
     if not yes:
-        must_be_terminal()
         session = session_of(boss, approval)
+        if edited is None:
+            must_be_seen(approval, session)
+        must_be_terminal()
         questions = questions_of(approval)
         if questions and edited is None and not answers:
             click.echo(next(lines(approval, session)))

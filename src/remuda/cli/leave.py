@@ -11,9 +11,10 @@ from typing import Any
 
 import click
 
+from remuda.boss.answers.unseen import why_unseen
 from remuda.boss.client import BossClient
 from remuda.duration import show_duration
-from remuda.errors import Aborted, InvalidOptions, NotInQueue
+from remuda.errors import Aborted, InvalidOptions, NotInQueue, NotSafe
 
 from .common import print_json, short_path
 from .inbox_target import shown
@@ -71,6 +72,19 @@ def must_be_terminal() -> None:
         raise InvalidOptions("this is no terminal, so that nobody can be asked", hint="say --yes")
 
 
+def must_be_seen(approval: Approval, session: Mapping[str, Any] | None) -> None:
+    """Raises `NotSafe` for what only its terminal shows."""
+    if why := hidden(approval):
+        name = (session or {}).get("name")
+        way = f"'remuda attach {name}'" if name else "'remuda next'"
+        raise NotSafe(why, hint=f"go there with {way}, or say --yes to agree to what you do not see")
+
+
+def hidden(approval: Approval) -> str:
+    """Why it cannot be agreed to from here; empty for what is shown."""
+    return why_unseen(approval["reason"], approval["tool"], approval["input"])
+
+
 def confirm(approval: Approval, session: Mapping[str, Any] | None, question: str) -> None:
     """Show all of it, and ask. Raises `Aborted` for a no."""
     show(approval, session)
@@ -103,6 +117,8 @@ def lines(approval: Approval, session: Mapping[str, Any] | None = None) -> Itera
             yield from (line for one in questions for line in question_lines(one))
         else:
             yield from _field(name, value)
+    if approval["state"] == "open" and (why := hidden(approval)):
+        yield f"  {why}"
     if diff := approval["detail"].get("diff"):
         yield from (_coloured(line) for line in shown(diff).splitlines())
     if would := approval["detail"].get("policy"):

@@ -19,7 +19,7 @@ from remuda.errors import NotATerminal, NoTmuxClient, RemudaError, TmuxTooOld
 from remuda.tmux.popup import popup_words
 
 from .asking import make_guide
-from .leave import ANSWER_TIMEOUT, Approval, lines, open_approvals
+from .leave import ANSWER_TIMEOUT, Approval, hidden, lines, open_approvals
 from .picker import Picker, Row
 from .queue import what, where
 
@@ -111,9 +111,7 @@ def _row(item: Item, line: str, request: Approval | None) -> Row:
     if request is None or item["reason"] not in _LEAVE:
         return Row(item, line, _body(item))
     body = "\n".join(map(click.unstyle, lines(request, item.get("session"))))
-    # What a plan says is told to none of its hooks.
-    hidden = "" if any(request["input"].values()) else "what it asks for is on its terminal alone"
-    return Row(item, line, body, str(request["id"]), hidden)
+    return Row(item, line, body, str(request["id"]), hidden(request))
 
 
 def _line(guide: Guide, who: str, item: Item) -> str:

@@ -1,8 +1,9 @@
 """How Claude Code asks leave by its hooks, and is answered (2.1.325). Pure.
 
 A request for permission carries no id of its call; the PreToolUse before it does, with the same input. A
-plan's input is shown to no hook. No hook tells of a dialog that was answered at the terminal with a no, and
-of a yes only the tool's end does: the transcript and the registry say it sooner.
+plan is in its input when the agent has written its plan file; else that is empty. No hook tells of a dialog
+that was answered at the terminal with a no, and of a yes only the tool's end does: the transcript and the
+registry say it sooner.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from remuda.boss.answers.unseen import why_unseen
 from remuda.boss.attention.model import Approval, ApprovalState, Reason
 
 POLICY = (
@@ -28,7 +29,7 @@ pre{{white-space:pre-wrap;overflow-wrap:anywhere;background:#8882;padding:.6em;m
 ins,del{{display:block;text-decoration:none}}ins{{background:#2a42}}del{{background:#d332}}
 .where{{margin:.2em 0 1em;overflow-wrap:anywhere}}.where,small{{opacity:.7}}details{{margin-top:1em}}
 button{{font:inherit;font-weight:bold;padding:.7em 1.5em;margin:.7em .7em 0 0;min-width:8em;color:#fff;
-background:#1a7f37;border:0;border-radius:.4em}}button+button{{background:#b62324}}button:disabled{{opacity:.5}}
+background:#1a7f37;border:0;border-radius:.4em}}.no{{background:#b62324}}button:disabled{{opacity:.5}}
 fieldset{{border:1px solid #8886;border-radius:.4em;margin:0 0 1em;padding:.6em}}
 legend{{font-weight:bold;float:left;width:100%;padding:0}}legend+*{{clear:both}}
 label{{display:flex;gap:.6em;padding:.4em 0;align-items:baseline}}small{{display:block}}
@@ -39,7 +40,7 @@ margin-top:.5em}}#message{{margin-top:1em}}::placeholder{{color:inherit;opacity:
 """
 _FORM = """<div id=form>{questions}
 <textarea id=message rows=2 aria-label="{why}" placeholder="{why}"></textarea>
-<button onclick="say('allow')">{yes}</button><button onclick="say('deny')">{no}</button></div>
+{allow}<button class=no onclick="say('deny')">{no}</button></div>
 <p id=told role=status></p>
 <script>
 const told = document.getElementById('told'), asked = document.querySelectorAll('fieldset');
@@ -80,6 +81,7 @@ async function say(behavior) {{
   buttons.forEach(one => one.disabled = false);
 }}
 </script>"""
+_ALLOW = """<button onclick="say('allow')">{yes}</button>"""
 _WORDS = {
     Reason.PERMISSION: ("Allow", "Deny", "Why not, or what instead (if you deny)", "Allowed.", "Denied."),
     Reason.QUESTION: (
@@ -105,7 +107,10 @@ def request_page(approval: Approval, who: str, where: str | None = None) -> str:
     if approval.state is not ApprovalState.OPEN:
         return _FRAME.format(title=_text(title), body=f"{shown}\n<p id=told>{_text(_over(approval))}</p>")
     yes, no, why, done, undone = _WORDS.get(approval.reason, _WORDS[Reason.PERMISSION])
-    form = _FORM.format(questions=questions, yes=yes, no=no, why=why, done=done, undone=undone)
+    unseen = why_unseen(approval.reason, approval.tool, approval.input)
+    shown += f"<p>{_text(unseen.capitalize())}. Agree to it there.</p>\n" if unseen else ""
+    allow = "" if unseen else _ALLOW.format(yes=yes)
+    form = _FORM.format(questions=questions, allow=allow, no=no, why=why, done=done, undone=undone)
     return _FRAME.format(title=_text(title), body=shown + form)
 
 
