@@ -91,13 +91,18 @@ def test_key_opens_a_popup_in_which_one_is_chosen(keyed: Ranch) -> None:
 
 
 def test_popup_of_a_key_asks_the_boss_of_that_key(keyed: Ranch) -> None:
-    # As in a server that was started before REMUDA_HOME was set: the key's own line says it.
-    keyed.bench.run("set-environment", "-g", "-u", "REMUDA_HOME")
-    keyed.waits("engine", keyed.api, 700)
-    press(keyed, b"g")
-    until(lambda: b"engine is done" in keyed.person.seen, "what the first says")
-    keyed.person.press(b"\r")
-    until(lambda: keyed.at() == keyed.api, "the one chosen")
+    # The server's environment leads to another; the key's own line says which is meant.
+    other = {**keyed.env, "REMUDA_HOME": str(keyed.remuda.home / "other")}
+    keyed.remuda("up", "--detach", "--port", "0", env=other)
+    try:
+        keyed.bench.run("set-environment", "-g", "REMUDA_HOME", other["REMUDA_HOME"])
+        keyed.waits("engine", keyed.api, 700)
+        press(keyed, b"g")
+        until(lambda: b"engine is done" in keyed.person.seen, "what the first says")
+        keyed.person.press(b"\r")
+        until(lambda: keyed.at() == keyed.api, "the one chosen")
+    finally:
+        keyed.remuda("down", "--force", env=other)
 
 
 def test_key_tells_what_a_boss_without_tmux_cannot(down: Ranch) -> None:
