@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import ORDINARY, Commands
+from commands import COMMAND, ORDINARY, Commands
 from keeping import until
 from remuda.inbox.compaction import WRITER_LOCK, FileLock
 from remuda.inbox.journal import Inbox
@@ -80,6 +82,49 @@ def test_wait_for_a_message_in_any_folder_ends_with_its_time_to_live(remuda: Com
     done = remuda("wait", said.split()[1], *where, code=10)
     assert "expired, its time to live ran out" in done.err
     assert "held" not in done.err
+
+
+# ── what an agent says ──
+
+
+@pytest.fixture
+def answered(remuda: Commands) -> tuple[Commands, list[str]]:
+    """A message with an answer that would drive a terminal, and the words that wait for it."""
+    box = remuda.home / "box"
+    box.mkdir(mode=0o700)
+    (box / "receipts.jsonl").write_text(json.dumps({"id": "m1", "stage": "acked", "at": 1.0}) + "\n")
+    text = "\x1b]0;title\x07\x1b[31mred\x9b1m half \ud83d a pair"
+    (box / "outbox.jsonl").write_text(json.dumps({"id": "m1", "text": text}) + "\n")
+    return remuda, ["wait", "m1", "--inbox", str(box)]
+
+
+def test_an_answer_goes_whole_into_a_pipe(answered: tuple[Commands, list[str]]) -> None:
+    remuda, words = answered
+    wanted = "\x1b]0;title\x07\x1b[31mred\x9b1m half \ufffd a pair"
+    assert remuda(*words).out == f"{wanted}\n"
+    for command in (words, ["receipt", *words[1:]]):
+        assert json.loads(remuda(*command, "--json").out)["answer"]["text"] == wanted
+
+
+def test_an_answer_does_not_drive_a_terminal(answered: tuple[Commands, list[str]]) -> None:
+    remuda, words = answered
+    master, slave = pty.openpty()
+    done = subprocess.run(
+        [*COMMAND, *words],
+        env=remuda.env,
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(slave)
+    printed = b""
+    with contextlib.suppress(OSError):  # a terminal's end is an error on Linux
+        while piece := os.read(master, 4096):
+            printed += piece
+    os.close(master)
+    assert (done.returncode, printed.decode()) == (0, "red1m half \ufffd a pair\r\n")
 
 
 # ── a plain command ──

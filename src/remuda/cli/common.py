@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 from remuda.config import Config, load_config
 from remuda.duration import parse_duration, show_duration, show_moment
 from remuda.errors import InvalidOptions, RemudaError
+from remuda.oneshot.output import without_halves
 from remuda.paths import sessions_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -109,7 +110,7 @@ def find_folder(folder: Path | None, config: Config | None = None) -> Path:
 
 
 def print_json(document: object) -> None:
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    click.echo(without_halves(json.dumps(document, indent=2, ensure_ascii=False)))
 
 
 def coloured_state(text: str, state: str | None = None) -> str:

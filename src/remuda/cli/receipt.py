@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import Trace, find, follow
 from remuda.inbox.stop_hook import number
 from remuda.keeper.claim import read_holder
+from remuda.oneshot.output import without_halves
 
 from .common import find_folder, folder_option, json_option, print_json
 from .inbox_target import find_target, session_of, shown
@@ -112,9 +114,18 @@ def wait_for_end(message: str, folders: list[Path], timeout: float | None, *, as
         print_json(found.document())
     if found.stage != "acked":
         raise MessageDead(
-            f"message {message} was not answered: {found.stage}, {found.reason or 'no reason given'}",
+            f"message {message} was not answered: {found.stage}, {shown(found.reason) or 'no reason given'}",
             hint=f"'remuda receipt {message}' shows its way",
         )
     if not as_json:
-        click.echo(str((found.answer or {}).get("text") or ""))
+        _show_answer(str((found.answer or {}).get("text") or ""))
     return 0
+
+
+def _show_answer(text: str) -> None:
+    """As `print` does: whole to a file or a pipe, and nothing that drives a terminal to a terminal."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        from remuda.oneshot.emit import without_control
+
+        text = without_control(text)
+    click.echo(without_halves(text).encode())  # of a text it would leave something out
