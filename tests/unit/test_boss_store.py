@@ -20,6 +20,7 @@ from remuda.boss.attention.model import ApprovalState, Event, EventKind, Source,
 from remuda.boss.attention.roster import Roster
 from remuda.boss.attention.story import Story
 from remuda.boss.desk import Desk
+from remuda.boss.evidence.watches import keep_telling, tell
 from remuda.boss.records.store import Store
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFailed
 
@@ -360,6 +361,30 @@ def test_full_disk_is_told_to_whoever_posts_and_nothing_of_it_counts(tmp_path: P
         assert await desk.take(big) == 1
         assert await desk.take(stop("c", 21)) in (0, 1)
         assert [item.session_id for item in desk.queue()] == ["a", "b", "c"]
+
+    with_desk(tmp_path, work)
+
+
+def test_what_is_told_once_is_told_until_the_disk_has_room(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.take(stop("a", 10))
+        _fill(desk)
+        big = event("stopped", 20, session="b", message="x" * 1_000_000)
+        assert not await tell(desk, [big])
+        telling = asyncio.create_task(keep_telling(desk, [big]))
+        done, _ = await asyncio.wait([telling], timeout=0.5)
+        assert not done
+        desk.store._writer.execute("PRAGMA max_page_count=1000000").fetchall()
+        await asyncio.wait_for(telling, 30)
+        assert [item.session_id for item in desk.queue()] == ["a", "b"]
+
+    with_desk(tmp_path, work)
+
+
+def test_what_can_never_be_written_is_not_told_for_ever(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await asyncio.wait_for(keep_telling(desk, [event("stopped", 20, session="b", pane="\ud800")]), 60)
+        assert desk.queue() == []
 
     with_desk(tmp_path, work)
 

@@ -28,7 +28,7 @@ from ..http.events import read_hook, read_text
 from . import kept_events
 from .pace import Pace
 from .transcripts import Tail, Transcripts, calls_in
-from .watches import Watches, tell
+from .watches import Watches, keep_telling, tell
 
 log = logging.getLogger("remuda.boss.evidence.kept")
 
@@ -204,12 +204,12 @@ class Follower:
         if self._session_id is None:
             return
         seen = Event(EventKind.SEEN, self._session_id, time.time(), Source.PROCESS, "", self._facts)
-        await tell(self._desk, [seen])
+        await keep_telling(self._desk, [seen])
         if path := self._facts.get("transcript_path"):
             await self._transcripts.look(self._session_id, path)
         asks = (await client.request("asks")).get("asks", [])
         told = kept_events.state_events(self._session_id, status, self._facts, asked=bool(asks))
-        await tell(self._desk, told)
+        await keep_telling(self._desk, told)
         for ask in asks:
             await self._on_ask(ask)
 
@@ -236,7 +236,7 @@ class Follower:
             return
         number = f"hook:{self._name}:{event}:{at}"
         events = await read_hook(payload, at, number=number, env={"REMUDA_SESSION": self._name})
-        await tell(self._desk, events)
+        await keep_telling(self._desk, events)
 
     def _is_asked(self, payload: Document) -> bool:
         """Told as a question that clients may answer: the same, and more."""
@@ -247,23 +247,23 @@ class Follower:
         if self._session_id is not None:
             facts = {"name": self._name, "origin": "kept"}
             events = kept_events.state_events(self._session_id, document, facts, hooked=self._hooked)
-            await tell(self._desk, [event for event in events if event.kind is not EventKind.SEEN])
+            await keep_telling(self._desk, [event for event in events if event.kind is not EventKind.SEEN])
 
     async def _on_ask(self, ask: Document) -> None:
         if self._session_id is not None:
             self._asks[str(ask.get("id"))] = ask
             facts = {"name": self._name, "origin": "kept"}
             told = await asyncio.to_thread(kept_events.ask_event, self._session_id, ask, facts, read_text)
-            await tell(self._desk, [told])
+            await keep_telling(self._desk, [told])
 
     async def _on_ask_ended(self, document: Document) -> None:
         ask = self._asks.pop(str(document.get("id")), None)
         if ask is not None and self._session_id is not None:
-            await tell(self._desk, [kept_events.ask_ended_event(self._session_id, ask, time.time())])
+            await keep_telling(self._desk, [kept_events.ask_ended_event(self._session_id, ask, time.time())])
 
     async def _end(self) -> None:
         """Its keeper is gone, or hung up on us: then it is still alive, and we come back."""
         gone = read_holder(SessionPaths(self._folder, self._name)) is None
         if self._session_id is not None and gone:
             facts = {key: value for key, value in self._facts.items() if key != "pid"}
-            await tell(self._desk, [_end_of(self._folder, self._name, self._session_id, facts)])
+            await keep_telling(self._desk, [_end_of(self._folder, self._name, self._session_id, facts)])

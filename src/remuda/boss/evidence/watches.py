@@ -31,6 +31,7 @@ log = logging.getLogger("remuda.boss.evidence.watches")
 
 _FOLDER = CREATE | MOVED_TO | DELETE | MODIFY
 _FILE = MODIFY | DELETE_SELF | MOVE_SELF
+_PROBE = "probe"
 _TRIES = 20
 _PAUSE = 0.4
 _MOMENT = 0.1
@@ -122,14 +123,31 @@ def _inotify() -> Inotify | None:
         return None
 
 
-async def tell(desk: Desk, events: Sequence[Event]) -> None:
-    """Also when the disk is full for a moment. For sources to which nobody listens."""
+async def tell(desk: Desk, events: Sequence[Event]) -> bool:
+    """Also when the disk is full for a moment. For sources to which nobody listens. Whether it was taken."""
     for _ in range(_TRIES if events else 0):
         try:
             await desk.take(*events)
         except StoreFailed:
             await asyncio.sleep(_PAUSE)
         else:
-            return
+            return True
     if events:
         log.error("%d events could not be written", len(events))
+    return not events
+
+
+async def keep_telling(desk: Desk, events: Sequence[Event]) -> None:
+    """However long the disk is full: for what is told once, by somebody whose next word waits for this."""
+    while not await tell(desk, events):
+        if await _can_write(desk, sum(len(repr(event.facts)) for event in events)):
+            return  # it is they that cannot be written
+
+
+async def _can_write(desk: Desk, size: int) -> bool:
+    try:
+        await desk.store.save_note(_PROBE, "x" * size)
+        await desk.store.save_note(_PROBE, "")
+    except StoreFailed:
+        return False
+    return True
