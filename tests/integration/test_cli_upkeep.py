@@ -85,11 +85,15 @@ def test_clean_in_a_folder_with_other_things_leaves_them(remuda: Commands) -> No
     (folder / "conf.d").mkdir(parents=True)
     (folder / "package.json").write_text('{"name": "package"}')
     (folder / "link.log").symlink_to("/etc/hostname")
+    for name in ("access.log", "access.log.1"):
+        (folder / name).touch(0o644)
+        (folder / name).chmod(0o644)
+    (folder / "no name of a session.log").touch(0o600)
     for path in folder.iterdir():
         os.utime(path, (1, 1), follow_symlinks=False)
     out = remuda("clean", "--force", "--socket-dir", str(folder)).out
     assert out.startswith("nothing to clean")
-    assert len(list(folder.iterdir())) == 3
+    assert len(list(folder.iterdir())) == 6
 
 
 @pytest.mark.parametrize("duration", ["0s", "5", "5w", "-1h"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -174,6 +176,25 @@ def test_pretrust_is_an_error_where_the_entry_has_no_place(calls: Calls, project
     done = calls("hello", "--pretrust-cwd", code=2)
     assert "is not an object" in done.err
     assert config(calls).read_text() == text
+
+
+SEVERAL = """
+import os, sys
+from remuda.oneshot.pretrust import pretrust
+for number in range(12):
+    assert pretrust(os.environ, f"/folder/{sys.argv[1]}/{number}", sys.exit)
+"""
+
+
+def test_pretrust_by_several_calls_at_once_loses_none(calls: Calls) -> None:
+    config(calls).write_text(json.dumps({"theme": "dark", "filling": "x" * 20_000}))
+    words = [sys.executable, "-c", SEVERAL]
+    env = {**os.environ, "HOME": str(calls.home)}
+    env.pop("CLAUDE_CONFIG_DIR", None)
+    running = [subprocess.Popen([*words, str(number)], env=env) for number in range(6)]
+    assert [one.wait(60) for one in running] == [0] * 6
+    found = json.loads(config(calls).read_text())
+    assert (found["theme"], len(found["projects"])) == ("dark", 6 * 12)
 
 
 # ── --check ──

@@ -17,6 +17,7 @@ from remuda.inbox.journal import Inbox, Overview
 from remuda.inbox.writer import has_writer
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.record import SessionRecord
+from remuda.names import is_name
 from remuda.paths import SessionPaths
 
 from .common import complain, find_folder, folder_option
@@ -107,12 +108,15 @@ def _is_of_a_session(path: Path, name: str, suffix: str) -> bool:
         found = path.lstat()
     except FileNotFoundError:
         return False
+    if found.st_uid != os.getuid() or not is_name(name):
+        return False
     if suffix in (".d", ".inbox"):
         return stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700
     if suffix == ".json":
         record = SessionRecord.load(path)
         return record is not None and record.name == name
-    return stat.S_ISREG(found.st_mode)
+    # A log is known by nothing but how keepers make it.
+    return stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o600
 
 
 def _by_name(paths: list[Path]) -> list[tuple[str, list[Path]]]:

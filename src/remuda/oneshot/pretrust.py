@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,32 @@ def pretrust(environ: Mapping[str, str], cwd: str, warn: Callable[[str], None]) 
     """
     path = Path(os.path.realpath(global_config(environ)))  # it may be a link, and stays one
     document = _read(path, warn)
-    if document is None:
+    if document is None or not _trust(document, path, cwd):
         return False
+    with _only_one_of_us(path):
+        document = _read(path, warn)  # as another call may have left it meanwhile
+        if document is None or not _trust(document, path, cwd):
+            return False
+        _write(path, document)
+    return True
+
+
+@contextlib.contextmanager
+def _only_one_of_us(path: Path) -> Iterator[None]:
+    """The lock stays there: one that is removed would be two."""
+    try:
+        fd = os.open(path.with_name(f"{path.name}.remuda-lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise FolderUnusable(f"cannot write {path}: {error.strerror}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _trust(document: dict[str, Any], path: Path, cwd: str) -> bool:
+    """Whether that changes it."""
     projects = document.setdefault("projects", {})
     if not isinstance(projects, dict):
         raise InvalidOptions(f"'projects' in {path} is not an object", hint="mend the file by hand")
@@ -38,7 +64,6 @@ def pretrust(environ: Mapping[str, str], cwd: str, warn: Callable[[str], None]) 
     if entry.get(_KEY) is True:
         return False
     entry[_KEY] = True
-    _write(path, document)
     return True
 
 
