@@ -20,7 +20,7 @@ from remuda.boss.attention.model import ApprovalState, Event, EventKind, Source,
 from remuda.boss.attention.roster import Roster
 from remuda.boss.attention.story import Story
 from remuda.boss.desk import Desk
-from remuda.boss.evidence.watches import keep_telling, tell
+from remuda.boss.evidence.watches import keep_telling
 from remuda.boss.records.store import Store
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFailed
 
@@ -370,7 +370,6 @@ def test_what_is_told_once_is_told_until_the_disk_has_room(tmp_path: Path) -> No
         await desk.take(stop("a", 10))
         _fill(desk)
         big = event("stopped", 20, session="b", message="x" * 1_000_000)
-        assert not await tell(desk, [big])
         telling = asyncio.create_task(keep_telling(desk, [big]))
         done, _ = await asyncio.wait([telling], timeout=0.5)
         assert not done

@@ -18,8 +18,15 @@ from .common import print_json
 
 _UNIT = "remuda-boss.service"
 _LABEL = "remuda.boss"
-_ENVIRONMENT = ("REMUDA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "TMUX_TMPDIR")
-"""Where the boss finds its files, an agent's and tmux: a service is told by nobody else."""
+_ENVIRONMENT = (
+    "REMUDA_HOME",
+    "XDG_STATE_HOME",
+    "XDG_CONFIG_HOME",
+    "CLAUDE_CONFIG_DIR",
+    "TMUX_TMPDIR",
+    "REMUDA_HUNG_AFTER",
+)
+"""Where the boss finds its files, an agent's and tmux, and how patient it is: nobody else tells a service."""
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
