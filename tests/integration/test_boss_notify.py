@@ -293,8 +293,11 @@ def test_boss_ends_though_a_file_that_it_reads_never_does(remuda: Commands, boss
     os.mkfifo(pipe)
     boss.tell(event("stopped", 1000.0, session="one"))
     writing = until(lambda: reader_of(pipe), "the boss, that waits for what is written")
-    goes_down(remuda, boss, "boss_")
-    os.close(writing)
+    assert writing is not None
+    try:
+        goes_down(remuda, boss, "boss_")
+    finally:
+        os.close(writing)
 
 
 def reader_of(pipe: Path) -> int | None:
