@@ -10,7 +10,7 @@ from typing import Self
 from remuda._version import __version__
 from remuda.errors import RemoteProtocolError, RemudaError
 
-from .line import FULL_PAUSE, broken, full, hung_up, late, refused, silent, try_connect
+from .line import FULL_PAUSE, broken, check_begun, full, hung_up, late, refused, silent, try_connect
 from .protocol import Conversation, Message, encode, hello
 
 _READ_BYTES = 1 << 16
@@ -27,6 +27,7 @@ class AsyncLine:
         self._reader, self._writer = reader, writer
         self._conversation = Conversation(server=False)
         self._waiting: deque[Message] = deque()
+        self._told = False
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + silence_timeout
         self._reason: RemudaError | None = None
@@ -84,6 +85,7 @@ class AsyncLine:
             while self._waiting:
                 message = self._waiting.popleft()
                 if message["type"] != "alive":
+                    self._told = check_begun(message, told=self._told)
                     return message
             if self._loop.time() > self._deadline:
                 raise late(self._path)

@@ -109,8 +109,11 @@ def read_decision(message: Message) -> Decision:
 # ── errors ──
 
 
-def error_message(error: RemudaError) -> Message:
+def error_message(error: RemudaError, *, begun: bool = True) -> Message:
+    """Not `begun`: nothing was done for the peer. One who does not know the word takes it for any error."""
     message: Message = {"type": "error", "code": error.code, "message": error.message, "hint": error.hint}
+    if not begun:
+        message["begun"] = False
     if isinstance(error, SessionCrashed):
         message["detail"] = error.detail
     if isinstance(error, PoolExhausted):

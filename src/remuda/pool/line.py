@@ -1,7 +1,8 @@
 """One connection to `remuda pool serve`, blocking, without asyncio: what the commands use.
 
-Nobody there is `PoolNotServed`. Somebody there who talks nonsense, says nothing for too long, hangs up, or
-speaks another version is `PoolBroken`. Only the first may be answered with a cold run.
+Nobody there, or somebody who is ending and has begun nothing, is `PoolNotServed`. Somebody there who talks
+nonsense, says nothing for too long, hangs up, or speaks another version is `PoolBroken`. Only the first may be
+answered with a cold run.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Line:
         self._silence = silence_timeout
         self._conversation = Conversation(server=False)
         self._waiting: deque[Message] = deque()
+        self._told = False
         self._sock = connect(path, silence_timeout)
 
     def send(self, *messages: Message) -> None:
@@ -89,6 +91,7 @@ class Line:
             while self._waiting:
                 message = self._waiting.popleft()
                 if message["type"] != "alive":
+                    self._told = check_begun(message, told=self._told)
                     return message
             if time.monotonic() > self.deadline:
                 raise late(self.path)
@@ -174,6 +177,14 @@ def refused(message: Message) -> RemudaError:
     if isinstance(error, ClientClosed):
         return PoolNotServed(f"{error.message}; nothing was begun")
     return error
+
+
+def check_begun(message: Message, *, told: bool) -> bool:
+    """Whether something of the request was told, now or before. Raises `PoolNotServed` when the server ends
+    and has not begun it."""
+    if message.get("begun") is False and message.get("code") == ClientClosed.code and not told:
+        raise refused(message)
+    return told or message["type"] != "hello"
 
 
 # ── the way there ──

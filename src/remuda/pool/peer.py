@@ -28,8 +28,12 @@ class Peer:
     ) -> None:
         self.asked = False
         """Whether he has said what he wants."""
+        self.begun = False
+        """Whether something was done for him that takes its time."""
         self.refused = False
         """Whether he was one too many: he is only heard to the end."""
+        self.over = False
+        """Whether he was told what is wrong, behind which nothing comes."""
         self._reader, self._writer = reader, writer
         self._slow_timeout, self._alive_interval = slow_timeout, alive_interval
         self._conversation = Conversation(server=True, max_bytes=max_bytes)
@@ -58,6 +62,7 @@ class Peer:
         """Returns when not much is unread. Raises `ConnectionError` when he is gone or reads too slowly."""
         if self._writer.is_closing():
             raise Hung("gone")
+        self.over = message["type"] == "error"
         self._writer.write(encode(message))
         if self._writer.transport.get_write_buffer_size() > 0:
             await self._drained()

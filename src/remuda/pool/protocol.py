@@ -12,7 +12,7 @@ error, and so is everything that is not such a frame.
     decision {id, behavior, …}                        alive           when there was nothing else to say
     cancel                                            done {result, more}, then usage where more is to come
     status, metrics, prewarm, shutdown                status, metrics, prewarmed, stopping
-                                                      error {code, message, hint, detail}
+                                                      error {code, message, hint, detail, begun}
 
 One request a connection. The peer may send it right behind its hello. Whoever closes the connection, or only
 ends his sending, has cancelled his request.
@@ -92,7 +92,7 @@ _MAY_HAVE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "permission": {"suggestions": (list,)},
     "done": {"more": (bool,)},
     "usage": {"usage": (dict,)},
-    "error": {"hint": (str,), "detail": (str,)},
+    "error": {"hint": (str,), "detail": (str,), "begun": (bool,)},
 }
 """Where they are null they are as good as absent."""
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -35,6 +36,11 @@ from .types import Done, RunResult
 from .visit import Visit
 
 LOG = logging.getLogger("remuda.pool.serve")
+_CLOSING = "the pool is being closed"
+_LAST_CALL = 1.0
+"""At the end, for a peer who has connected to say what he wants, and to be refused."""
+_STEPS_TO_A_PEER = 10
+"""Turns of the loop, and some more, from an accepted connection to `_connected`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +93,11 @@ class PoolServer:
         """When nothing runs any more: let everybody go. Bounded by how long a peer may take to read."""
         self._closing = True
         if self._server is not None:
+            await self._hear_backlog()
             self._server.close()
         self._closed.set()
+        if newcomers := [task for task, peer in self._peers.items() if not peer.asked]:
+            await asyncio.wait(newcomers, timeout=_LAST_CALL)
         for task, peer in self._peers.items():
             if not peer.asked:
                 task.cancel()
@@ -97,6 +106,17 @@ class PoolServer:
         for task in self._peers:
             task.cancel()
         await asyncio.gather(*self._peers, return_exceptions=True)
+
+    async def _hear_backlog(self) -> None:
+        """Who connected before the socket was gone is told that it is over, not hung up on."""
+        backlog = select.poll()
+        backlog.register(self._listener, select.POLLIN)
+        quiet = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_CALL):
+                while quiet < _STEPS_TO_A_PEER:
+                    quiet = 0 if backlog.poll(0) else quiet + 1
+                    await asyncio.sleep(0)
 
     # ── one connection ──
 
@@ -123,11 +143,19 @@ class PoolServer:
         self._peers[task] = peer
         try:
             await self._converse(peer)
-        except (ConnectionError, TimeoutError, asyncio.CancelledError) as error:
+        except (ConnectionError, TimeoutError) as error:
             LOG.debug("a peer is gone: %s", error)
+        except asyncio.CancelledError:
+            await self._let_go_unheard(peer)
         finally:
             await peer.close()
             del self._peers[task]
+
+    async def _let_go_unheard(self, peer: Peer) -> None:
+        """At the end of all: one who has not asked yet need not ask again here."""
+        if not peer.asked and not peer.over:
+            with contextlib.suppress(ConnectionError):
+                await peer.send(error_message(ClientClosed(_CLOSING), begun=False))
 
     async def _converse(self, peer: Peer) -> None:
         try:
@@ -143,7 +171,7 @@ class PoolServer:
             await peer.send(error_message(LocalProtocolError(error.message, hint=error.hint)))  # his own
             await peer.ignore(self._limits.linger_timeout)
         except RemudaError as error:
-            await peer.send(error_message(error))
+            await peer.send(error_message(error, begun=peer.begun))
             if peer.refused:  # he may be in the middle of what he wants
                 await peer.ignore(self._limits.linger_timeout)
         except (ConnectionError, TimeoutError):
@@ -204,13 +232,18 @@ class PoolServer:
             task.cancel()
 
     def _admit(self) -> None:
-        if self._closing:
-            raise ClientClosed("the pool is being closed")
+        self._check_open()
         size = int(self._facts.get("pool_size", 0))
         if self._requests >= size + self._limits.max_queue:
             raise PoolExhausted(f"{self._limits.max_queue} requests wait already", size=size)
 
+    def _check_open(self) -> None:
+        if self._closing:
+            raise ClientClosed(_CLOSING)
+
     async def _run(self, visit: Visit) -> None:
+        self._check_open()
+        visit.peer.begun = True
         request, options = visit.request, visit.options()
         if request.get("stream") or request.get("raw"):
             result = await self._stream(visit, options)
@@ -236,6 +269,8 @@ class PoolServer:
         raise AssertionError("a stream ended without its end")
 
     async def _prewarm(self, visit: Visit) -> None:
+        self._check_open()
+        visit.peer.begun = True
         options = visit.options()
         del options["signal"]
         count = visit.request.get("count")
