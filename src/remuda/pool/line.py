@@ -1,8 +1,8 @@
 """One connection to `remuda pool serve`, blocking, without asyncio: what the commands use.
 
 Nobody there, or somebody who is ending and has begun nothing, is `PoolNotServed`. Somebody there who talks
-nonsense, says nothing for too long, hangs up, or speaks another version is `PoolBroken`. Only the first may be
-answered with a cold run.
+nonsense, says nothing for too long, hangs up, or speaks another version is `PoolBroken`. Only the first may
+be answered with a cold run.
 """
 
 from __future__ import annotations
