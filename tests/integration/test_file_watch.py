@@ -59,7 +59,7 @@ from pathlib import Path
 from remuda.boss.evidence.watches import Watches
 from remuda.inbox.consumer import Consumer
 from remuda.inbox.journal import Inbox
-from remuda.inbox.receipts import follow
+from remuda.inbox import receipts
 from remuda.inotify import Inotify
 from remuda.keeper.watch import watch
 
@@ -83,7 +83,7 @@ def with_watches(number: int, folder: Path, script: str) -> list[str]:
     """What a script prints that may have so many watches."""
     limit = 'echo "$1" > /proc/sys/user/max_inotify_watches && exec "$2" -c "$3" "$4"'
     words = ["unshare", "-r", "sh", "-c", limit, "sh", str(number), sys.executable, SCRIPT + script]
-    ran = subprocess.run([*words, str(folder)], capture_output=True, text=True)
+    ran = subprocess.run([*words, str(folder)], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()
 
@@ -99,11 +99,12 @@ def test_file_is_looked_at_when_nothing_more_may_be_watched_later(tmp_path: Path
 
 def test_message_is_followed_when_nothing_may_be_watched(tmp_path: Path) -> None:
     script = """
+receipts._LONGEST_WAIT = 3600.0
 with Inbox(folder) as inbox:
     message = inbox.put("hello").id
 consumer = Consumer(folder, "a test")
 consumer.open()
-following = follow(folder, message, 30.0)
+following = receipts.follow(folder, message)
 print(next(following).stage)
 consumer.lease("test")
 print(next(following).stage)

@@ -124,9 +124,13 @@ def test_output_pending_at_exit_a_background_process_holds_the_terminal_is_whole
 
 
 def test_exit_with_a_background_process_that_prints_on_and_on_is_told(start: Start, home: Path) -> None:
-    chatter = "setsid sh -c 'trap \"\" HUP; while :; do printf .; sleep 0.02; done' & echo $! > chatter"
-    kept = start("s", ["sh", "-c", f"printf READY; {chatter}; exit 3"], cwd=str(home))
-    assert kept.subscriber().exit_code() == 3
+    chatter = "while :; do printf .; sleep 0.02; done"
+    program = f"printf READY; read line; trap '' HUP; sh -c '{chatter}' & echo $! > chatter; exit 3"
+    kept = start("s", ["sh", "-c", program], cwd=str(home))
+    client = kept.subscriber()
+    client.read_until(b"READY")
+    client.type(b"\n")
+    assert client.exit_code() == 3
     assert kept.keeper.ended()
     assert not end_processes([int((home / "chatter").read_text())])
 
