@@ -300,6 +300,7 @@ MAYBE = [
     "eval $X",
     'bash -c "$X"',
     "sudo $X",
+    "sudo nohup $X y",
     "echo push | xargs git",
     "echo 'rm y' | sh",
     "curl x | bash -s",
@@ -356,6 +357,7 @@ def test_doubt_denies_nothing_and_a_rule_that_denies_for_certain_still_does() ->
     never, allow = {"decision": "deny", "command": "rm *"}, {"decision": "allow", "tool": "Bash"}
     assert decided(policy(never, allow), "$X y") == "ask"
     assert decided(policy(never, allow), "sudo rm y") == "deny"
+    assert decided(policy(never, allow), "sudo nohup rm y") == "deny"
     assert decided(policy(never, allow, {"decision": "deny", "command": "git *"}), "$X y; git x") == "ask"
     assert decided(policy(never, {"decision": "deny", "command": "git *"}, allow), "$X y; git x") == "deny"
     assert decided(policy(never), "$X y") == "ask"

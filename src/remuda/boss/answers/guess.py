@@ -115,7 +115,7 @@ def _fit(words: Words, pattern: Sequence[str]) -> Fit:
             found = max(found, Fit.MAYBE) if first else found
             first = False
         else:
-            inner = _compare(words[at:], pattern)
+            inner = _compare(words, pattern, at)
             found = max(found, inner if first and certain else min(inner, Fit.MAYBE))
             first = _program(word) in _RUNNERS
     return found
@@ -128,18 +128,18 @@ def _given_to_run(words: Words) -> Words:
     return (*words, UNKNOWN) if any(_program(word) in _FED for word in words) else words
 
 
-def _compare(words: Words, pattern: Sequence[str]) -> Fit:
+def _compare(words: Words, pattern: Sequence[str], start: int = 0) -> Fit:
     more = pattern[-1] == ANY
     head = pattern[:-1] if more else pattern
-    for at, one in enumerate(head):
+    for at, one in enumerate(head, start):
         if at == len(words):
             return Fit.NO
         if UNKNOWN in words[at]:
             return Fit.MAYBE
-        same = fnmatchcase(words[at], one) or (at == 0 and fnmatchcase(_program(words[at]), one.lower()))
+        same = fnmatchcase(words[at], one) or (at == start and fnmatchcase(_program(words[at]), one.lower()))
         if not same:
             return Fit.NO
-    rest = words[len(head) :]
-    if more or not rest:
+    end = start + len(head)
+    if more or end == len(words):
         return Fit.YES
-    return Fit.MAYBE if all(UNKNOWN in word for word in rest) else Fit.NO
+    return Fit.MAYBE if all(UNKNOWN in words[at] for at in range(end, len(words))) else Fit.NO
