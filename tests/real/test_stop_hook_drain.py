@@ -88,3 +88,22 @@ def test_session_that_is_not_ours_drains_twenty_messages_where_the_hook_is_insta
     done = cli.run_print("first", timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     drained(box, model)
+
+
+def test_shell_that_runs_in_the_background_holds_up_no_message(
+    cli: RealCli, model: LoopbackModel, box: Path, env: dict[str, str]
+) -> None:
+    signal = str(box / "done")
+    made = installed(
+        "remuda", "hooks", "install", "--inbox", str(box), "--signal-file", signal, cli=cli, env=env
+    )
+    assert made.returncode == 0, made.stderr
+    server = {"command": "tail -f /dev/null", "description": "x", "run_in_background": True}
+    first = f"TOOL {json.dumps({'name': 'Bash', 'input': server})}"
+    agent = cli.argv("--allowedTools", "Bash", "--permission-mode", "manual", first)
+    done = installed(
+        "heartbeat-launch", "--timeout", "90", "--exit-signal", signal, "--", *agent, cli=cli, env=env
+    )
+    assert done.returncode == 0, done.stderr
+    assert len((box / "outbox.jsonl").read_text().splitlines()) == len(MESSAGES)
+    assert not (box / ".in-flight").exists()
