@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import select
 
+_LONGEST = 2**31 - 1
+"""What the kernel can be told: 24 days."""
+
 
 def is_readable(fd: int, timeout: float | None) -> bool:
     """Whether there is something to read, or its end, within `timeout` seconds; None waits for ever."""
     waiter = select.poll()
     waiter.register(fd, select.POLLIN)
-    return bool(waiter.poll(None if timeout is None else timeout * 1000))
+    return bool(waiter.poll(None if timeout is None else min(timeout * 1000, _LONGEST)))
