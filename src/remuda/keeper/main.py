@@ -30,6 +30,7 @@ from .loop import make_loop
 from .news import News
 from .observe import Observation
 from .operations import make_operations
+from .others import Others
 from .owner import Owner
 from .prepare import Prepared
 from .process import Report
@@ -59,6 +60,7 @@ class Keeper:
         self._mailbox = prepared.mailbox
         self._degraded = prepared.degraded
         self._hooks = HookServer(self._on_hook, begun.listener, begun.token)
+        self._others = Others()
         self._session_kept: Session | None = None
         self._observation: Observation | None = None
         self._delivery: Delivery | None = None
@@ -167,6 +169,7 @@ class Keeper:
     # ── main loop ──
 
     def _on_hook(self, payload: dict[str, Any]) -> Answer | asyncio.Future[Answer]:
+        payload = self._others.completed(payload)
         if self._observation is not None:
             self._observation.hook(payload)
         refused = self._delivery.hook(payload) if self._delivery is not None else None
@@ -186,7 +189,9 @@ class Keeper:
     def _on_emitted(self, args: dict[str, Any]) -> None:
         """A hook that came by command: the payload, and the agent's own pid."""
         payload = args.get("payload")
-        if self._observation is not None and isinstance(payload, dict):
+        if not isinstance(payload, dict) or self._others.begins(payload, args.get("claude_pid")):
+            return
+        if self._observation is not None:
             whole = {**payload, "claude_pid": args.get("claude_pid")}
             self._observation.hook(whole)
             if self._delivery is not None:
