@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,13 +24,19 @@ def boss(home: Path, tmux: TmuxBench, monkeypatch: pytest.MonkeyPatch) -> Iterat
     one.close()
 
 
-def test_pane_takes_part_by_its_title_from_prompt_to_its_end(boss: RunningBoss, tmux: TmuxBench) -> None:
+def waiting_pane(boss: RunningBoss, tmux: TmuxBench) -> tuple[str, dict[str, Any]]:
+    """One at its prompt that takes part by its title, and its place in the queue."""
     tmux.start("plain", "work")
     pane = tmux.pane("work").id
     tmux.run("send-keys", "-t", pane, "PS1='ready> '; clear", "Enter")
     boss.start()
     tmux.run("select-pane", "-t", pane, "-T", "@tb-worker")
     stuck = until(boss.waiting, "a pane that waits")[0]
+    return pane, stuck
+
+
+def test_pane_takes_part_by_its_title_from_prompt_to_its_end(boss: RunningBoss, tmux: TmuxBench) -> None:
+    pane, stuck = waiting_pane(boss, tmux)
     assert (stuck["session"]["pane"], stuck["session"]["title"]) == (pane, "@tb-worker")
     assert stuck["session_id"].startswith(f"tmux-{pane}-")
     assert stuck["message"].endswith("ready>")
@@ -50,12 +57,7 @@ def test_pane_takes_part_by_its_title_from_prompt_to_its_end(boss: RunningBoss, 
 
 
 def test_panes_of_a_server_that_does_not_answer_are_not_given_up(boss: RunningBoss, tmux: TmuxBench) -> None:
-    tmux.start("plain", "work")
-    pane = tmux.pane("work").id
-    tmux.run("send-keys", "-t", pane, "PS1='ready> '; clear", "Enter")
-    boss.start()
-    tmux.run("select-pane", "-t", pane, "-T", "@tb-worker")
-    stuck = until(boss.waiting, "a pane that waits")[0]
+    pane, stuck = waiting_pane(boss, tmux)
     boss.end()
     assert tmux.server is not None
     tmux.server.signal(signal.SIGSTOP)

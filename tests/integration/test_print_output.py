@@ -30,16 +30,21 @@ def calls(remuda: Commands) -> Iterator[Calls]:
 
 def printed_to(calls: Calls, path: Path, *words: str) -> tuple[int, str]:
     with path.open("wb") as output:
-        done = subprocess.run(
-            calls.words(*words),
-            env=calls.env,
-            cwd=calls.cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            timeout=PATIENCE,
-            check=False,
-        )
+        return printed_into(calls, output.fileno(), *words)
+
+
+def printed_into(calls: Calls, output: int, *words: str) -> tuple[int, str]:
+    """Its exit code, and what it said on standard error."""
+    done = subprocess.run(
+        calls.words(*words),
+        env=calls.env,
+        cwd=calls.cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.PIPE,
+        timeout=PATIENCE,
+        check=False,
+    )
     return done.returncode, done.stderr.decode()
 
 
@@ -59,18 +64,8 @@ def test_an_error_that_cannot_be_printed_is_told_as_that(calls: Calls) -> None:
 
 @pytest.mark.parametrize("words", [("hello",), ("SLOW 60 x", "--timeout", "1", "--output-format", "json")])
 def test_a_reader_that_has_gone_ends_the_call_without_a_word(calls: Calls, words: tuple[str, ...]) -> None:
-    with no_reader() as stdout:
-        done = subprocess.run(
-            calls.words(*words),
-            env=calls.env,
-            cwd=calls.cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            timeout=PATIENCE,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (1, b"")
+    with no_reader() as output:
+        assert printed_into(calls, output, *words) == (1, "")
     calls.assert_nothing_left()
 
 
