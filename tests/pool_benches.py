@@ -73,6 +73,19 @@ class PrintBench(ScriptedBench):
     kind = OneshotSession
 
 
+def waking(alarm: Path) -> str:
+    """For `wicked`: it answers, and begins a turn by itself when somebody opens `alarm` to write."""
+    os.mkfifo(alarm)
+    return f"""
+        def wake():
+            open({str(alarm)!r}).close()
+            say({{"type": "system", "subtype": "init", "session_id": "own"}})
+
+        result(message["uuid"], "well", f"c{{clears}}")
+        threading.Thread(target=wake, daemon=True).start()
+"""
+
+
 def wicked(home: Path, script: str) -> Path:
     """A program that speaks the protocol so far that it comes up, and then does what the test says.
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pool_benches import ScriptedBench, StreamBench, wicked
+from pool_benches import ScriptedBench, StreamBench, waking, wicked
 from pool_conformance import PATIENCE, until
 from pool_terminals import TerminalBench
 from remuda import Client
@@ -103,15 +102,7 @@ def test_request_behind_an_idle_terminal_that_woke_by_itself_is_answered(home: P
 
 def test_request_behind_an_idle_stream_that_woke_by_itself_is_answered(home: Path) -> None:
     bench, alarm = StreamBench(home), home / "alarm"
-    os.mkfifo(alarm)
-    script = f"""
-        def wake():
-            open({str(alarm)!r}).close()
-            say({{"type": "system", "subtype": "init", "session_id": "own"}})
-
-        result(message["uuid"], "well", f"c{{clears}}")
-        threading.Thread(target=wake, daemon=True).start()
-"""
+    script = waking(alarm)
 
     async def wake(session_id: str) -> None:
         await asyncio.to_thread(alarm.write_text, "")

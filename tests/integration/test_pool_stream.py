@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pool_conformance as conformance
-from pool_benches import PrintBench, StreamBench, wicked
+from pool_benches import PrintBench, StreamBench, waking, wicked
 from pool_conformance import (
     PATIENCE,
     TALKING,
@@ -359,15 +359,7 @@ def test_agent_that_begins_a_turn_by_itself_is_not_handed_out(home: Path) -> Non
 
 def test_agent_that_wakes_while_nobody_asks_is_ended(home: Path) -> None:
     alarm = home / "alarm"
-    os.mkfifo(alarm)
-    script = f"""
-        def wake():
-            open({str(alarm)!r}).close()
-            say({{"type": "system", "subtype": "init", "session_id": "own"}})
-
-        result(message["uuid"], "well", f"c{{clears}}")
-        threading.Thread(target=wake, daemon=True).start()
-"""
+    script = waking(alarm)
 
     async def steps() -> None:
         told: list[str] = []
