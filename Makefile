@@ -9,8 +9,11 @@ STAMP  := $(VENV)/.synced
 OFFLINE := $(BIN)/python -m remuda.testing.offline --
 # Two for each core of a small machine: most tests wait for others most of the time.
 WORKERS ?= 4
+# Older versions of Claude Code, on which part of the tests runs as well. Their hashes are pinned for this platform.
+OLDER := $(shell [ "$$(uname -sm)" = "Linux x86_64" ] && echo 2.1.300)
+OLDER_IN_SOAK := $(if $(OLDER),2.1.197 2.1.240 2.1.280 2.1.300 2.1.315 2.1.324)
 
-.PHONY: setup system-packages demo test soak lint type bench format clean
+.PHONY: setup system-packages demo test soak versions lint type docs reference bench audit coverage format clean
 
 setup: $(STAMP)
 
@@ -28,27 +31,59 @@ $(VENV)/.synced-bench: $(STAMP)
 	UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --frozen --inexact --group bench
 	@touch $@
 
+# What builds the site.
+$(VENV)/.synced-docs: $(STAMP)
+	UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --frozen --inexact --group docs
+	@touch $@
+
 system-packages:
-	@sh scripts/system-packages tmux strace curl ps:procps
+	@sh scripts/system-packages tmux strace curl ps:procps $(if $(OLDER),npm)
 
 demo: setup
 	$(BIN)/remuda demo
 
 test: setup system-packages
 	$(BIN)/python -m remuda.testing.real_cli fetch
+	$(if $(OLDER),$(BIN)/python -m remuda.testing.real_cli fetch $(OLDER))
 	$(OFFLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(if $(OLDER),REMUDA_CLAUDE_VERSION=$(OLDER) $(OFFLINE) $(BIN)/python -m pytest -m versions -n $(WORKERS) tests/real)
 
 soak: setup system-packages
 	$(BIN)/python -m remuda.testing.real_cli fetch
+	$(if $(OLDER),$(MAKE) versions)
 	REMUDA_SOAK=1 $(OFFLINE) $(BIN)/python -m pytest -m "soak or hypothesis" -n 2 --timeout 3600
+
+# What holds on which version of Claude Code: runs on each, records the results, and writes docs/reference/versions.md.
+versions: setup system-packages
+	$(BIN)/python -m remuda.testing.real_cli fetch
+	$(BIN)/python -m remuda.testing.real_cli fetch $(OLDER_IN_SOAK)
+	@for version in $(OLDER_IN_SOAK) pinned; do \
+	    [ $$version = pinned ] && version=; \
+	    results=$$(mktemp) && echo "== Claude Code $${version:-pinned}" && \
+	    { REMUDA_CLAUDE_VERSION=$$version $(OFFLINE) $(BIN)/python -m pytest -m versions -n 2 tests/real \
+	        --junitxml=$$results || failed=1; } && \
+	    REMUDA_CLAUDE_VERSION=$$version $(BIN)/python tests/version_table.py record $$results && rm -f $$results || exit 1; \
+	done; \
+	$(BIN)/python tests/version_table.py write && [ -z "$$failed" ]
 
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/lang.py --check
 
 type: setup
 	$(BIN)/mypy
+
+# The site, in build/site. A broken link or a page that is in no menu fails.
+# Not --quiet: that drops the warnings before they are counted (mkdocs 1.6.1).
+docs: reference $(VENV)/.synced-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open build/site/index.html"
+
+# The pages that are written from the code.
+reference: setup
+	$(BIN)/python scripts/reference.py
 
 bench: $(VENV)/.synced-bench
 	@sh scripts/system-packages tmux dtach
@@ -57,9 +92,23 @@ bench: $(VENV)/.synced-bench
 	$(BIN)/python -m compileall -q src/remuda
 	$(OFFLINE) $(BIN)/python benchmarks/run.py
 
+# Whether any locked dependency has a known vulnerability. Asks the network.
+audit: $(BIN)/uv
+	$(BIN)/uv export --quiet --frozen --no-emit-project --all-groups --output-file $(VENV)/requirements.txt
+	$(BIN)/uv tool run pip-audit --requirement $(VENV)/requirements.txt --disable-pip --require-hashes --strict
+
+# Which lines the tests run, keepers and agents included; fails below `fail_under` of pyproject.toml.
+# Installs its tool beside what is locked. The real CLI is left out: this takes long enough.
+coverage: setup system-packages
+	UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv pip install --quiet --python $(BIN)/python "coverage>=7.10"
+	$(BIN)/coverage erase
+	$(OFFLINE) $(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal tests/unit tests/integration tests/crash
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build/site .coverage* .mypy_cache .ruff_cache .hypothesis

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from benchmarks.stream import make_stream
 
-from remuda.keeper.spec import SessionSpec
+from remuda.keeper.spec import DEFAULT_HISTORY_BYTES, SessionSpec
 from remuda.keeper.start import start_session
 from remuda.proctree import adopt_orphans, descendants
 from remuda.terminal.pty import Pty, spawn
@@ -105,7 +105,15 @@ class Scene:
 
     # ── who plays ──
 
-    def keep(self, argv: list[str], *, screen: bool = True, cols: int = COLS, rows: int = ROWS) -> Kept:
+    def keep(
+        self,
+        argv: list[str],
+        *,
+        screen: bool = True,
+        cols: int = COLS,
+        rows: int = ROWS,
+        history_bytes: int = DEFAULT_HISTORY_BYTES,
+    ) -> Kept:
         name = self.name("k")
         spec = SessionSpec(
             name=name,
@@ -116,6 +124,7 @@ class Scene:
             cols=cols,
             rows=rows,
             kill_grace=1.0,
+            history_bytes=history_bytes,
         )
         with self._emulator_hidden() if not screen else contextlib.nullcontext():
             started = start_session(spec)

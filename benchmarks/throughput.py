@@ -21,6 +21,7 @@ from benchmarks.stream import END
 from benchmarks.watcher import Watcher, connect, watch_stream
 
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.spec import DEFAULT_HISTORY_BYTES
 from remuda.terminal.pty import Pty
 from remuda.wire.connection import ClientConnection
 
@@ -45,6 +46,7 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
     kinds: dict[str, Callable[[Scene], Run]] = {
         "raw PTY loop": _raw,
         "remuda, screen model": lambda one: _kept(one, 1, screen=True),
+        "remuda, screen model, no history": lambda one: _kept(one, 1, screen=True, history_bytes=0),
         "dtach attached": _dtach_attached,
         "remuda, no screen model": lambda one: _kept(one, 1, screen=False),
         "tmux attached": _tmux_attached,
@@ -55,6 +57,11 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
     ours, bare = rates["remuda, screen model"], rates["remuda, no screen model"]
     report.add("remuda / raw loop, screen model", ours / rates["raw PTY loop"], "x", Target(">=", 0.7))
     report.add("remuda / raw loop, no screen model", bare / rates["raw PTY loop"], "x", Target(">=", 0.8))
+    report.add(
+        "history on / off, screen model",
+        ours / rates["remuda, screen model, no history"],
+        "x",
+    )
     report.add("remuda / dtach attached", ours / rates["dtach attached"], "x", Target(">=", 1.2))
     report.add("remuda / tmux attached", ours / rates["tmux attached"], "x", Target(">=", 1.5))
     report.add("remuda / dtach socket", ours / rates["dtach socket"], "x")
@@ -121,8 +128,8 @@ def _own_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _kept(scene: Scene, count: int, *, screen: bool) -> Run:
-    kept = scene.keep(scene.producer(), screen=screen)
+def _kept(scene: Scene, count: int, *, screen: bool, history_bytes: int = DEFAULT_HISTORY_BYTES) -> Run:
+    kept = scene.keep(scene.producer(), screen=screen, history_bytes=history_bytes)
     with KeeperClient.connect(kept.name, kept.folder) as client:
         degraded = (client.welcome or {}).get("degraded", [])
         if any("no screen model" in reason for reason in degraded) is screen:

@@ -145,6 +145,15 @@ class Commands:
         ]
 
 
+def has_open(process: subprocess.Popen[bytes], name: str) -> bool:
+    """Whether a file of which this is in the name is open in it."""
+    folder = Path(f"/proc/{process.pid}/fd")
+    try:
+        return any(name in os.readlink(fd) for fd in folder.iterdir())
+    except OSError:  # one was closed meanwhile
+        return False
+
+
 def watch(remuda: Commands, name: str) -> KeeperClient:
     client = KeeperClient.connect(name, remuda.sessions)
     client.send(ClientConnection.subscribe())

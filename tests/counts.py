@@ -40,5 +40,19 @@ IDLE_POOL: Final = 60.0 if SOAK else 3.0
 """Seconds for which an idle pool is watched for requests to the model."""
 BOSS_KILLS: Final = 60 if SOAK else 4
 """Kills of a boss's desk while events pour in."""
+PAYLOADS: Final = 15_000 if SOAK else 1_000
+"""Hook payloads, transcript records and registry files of any shape."""
 POOL_STORMS: Final = 40 if SOAK else 2
 """Rounds of five hundred requests to a pool of fakes that crash, hang and fail at random."""
+KEEPER_KILLS: Final = 50 if SOAK else 3
+"""Kills of a keeper or its agent with three messages in flight, on the scripted agent."""
+FLOOD: Final = 2_000 if SOAK else 600
+"""Connections that another user holds to a server of ours, and opens anew when they are dropped."""
+HALF_FRAMES: Final = 2_000 if SOAK else 300
+"""Connections with half a frame at a keeper's and a pool's socket."""
+SHELL_COMMANDS: Final = 10_000 if SOAK else 1_000
+"""Generated shell commands that bash runs and the policy decides."""
+RANDOM_TEXTS: Final = 60_000 if SOAK else 6_000
+"""Random texts that rules of the policy may allow."""
+HEARTBEAT_SCRIPTS: Final = 300 if SOAK else 60
+"""Random scripts of an inbox's life that are compared with a model of heartbeat-stop."""

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import counts
 import remuda
+from marking import put_marked
 from remuda.inbox import stop_hook
 from remuda.inbox.compaction import json_lines
 from remuda.inbox.journal import Inbox
@@ -65,8 +66,7 @@ class Box:
         self.said = ""
 
     def put(self, name: str, **fields: object) -> None:
-        with Path(self.files.inbox).open("a") as inbox:
-            inbox.write(json.dumps({"remuda": 1, "id": name, "prompt": name, **fields}) + "\n")
+        put_marked(self.files.inbox, id=name, prompt=name, **fields)
 
     def tick(self) -> bool:
         """In this process, for speed."""
@@ -130,7 +130,7 @@ def check(box: Box, expected: set[str]) -> None:
     letters = box.letters()
     assert len(set(letters)) == len(letters), f"doubled: {letters}"
     if stop_hook.exists(box.files.inbox):
-        assert stop_hook.Queue(box.files)._read_offset() == Path(box.files.inbox).stat().st_size
+        assert stop_hook.Queue(box.files)._read_offset(None) == Path(box.files.inbox).stat().st_size
     assert not stop_hook.exists(box.files.in_flight)
 
 
@@ -154,7 +154,7 @@ class Scenario:
         """`source` is where the package lies that is run."""
         if self.script:
             script = f"{_PREAMBLE}os.access({BEGIN!r}, 0)\n{self.script}"
-            return [sys.executable, "-I", "-S", "-B", "-c", script, str(box.folder), str(source)]
+            return [sys.executable, "-I", "-S", "-c", script, str(box.folder), str(source)]
         hook = str(source / "remuda" / "inbox" / "stop_hook.py")
         return [sys.executable, "-I", "-S", hook, *self.words, "--inbox", box.files.inbox]
 
@@ -162,6 +162,10 @@ class Scenario:
 def kill_points(box: Box, scenario: Scenario) -> list[tuple[str, int]]:
     """Each call from the first that counts on: its name, and the how manieth of that name it is."""
     trace = box.folder.parent / "trace"
+    # Once before: the first run compiles what no other has loaded yet, with calls that later runs lack.
+    warm = Box(box.folder.parent / "warm")
+    scenario.prepare(warm)
+    subprocess.run(scenario.argv(warm), input=PAYLOAD, capture_output=True, check=True)
     strace = ["strace", "-f", "-qq", "-o", str(trace), *scenario.argv(box)]
     subprocess.run(strace, input=b"", capture_output=True, check=True)
     seen: Counter[str] = Counter()
@@ -212,7 +216,9 @@ def kill_everywhere(folder: Path, scenario: Scenario) -> int:
         return killed
 
     with ThreadPoolExecutor(2) as pool:
-        killed = list(pool.map(one, range(0, len(points), counts.KILL_STEP)))
-    # The interpreter's own last calls may differ by a few between runs.
-    assert sum(killed) >= 0.9 * len(killed)
+        tried = range(0, len(points), counts.KILL_STEP)
+        killed = list(pool.map(one, tried))
+    # The interpreter's own last calls may differ by a few between runs, and a step of three skips over some.
+    missed = [points[number] for number, was_killed in zip(tried, killed, strict=True) if not was_killed]
+    assert len(missed) <= max(2, 0.1 * len(killed)), f"of {len(points)} calls not reached: {missed}"
     return len(killed)

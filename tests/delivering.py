@@ -16,18 +16,23 @@ from remuda.inbox.receipts import Trace
 from remuda.keeper.environment import session_environment
 from remuda.testing.scripted_agent.probe import whole_records
 
-# The scripted agent, and beside it every byte that it was typed.
+# The scripted agent, and beside it every byte that it was typed. LOSE_ENTERS: so many Enters have no effect.
 LISTENING = """
 import os, runpy, sys
 
 said = open(sys.argv[2], "ab", buffering=0)
 read = os.read
+to_lose = int(os.environ.get("LOSE_ENTERS", "0"))
 
 
 def listening(fd, size):
+    global to_lose
     data = read(fd, size)
     if fd == 0:
         said.write(data)
+        if to_lose and b"\\r" in data:
+            to_lose -= 1
+            data = data.replace(b"\\r", b"") or listening(fd, size)
     return data
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import remuda
+from marking import put_marked
 
 HOOK = Path(remuda.__file__).parent / "inbox" / "stop_hook.py"
 IDLE = "--- IDLE TICK ---"
@@ -80,7 +81,7 @@ class Box:
     def recover(self, policy: str = "retry") -> str:
         ran = self.run("recover", "--on-orphan", policy)
         assert (ran.code, ran.out) == (0, "")
-        return ran.err.strip().rpartition(": ")[2]
+        return ran.err.rpartition("recover: ")[2].split()[0]
 
     def drain(self) -> list[str]:
         handed = []
@@ -93,7 +94,8 @@ class Box:
             inbox.write(text)
 
     def envelope(self, **fields: Any) -> None:
-        self.put(json.dumps({"remuda": 1, **fields}) + "\n")
+        """As one of our own writers puts it."""
+        put_marked(self.inbox, **fields)
 
     def path(self, name: str) -> Path:
         return self.folder / name
@@ -143,6 +145,19 @@ def wait_until(process: subprocess.Popen[str], where: str) -> None:
         assert process.poll() is None
         assert time.monotonic() - began < PATIENCE
         os.sched_yield()
+
+
+def start_while_written(box: Box, *words: str) -> subprocess.Popen[str]:
+    """Start a hook that waits for the end of the last line, which is being written all the while."""
+    process = box.start(*words)
+    call = Path(f"/proc/{process.pid}/syscall")
+    began = time.monotonic()
+    while call.read_text().split()[0] != SYS_SIGTIMEDWAIT:
+        os.utime(box.inbox, (time.time() + 1, time.time() + 1))
+        assert process.poll() is None
+        assert time.monotonic() - began < PATIENCE
+        time.sleep(0.01)
+    return process
 
 
 SYS_FLOCK = "73" if os.uname().machine == "x86_64" else "32"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from keeping import Kept, until
-from remuda.agents.claude.screen import read_composer
+from remuda.agents.claude.screen import read_composer, read_trust_choice
 from remuda.errors import WaitTimeout
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import Trace, follow, trace
@@ -107,3 +108,16 @@ def requests_with(model: LoopbackModel, text: str) -> Sequence[Request]:
 
 
 CHAIN = ["accepted", "written", "submitted", "recorded", "ended", "acked"]
+
+
+def choose_trust(post: Post) -> None:
+    """As a human would: look which row is marked, move, look again, confirm when it stays."""
+    stays = 0
+    while stays < 3:
+        time.sleep(0.4)  # for a human's eye; the dialog goes back to its default row once, after 0.13 s
+        choice = read_trust_choice(post.lines())
+        assert choice is not None
+        stays = stays + 1 if choice.highlighted == choice.wanted else 0
+        if not stays:
+            post.watcher.press(b"\x1b[B" if choice.wanted > choice.highlighted else b"\x1b[A")
+    post.watcher.press(b"\r")  # once: another one would be a line end in the composer

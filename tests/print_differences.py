@@ -1,24 +1,25 @@
 """Every place in which `remuda print` prints something else than `claude -p` (2.1.325), and why.
 
 `-` is before what only `claude -p` prints, `+` before what only we print, nothing before another value. The
-differential tests find exactly these, in the cases to which a group belongs; docs/print.md shows them.
+differential tests find exactly these, in the cases of each group; docs/reference/print.md shows them.
 """
 
 from __future__ import annotations
 
-_OURS = "says what ran, and how: added by us"
-_NOT_TOLD = "the terminal interface tells nobody what it knows of this"
-_ONLY_AT_END = "the CLI writes costs and API times down when it ends, after the answer was printed"
-_IN_PIPES = "belongs to the CLI's own stream of messages, which a terminal has not"
-_MODEL_FACTS = "facts of the CLI about a model, in no file that it writes"
-_TIMES = "times that only the CLI itself could take"
-_FINAL = "the transcript has the message when it is complete: with its final numbers and its stop reason"
-_SHAPE = "the transcript keeps this field and not that one"
-_REFUSAL = "the refusal is our answer to the CLI's question; a hook is not told the CLI's own reason"
-_UNSEEN = "a message without content is in no transcript: its usage is missing (the turn is counted)"
-_WORDS = "the terminal interface has other words for it"
-_STREAMS = "the CLI is always asked for its stream of messages"
-_NOT_WRITTEN = "is on the screen only, and not written down"
+_OURS = "Remuda adds it: what ran, and how"
+_COST = "for programs written for claude-print: `total_cost_usd`, or 0 if that is null"
+_NOT_TOLD = "the terminal interface does not publish it"
+_ONLY_AT_END = "the CLI writes costs and API times only when it ends, after the answer was printed"
+_IN_PIPES = "belongs to the CLI's own message stream; a terminal has none"
+_MODEL_FACTS = "facts about a model that the CLI writes to no file"
+_TIMES = "times that only the CLI itself can measure"
+_FINAL = "the transcript has the complete message, with its final numbers and its stop reason"
+_SHAPE = "the transcript keeps `stop_details` and not `context_management`"
+_REFUSAL = "Remuda's hook refuses; a hook does not get the CLI's own reason"
+_UNSEEN = "a message without content is in no transcript, so its usage is missing (the turn is counted)"
+_WORDS = "the terminal interface words it differently"
+_STREAMS = "Remuda always requests the CLI's message stream"
+_NOT_WRITTEN = "is only on the screen, in no file"
 
 
 def _places(reason: str, prefix: str, *names: str) -> dict[str, str]:
@@ -31,13 +32,17 @@ _SINCE = "model_usage_since_last_result"
 _COUNTS = ("cacheReadInputTokens", "inputTokens", "outputTokens")
 
 STREAM: dict[str, dict[str, str]] = {
-    "always": _places(_OURS, "+result", "backend", "entrypoint"),
+    "always": {
+        **_places(_OURS, "+result", "backend", "entrypoint", "claude_version"),
+        **_places(_COST, "+result", "cost_usd"),
+    },
     "list": _places(_STREAMS, "system/init", "capabilities"),
 }
 
 TERMINAL: dict[str, dict[str, str]] = {
     "always": {
         **_places(_OURS, "+result", "backend", "entrypoint", "claude_version"),
+        **_places(_COST, "+result", "cost_usd"),
         **_places(_OURS, "+system/init", "entrypoint"),
         **_places(_NOT_TOLD, "-system/init", "tools", "mcp_servers", "slash_commands", "agents", "skills"),
         **_places(_NOT_TOLD, "-system/init", "plugins", "terminal_slash_commands", "apiKeySource"),
@@ -94,8 +99,8 @@ WHEN = {
     "timing": "with an answer",
     "message": "with an answer",
     "thinking": "with thinking",
-    "retry": "when the API is tried again",
-    "stop hook": "when a Stop hook sends the agent on",
+    "retry": "when the API request is retried",
+    "stop hook": "when a Stop hook makes the agent continue",
     "denied": "when a permission is refused",
     "empty": "after a message without content",
     "401": "not signed in (401)",
@@ -103,7 +108,7 @@ WHEN = {
 
 
 def table() -> str:
-    """As docs/print.md has it."""
+    """As docs/reference/print.md has it."""
     rows = ["| where | when | why |", "| --- | --- | --- |"]
     both = STREAM["always"]
     rows += _rows("both backends, always", both)

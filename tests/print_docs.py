@@ -1,4 +1,4 @@
-"""The tables of docs/print.md, made from the code: `python tests/print_docs.py` writes them."""
+"""The tables of docs/reference/print.md, made from the code: `python tests/print_docs.py` writes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import print_differences
 from remuda.oneshot.flags import ALIASES, NOTES, TERMINAL, handling
 
-PAGE = Path(__file__).parent.parent / "docs" / "print.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "print.md"
 
 
 def flags_table() -> str:
@@ -33,7 +33,7 @@ def filled(page: str) -> str:
         begin, end = f"<!-- table: {name} -->\n", "<!-- end -->"
         pattern = re.compile(f"({re.escape(begin)}).*?({re.escape(end)})", re.DOTALL)
         page, count = pattern.subn(lambda found: f"{found[1]}{table()}\n{found[2]}", page)  # noqa: B023
-        assert count == 1, f"docs/print.md has the table '{name}' {count} times"
+        assert count == 1, f"docs/reference/print.md has the table '{name}' {count} times"
     return page
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from commands import COMMAND, Commands, Done
 from keeping import Process, until
 from remuda.keeper.claim import read_holder
-from remuda.oneshot.remains import processes_of
 from remuda.paths import SessionPaths
+from remuda.proctree import with_variable
 
 PATIENCE = 60.0
 _NAME = re.compile(r"(?:print|kept)-\d+-[0-9a-f]{6}")
@@ -26,6 +26,11 @@ TAIL = "exec tail -f /dev/null"
 """A tool that ends only when it is ended."""
 ORDERLY_TRIES = 4
 """An agent that takes longer than it may is killed, and out of a tool it may take nearly that long."""
+
+
+def processes_of(name: str) -> Iterator[int]:
+    """All that the agent of that session started, in any folder."""
+    return with_variable("REMUDA_SESSION", name)
 
 
 @contextlib.contextmanager
@@ -206,3 +211,43 @@ class Call:
     def close(self) -> None:
         self.process.kill()
         self.process.communicate()
+
+
+_AT_ITS_SETTINGS = """#!/bin/sh
+previous=
+for word; do
+    if [ "$previous" = --settings ]; then
+        settings=$word
+    fi
+    previous=$word
+done
+{step}
+exec {binary} "$@"
+"""
+
+
+def without_hooks(home: Path, binary: Path, port: int) -> Path:
+    """The agent, its hooks pointed at another port: as if ours could not be reached."""
+    step = f'sed -i "s#127.0.0.1:[0-9]*/hook#127.0.0.1:{port}/hook#" "$settings"'
+    (folder := home / "unreachable").mkdir()
+    return write_program(folder / "claude", _AT_ITS_SETTINGS.format(step=step, binary=binary))
+
+
+class HeldStart:
+    """The agent, which names the port of its hooks and starts when it is let go."""
+
+    def __init__(self, home: Path, binary: Path) -> None:
+        (folder := home / "held").mkdir()
+        self._settings, self._go = folder / "settings", folder / "go"
+        for path in (self._settings, self._go):
+            os.mkfifo(path)
+        step = f'cat "$settings" > {self._settings}; read _ < {self._go}'
+        self.binary = write_program(folder / "claude", _AT_ITS_SETTINGS.format(step=step, binary=binary))
+
+    def port(self) -> int:
+        found = re.search(r"127\.0\.0\.1:(\d+)/hook", self._settings.read_text())
+        assert found
+        return int(found[1])
+
+    def let_go(self) -> None:
+        self._go.write_text("\n")

@@ -13,6 +13,7 @@ from remuda.inbox import stop_hook
 PUT = "print(inbox.put('new ' * 50).id, flush=True)"
 WORDS = ["one " * 50, "two " * 50, "three " * 50]
 PUT_SEVERAL = f"for text in {WORDS}:\n    print(inbox.put(text).id, flush=True)"
+PUT_COMMAND = "print(inbox.put('/compact', command=True).id, flush=True)"
 PUT_ONCE = "print(inbox.put('new', dedup='k').id, flush=True)"
 NACK = (
     "with stop_hook.Lock(files):\n"
@@ -60,11 +61,24 @@ def _to_be_buried(box: Box) -> None:
     box.put("poison", max_attempts=1)
     _three(box)
     assert box.tick()
-    assert stop_hook.recover(box.files, "retry", []) == "ReQueued"
+    assert stop_hook.recover(box.files, "retry", [])[0] == "ReQueued"
 
 
 def _buried(box: Box) -> None:
     assert box.letters() == ["poison"]
+
+
+BAD = [f'{{"remuda" {number}' for number in range(3)]
+
+
+def _several_to_be_buried(box: Box) -> None:
+    Path(box.files.inbox).write_text("".join(f"{line}\n" for line in BAD))
+    box.put("old", expires=1.0)
+    _three(box)
+
+
+def _several_buried(box: Box) -> None:
+    assert box.letters() == BAD
 
 
 def _replaced(box: Box) -> None:
@@ -82,6 +96,7 @@ HOOK = {
     "acknowledges a delayed one": Scenario(_delayed_handed_out),
     "bounces": Scenario(_to_be_bounced),
     "buries": Scenario(_to_be_buried, check=_buried),
+    "buries several": Scenario(_several_to_be_buried, check=_several_buried),
     "begins a replaced inbox": Scenario(_replaced),
     "recover retry": Scenario(_handed_out, (*RECOVER, "retry")),
     "recover deadletter": Scenario(_handed_out, (*RECOVER, "deadletter")),
@@ -110,6 +125,29 @@ def _whole_or_not_at_all(box: Box) -> None:
     times = Counter(box.handed)["new " * 50]
     assert times == 1 if box.said else times <= 1
     assert set(box.handed) <= {"alpha", "bravo", "new " * 50}
+
+
+def _key_alone(box: Box) -> None:
+    """The inbox was removed, and its key was not."""
+    box.put("before")
+    for path in box.folder.iterdir():
+        if path.name != ".inbox-key":
+            path.unlink()
+
+
+def _another_command(box: Box) -> None:
+    box.journal.put("/clear", command=True)
+
+
+def _commands_they_stay(box: Box) -> None:
+    """The key that marks them was on the disk before them, and is the same for all of them."""
+    secret = stop_hook.Key(box.files.key)
+    data = Path(box.files.inbox).read_bytes().replace(b"\0", b"")
+    entries = [stop_hook.Entry(0, 0, line.decode(), secret) for line in data.splitlines() if line]
+    whole = [entry for entry in entries if not entry.broken]
+    assert [entry.text for entry in whole][-1] == "/clear"
+    assert all(entry.fields.get("command") is True for entry in whole)
+    assert ("/compact" in [entry.text for entry in whole]) >= bool(box.said)
 
 
 def _in_their_order(box: Box) -> None:
@@ -141,7 +179,7 @@ def _two_dead(box: Box) -> None:
     box.put("charlie")
     for _ in range(2):
         assert box.tick()
-        assert stop_hook.recover(box.files, "deadletter", []) == "DeadLettered"
+        assert stop_hook.recover(box.files, "deadletter", [])[0] == "DeadLettered"
     box.handed.clear()
 
 
@@ -190,13 +228,37 @@ def _nothing_young_is_gone(box: Box) -> None:
     assert {("alpha", "noted"), ("young", "acked")} <= stages
 
 
+TAKE_BACK = "inbox.take_back('bravo')"
+
+
+def _three_after_one(box: Box) -> None:
+    """So there is a queue file, and the receipts are not asked what is done."""
+    box.put("before")
+    box.drain()
+    _three(box)
+
+
+def _never_both(box: Box) -> None:
+    """What was taken back is not handed out, and has one end."""
+    ends = [
+        one["stage"] for one in box.receipts() if one["id"] == "bravo" and one["stage"] in stop_hook.FINAL
+    ]
+    assert len(ends) == 1, ends
+    assert ("bravo" in box.handed) == (ends == ["acked"])
+
+
 JOURNAL = {
     "put": Scenario(_two, script=PUT, check=_whole_or_not_at_all),
     "put into nothing": Scenario(nothing, script=PUT, check=_whole_or_not_at_all),
+    "put beside a key": Scenario(_key_alone, script=PUT, check=_whole_or_not_at_all),
+    "put a command into nothing": Scenario(
+        nothing, script=PUT_COMMAND, after=_another_command, check=_commands_they_stay
+    ),
     "put several": Scenario(_two, script=PUT_SEVERAL, check=_in_their_order),
     "put once": Scenario(_two, script=PUT_ONCE, after=_put_again, check=_accepted_once),
     "nack": Scenario(_in_flight, script=NACK),
     "nack to death": Scenario(_last_attempt, script=NACK, check=_died_once),
+    "take back": Scenario(_three_after_one, script=TAKE_BACK, check=_never_both),
     "redrive": Scenario(_two_dead, script="inbox.redrive()", after=_redrive_again, check=_redriven_once),
     "compact": Scenario(_much_done, script="inbox.compact()", check=_nothing_young_is_gone),
 }

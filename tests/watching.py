@@ -6,9 +6,11 @@ import time
 from typing import Any
 
 from keeping import until
-from remuda.agents.claude.screen import open_dialog
+from remuda.agents.claude.screen import open_dialog, read_composer
+from remuda.agents.speech import ComposerKind
 from remuda.errors import RemudaError
 from remuda.keeper.client import KeeperClient
+from remuda.testing.real_cli import VERSION
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
@@ -16,6 +18,8 @@ PATIENCE = 30.0
 _DIALOG_PATIENCE = 3.0
 _WAITING = ("waiting_permission", "waiting_answer")
 _LOOK_INTERVAL = 0.25
+LOSES_ENTER = ("2.1.197", "2.1.240")
+"""Versions on which Enter behind the first paste has no effect: whoever sees that presses it again."""
 
 
 class Watcher:
@@ -25,10 +29,22 @@ class Watcher:
         self._client = client
         self.seen: list[dict[str, Any]] = [client.request("watch")]
         self._at = 0  # what was last waited for
+        self._pasted = False
 
     def paste(self, text: str) -> None:
         """As a terminal sends what its user pastes, with Enter behind it."""
         self.press(f"\x1b[200~{text}\x1b[201~\r".encode())
+        if VERSION in LOSES_ENTER and not self._pasted:
+            self._pasted = True
+            until(self._is_drawn_or_taken, "what was pasted")
+            if self._client.describe()["state"] == "idle":
+                self.press(b"\r")
+
+    def _is_drawn_or_taken(self) -> bool:
+        styled: list[str] = self._client.request("screen", styled=True)["lines"]
+        lines: list[str] = self._client.request("screen")["lines"]
+        drawn = read_composer(lines, lambda y: styled[y].encode()).kind is ComposerKind.DRAFT
+        return drawn or self._client.describe()["state"] != "idle"
 
     def press(self, keys: bytes) -> None:
         self._client.send(ClientConnection.input(keys))

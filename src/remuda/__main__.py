@@ -23,12 +23,20 @@ def main() -> None:
 
         sys.argv[:2] = ["remuda stop-hook"]
         stop_hook.main()
-    if sys.argv[1:2] == ["print"]:
+    from remuda.oneshot.output import show_bug
+
+    sys.excepthook = show_bug
+    if sys.argv[1:2] in (["print"], ["ask"]):
         # Each call of it starts an agent and waits for that: what the other commands need is not loaded.
         from remuda.oneshot.entry import main as call
 
+        ask = sys.argv[1] == "ask"
+        if ask:
+            from remuda.oneshot.output import Program
+
+            Program.name = "remuda ask"
         try:
-            code = call(sys.argv[2:], _through_pool)
+            code = call(sys.argv[2:], _through_pool, ask=ask)
         except KeyboardInterrupt:
             code = 130
         if code is not None:
@@ -46,6 +54,15 @@ def main() -> None:
     from remuda.cli.app import run
 
     sys.exit(run())
+
+
+def claude_print() -> None:
+    """The command `claude-print`: `remuda print` under the name of the program that it takes the place of."""
+    from remuda.oneshot.output import Program
+
+    Program.name = sys.argv[0].rpartition("/")[2]
+    sys.argv[1:1] = ["print"]
+    main()
 
 
 if __name__ == "__main__":

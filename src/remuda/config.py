@@ -6,7 +6,8 @@ The first of these that exists is used, whole; files are not merged:
     ./remuda.toml            then ./heimdall.toml
     <config>/remuda/remuda.toml, then <config>/heimdall/heimdall.toml, with <config> ~/.config or the XDG one
 
-An unknown key, a wrong type or a file of another user is an error that names the file and the key.
+An unknown key, a wrong type or a file of another user is an error that names the file and the key. A file in
+the working folder may have come with a clone: it can set only the keys in `FOLDER_KEYS`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,20 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from remuda.durable import read_regular
+
+from .duration import LONGEST
 from .errors import InvalidOptions
+from .paths import config_home
 
 CLASSIFIERS = ("simple", "claude", "none")
+FOLDER_KEYS = frozenset({"classifier", "log_level", "scrollback_bytes", "mouse", "size", "status_bar"})
+"""What a file in a working folder may set: how a session looks. Nothing that says what runs, with which
+environment, where files are written, which keys leave the session, or what is ended with it. A key that is
+added to `Config` is refused there until it is named here."""
+FOLDER_SCROLLBACK_BYTES = 1 << 24
+"""Each session keeps that much in memory. The user's own file may ask for more."""
+_MAX_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +54,12 @@ class Config:
     env: dict[str, str] = field(default_factory=dict)
     # ours
     size: str = "latest"
+    history_bytes: int = 8 << 20
     kill_grace: float = 5.0
     log_max_bytes: int = 1 << 20
     status_bar: bool = True
+    mouse: bool = True
+    """Whether `attach` takes the mouse wheel where the program does not."""
     boss: dict[str, Any] = field(default_factory=dict)
     """The table `[boss]`: what the boss is started with."""
     source: Path | None = None
@@ -61,11 +76,22 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "log_filter": (str,),
     "detach_key": (int,),
     "size": (str,),
+    "history_bytes": (int,),
     "kill_grace": (int, float),
     "log_max_bytes": (int,),
     "status_bar": (bool,),
+    "mouse": (bool,),
 }
 
+
+_MOST: dict[str, float] = {
+    "detach_key": 255,
+    "scrollback_bytes": 1 << 30,
+    "history_bytes": 1 << 40,
+    "log_max_bytes": 1 << 40,
+    "kill_grace": LONGEST,
+}
+_LONGEST_MS = int(LONGEST * 1000)
 
 _BOSS_TYPES: dict[str, tuple[type, ...]] = {
     "port": (int,),
@@ -73,7 +99,7 @@ _BOSS_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def candidates(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
-    base = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/")) / ".config")
+    base = config_home(environ)
     return [
         cwd / "remuda.toml",
         cwd / "heimdall.toml",
@@ -86,43 +112,48 @@ def load_config(explicit: Path | None, cwd: Path, environ: Mapping[str, str]) ->
     if explicit is not None:
         if not explicit.is_file():
             raise InvalidOptions(f"configuration file not found: {explicit}")
-        return _read(explicit)  # named in so many words: whose it is does not matter
-    for path in candidates(cwd, environ):
-        if path.is_file():
-            _check_owner(path)
-            config = _read(path)
-            if path.parent == cwd:
-                _check_harmless(config)
-            return config
-    return Config()
+        return _read(explicit)  # the user named it: its owner does not matter
+    found = candidates(cwd, environ)
+    path = next((one for one in found if one.is_file()), None)
+    if path is None:
+        return Config()
+    _check_owner(path)
+    return _read(path, trusted=path.parent != cwd or path in found[2:])
 
 
 def _check_owner(path: Path) -> None:
-    # It can set a program's environment: a file that somebody else put in our way is not ours to obey.
+    # It can set a program's environment: a file that another user put in our way is not ours to obey.
     if path.stat().st_uid not in (os.getuid(), 0):
+        raise InvalidOptions(f"{path} belongs to another user", hint="pass it with --config to use it anyway")
+
+
+def _check_harmless(document: Mapping[str, Any], path: Path) -> None:
+    """A file in the working folder may have come with what was cloned or unpacked there."""
+    reason = ""
+    if refused := sorted(document.keys() - FOLDER_KEYS):
+        reason = f"sets {', '.join(map(repr, refused))}, which a file in a working folder may not set"
+    elif document.get("scrollback_bytes", 0) > FOLDER_SCROLLBACK_BYTES:
+        reason = f"sets scrollback_bytes above {FOLDER_SCROLLBACK_BYTES}, the maximum in a working folder"
+    if reason:
         raise InvalidOptions(
-            f"{path} belongs to another user", hint="name it with --config to use it all the same"
+            f"{path} {reason}",
+            hint="pass it with --config if you trust it, or move it to ~/.config/remuda/remuda.toml",
         )
 
 
-def _check_harmless(config: Config) -> None:
-    """A file in the working folder comes with whatever was cloned or unpacked there."""
-    reaching = [key for key in ("env", "log_file", "socket_dir", "boss") if getattr(config, key)]
-    if reaching:
-        raise InvalidOptions(
-            f"{config.source} sets {', '.join(reaching)}, which a file in the working folder may not",
-            hint="name it with --config if you trust it, or move it to ~/.config/remuda/remuda.toml",
-        )
-
-
-def _read(path: Path) -> Config:
+def _read(path: Path, *, trusted: bool = True) -> Config:
     try:
-        found = tomllib.loads(path.read_text())
+        found = tomllib.loads(read_regular(path, _MAX_FILE_BYTES).decode())
     except OSError as error:
         raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise InvalidOptions(f"{path}: nested too deeply") from None
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise InvalidOptions(f"{path}: {error}") from error
-    return parse_config(found, path)
+    config = parse_config(found, path)
+    if not trusted:
+        _check_harmless(found, path)
+    return config
 
 
 def parse_config(found: Mapping[str, Any], path: Path | None = None) -> Config:
@@ -147,18 +178,27 @@ def _checked(key: str, value: object, where: str) -> object:
     wanted = _TYPES[key]
     right = isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
     if not right or (isinstance(value, (int, float)) and not 0 <= value < math.inf):
-        raise InvalidOptions(f"{where}{key} cannot be {value!r}")
-    if key == "detach_key" and isinstance(value, int) and value > 255:
-        raise InvalidOptions(f"{where}detach_key is one byte, not {value}")
+        raise InvalidOptions(f"{where}{key} cannot be {_shown(value)}")
+    if isinstance(value, (int, float)) and value > (most := _MOST.get(key, math.inf)):
+        raise InvalidOptions(f"{where}{key} must be at most {most:.0f}, not {_shown(value)}")
     if key == "session_env_var":
         check_variable(str(value), where + key)
     return value
 
 
+def _shown(value: object) -> str:
+    """A value for an error, cut. Python does not print an integer of more than 4,300 digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number with thousands of digits"
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
 def check_variable(name: str, what: str) -> str:
     """Return `name` if it can name a variable of an environment."""
     if not name or "=" in name or "\0" in name:
-        raise InvalidOptions(f"{what} cannot be {name!r}", hint="it names a variable of the environment")
+        raise InvalidOptions(f"{what} cannot be {name!r}", hint="use the name of an environment variable")
     return name
 
 
@@ -171,10 +211,11 @@ def _classifier(value: object, where: str) -> dict[str, Any]:
     name, table = next(iter(value.items()))
     result: dict[str, Any] = {"classifier": _classifier_name(name, where)}
     if not isinstance(table, dict):
-        raise InvalidOptions(f"{where}[classifier.{name}] must be a table, not {table!r}")
+        raise InvalidOptions(f"{where}[classifier.{name}] must be a table, not {_shown(table)}")
     for key, number in table.items():
-        if key not in ("idle_threshold_ms", "debounce_ms") or type(number) is not int or number < 0:
-            raise InvalidOptions(f"{where}[classifier.{name}] cannot have {key} = {number!r}")
+        known = key in ("idle_threshold_ms", "debounce_ms")
+        if not known or type(number) is not int or not 0 <= number <= _LONGEST_MS:
+            raise InvalidOptions(f"{where}[classifier.{name}] cannot have {key} = {_shown(number)}")
         result[key] = number
     return result
 
@@ -189,17 +230,17 @@ def _classifier_name(name: str, where: str) -> str:
 
 def _boss(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidOptions(f"{where}[boss] must be a table, not {value!r}")
+        raise InvalidOptions(f"{where}[boss] must be a table, not {_shown(value)}")
     for key, one in value.items():
         wanted = _BOSS_TYPES.get(key)
         if wanted is None:
             raise InvalidOptions(
-                f"{where}[boss] cannot have {key!r}", hint=f"known: {', '.join(sorted(_BOSS_TYPES))}"
+                f"{where}[boss] has the unknown key {key!r}", hint=f"known: {', '.join(sorted(_BOSS_TYPES))}"
             )
         if not isinstance(one, wanted) or (isinstance(one, bool) and bool not in wanted):
-            raise InvalidOptions(f"{where}[boss] {key} cannot be {one!r}")
+            raise InvalidOptions(f"{where}[boss] {key} cannot be {_shown(one)}")
     if not 0 <= value.get("port", 0) <= 65535:
-        raise InvalidOptions(f"{where}[boss] port cannot be {value['port']}")
+        raise InvalidOptions(f"{where}[boss] port cannot be {_shown(value['port'])}")
     return dict(value)
 
 
@@ -210,7 +251,7 @@ def _environment(value: object, where: str) -> dict[str, str]:
         name = entry.get("name") if isinstance(entry, dict) else None
         content = entry.get("value") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not isinstance(content, str) or "\0" in content:
-            raise InvalidOptions(f"{where}[[env]] needs a name and a value, both texts")
+            raise InvalidOptions(f"{where}[[env]] needs a name and a value, both strings")
         result[check_variable(name, f"{where}[[env]] name")] = content
     if not result:
         raise InvalidOptions(f"{where}env must be written as [[env]] tables with name and value")

@@ -1,9 +1,58 @@
-"""Files that survive a crash at any instant."""
+"""Files: reading what may be anything, and writing what survives a crash at any instant.
+
+A clone or another program can put a pipe, a device or a symbolic link where a file is expected. What is read
+here is a regular file of a bounded size; what is written here is a new file, and no link is followed to it.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
+
+MOST_BYTES = 64 << 20
+_READ_BYTES = 4096
+
+
+def open_regular(path: str | os.PathLike[str]) -> int:
+    """Open a regular file for reading, also through links, and never wait for a pipe. Raises OSError.
+
+    The null device is an empty file: `--config /dev/null` means no configuration.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) and not _is_null(found):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+    return fd
+
+
+def _is_null(found: os.stat_result) -> bool:
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
+
+
+def read_regular(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
+    """Return all of a regular file. Raises OSError, also for one that is larger than `most_bytes`."""
+    fd = open_regular(path)
+    try:
+        data = b""
+        size = max(os.fstat(fd).st_size, _READ_BYTES)
+        while len(data) <= most_bytes and (piece := os.read(fd, min(size, most_bytes) + 1)):
+            data += piece
+    finally:
+        os.close(fd)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes} bytes", os.fspath(path))
+    return data
+
+
+def open_new(path: Path, mode: int = 0o600) -> int:
+    """Open a new file for writing. What had its name, left by a crash or put there, is removed."""
+    path.unlink(missing_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    os.fchmod(fd, mode)  # whatever the umask
+    return fd
 
 
 def sync_folder(folder: Path) -> None:
@@ -17,10 +66,9 @@ def sync_folder(folder: Path) -> None:
 def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Put `data` at `path`: whole or not at all, and on the disk when this returns."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    fd = open_new(temporary, mode)
     try:
         try:
-            os.fchmod(fd, mode)  # whatever the umask
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]

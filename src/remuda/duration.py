@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from .errors import InvalidOptions
+from .untrusted import finite
 
+LONGEST = 1e9
+"""Thirty years. A longer time means 'forever', and the system calls that wait take no such number."""
+
+_LAST_MOMENT = 253402214400.0
+"""The last day of the year 9999: a later one has no name in a calendar."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART = re.compile(r"([0-9]+)([smhd])")
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}")
@@ -17,16 +24,66 @@ def parse_duration(text: str) -> float:
         raise InvalidOptions(
             f"{text!r} is not a duration", hint="write for example 90s, 45m, 24h, 7d or 2h30m"
         )
-    seconds = sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
     if seconds == 0:
-        raise InvalidOptions("a duration of zero is not useful here")
-    return float(seconds)
+        raise InvalidOptions("a duration of zero is not allowed here")
+    return clamp_seconds(seconds)
 
 
-def show_duration(seconds: float) -> str:
-    """Short, for a table: `850ms`, `12s`, `3m`, `2h30m`, `4d`. Never more than has passed."""
-    if seconds < 1:
-        return f"{int(max(0.0, seconds) * 1000)}ms"
+def parse_time(text: str) -> float:
+    """Return the seconds of `90`, `1.5`, `45m` or `2h30m`; at most `LONGEST`. Zero is allowed.
+
+    Raises `InvalidOptions`.
+    """
+    try:
+        if not text[-1:].isalpha():
+            return check_seconds("a time", float(text))
+        return 0.0 if re.fullmatch(r"(?:0+[smhd])+", text) else parse_duration(text)
+    except (ValueError, InvalidOptions):
+        raise InvalidOptions(f"{text!r} is not a time", hint="write for example 90s, 45m or 2h30m") from None
+
+
+def clamp_seconds(value: object, *, longest: float = LONGEST) -> float:
+    """Return a duration from outside as seconds that every wait can take: 0 to `longest`, always finite.
+
+    Infinity and integers without end are `longest`. NaN, a negative number and what is not a number are 0.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= longest:
+        return longest
+    return max(0.0, finite(value))
+
+
+def check_seconds(name: str, value: object) -> float:
+    """Return an argument that is a number of seconds; more than `LONGEST` counts as `LONGEST`.
+
+    Raises `InvalidOptions` for a negative number, NaN, infinity, and what is not a number.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value > LONGEST:
+        return LONGEST  # it may be too large for a float
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise InvalidOptions(f"{name} must be a number of seconds, not {str(value)[:40]!r}")
+    return min(float(value), LONGEST)
+
+
+def as_seconds(name: str, value: object) -> float:
+    """Return an argument that is a TIME: a number of seconds, or a text such as "90", "45m" or "2h30m"."""
+    if not isinstance(value, str):
+        return check_seconds(name, value)
+    try:
+        return parse_time(value)
+    except InvalidOptions:
+        hint = "use a number of seconds, or a time such as 90s, 45m or 2h30m"
+        raise InvalidOptions(f"{name} is {value[:40]!r}", hint=hint) from None
+
+
+def show_duration(seconds: float, *, whole: bool = False) -> str:
+    """Short, for a table: `850ms`, `12s`, `3m`, `2h30m`, `4d`. Never more than has passed.
+
+    `whole`: in whole seconds, `0s` for less than one.
+    """
+    seconds = clamp_seconds(seconds)
+    if seconds < 1 and not whole:
+        return f"{int(seconds * 1000)}ms"
     if seconds < 60:
         return f"{int(seconds)}s"
     if seconds < 3600:
@@ -52,7 +109,7 @@ def parse_moment(text: str, now: float) -> float:
             f"{text!r} is not a time", hint="write for example 14:30 or '2026-02-03 09:00'"
         ) from None
     if at <= now:
-        raise InvalidOptions(f"{text} is over")
+        raise InvalidOptions(f"{text} is in the past")
     return at
 
 
@@ -60,7 +117,7 @@ def show_moment(at: float, now: float) -> str:
     """As short as it can be said: `14:30`, `Tue 09:00` within six days, else `2026-02-03 09:00`."""
     import time
 
-    then, today = time.localtime(at), time.localtime(now)
+    then, today = time.localtime(min(max(0.0, finite(at)), _LAST_MOMENT)), time.localtime(now)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M", then)
     return time.strftime("%a %H:%M" if 0 < at - now < 6 * 86400 else "%Y-%m-%d %H:%M", then)

@@ -1,54 +1,54 @@
-"""Every error that Remuda raises on purpose, and the one table of exit codes.
+"""Every error that Remuda raises on purpose, and the table of exit codes.
 
     RemudaError
-    ├── InvalidOptions          the caller asked for something that cannot be
+    ├── InvalidOptions          an option or argument is invalid
     │   ├── BadName             a session name that is not a safe file name
-    │   └── InputError          a prompt that no agent can be given
-    ├── SessionNotFound         nobody of that name is kept here
-    │   └── PoolNotServed       nobody serves a warm pool there
-    ├── SessionExists           the name is taken by a live session
-    ├── SessionDead             it was here, and it ended
-    ├── SessionUnreachable      its keeper does not answer
+    │   └── InputError          a prompt that the agent cannot take
+    ├── SessionNotFound         no session has that name
+    │   └── PoolNotServed       no pool is served at that socket
+    ├── SessionExists           a running session has that name
+    ├── SessionDead             the session has ended
+    ├── SessionUnreachable      the keeper does not answer
     ├── CommandNotFound         the program to run does not exist
-    ├── CommandNotExecutable    it exists and cannot be run
-    ├── SpawnFailed             the system refused to start it
-    │   └── SpawnTimeout        it was not ready in time
-    ├── FolderUnusable          a folder is missing, not a folder, or not ours to write
-    ├── PathTooLong             no socket can have that path
-    ├── NotATerminal            a terminal was needed
-    ├── InboxBusy               another consumer hands out the messages of that inbox
-    ├── InboxCorrupt            the files of that inbox contradict each other, and a human must look
-    ├── MessageNotFound         no inbox here has a message of that id
-    ├── MessageDead             a message will not be answered: a dead letter, expired, or dropped
-    ├── WaitTimeout             what was waited for did not come
-    ├── Aborted                 the caller gave up on a request
-    ├── PoolExhausted           no warm session came free in time
-    ├── SessionCrashed          a warm session ended in the middle of a request
-    ├── SessionDirty            something of one request would reach the next: that session is not used again
+    ├── CommandNotExecutable    the program exists but cannot be run
+    ├── SpawnFailed             the program or its keeper could not be started
+    │   └── SpawnTimeout        the session was not ready in time
+    ├── FolderUnusable          a folder is missing, not a folder, or not writable
+    ├── PathTooLong             a socket path is too long for the system
+    ├── NotATerminal            the command needs a terminal
+    ├── InboxBusy               another consumer delivers the messages of that inbox
+    ├── InboxCorrupt            the files of that inbox contradict each other; a human must look
+    ├── MessageNotFound         no message has that id
+    ├── MessageDead             a message will not be answered: dead-lettered, expired or dropped
+    ├── WaitTimeout             a wait reached its timeout
+    ├── Aborted                 the caller cancelled a request
+    ├── PoolExhausted           no worker of the pool was free in time
+    ├── SessionCrashed          a worker of the pool ended during a request
+    ├── SessionDirty            a worker has carry-over of a request, and is not used again
     ├── AgentError              the agent itself reported an error
-    ├── AgentRefused            the agent ended before it took the prompt, and said why
-    ├── CallFailed              a call came to no end of the agent's own
+    ├── AgentRefused            the agent ended before it took the prompt, with a reason
+    ├── CallFailed              a call ended without an answer of the agent
     ├── Interrupted             a signal ended the call
-    ├── InternalError           a bug of ours, or a machine that is out of something
+    ├── InternalError           a bug in Remuda, or a machine that is out of resources
     ├── ClientClosed            the client was closed before or during the call
-    ├── PermissionRefused       the peer is another user
-    ├── BossDown                the boss does not run, or does not answer
-    ├── BossExists              one runs already
-    ├── NotInQueue              there is nothing of that id in the queue, the ledger or the registry
-    ├── AlreadyAnswered         somebody else was first, or it is over
-    ├── NotSafe                 nothing was typed: the session is not proven to wait for a prompt
-    ├── StoreFailed             it could not be written to the disk: nothing of it counts
-    ├── TmuxError               tmux refused a command; it says why
-    │   ├── TmuxMissing         there is no tmux to run
-    │   ├── TmuxTooOld          it is too old for what was asked of it
-    │   ├── TmuxGone            no tmux server answers there
-    │   ├── TmuxTargetGone      the pane, window, session or client is there no more
-    │   ├── NoTmuxClient        nobody is attached who could be shown a pane
-    │   └── NoOrigin            there is no place to return to
+    ├── PermissionRefused       the peer is another user, or refused the token
+    ├── BossDown                the boss is not running, or does not answer
+    ├── BossExists              a boss is already running
+    ├── NotInQueue              no waiting item, permission request or agent has that id or name
+    ├── AlreadyAnswered         another decision was first, or the request has ended
+    ├── NotSafe                 refused: it is not proven to be safe, and nothing was done
+    ├── StoreFailed             a change could not be written to the disk, and does not count
+    ├── TmuxError               tmux refused a command, with a reason
+    │   ├── TmuxMissing         tmux is not installed
+    │   ├── TmuxTooOld          tmux is too old for this
+    │   ├── TmuxGone            no tmux server answers
+    │   ├── TmuxTargetGone      the pane, window, session or client no longer exists
+    │   ├── NoTmuxClient        no tmux client is attached
+    │   └── NoOrigin            there is no pane to return to
     └── ProtocolError
-        ├── LocalProtocolError  we tried to say something the protocol cannot carry
-        └── RemoteProtocolError the peer said something that it cannot mean
-            └── PoolBroken      whoever serves the pool says nonsense, nothing at all, or hung up
+        ├── LocalProtocolError  we tried to send what the protocol cannot carry
+        └── RemoteProtocolError the peer broke the protocol
+            └── PoolBroken      the pool broke the protocol, was silent, or hung up
 
 Handle them by type or by `.code`; the text is for people and may change.
 """
@@ -79,10 +79,12 @@ EXIT_CODES: Final[dict[str, int]] = {
 
 
 class RemudaError(Exception):
-    """Base of all. `.code` names the handling, `.exit_code` is what the command line ends with."""
+    """Base of all errors. Handle them by type or by `.code`; `.exit_code` is that of the commands."""
 
     code: ClassVar[str] = "FAILED"
     exit_name: ClassVar[str] = "FAILED"
+    request_id: str | None = None
+    """The id of the pool's request that failed, if there is one."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -200,7 +202,7 @@ class Aborted(RemudaError):
 
 
 class PoolExhausted(RemudaError):
-    """`waited` seconds for one of `size` sessions."""
+    """No worker was free in time: `waited` is in seconds, `size` is that of the pool."""
 
     code = "POOL_EXHAUSTED"
     exit_name = "TIMEOUT"
@@ -212,7 +214,7 @@ class PoolExhausted(RemudaError):
 
 
 class SessionCrashed(RemudaError):
-    """`detail` is how it ended and what it said last."""
+    """A worker ended during a request. `detail` says how, and what it printed last."""
 
     code = "SESSION_CRASHED"
     exit_name = "SESSION_DEAD"
@@ -232,7 +234,7 @@ class AgentError(RemudaError):
 
 
 class AgentRefused(RemudaError):
-    """`claude -p` ends with 1 then, and so does `remuda print`."""
+    """The agent ended before it took the prompt. Exit code 1, as `claude -p`."""
 
     code = "AGENT_REFUSED"
 

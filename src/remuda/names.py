@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 
+from .arguments import shown
 from .errors import BadName
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_NAME_BYTES = 64
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@+-]*", re.ASCII)
@@ -16,6 +21,8 @@ def is_name(text: str) -> bool:
 
 def check_name(name: str) -> str:
     """Return `name` if it can name a session, else raise `BadName` saying what is wrong with it."""
+    if not isinstance(name, str):
+        raise BadName(f"name must be a string, not {shown(name)}")
     if not name:
         raise BadName("a session needs a name", hint="for example: remuda start work -- bash")
     if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
@@ -26,3 +33,40 @@ def check_name(name: str) -> str:
             hint="use letters, digits, '.', '_', '-', '@' and '+', beginning with a letter, digit or '_'",
         )
     return name
+
+
+# ── near misses ──
+
+_MOST_NEAR = 3
+
+
+def near_names(word: str, known: Iterable[str]) -> list[str]:
+    """Those of `known` that `word` may be a typing mistake for, the most likely first."""
+    word = word[:MAX_NAME_BYTES]
+    most = max(1, len(word) // 3)
+    found = [
+        (far, name)
+        for name in {*known}
+        if abs(len(name) - len(word)) <= most and (far := _distance(word.lower(), name.lower())) <= most
+    ]
+    return [name for far, name in sorted(found) if far == min(found)[0]][:_MOST_NEAR]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question for a hint; empty when nothing known is near."""
+    near = near_names(word, known)
+    return "did you mean " + " or ".join(f"'{one}'" for one in near) + "?" if near else ""
+
+
+def _distance(one: str, other: str) -> int:
+    """How many letters must be put in, left out, replaced or swapped with the next."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for y, left in enumerate(one, 1):
+        before, last, row = row, before, [y]
+        for x, right in enumerate(other, 1):
+            cost = min(before[x] + 1, row[x - 1] + 1, before[x - 1] + (left != right))
+            if y > 1 and x > 1 and left == other[x - 2] and right == one[y - 2]:
+                cost = min(cost, last[x - 2] + 1)
+            row.append(cost)
+    return row[-1]

@@ -1,4 +1,4 @@
-"""Where things lie. All of it is under one folder of the user's; see docs/files.md.
+"""Where things lie. All of it is under one folder of the user's; see docs/reference/files.md.
 
 A session's files lie side by side, as Heimdall lays them, so that its client can work on our folder:
 
@@ -6,6 +6,7 @@ A session's files lie side by side, as Heimdall lays them, so that its client ca
     <sessions>/<name>.pid    two lines, keeper and child; locked while the keeper lives
     <sessions>/<name>.log    the keeper's log
     <sessions>/<name>.json   ours: the session's record, kept after its death
+    <sessions>/<name>.history, .history.1   ours: what the program printed last, kept after its death
     <sessions>/<name>.d/     ours: what the keeper makes for the agent (settings overlay)
     <sessions>/<name>.inbox/ ours: the session's inbox, laid out as heartbeat-rs lays it; outlives the session
 """
@@ -19,23 +20,35 @@ from pathlib import Path
 
 from .errors import FolderUnusable, PathTooLong
 from .frozen import frozen
-from .names import check_name
+from .names import check_name, is_name
 
 TYPE_CHECKING = False  # as type checkers read it
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Mapping
 
+FOLDER_VARIABLE = "REMUDA_SESSION_FOLDER"
+"""In the environment of a session's program: the folder of its session. Another may have the same name."""
 # sun_path, less its terminating NUL.
 SOCKET_PATH_BYTES = 107 if sys.platform.startswith("linux") else 103
 
 
-def home() -> Path:
+def home(environ: Mapping[str, str] | None = None) -> Path:
     """`$REMUDA_HOME`, else `$XDG_STATE_HOME/remuda`, else `~/.local/state/remuda`."""
-    if own := os.environ.get("REMUDA_HOME"):
+    environ = os.environ if environ is None else environ
+    if own := environ.get("REMUDA_HOME"):
         return Path(own).expanduser().absolute()
-    if state := os.environ.get("XDG_STATE_HOME"):
-        return Path(state).absolute() / "remuda"
-    return Path("~/.local/state/remuda").expanduser()
+    state = environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(state):  # a relative one is invalid, says its specification, and ignored
+        return Path(state, "remuda")
+    return Path(environ.get("HOME") or "~", ".local/state/remuda").expanduser()
+
+
+def config_home(environ: Mapping[str, str]) -> Path:
+    """Where the user's own configuration lies. A relative `$XDG_CONFIG_HOME` is ignored: it would name a
+    folder below any working folder."""
+    named = environ.get("XDG_CONFIG_HOME", "")
+    return Path(named) if os.path.isabs(named) else Path(environ.get("HOME") or "/", ".config")
 
 
 def sessions_folder() -> Path:
@@ -75,12 +88,30 @@ class SessionPaths:
         return self.folder / f"{self.name}.json"
 
     @property
+    def history(self) -> Path:
+        return self.folder / f"{self.name}.history"
+
+    @property
+    def older_history(self) -> Path:
+        return self.folder / f"{self.name}.history.1"
+
+    @property
     def scratch(self) -> Path:
         return self.folder / f"{self.name}.d"
 
     @property
     def inbox(self) -> Path:
         return self.folder / f"{self.name}.inbox"
+
+
+def known_names(folder: Path) -> set[str]:
+    """The names of all sessions in `folder`, alive or not."""
+    try:
+        entries = os.listdir(folder)
+    except OSError:
+        return set()
+    stems = (entry.rpartition(".") for entry in entries)
+    return {stem for stem, _, suffix in stems if suffix in ("json", "pid") and is_name(stem)}
 
 
 def private_folder(path: Path) -> Path:
@@ -99,10 +130,12 @@ def private_folder(path: Path) -> Path:
     if not stat.S_ISDIR(found.st_mode):
         raise FolderUnusable(f"{path} is not a folder")
     if found.st_uid != os.getuid():
-        raise FolderUnusable(f"folder {path} belongs to another user", hint="set REMUDA_HOME to one of yours")
+        raise FolderUnusable(
+            f"folder {path} belongs to another user", hint="set REMUDA_HOME to a folder that you own"
+        )
     if stat.S_IMODE(found.st_mode) & 0o022:
         raise FolderUnusable(
-            f"others may write to folder {path}", hint=f"chmod 700 {path}, or choose another"
+            f"other users can write to folder {path}", hint=f"chmod 700 {path}, or choose another"
         )
     if not os.access(path, os.W_OK | os.X_OK):
         raise FolderUnusable(f"folder {path} is not writable")

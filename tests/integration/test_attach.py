@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import os
 import pty
-import re
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from attaching import COLS, DETACH, PRINTER, REMUDA, ROWS, attach, find_attach, has_bar, is_restored, tell
 from commands import COMMAND, SIZER, Commands
 from heimdall_client import PATIENCE
-from keeping import Process, output_until, until
+from keeping import output_until, until
 from remuda.keeper.client import KeeperClient
 from remuda.wire.connection import ClientConnection
 from tmux import Pane, Tmux
-
-COLS, ROWS = 60, 12
-REMUDA = " ".join(COMMAND)
-DETACH = b"\x1c"
-# Prints what it is told to, byte by byte, and no echo of it.
-PRINTER = 'stty -echo; echo ready; while read -r line; do printf "$line"; done'
 
 
 @pytest.fixture
@@ -41,39 +34,9 @@ def pane(tmux: Tmux) -> Pane:
     return first
 
 
-def has_bar(lines: list[str], name: str = "work") -> bool:
-    """The last row is the bar, whole, and no other row has it."""
-    bar = re.compile(rf" {name} .* \w+ \S+  Ctrl-\\ leaves")
-    return bar.fullmatch(lines[-1]) is not None and not any(bar.fullmatch(line) for line in lines[:-1])
-
-
-def attach(pane: Pane, *options: str, name: str = "work") -> list[str]:
-    """Attach and wait for the bar."""
-    pane.enter(f"{REMUDA} attach {' '.join(options)} {name}; echo rc=$?")
-    return pane.until(lambda lines: has_bar(lines, name))
-
-
-def tell(remuda: Commands, name: str, data: bytes) -> None:
-    """Type into a session from elsewhere, without a say in its size."""
-    with KeeperClient.connect(name, remuda.sessions) as client:
-        client.send(ClientConnection.input(data))
-        client.request("status")  # it has been taken
-
-
 def size_of(remuda: Commands, name: str) -> tuple[int, int]:
     found = remuda.json("status", name)
     return found["cols"], found["rows"]
-
-
-def find_attach(pane: Pane) -> Process:
-    """The attach process: the only child of the pane's shell."""
-    (shell,) = pane.ask("pane_pid")
-    (child,) = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
-    return Process(int(child))
-
-
-def is_restored(pane: Pane) -> bool:
-    return pane.ask("alternate_on", "cursor_flag", "mouse_any_flag", "wrap_flag") == ["0", "1", "0", "1"]
 
 
 # ── what is shown ──
@@ -113,10 +76,12 @@ def test_attach_leaves_on_the_detach_key_in_every_encoding(remuda: Commands, pan
 
 
 def test_attach_with_another_detach_key_passes_the_usual_one_on(remuda: Commands, pane: Pane) -> None:
-    (remuda.cwd / "remuda.toml").write_text("detach_key = 1\n")
+    config = remuda.home / "xdg" / "remuda" / "remuda.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("detach_key = 1\n")
     remuda.start("work", "--", "sh", "-c", "stty raw -echo; echo ready; exec cat -v")
-    pane.enter(f"{REMUDA} attach work; echo rc=$?")
-    pane.until_shows("Ctrl-A leaves")
+    pane.enter(f"XDG_CONFIG_HOME={remuda.home}/xdg {REMUDA} attach work; echo rc=$?")
+    pane.until_shows("Ctrl-A detaches")
     pane.until_shows("ready")
     pane.send(DETACH)
     pane.until_shows("^\\")
@@ -209,11 +174,11 @@ def test_two_attached_see_the_same_and_the_last_to_type_has_the_size(
 def test_read_only_sees_all_types_nothing_and_never_resizes(remuda: Commands, tmux: Tmux, pane: Pane) -> None:
     remuda.start("work", "--", "cat")
     attach(pane)
-    watcher = tmux.another(40, 9)
+    watcher = tmux.another(52, 9)
     watcher.until_shows("$")
     attach(watcher, "--read-only")
     watcher.enter("not to be seen")
-    watcher.resize(30, 7)
+    watcher.resize(46, 7)
     watcher.until(lambda lines: len(lines) == 7 and has_bar(lines))
     process = find_attach(watcher)
     process.signal(signal.SIGINT)
@@ -313,7 +278,7 @@ def test_attach_whose_keeper_is_killed_says_so_and_restores_the_terminal(
     remuda.start("work", "--", "cat")
     attach(pane)
     remuda.kill_keeper("work")
-    assert "[the keeper of work is gone]" in pane.until_shows("rc=7")
+    assert "[the keeper of session work has ended]" in pane.until_shows("rc=7")
     assert is_restored(pane)
     pane.enter("echo still $((1 + 1)) here")
     pane.until_shows("still 2 here")
@@ -392,13 +357,13 @@ def test_attach_to_its_own_session_is_refused(remuda: Commands, command: str) ->
     with KeeperClient.connect("work", remuda.sessions) as client:
         client.send(ClientConnection.subscribe())
         output_until(client, b"rc=2")
-    said = "remuda: this terminal is session 'work' itself; attach from another one"
+    said = "remuda: cannot attach: this terminal is session 'work' itself; attach from another terminal"
     assert said in remuda("screen", "work").out
 
 
 @pytest.mark.parametrize(
     ("name", "code", "said"),
-    [("nope", 3, "remuda: no session named 'nope'"), ("../x", 4, "remuda: '../x' cannot name a session")],
+    [("nope", 3, "remuda: session 'nope' not found"), ("../x", 4, "remuda: '../x' cannot name a session")],
 )
 def test_attach_to_what_is_not_there_is_refused_and_touches_no_terminal(
     remuda: Commands, pane: Pane, name: str, code: int, said: str

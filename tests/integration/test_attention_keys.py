@@ -9,7 +9,7 @@ import pytest
 
 from commands import Commands
 from keeping import until
-from queueing import Ranch
+from queueing import Ranch, keep
 from remuda.cli.picker import READ
 from remuda.tmux.popup import capture
 
@@ -56,24 +56,24 @@ def test_keys_lead_through_the_queue_and_back(keyed: Ranch) -> None:
     until(lambda: "⚠ 2 11m".encode() in keyed.person.seen, "the status line")
     press(keyed, b"\t")
     until(lambda: keyed.at() == keyed.api, "the first")
-    until(lambda: b"engine (has stopped) in work:1.0; 1 more" in keyed.person.seen, "the message")
+    until(lambda: b"engine (stopped) in work:1.0; 1 more" in keyed.person.seen, "the message")
     press(keyed, b"S")
     until(lambda: keyed.at() == keyed.docs, "the second")
-    until(lambda: b"skipped engine; pager (has stopped) in docs:0.0" in keyed.person.seen, "the message")
+    until(lambda: b"skipped engine; pager (stopped) in docs:0.0" in keyed.person.seen, "the message")
     press(keyed, b"B")
     until(lambda: keyed.at() == keyed.home, "the way back")
     press(keyed, b"B")
-    until(lambda: b"there is no place to return to" in keyed.person.seen, "the message")
+    until(lambda: b"no pane to return to" in keyed.person.seen, "the message")
 
 
 def test_key_with_an_empty_queue_or_without_a_boss_says_so(keyed: Ranch) -> None:
     press(keyed, b"\t")
-    until(lambda: b"nobody waits" in keyed.person.seen, "the message")
+    until(lambda: b"no agent is waiting" in keyed.person.seen, "the message")
     keyed("down", "--force")
     for key in (b"\t", b"g"):
         keyed.person.seen.clear()
         press(keyed, key)
-        until(lambda: b"the boss does not run" in keyed.person.seen, "the message")
+        until(lambda: b"the boss is not running" in keyed.person.seen, "the message")
     until(lambda: "✗ down".encode() in keyed.person.seen, "the status line")
     assert keyed.at() == keyed.home
     keyed("up", "--detach", "--port", "0")
@@ -111,7 +111,7 @@ def test_key_tells_what_a_boss_without_tmux_cannot(down: Ranch) -> None:
     try:
         down.waits("engine", down.api, 700)
         press(down, b"\t")
-        until(lambda: b"there is no tmux here" in down.person.seen, "the message")
+        until(lambda: b"tmux not found" in down.person.seen, "the message")
         down.person.seen.clear()
         token = down.remuda.home / "boss" / "token"
         token.write_text("x" * 43)
@@ -130,11 +130,11 @@ def test_key_tells_what_a_boss_without_tmux_cannot(down: Ranch) -> None:
 class List:
     """The list, in a pane of its own."""
 
-    def __init__(self, ranch: Ranch) -> None:
+    def __init__(self, ranch: Ranch, *words: str, env: str = "LINES=99 COLUMNS=333") -> None:
         self.pane = ranch.bench.pane("work:0.1").id
         self._tmux = ranch.bench
         # Variables of whoever started the server say nothing of this pane.
-        command = " ".join(["exec env LINES=99 COLUMNS=333", *ranch.remuda_words(), "popup", "--inside"])
+        command = " ".join([f"exec env {env}", *ranch.remuda_words(), *(words or ("popup", "--inside"))])
         self._tmux.run("set-option", "-p", "-t", self.pane, "remain-on-exit", "on")
         self._tmux.run("respawn-pane", "-k", "-t", self.pane, command)
         self.shows("Enter go")
@@ -161,14 +161,15 @@ class List:
         self.shows(but=word)
 
 
-def test_popup_inside_a_terminal_shows_the_list_and_puts_off(ranch: Ranch) -> None:
+@pytest.mark.parametrize("words", [("popup", "--inside"), ("queue", "-i")])
+def test_list_in_a_terminal_shows_the_queue_and_puts_off(ranch: Ranch, words: tuple[str, ...]) -> None:
     ranch.waits("engine", ranch.api, 700)
     ranch.waits("gone", "%99", 300)
     ranch.waits("lathe", "%98", 200)
     ranch.waits("pager", ranch.docs, 100)
-    popup = List(ranch)
+    popup = List(ranch, *words)
     popup.press("2")
-    popup.shows("is in no tmux pane")
+    popup.shows("is not in a tmux pane")
     popup.press("k", "s")
     popup.shows_no("engine")
     popup.press("z")
@@ -193,14 +194,14 @@ def test_popup_answers_what_is_asked_for_while_it_is_open(ranch: Ranch, key: str
         time.sleep(READ)
         for second in ("x", "y"):
             popup.press(key, "y")  # at once: for nothing
-            popup.shows(f"{behavior} it?")
+            popup.shows(f"{behavior} this?")
             assert not hook.done()
             popup.press(second)
-            popup.shows_no("it?")
+            popup.shows_no("this?")
         assert hook.result()["output"]["hookSpecificOutput"]["decision"]["behavior"] == behavior
-    popup.shows("nobody waits")
+    popup.shows("no agent is waiting", {"allow": "allowed", "deny": "denied"}[behavior], but="sending")
     (approval,) = ranch.boss.get("approvals")["approvals"]
-    assert (approval["by"], approval["answer"]["behavior"]) == ("popup", behavior)
+    assert (approval["by"], approval["answer"]["behavior"]) == ("api: popup", behavior)
 
 
 def test_popup_gives_no_leave_for_a_plan_that_it_cannot_show(ranch: Ranch) -> None:
@@ -209,21 +210,42 @@ def test_popup_gives_no_leave_for_a_plan_that_it_cannot_show(ranch: Ranch) -> No
     popup.shows("ExitPlanMode")
     time.sleep(READ)
     popup.press("a")
-    popup.shows("on its terminal alone")
+    popup.shows("only in the agent's terminal")
 
 
 def test_popup_follows_a_boss_that_ends_and_comes_back(ranch: Ranch) -> None:
     popup = List(ranch)
     ranch("down", "--force")
-    popup.shows("the boss does not run")
+    popup.shows("the boss is not running")
     ranch("up", "--detach", "--port", "0")
     ranch.waits("engine", ranch.api, 700)
-    popup.shows("engine", but="does not run")
+    popup.shows("engine", but="not running")
 
 
 def test_popup_without_a_terminal_or_a_client_is_an_error(ranch: Ranch) -> None:
     assert "needs a terminal" in ranch("popup", "--inside", code=4)
-    assert "no terminal nobody" in ranch("popup", "--client", "nobody", code=4)
+    assert "no client nobody" in ranch("popup", "--client", "nobody", code=4)
+
+
+def test_queue_i_outside_tmux_attaches_a_session_here_and_goes_to_no_pane(ranch: Ranch) -> None:
+    keep(ranch, "tidy")
+    ranch.waits("engine", ranch.api)
+    listed = List(ranch, "queue", "-i", env="-u TMUX -u TMUX_PANE")
+    listed.press("g")
+    listed.shows("engine is done")
+    listed.press("Enter")
+    listed.shows("cannot be shown here")
+    listed.press("j")
+    listed.shows_no("cannot be shown here")
+    listed.press("Enter")
+    listed.shows("are you there?")
+    assert ranch.at() == ranch.home
+
+
+def test_queue_i_without_a_terminal_or_with_other_forms_is_an_error(ranch: Ranch) -> None:
+    assert "needs a terminal; in a script use 'remuda queue --json'" in ranch("queue", "-i", code=4)
+    for words in (["--json"], ["--watch"], ["--history"], ["--all"]):
+        assert "cannot be combined with" in ranch("queue", "-i", *words, code=2)
 
 
 # ── hooks … --tmux ──
@@ -232,29 +254,29 @@ def test_popup_without_a_terminal_or_a_client_is_an_error(ranch: Ranch) -> None:
 def test_hooks_install_tmux_is_shown_first_merged_and_exactly_undone(down: Ranch) -> None:
     conf = down.remuda.home / ".tmux.conf"
     conf.write_bytes(b"set -g mouse on # \xff")
-    assert "give --yes" in down.remuda("hooks", "install", "--tmux", code=2, env=down.env).err
+    assert "pass --yes" in down.remuda("hooks", "install", "--tmux", code=2, env=down.env).err
     assert "+bind-key -T prefix N " in down("hooks", "install", "--tmux", "--next", "N", "--dry-run")
     assert conf.read_bytes() == b"set -g mouse on # \xff"
     assert down.json("hooks", "show", "--tmux") == {"files": [], "keys": []}
     shown = down("hooks", "install", "--tmux", "--next", "N", "--popup", "", "--yes")
     assert "+bind-key -T prefix N " in shown
-    assert "changed ~/.tmux.conf\nand in the tmux server that runs" in shown
+    assert "changed ~/.tmux.conf\nalso changed the running tmux server" in shown
     assert conf.read_bytes().startswith(b"set -g mouse on # \xff\n# >>> remuda")
     assert down.json("hooks", "show", "--tmux") == {"files": [str(conf)], "keys": ["B", "N", "S"]}
     again = down("hooks", "install", "--tmux", "--next", "N", "--popup", "", "--yes")
-    assert again.startswith("~/.tmux.conf: already there; nothing to change")
+    assert again.startswith("~/.tmux.conf: already installed; nothing to change")
     assert "-bind-key -T prefix N " in down("hooks", "uninstall", "--tmux", "--dry-run")
     assert down.json("hooks", "show", "--tmux")["keys"] == ["B", "N", "S"]
     down("hooks", "uninstall", "--tmux", "--yes")
     assert conf.read_bytes() == b"set -g mouse on # \xff"
     assert down.json("hooks", "show", "--tmux") == {"files": [], "keys": []}
-    assert "no lines of ours" in down("hooks", "uninstall", "--tmux", "--yes")
+    assert "not installed; nothing to change" in down("hooks", "uninstall", "--tmux", "--yes")
 
 
 def test_hooks_install_tmux_tells_of_keys_that_are_taken(down: Ranch) -> None:
     down.bench.run("bind-key", "S", "list-buffers")
     shown = down("hooks", "install", "--tmux", "--yes", "--conf", str(down.remuda.home / "mine.conf"))
-    assert "note: prefix S is bound already, and will mean ours: bind-key -T prefix S list-buffers" in shown
+    assert "note: this replaces the binding of prefix S: bind-key -T prefix S list-buffers" in shown
     down("hooks", "uninstall", "--tmux", "--yes", "--conf", str(down.remuda.home / "mine.conf"))
     assert not (down.remuda.home / "mine.conf").exists()
     assert "list-buffers" in down.bench.run("list-keys", "-T", "prefix", "S")
@@ -264,7 +286,7 @@ def test_hooks_install_tmux_without_a_server_or_without_tmux(remuda: Commands) -
     nowhere = {"TMUX_TMPDIR": str(remuda.home)}
     done = remuda("hooks", "install", "--tmux", "--yes", env=nowhere)
     assert "changed ~/.tmux.conf" in done.out
-    assert "server that runs" not in done.out
-    assert "no tmux server runs here" in remuda("hooks", "show", "--tmux", env=nowhere).out
+    assert "running tmux server" not in done.out
+    assert "no tmux server is running" in remuda("hooks", "show", "--tmux", env=nowhere).out
     missing = remuda.refused("hooks", "install", "--tmux", "--yes", code=127, env={"PATH": "/nonexistent"})
-    assert "there is no tmux here" in missing
+    assert "tmux not found" in missing

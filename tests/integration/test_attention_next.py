@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
-from keeping import until
+from commands import COMMAND, Commands
+from keeping import Start, until
 from queueing import Ranch, keep
 from remuda.errors import InvalidOptions, NotInQueue, TmuxError
 from remuda.tmux.popup import capture
+from tmux_bench import TmuxBench
+from watching import Watcher
 
 # ── next and return ──
 
@@ -19,7 +21,7 @@ from remuda.tmux.popup import capture
 def test_next_goes_through_the_queue_and_return_back_to_the_start(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api, 700)
     ranch.waits("pager", ranch.docs, 300)
-    assert ranch("next") == "engine (has stopped) in work:1.0; 1 more"
+    assert ranch("next") == "engine (stopped) in work:1.0; 1 more"
     assert ranch.at() == ranch.api
     found = ranch.json("next")
     assert (found["pane"], found["address"], found["client"]) == (ranch.docs, "docs:0.0", ranch.person.name)
@@ -29,26 +31,26 @@ def test_next_goes_through_the_queue_and_return_back_to_the_start(ranch: Ranch) 
     assert ranch.at() == ranch.api
     assert ranch("return") == "back in work:0.0"
     assert ranch.at() == ranch.home
-    assert "no place to return to" in ranch("return", code=3)
+    assert "no pane to return to" in ranch("return", code=3)
 
 
 def test_next_shown_goes_nowhere(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api)
-    assert ranch("next", "--show") == "engine (has stopped)"
+    assert ranch("next", "--show") == "engine (stopped)"
     assert ranch.json("next", "--show")["item"]["message"] == "engine is done"
     assert ranch.at() == ranch.home
 
 
 def test_next_with_one_who_waits_and_is_shown_says_so(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.home)
-    assert ranch("next") == "you are there: engine (has stopped) in work:0.0"
-    assert "no place" in ranch("return", code=3)
+    assert ranch("next") == "already there: engine (stopped) in work:0.0"
+    assert "no pane to return to" in ranch("return", code=3)
 
 
 def test_next_passes_those_that_cannot_be_shown(ranch: Ranch) -> None:
     ranch.waits("gone", "%99", 900)
     ranch.waits("lost", None, 0, pid=os.getpid())
-    assert "2 wait, and none of them where tmux could show it" in ranch("next", code=4)
+    assert "2 agents are waiting, but not in a tmux pane" in ranch("next", code=4)
     ranch.waits("engine", ranch.api)
     assert ranch("next").startswith("engine")
     assert ranch.at() == ranch.api
@@ -63,21 +65,53 @@ def test_next_for_another_client_takes_that_one(ranch: Ranch) -> None:
     assert (ranch.at(second), ranch.at()) == (far, ranch.home)
     ranch("return", "--client", second.name)
     assert ranch.at(second) == ranch.docs
-    assert "no terminal" in ranch("next", "--client", "nobody", code=4)
+    assert "no client nobody" in ranch("next", "--client", "nobody", code=4)
 
 
-def test_next_from_outside_of_tmux_takes_whoever_is_there(ranch: Ranch) -> None:
+def test_next_from_outside_of_tmux_moves_no_client_unless_it_is_told_to(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api)
     ranch.env = {"TMUX_TMPDIR": str(ranch.bench.folder)}
-    for pane in (ranch.api, ranch.api):
-        ranch("next")
-        assert ranch.at() == pane
-    ranch("return")
+    for words in (["next"], ["skip", "--next", "--cooldown", "0"]):
+        refused = ranch(*words, code=4)
+        assert "1 agent is waiting, but not in a tmux pane that can be shown here" in refused
+        assert f"attach -t {ranch.api}" in refused
+    assert "not inside tmux" in ranch("return", code=4)
+    assert ranch.at() == ranch.home
+    for _ in range(2):
+        ranch("next", "--elsewhere")
+        assert ranch.at() == ranch.api
+    ranch("return", "--elsewhere")
+    assert ranch.at() == ranch.home
+
+
+def test_next_inside_another_tmux_server_moves_no_client_of_the_first(ranch: Ranch, home: Path) -> None:
+    ranch.waits("engine", ranch.api)
+    other = TmuxBench(home)
+    other.start("other")
+    try:
+        ranch.env |= {"TMUX": f"{other.address.path},1,0", "TMUX_PANE": other.pane("other").id}
+        assert "engine is in tmux pane work:1.0" in ranch("next", code=4)
+        assert ranch.at() == ranch.home
+    finally:
+        other.close()
+
+
+def test_next_outside_of_tmux_attaches_a_kept_session_to_this_terminal(ranch: Ranch, start: Start) -> None:
+    keep(ranch, "mine")
+    ranch.waits("engine", ranch.api, 5000)
+    env = {**ranch.remuda.env, "TMUX_TMPDIR": str(ranch.bench.folder)}
+    for name, words in (("a", ["next"]), ("b", ["popup"])):
+        terminal = start(name, [*COMMAND, *words], cols=100, rows=30, env=env)
+        watcher = Watcher(terminal.hello())
+        if words == ["popup"]:
+            watcher.until_shows("Enter go")
+            watcher.press(b"j\r")
+        watcher.until_shows("REPLY#1")
     assert ranch.at() == ranch.home
 
 
 def test_return_needs_no_boss(down: Ranch) -> None:
-    assert "no place to return to" in down("return", code=3)
+    assert "no pane to return to" in down("return", code=3)
 
 
 def test_return_without_a_tmux_server_is_an_error(remuda: Commands, home: Path) -> None:
@@ -95,7 +129,7 @@ def kept_panes(ranch: Ranch) -> list[str]:
 
 def test_next_to_a_kept_session_opens_it_once(ranch: Ranch) -> None:
     keep(ranch, "mine")
-    assert ranch("next").startswith("mine (has stopped) in work:2.0")
+    assert ranch("next").startswith("mine (stopped) in work:2.0")
     (pane,) = kept_panes(ranch)
     assert ranch.at() == pane
     until(lambda: any("REPLY#1" in line for line in capture(ranch.bench.tmux, pane)), "the session")
@@ -134,12 +168,12 @@ def test_next_to_a_kept_session_that_the_user_shows_himself_goes_there(ranch: Ra
     ids=str,
 )
 def test_command_without_a_boss_says_so_with_a_code_of_its_own(down: Ranch, words: list[str]) -> None:
-    assert "the boss does not run" in down(*words, code=7)
+    assert "the boss is not running" in down(*words, code=7)
 
 
 @pytest.mark.parametrize("words", [["next"], ["skip"], ["snooze"], ["preview"], ["next", "--show"]], ids=str)
 def test_command_with_an_empty_queue_says_so_with_another(ranch: Ranch, words: list[str]) -> None:
-    assert ranch(*words, code=3) == "remuda: nobody waits"
+    assert ranch(*words, code=3) == "remuda: no agent is waiting"
 
 
 # ── asked of the boss itself ──

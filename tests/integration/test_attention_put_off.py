@@ -32,7 +32,7 @@ def test_skip_takes_the_one_shown_else_the_first_else_the_one_named(ranch: Ranch
 def test_skip_with_next_goes_on(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api, 700)
     ranch.waits("pager", ranch.docs, 300)
-    assert ranch("skip", "--next") == "skipped engine\npager (has stopped) in docs:0.0"
+    assert ranch("skip", "--next") == "skipped engine\npager (stopped) in docs:0.0"
     assert ranch.at() == ranch.docs
 
 
@@ -46,7 +46,7 @@ def test_skip_for_a_time_is_out_of_sight_for_that_time(ranch: Ranch) -> None:
 def test_skip_of_one_that_does_not_wait_is_refused(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api)
     ranch.waits("engine", ranch.api, 0.0, "prompted")
-    assert "does not wait" in ranch("skip", "id-engine", code=3)
+    assert "is not waiting" in ranch("skip", "id-engine", code=3)
     ranch("skip", "nobody-of-that-name", code=3)
 
 
@@ -64,9 +64,9 @@ def test_snooze_is_out_of_sight_for_its_time_and_awake_when_woken(ranch: Ranch) 
     assert before + 8999 < found["snooze_until"] < time.time() + 9001
     assert [item["session_id"] for item in ranch.json("queue")["items"]] == ["id-c"]
     _, first, second, third = ranch("queue", "--all").split("\n")
-    assert re.search(r"has stopped \(put off, \dm more\)", first)
-    assert re.search(r"has stopped \(put off, 2h2\dm more\)", second)
-    assert "put off" not in third
+    assert re.search(r"stopped \(hidden for \dm\)", first)
+    assert re.search(r"stopped \(hidden for 2h2\dm\)", second)
+    assert "hidden" not in third
     assert ranch("snooze", "id-b", "--wake") == "b is in the queue again"
     assert [item["session_id"] for item in ranch.json("queue")["items"]] == ["id-b", "id-c"]
     ranch("skip", "id-b", "--cooldown", "10m")
@@ -80,7 +80,7 @@ def test_snooze_until_a_time_outlives_the_boss_but_not_something_new(ranch: Ranc
     assert found["snooze_until"] == 4073792400.0
     ranch("down")
     ranch("up", "--detach", "--port", "0")
-    assert ranch("queue") == "nobody waits; 1 put off"
+    assert ranch("queue") == "no agent is waiting; 1 hidden"
     ranch.waits("engine", ranch.api, 50, "prompted")
     ranch.waits("engine", ranch.api, 10)
     assert ranch.json("queue")["count"] == 1
@@ -89,11 +89,11 @@ def test_snooze_until_a_time_outlives_the_boss_but_not_something_new(ranch: Ranc
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["engine", "--for", "1h", "--until", "14:30"], "exclude each other"),
-        (["engine", "--for", "1h", "--wake"], "exclude each other"),
-        (["engine", "--for", "soon"], "write for example 90, 45m or 2h30m"),
+        (["engine", "--for", "1h", "--until", "14:30"], "cannot be combined"),
+        (["engine", "--for", "1h", "--wake"], "cannot be combined"),
+        (["engine", "--for", "soon"], "write for example 90s, 45m or 2h30m"),
         (["engine", "--until", "25:00"], "write for example 14:30"),
-        (["engine", "--until", "2001-01-01 09:00"], "is over"),
+        (["engine", "--until", "2001-01-01 09:00"], "is in the past"),
         (["--wake"], "--wake needs a SESSION"),
     ],
     ids=str,
@@ -111,11 +111,11 @@ def test_dismiss_takes_it_out_until_it_waits_for_something_new(ranch: Ranch) -> 
     for name, pane, age in [("a", ranch.api, 900), ("b", ranch.docs, 800)]:
         ranch.waits(name, pane, age)
     # Not the first: what is dismissed is gone.
-    assert "whom you see here does not wait" in ranch("dismiss", code=3)
-    assert ranch("dismiss", "id-b") == "dismissed b (has stopped)"
+    assert "the agent in this pane is not waiting" in ranch("dismiss", code=3)
+    assert ranch("dismiss", "id-b") == "dismissed b (stopped)"
     ranch("next")
     assert ranch.json("dismiss")["dismissed"]["resolution"] == "dismissed"
-    assert ranch("queue", "--all") == "nobody waits"
+    assert ranch("queue", "--all") == "no agent is waiting"
     ranch.waits("a", ranch.api, 0.0, "prompted")
     ranch.waits("a", ranch.api, 0.0)
     assert ranch.json("queue")["count"] == 1
@@ -125,7 +125,7 @@ def test_dismissed_permission_is_still_asked_for(ranch: Ranch) -> None:
     asked = {"reason": "permission", "tool": "Bash", "input": {"command": "rm -rf build"}, "tool_use_id": "1"}
     ranch.waits("engine", ranch.api, 300, "asked", **asked)
     assert ranch("dismiss", "engine") == "dismissed engine (permission: Bash)"
-    assert ranch("queue") == "nobody waits"
+    assert ranch("queue") == "no agent is waiting"
     assert "rm -rf build" in ranch("approvals", "engine")
 
 
@@ -144,7 +144,7 @@ def test_verb_finds_whom_the_queue_shows_and_nobody_by_half_a_word(ranch: Ranch,
         assert told.startswith(("skipped engine", "snoozed engine", "dismissed engine"))
     ranch.waits("engine", ranch.api, 0.0, "prompted")
     ranch.waits("engine", ranch.api, 0.0)
-    assert "'same' means 2 sessions; say which: id-right (stopped), id-left (stopped)" in ranch(
+    assert "'same' matches 2 sessions; use one of these ids: id-right (stopped), id-left (stopped)" in ranch(
         verb, "same", code=2
     )
     assert {row.split("  ")[0] for row in ranch("queue").split("\n")[1:]} == {
@@ -152,9 +152,11 @@ def test_verb_finds_whom_the_queue_shows_and_nobody_by_half_a_word(ranch: Ranch,
         "same id-left",
         "same id-right",
     }
-    assert "there is no session 'nobody'" in ranch(verb, "nobody", code=3)
+    assert "session 'nobody' not found" in ranch(verb, "nobody", code=3)
     ranch.waits("engine", ranch.api, 0.0, "prompted")
-    assert "engine does not wait; 'remuda queue --all' lists who does" in ranch(verb, "engine", code=3)
+    assert "engine is not waiting; 'remuda queue --all' lists the agents that are" in ranch(
+        verb, "engine", code=3
+    )
 
 
 @pytest.mark.parametrize("verb", ["skip", "snooze", "dismiss"])
@@ -189,3 +191,53 @@ def test_words_of_those_who_wait_are_completed(ranch: Ranch) -> None:
     env = {"_REMUDA_COMPLETE": "bash_complete", "COMP_WORDS": "remuda skip e", "COMP_CWORD": "2"}
     assert ranch.remuda(env=ranch.env | env) == ("\n", "")
     ranch("up", "--detach", "--port", "0")
+
+
+# ── later ──
+
+
+def test_later_hides_for_ten_minutes_or_for_a_time_and_zero_shows_again(ranch: Ranch) -> None:
+    ranch.waits("engine", ranch.api)
+    assert re.fullmatch(r"engine is hidden for 10m, until (\w+ )?\d\d:\d\d", ranch("later", "engine"))
+    before = time.time()
+    found = ranch.json("later", "engine", "2h30m")["item"]
+    assert before + 8999 < found["snooze_until"] < time.time() + 9001
+    assert ranch("queue") == "no agent is waiting; 1 hidden"
+    assert ranch("later", "engine", "0") == "engine is in the queue again"
+    assert ranch.json("queue")["count"] == 1
+
+
+def test_later_end_makes_it_the_last_and_never_removes_it(ranch: Ranch) -> None:
+    ranch.waits("engine", ranch.api, 900)
+    ranch.waits("pager", ranch.docs, 800)
+    assert ranch("later", "engine", "end") == "engine is now last in the queue"
+    assert [item["session_id"] for item in ranch.json("queue", "--all")["items"]] == ["id-pager", "id-engine"]
+    assert (
+        ranch("later", ranch.docs, "never")
+        == "pager is removed from the queue until it waits for something new"
+    )
+    assert [item["session_id"] for item in ranch.json("queue", "--all")["items"]] == ["id-engine"]
+
+
+def test_later_takes_the_beginning_of_a_name_and_asks_about_a_typing_mistake(ranch: Ranch) -> None:
+    ranch.waits("engine", ranch.api)
+    ranch.waits("english", ranch.docs)
+    assert ranch.json("later", "engi")["item"]["session_id"] == "id-engine"
+    refused = ranch("later", "eng", code=2)
+    assert "several sessions begin with 'eng'; write more: engine, english" in refused
+    assert "session 'egnine' not found; did you mean 'engine'? 'remuda ls' lists all" in ranch(
+        "later", "egnine", code=3
+    )
+    assert "did you mean 'engine'?" in ranch("approve", "egnine", "--yes", code=3)
+    # What answers or types takes no beginning of a name: another session may have it tomorrow.
+    assert "'engi'" in ranch("approve", "engi", "--yes", code=3)
+    assert "session 'engi' not found" in ranch("reply", "engi", "hello", code=3)
+
+
+def test_later_of_what_is_no_time_says_what_is_one(ranch: Ranch) -> None:
+    ranch.waits("engine", ranch.api)
+    assert "'soon' is not a time; write for example 90s, 45m or 2h30m, or 'end' or 'never'" in ranch(
+        "later", "engine", "soon", code=2
+    )
+    ranch.waits("engine", ranch.api, 0.0, "prompted")
+    assert "engine is not waiting" in ranch("later", "engine", code=3)

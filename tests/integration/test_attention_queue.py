@@ -14,7 +14,7 @@ from remuda.tmux.popup import capture
 
 
 def test_queue_lists_who_waits_why_and_where(ranch: Ranch) -> None:
-    assert ranch("queue") == "nobody waits"
+    assert ranch("queue") == "no agent is waiting"
     ranch.waits("engine", ranch.api, 700, message="All done.\nShall I go on?\x1b[31m")
     asked = {"reason": "permission", "tool": "Bash", "input": {"command": "rm -rf build"}, "tool_use_id": "1"}
     ranch.waits("pager", ranch.docs, 300, "asked", **asked)
@@ -22,9 +22,9 @@ def test_queue_lists_who_waits_why_and_where(ranch: Ranch) -> None:
     head, *rows = ranch("queue").split("\n")
     assert head.split() == ["WHO", "WHY", "SINCE", "WHERE", "WHAT"]
     assert [re.sub(r"\s+", " ", re.sub(r"\d+m?s ", "now ", row)) for row in rows] == [
-        "engine has stopped 11m work:1.0 All done. Shall I go on? [31m",
+        "engine stopped 11m work:1.0 All done. Shall I go on? [31m",
         "pager permission: Bash 5m docs:0.0 rm -rf build",
-        f"lost has stopped now pid {os.getpid()} lost is done",
+        f"lost stopped now pid {os.getpid()} lost is done",
     ]
     assert [item["session"]["pane"] for item in ranch.json("queue")["items"]] == [ranch.api, ranch.docs, None]
 
@@ -32,16 +32,16 @@ def test_queue_lists_who_waits_why_and_where(ranch: Ranch) -> None:
 def test_queue_hides_what_was_put_off_until_asked(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api)
     ranch("skip", "--cooldown", "1h")
-    assert ranch("queue") == "nobody waits; 1 put off"
+    assert ranch("queue") == "no agent is waiting; 1 hidden"
     ranch.waits("pager", ranch.docs)
     _, row, note = ranch("queue").split("\n")
-    assert (row.split()[0], note) == ("pager", "and 1 put off; --all lists them")
+    assert (row.split()[0], note) == ("pager", "and 1 hidden; 'remuda queue --all' lists them")
     _, *rows = ranch("queue", "--all").split("\n")
     assert [row.split()[0] for row in rows] == ["pager", "engine"]
 
 
 def test_queue_tells_what_no_longer_waits(ranch: Ranch) -> None:
-    assert ranch("queue", "--history") == "nobody has waited yet"
+    assert ranch("queue", "--history") == "no agent has waited yet"
     ranch.waits("engine", ranch.api, 700)
     ranch.waits("pager", ranch.docs, 300)
     for name in ("engine", "pager"):
@@ -49,8 +49,8 @@ def test_queue_tells_what_no_longer_waits(ranch: Ranch) -> None:
     head, *rows = ranch("queue", "--history").split("\n")
     assert head.split() == ["WHO", "WHY", "WAITED", "ENDED", "THEN", "WHAT"]
     assert [re.sub(r"\s+", " ", re.sub(r"\d+m?s ago", "now", row)) for row in rows] == [
-        "pager has stopped 5m now dismissed pager is done",
-        "engine has stopped 11m now dismissed engine is done",
+        "pager stopped 5m now dismissed pager is done",
+        "engine stopped 11m now dismissed engine is done",
     ]
     (newest,) = ranch.json("queue", "--history", "-n", "1")["items"]
     assert newest["session_id"] == "id-pager"
@@ -129,7 +129,7 @@ def test_bootstrap_tells_of_unknown_agents_and_of_no_other_pane(ranch: Ranch) ->
     agent(ranch, low, "no mark at all")
     shown = {one["pane"]: one["state"] for one in ranch.json("bootstrap", "--dry-run")["panes"]}
     assert shown == {ranch.api: "resting", ranch.docs: "working", low: "resting"}
-    assert ranch("queue") == "nobody waits"
+    assert ranch("queue") == "no agent is waiting"
     ranch("bootstrap", "--quiet", "0.1")
     assert {item["session"]["pane"] for item in ranch.json("queue")["items"]} == {ranch.api, low}
     assert "Which ones?" in [item["message"] for item in ranch.json("queue")["items"]]

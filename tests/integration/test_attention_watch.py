@@ -42,15 +42,17 @@ def test_agents_lists_those_who_work_beside_those_who_wait(ranch: Ranch) -> None
     ranch.waits("api", ranch.api)
     ranch.waits("web", None, kind="prompted", title="a\x1b[31m title")
     head, api, web = ranch("agents").splitlines()
-    assert head.split() == ["WHO", "STATE", "SINCE", "WHERE", "CWD", "WHAT"]
-    assert api.split()[:3] == ["api", "has", "stopped"]
+    assert head.split() == ["WHO", "STATE", "WHY", "SINCE", "WHERE", "CWD", "WHAT"]
+    assert api.split()[:3] == ["api", "idle", "stopped"]
     assert "work:1.0" in api
     assert api.endswith("/src/api  api is done")
-    assert web.split()[:3] == ["web", "working", "1m"]
+    assert web.split()[:4] == ["web", "thinking", "-", "1m"]
     assert "\x1b" not in web
     told = {one["id"]: one for one in ranch.json("agents")["sessions"]}
     assert told["id-web"]["item"] is None
     assert told["id-api"]["item"]["reason"] == "stopped"
+    words = {number: (one["state"], one["agent_state"]) for number, one in told.items()}
+    assert words == {"id-web": ("working", "thinking"), "id-api": ("stopped", "idle")}
 
 
 def test_agents_shows_a_kept_one_and_with_all_one_that_has_ended(ranch: Ranch) -> None:
@@ -59,25 +61,25 @@ def test_agents_shows_a_kept_one_and_with_all_one_that_has_ended(ranch: Ranch) -
     ranch.waits("old", None, age=1, kind="ended")
     assert [line.split()[0] for line in ranch("agents").splitlines()] == ["WHO", "tidy"]
     *_, old = ranch("agents", "--all").splitlines()
-    assert old.split()[:2] == ["old", "ended"]
+    assert old.split()[:2] == ["old", "dead"]
 
 
 def test_agents_says_what_to_do_when_there_are_none(ranch: Ranch) -> None:
-    assert "remuda hooks install --boss" in ranch("agents")
+    assert "remuda setup boss" in ranch("agents")
 
 
 def test_lists_need_a_boss(down: Ranch) -> None:
     for words in (["agents"], ["agents", "--watch"], ["queue", "--watch"]):
-        assert "remuda up --detach" in down(*words, code=7)
+        assert "remuda boss up --detach" in down(*words, code=7)
 
 
 def test_queue_on_a_terminal_follows_and_waits_for_a_boss_that_comes_back(ranch: Ranch) -> None:
     screen = Screen(ranch, "queue", "--watch")
-    screen.wait_for("nobody waits")
+    screen.wait_for("no agent is waiting")
     ranch.waits("api", None)
     assert len(screen.wait_for("api is done")) == 2
     ranch("down")
-    assert "waiting for it" in screen.wait_for("the boss")[-1]
+    assert "waiting until the boss is back" in screen.wait_for("the boss")[-1]
     ranch("up", "--detach", "--port", "0")
     screen.wait_for("api is done")
     screen.press("C-c")
@@ -115,8 +117,8 @@ def test_changes_in_a_pipe_are_lists_apart(ranch: Ranch) -> None:
     assert following.stdout
     assert [following.stdout.readline().split()[0:1] for _ in range(3)] == [[b"WHO"], [b"api"], []]
     ranch.waits("api", None, age=1, kind="prompted")
-    assert following.stdout.readline() == b"nobody waits\n"
+    assert following.stdout.readline() == b"no agent is waiting\n"
 
 
 def test_history_is_not_followed(ranch: Ranch) -> None:
-    assert "--watch does not go with --history" in ranch("queue", "--watch", "--history", code=2)
+    assert "--watch cannot be combined with --history" in ranch("queue", "--watch", "--history", code=2)

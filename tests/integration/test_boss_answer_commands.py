@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -12,13 +14,15 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss
+from bossing import RunningBoss, event
 from commands import COMMAND, Commands
 from heimdall_client import PATIENCE
 from keeping import Start, event_named, until
 from remuda.agents.attention import digest
+from remuda.agents.state import Source
 from remuda.cli.leave import must_be_seen
 from remuda.errors import NotSafe
+from remuda.keeper.client import KeeperClient
 from watching import Watcher
 
 WRITE = {"file_path": "/srv/new.txt", "content": "one\ntwo\n"}
@@ -58,8 +62,8 @@ def test_approve_by_the_beginning_of_a_session_and_the_second_is_told(
         assert remuda("approve", "11112222", "--yes").out.startswith("allowed ")
         assert said(hook) == {"behavior": "allow"}
     (number,) = (one["id"] for one in boss.client.get("approvals")["approvals"])
-    assert "command line has answered it: allow" in remuda.refused("deny", number, code=8)
-    assert "asks for nothing" in remuda.refused("approve", "11112222", "--yes", code=3)
+    assert "command line has already decided: allow" in remuda.refused("deny", number, code=8)
+    assert "has no open permission request" in remuda.refused("approve", "11112222", "--yes", code=3)
 
 
 def test_approve_with_another_input(remuda: Commands, boss: RunningBoss, tmp_path: Path) -> None:
@@ -81,9 +85,7 @@ def test_question_is_answered_by_its_header(remuda: Commands, boss: RunningBoss)
     given = {"questions": [{"question": "Which colour?", "header": "Colour", "options": []}]}
     with asking(boss, "AskUserQuestion", given) as hook:
         assert "answers" in remuda.refused("approve", "11112222", "--yes", code=2)
-        assert "nothing is asked as" in remuda.refused(
-            "approve", "11112222", "--yes", "--answer", "Size=L", code=2
-        )
+        assert "no question" in remuda.refused("approve", "11112222", "--yes", "--answer", "Size=L", code=2)
         remuda("approve", "11112222", "--yes", "--answer", "Colour=Blue")
         assert said(hook)["updatedInput"]["answers"] == {"Which colour?": "Blue"}
 
@@ -112,15 +114,15 @@ def test_plan_of_which_nothing_is_known_is_agreed_to_by_a_word_alone(
 ) -> None:
     with asking(boss, "ExitPlanMode", {}) as hook:
         refused = remuda.refused("approve", "11112222", code=8)
-        assert "on its terminal alone" in refused
+        assert "only in the agent's terminal" in refused
         assert "'remuda next'" in refused
-        kept = start("ask", [*COMMAND, "approve", "11112222"], cols=100, rows=30)
-        client = kept.hello()
-        Watcher(client).until_shows("on its terminal alone")
-        assert event_named(client, "exited")["code"] == 8
+        shell = ["sh", "-c", '"$@"; echo rc=$?; exec cat', "sh"]  # it stays, to be looked at
+        watcher = Watcher(start("ask", [*shell, *COMMAND, "approve", "11112222"], cols=100, rows=30).hello())
+        watcher.until_shows("only in the agent's terminal")
+        watcher.until_shows("rc=8")
         (one,) = boss.client.get("approvals")["approvals"]
         assert (one["state"], hook.done()) == ("open", False)
-        assert "on its terminal alone" in remuda("approvals", "srv").out
+        assert "only in the agent's terminal" in remuda("approvals", "srv").out
         with pytest.raises(NotSafe) as error:
             must_be_seen(one, {"name": "work"})
         assert "'remuda attach work'" in str(error.value.hint)
@@ -132,7 +134,7 @@ def test_plan_that_is_known_is_shown_whole_and_asked_about(boss: RunningBoss, st
         kept = start("ask", [*COMMAND, "approve", "11112222"], cols=100, rows=30)
         client = kept.hello()
         watcher = Watcher(client)
-        watcher.until_shows("allow this? [y/N]:")
+        watcher.until_shows("n: leave it open [y/N/d]:")
         lines = [line.strip() for line in client.request("screen")["lines"]]
         assert {"# Rework", "1. first this", "2. then that"} <= set(lines)
         watcher.press(b"y\r")
@@ -141,47 +143,108 @@ def test_plan_that_is_known_is_shown_whole_and_asked_about(boss: RunningBoss, st
 
 
 def test_approvals_lists_what_is_asked_and_the_ledger(remuda: Commands, boss: RunningBoss) -> None:
-    assert remuda("approvals").out == "nothing is asked\n"
+    assert remuda("approvals").out == "no open permission requests\n"
     with asking(boss, "Write", WRITE):
         head, row = remuda("approvals").out.splitlines()
-        assert head.split() == ["ID", "WHO", "TOOL", "ASKED", "STATE", "WHAT"]
+        assert head.split() == ["ID", "WHO", "TOOL", "AGE", "STATE", "WHAT"]
         assert row.split()[1:3] == ["srv", "Write"]
         assert row.endswith("open   /srv/new.txt")
         whole = remuda("approvals", "srv").out
         assert "/srv/new.txt" in whole
         assert "+one\n+two\n" in whole
-    assert remuda("approvals").out == "nothing is asked\n"
+    assert remuda("approvals").out == "no open permission requests\n"
     (one,) = remuda.json("approvals", "--all")["approvals"]
     assert (one["state"], one["input"]) == ("answered", WRITE)
-    assert "deny by http" in remuda("approvals", "--all").out
+    assert "deny by api" in remuda("approvals", "--all").out
 
 
 def test_nothing_is_allowed_without_a_terminal_or_a_word(remuda: Commands, boss: RunningBoss) -> None:
     with asking(boss):
-        assert "say --yes" in remuda.refused("approve", "11112222", code=2)
+        assert "pass --yes" in remuda.refused("approve", "11112222", code=2)
         for words in (("--edit", "{"), ("--edit", "[]"), ("--edit-file", "/nowhere"), ("--answer", "x")):
             remuda.refused("approve", "11112222", "--yes", *words, code=2)
         (one,) = boss.client.get("approvals")["approvals"]
         assert one["state"] == "open"
-    assert "no request and no session" in remuda.refused("approve", "nobody", "--yes", code=3)
+    assert "no permission request and no session" in remuda.refused("approve", "nobody", "--yes", code=3)
 
 
-@pytest.mark.parametrize("answer", ["y", "n"])
+@pytest.mark.parametrize("answer", ["y", "n", "d"])
 def test_terminal_shows_all_of_it_and_asks(boss: RunningBoss, start: Start, answer: str) -> None:
     with asking(boss, "Write", WRITE) as hook:
         kept = start("ask", [*COMMAND, "approve", "11112222"], cols=100, rows=30)
         client = kept.hello()
         watcher = Watcher(client)
-        watcher.until_shows("allow this? [y/N]:")
+        watcher.until_shows("n: leave it open [y/N/d]:")
         lines = [line.rstrip() for line in client.request("screen")["lines"]]
         assert {"+one", "+two"} <= set(lines)
         assert any("/srv/new.txt" in line for line in lines)
         watcher.press(f"{answer}\r".encode())
         code = event_named(client, "exited")["code"]
-        if answer == "y":
-            assert (code, said(hook)["behavior"]) == (0, "allow")
-        else:
+        if answer == "n":
             assert (code, hook.done()) == (130, False)
+        else:
+            assert (code, said(hook)["behavior"]) == (0, {"y": "allow", "d": "deny"}[answer])
+
+
+def test_approve_edit_without_json_opens_the_input_in_an_editor(
+    boss: RunningBoss, start: Start, tmp_path: Path
+) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/touch x/touch y/' \"$1\"\n")
+    editor.chmod(0o755)
+    env = {**os.environ, "EDITOR": str(editor)}
+    env.pop("VISUAL", None)
+    with asking(boss) as hook:
+        client = start("ask", [*COMMAND, "approve", "11112222", "--edit"], cols=100, rows=30, env=env).hello()
+        watcher = Watcher(client)
+        watcher.until_shows("allow the edited request?")
+        watcher.until_shows("touch y")
+        watcher.press(b"y\r")
+        assert event_named(client, "exited")["code"] == 0
+        assert said(hook)["updatedInput"] == {"command": "touch y"}
+
+
+@pytest.mark.parametrize("command", ["approve", "deny", "approvals"])
+def test_dialog_that_no_answer_reaches_is_left_to_its_terminal(
+    remuda: Commands, boss: RunningBoss, command: str
+) -> None:
+    """Of a session without hooks it is known that it asks, and not what."""
+    now = time.time()
+    boss.tell(
+        event("prompted", now - 9, Source.TRANSCRIPT, "11112222-0000", cwd="/srv"),
+        event("asked", now - 5, Source.REGISTRY, "11112222-0000", reason="permission"),
+    )
+    (item,) = boss.waiting()
+    for word in ("srv", item["id"], item["detail"]["ask"]):
+        refused = remuda.refused(command, word, *(["--yes"] if command == "approve" else []), code=8)
+        assert "only be decided in the agent's terminal" in refused
+        assert "'remuda next'" in refused
+    body = {"behavior": "allow"}
+    assert boss.ask("POST", f"/v1/approvals/{item['detail']['ask']}/answer", body).status == 409
+
+
+def test_request_is_shown_by_the_name_that_the_queue_has_for_its_session(
+    remuda: Commands, boss: RunningBoss
+) -> None:
+    with asking(boss):
+        assert re.search(r"^  session +srv$", remuda("approvals", "srv").out, re.MULTILINE)
+
+
+def test_approve_takes_nothing_for_an_answer_that_was_typed_before_its_question(
+    boss: RunningBoss, start: Start, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with asking(boss, "Write", WRITE) as hook:
+        later = ["sh", "-c", 'read go < "$0"; exec "$@"', str(gate), *COMMAND, "approve", "11112222"]
+        client = start("ask", later, cols=100, rows=30).hello()
+        watcher = Watcher(client)
+        watcher.press(b"y\r")
+        watcher.until_shows("y")
+        gate.write_text("go\n")
+        watcher.until_shows("n: leave it open [y/N/d]:")
+        watcher.press(b"n\r")
+        assert (event_named(client, "exited")["code"], hook.done()) == (130, False)
 
 
 QUESTIONS = {
@@ -191,6 +254,11 @@ QUESTIONS = {
         {"question": "Why?", "options": [{"label": "So"}]},
     ]
 }
+
+
+def is_asked(client: KeeperClient) -> bool:
+    lines = [line.rstrip() for line in client.request("screen")["lines"] if line.strip()]
+    return bool(lines) and lines[-1].endswith("your own words:")
 
 
 def test_terminal_asks_for_the_answers_to_a_question(boss: RunningBoss, start: Start) -> None:
@@ -204,6 +272,7 @@ def test_terminal_asks_for_the_answers_to_a_question(boss: RunningBoss, start: S
             ("Why?", "because, 1"),
         ):
             watcher.until_shows(question)
+            until(lambda: is_asked(client), "the prompt")  # what is typed before it is discarded
             watcher.press(f"{said_to_it}\r".encode())
         assert event_named(client, "exited")["code"] == 0
         answers = said(hook)["updatedInput"]["answers"]
@@ -213,7 +282,7 @@ def test_terminal_asks_for_the_answers_to_a_question(boss: RunningBoss, start: S
 def test_question_is_shown_with_its_options(remuda: Commands, boss: RunningBoss) -> None:
     with asking(boss, "AskUserQuestion", QUESTIONS):
         whole = remuda("approvals", "srv").out
-    assert "  Which colour?\n    1  Red\n    2  Blue  sea\n  Which sizes? (several may be chosen)\n" in whole
+    assert "  Which colour?\n    1  Red\n    2  Blue  sea\n  Which sizes? (you can choose several)\n" in whole
 
 
 def test_control_characters_of_an_agent_reach_no_terminal(remuda: Commands, boss: RunningBoss) -> None:
@@ -274,7 +343,7 @@ def test_policy_in_a_dry_run_only_says_what_it_would_do(remuda: Commands, boss: 
         (one,) = boss.client.get("approvals")["approvals"]
         noted = until(lambda: boss.client.get("approvals", one["id"])["detail"].get("policy"), "a note")
         assert noted == {"decision": "allow", "rule": "look around", "dry_run": True}
-        assert "look around would decide: allow (dry run)" in remuda("approvals", one["id"]).out
+        assert "look around would allow this (dry run)" in remuda("approvals", one["id"]).out
 
 
 def test_status_and_doctor_tell_of_rules_and_notices_that_are_not_in_force(
@@ -289,25 +358,25 @@ def test_status_and_doctor_tell_of_rules_and_notices_that_are_not_in_force(
     write_policy(boss, "[[rule]]\ntools = 'Bash'\n")
     notices.write_text("thresholds = 1\n")
     wrong = remuda("status").out
-    assert re.search(r"rules      not in force: .*policy\.toml: rule 1: unknown key 'tools'", wrong)
-    assert re.search(r"notices    not in force: .*notify\.toml: unknown key 'thresholds'", wrong)
+    assert re.search(r"rules      ignored: .*policy\.toml: rule 1: unknown key 'tools'", wrong)
+    assert re.search(r"notices    ignored: .*notify\.toml: unknown key 'thresholds'", wrong)
     examined = remuda("doctor").out
-    assert "the boss's rules are not in force: " in examined
-    assert "the boss's notices are not in force: " in examined
+    assert "the boss's rules are ignored: " in examined
+    assert "the boss's notices are ignored: " in examined
 
 
 def test_policy_check_says_what_would_be_decided_and_what_is_wrong(
     remuda: Commands, boss: RunningBoss, tmp_path: Path
 ) -> None:
-    assert "everything is asked" in remuda("policy", "check").out
+    assert "every request needs a human" in remuda("policy", "check").out
     with asking(boss, "Bash", {"command": "git status"}):
         write_policy(boss, f"dry_run = true\n{POLICY}")  # else it may be answered before it is shown
         head, _, row = remuda("policy", "check").out.splitlines()
         assert head.endswith("policy.toml: 2 rules, dry run")
         assert row.split()[1:5] == ["Bash", "allow", "look", "around"]
     found = json.loads(remuda("policy", "check", "--dry-run", "--json").out)
-    assert [(one["decision"], one["was"]) for one in found["requests"]] == [("allow", "deny by http")]
-    assert "there is no /nowhere" in remuda.refused("policy", "check", "--file", "/nowhere", code=2)
+    assert [(one["decision"], one["was"]) for one in found["requests"]] == [("allow", "deny by api")]
+    assert "policy file /nowhere not found" in remuda.refused("policy", "check", "--file", "/nowhere", code=2)
     write_policy(boss, "[[rule]]\ndecision = 'allow'\ntools = 'Bash'\n")
     assert "rule 1: unknown key 'tools'" in remuda.refused("policy", "check", code=2)
     with asking(boss, "Bash", {"command": "ls"}):  # nothing is decided by what is not right

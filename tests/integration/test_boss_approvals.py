@@ -92,7 +92,7 @@ def test_allowed_runs_and_the_ledger_has_the_proof(bench: Bench) -> None:
     _, client, approval = bench.asked()
     assert (approval["tool"], approval["input"]["command"]) == ("Bash", "touch made")
     answered = bench.answer(approval, behavior="allow")
-    assert (answered["state"], answered["by"]) == ("answered", "me")
+    assert (answered["state"], answered["by"]) == ("answered", "api: me")
     assert answered["delivered_at"] >= answered["asked_at"]
     event_named(client, "ended")
     assert (bench.project / "made").exists()
@@ -106,7 +106,7 @@ def test_allowed_that_fails_has_run(bench: Bench) -> None:
     bench.answer(approval, behavior="allow")
     proof = bench.proven(approval["id"], ran=True)["proof"]
     assert ((bench.project / "made").exists(), proof["failed"]) == (True, True)
-    assert outcome(bench.ledger(approval["id"])) == "allow by me; it ran and failed"
+    assert outcome(bench.ledger(approval["id"])) == "allow by api: me; it ran and failed"
 
 
 def test_denied_says_why_and_nothing_runs(bench: Bench) -> None:
@@ -116,7 +116,7 @@ def test_denied_says_why_and_nothing_runs(bench: Bench) -> None:
     assert not (bench.project / "made").exists()
     assert bench.ledger(approval["id"])["state"] == "answered"
     bench.proven(approval["id"], ran=False)
-    assert outcome(bench.ledger(approval["id"])) == "deny by me; it did not run"
+    assert outcome(bench.ledger(approval["id"])) == "deny by api: me; it did not run"
 
 
 def test_denied_with_an_interrupt_ends_the_turn(bench: Bench) -> None:
@@ -149,7 +149,7 @@ def test_always_is_not_asked_again_in_that_conversation(bench: Bench) -> None:
 def test_second_answer_is_refused_and_told_who_was_first(bench: Bench) -> None:
     _, _, approval = bench.asked()
     bench.answer(approval, behavior="allow", by="phone")
-    with pytest.raises(AlreadyAnswered, match="phone has answered it: allow"):
+    with pytest.raises(AlreadyAnswered, match="phone has already decided: allow"):
         bench.answer(approval, behavior="deny")
     refused = bench.boss.ask("POST", f"/v1/approvals/{approval['id']}/answer", {"behavior": "deny"})
     assert refused.status == 409
@@ -198,6 +198,6 @@ def test_question_is_answered(bench: Bench) -> None:
 
 def test_session_that_leaves_it_to_the_terminal_says_so(bench: Bench) -> None:
     _, _, approval = bench.asked(asks=False)
-    with pytest.raises(NotSafe, match="leaves permissions to its terminal"):
+    with pytest.raises(NotSafe, match="takes decisions only in its terminal"):
         bench.answer(approval, behavior="allow")
     assert bench.ledger(approval["id"])["state"] == "open"

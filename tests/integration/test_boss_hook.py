@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from heimdall_client import PATIENCE
 from keeping import until
 from remuda.agents.claude.boss_hooks import make_hooks
 from remuda.boss import hook
+from remuda.untrusted import parse_json
 
 HOOK = Path(remuda.__file__).parent / "boss" / "hook.py"
 QUICK = HOOK.with_suffix(".sh")
@@ -446,3 +447,73 @@ def test_program_that_reads_its_answer_is_not_held(boss: RunningBoss, hooks: Hoo
     boss.start()
     assert hooks.run(PERMISSION, "--wait", "600", CLAUDE_CODE_ENTRYPOINT="sdk-cli") == ""
     until(lambda: len(boss.client.get("approvals")["approvals"]) == 1, "what it asked")
+
+
+# ── payloads that cannot be read ──
+
+HOSTILE = {
+    "empty": "",
+    "half": '{"session_id": "s", "hook_event_name": "Stop"',
+    "no object": "[1]",
+    "a number": "1e999",
+    "not JSON": "NaN",
+    "too large": '{"session_id": "s", "hook_event_name": "Stop", "x": 1e999}',
+    "constant": '{"session_id": "s", "hook_event_name": "Stop", "x": [NaN, -Infinity]}',
+    "many digits": '{"session_id": "s", "hook_event_name": "Stop", "x": ' + "9" * 5000 + "}",
+    "deep": '{"session_id": "s", "hook_event_name": "Stop", "x": ' + "[" * 50_000 + "]" * 50_000 + "}",
+    "half a character": '{"session_id": "s", "hook_event_name": "Stop", "x": "\\ud800"}',
+    "no session": '{"session_id": {"a": []}, "hook_event_name": "Stop"}',
+    "more behind it": '{"session_id": "s", "hook_event_name": "Stop"}} {"id": "other"',
+}
+LARGE = '"tool_response": "' + "x" * (hook.LARGE_BYTES + 1) + '"'
+
+
+def larger(text: str) -> str:
+    """With what a tool said, which the hook takes out before it hands it over."""
+    return text.replace('"session_id"', f'{LARGE}, "session_id"')
+
+
+@pytest.mark.parametrize("ways", [(), ("--wait", "5")], ids=["tells", "asks"])
+@pytest.mark.parametrize("change", [str, larger], ids=["small", "large"])
+def test_payload_that_cannot_be_read_neither_blocks_the_agent_nor_hurts_the_boss(
+    boss: RunningBoss, hooks: Hooks, change: Callable[[str], str], ways: tuple[str, ...]
+) -> None:
+    """With a boss, without one, and with the next, which finds what was left."""
+    boss.start()
+    for text in HOSTILE.values():
+        assert hooks.run(change(text), *ways) == ""
+    hooks.run(stop("before"))
+    boss.end()
+    for text in HOSTILE.values():
+        assert hooks.run(change(text), *ways) == ""
+    hooks.run(stop("after"))
+    boss.start()
+    until(lambda: {"before", "after"} <= {one["session_id"] for one in boss.waiting()}, "all that is right")
+    until(lambda: not hooks.spooled(), "an empty spool")
+    queue = boss.ask("GET", "/v1/queue")
+    assert {one["session_id"] for one in parse_json(queue.body)["items"]} <= {"before", "after", "s"}
+
+
+def test_large_output_of_a_tool_is_taken_out_whatever_else_is_odd() -> None:
+    document = {"session_id": "s", "tool_response": "x", "more": ["\ud800", 1e300]}
+    assert json.loads(hook.without_output(json.dumps(document).encode())) == {
+        "session_id": "s",
+        "more": ["\ud800", 1e300],
+    }
+    for text in (b"{", b"[1]", b"1", b'{"a": 1e999}', b'{"a": NaN}', b"[" * 100_000):
+        assert hook.without_output(text) == text
+
+
+def test_fifo_and_link_in_the_spool_stop_nothing(boss: RunningBoss, hooks: Hooks, tmp_path: Path) -> None:
+    assert hooks.run(stop(message="well")) == ""
+    assert len(hooks.spooled()) == 1
+    os.mkfifo(hooks.folder / "spool" / "0.json")
+    os.mkfifo(tmp_path / "elsewhere")
+    (hooks.folder / "spool" / "1.json").symlink_to(tmp_path / "elsewhere")
+    boss.start()
+    (item,) = until(boss.waiting, "what the hook told")
+    assert item["message"] == "well"
+    until(
+        lambda: "0.json cannot be read: it is not a regular file" in boss.folder.log.read_text(),
+        "a line in the log",
+    )

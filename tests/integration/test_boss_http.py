@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss, event
+from bossing import Answer, RunningBoss, event
 from heimdall_client import PATIENCE
 from remuda.errors import AlreadyAnswered, NotInQueue, NotSafe
 
@@ -25,12 +25,20 @@ def stop(session: str, at: float, **facts: Any) -> Any:
 # ── who is let in ──
 
 
+def refusal(answer: Answer) -> str:
+    """Its code; where Trail Boss's clients are answered, which know texts alone, a word of it."""
+    error = answer.json["error"]
+    if isinstance(error, str):
+        return next(word for word in ("token", "sites") if word in error)
+    return str(error["code"])
+
+
 @pytest.mark.parametrize("token", [None, "wrong", "", "ü" * 20])
 def test_request_without_the_token_is_refused(served: RunningBoss, token: str | None) -> None:
     for method, path in (("GET", "/v1/queue"), ("POST", "/event"), ("GET", "/metrics"), ("GET", "/nothing")):
         headers = {} if token is None else {"Authorization": f"Bearer {token}".encode().decode("latin-1")}
         answer = served.ask(method, path, headers=headers, token=None)
-        assert (answer.status, answer.json["error"]["code"]) == (401, "UNAUTHORIZED")
+        assert (answer.status, refusal(answer)) == (401, "UNAUTHORIZED" if path != "/event" else "token")
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
@@ -50,8 +58,9 @@ def test_this_machine_with_our_port_is_let_in(served: RunningBoss, host: str) ->
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1", "http://localhost:1"])
 def test_foreign_origin_is_refused_even_with_the_token(served: RunningBoss, origin: str) -> None:
-    answer = served.ask("POST", f"/t/{served.token}/event", b"{}", headers={"Origin": origin})
-    assert (answer.status, answer.json["error"]["code"]) == (403, "FOREIGN_ORIGIN")
+    for path in ("/v1/hooks", "/event"):
+        answer = served.ask("POST", f"/t/{served.token}{path}", b"{}", headers={"Origin": origin})
+        assert (answer.status, refusal(answer)) == (403, "FOREIGN_ORIGIN" if path != "/event" else "sites")
 
 
 def test_cross_site_request_of_a_browser_is_refused_and_our_own_page_is_not(served: RunningBoss) -> None:
@@ -262,13 +271,13 @@ def test_hook_of_a_permission_makes_an_approval_that_the_first_answer_decides(bo
         boss.client.post("approvals", number, "answer", body={"behavior": "allow", "by": "me"})
     with boss.holding(told) as hook:
         answered = boss.client.post("approvals", number, "answer", body={"behavior": "allow", "by": "me"})
-        assert (answered["state"], answered["by"]) == ("answered", "me")
+        assert (answered["state"], answered["by"]) == ("answered", "api: me")
         said = hook.result(PATIENCE)
     assert (said["approval"], said["state"]) == (number, "answered")
     assert said["output"]["hookSpecificOutput"]["decision"] == {"behavior": "allow"}
     refused = boss.ask("POST", f"/v1/approvals/{number}/answer", {"behavior": "deny"})
     assert (refused.status, refused.json["error"]["code"]) == (409, "ALREADY_ANSWERED")
-    assert "me has answered it: allow" in refused.json["error"]["message"]
+    assert "me has already decided: allow" in refused.json["error"]["message"]
     assert boss.waiting() == []
     (listed,) = boss.client.get("approvals", state="answered")["approvals"]
     assert listed["id"] == number
@@ -296,7 +305,41 @@ def test_figures_for_prometheus(boss: RunningBoss) -> None:
     for line in (
         'remuda_boss_queue_items{reason="stopped"} 1',
         'remuda_boss_queue_items{reason="permission"} 1',
+        'remuda_boss_agents{state="idle"} 1',
+        'remuda_boss_agents{state="waiting_permission"} 1',
+        'remuda_boss_sessions{state="waiting"} 1',
         "remuda_boss_approvals_open 1",
         "remuda_boss_events_total 2",
     ):
         assert line in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [
+        (None, "api"),
+        ("my script", "api: my script"),
+        ("policy: look around", "api: policy: look around"),
+        ("link", "api: link"),
+        ("\u202e\x1b[2J\n", "api: [2J"),
+        ("\x07", "api"),
+    ],
+)
+def test_answer_is_signed_with_its_channel_first(served: RunningBoss, name: str | None, by: str) -> None:
+    session = f"signed {name}".encode().hex()
+    payload = {
+        "session_id": session,
+        "hook_event_name": "PermissionRequest",
+        "tool_name": "Bash",
+        "tool_input": {"command": f"echo {session}"},
+    }
+    with served.holding({"payload": payload, "id": f"ask-{session}"}) as hook:
+        (asked,) = [
+            one
+            for one in served.client.get("approvals", state="open")["approvals"]
+            if one["session_id"] == session
+        ]
+        signed = {} if name is None else {"by": name}
+        answered = served.client.post("approvals", asked["id"], "answer", body={"behavior": "deny", **signed})
+        assert answered["by"] == by
+        hook.result(PATIENCE)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
+import re
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss
+from bossing import RunningBoss, event
+from heimdall_client import PATIENCE
 from keeping import Kept, Start, event_named, until
-from remuda.errors import InvalidOptions
+from remuda.errors import BadName, InvalidOptions
 from remuda.keeper.environment import session_environment
+from remuda.untrusted import MAX_DEPTH
 from watching import Watcher
 
 KEPT = "remuda.boss.evidence.kept:Kept"
@@ -50,12 +56,15 @@ def begin(start: Start, tmp_path: Path) -> Begin:
     return one
 
 
-def item(boss: RunningBoss, name: str, reason: str) -> dict[str, Any]:
-    """The place of that session in the queue, once it is there for that reason."""
+def item(boss: RunningBoss, name: str, reason: str, having: str = "") -> dict[str, Any]:
+    """The item of that session in the queue, once it has that reason, and `having` among its details.
+
+    The registry may report an open dialog a moment before the hook says what it asks.
+    """
 
     def look() -> dict[str, Any]:
-        found = [one for one in boss.waiting() if one["session"]["name"] == name]
-        return found[0] if found and found[0]["reason"] == reason else {}
+        found = [one for one in boss.waiting() if one["session"]["name"] == name and one["reason"] == reason]
+        return found[0] if found and (not having or having in found[0]["detail"]) else {}
 
     return until(look, f"{name} in the queue: {reason}")
 
@@ -68,7 +77,7 @@ def test_stop_permission_and_end_of_a_session_that_is_watched(boss: RunningBoss,
     assert stopped["message"] == "REPLY#1 to: hello"
     assert (stopped["session"]["origin"], stopped["session"]["cwd"]) == ("kept", kept.spec.cwd)
     watcher.paste("RUNBASH touch made")
-    asked = item(boss, "a", "permission")
+    asked = item(boss, "a", "permission", having="tool")
     assert (asked["detail"]["tool"], asked["detail"]["input"]["command"]) == ("Bash", "touch made")
     watcher.answer(b"1")
     item(boss, "a", "stopped")
@@ -193,6 +202,60 @@ def test_programs_own_session_and_plain_program_call_nobody(
     assert [one["session"]["name"] for one in boss.waiting()] == ["other"]
 
 
+def test_program_that_ends_while_the_boss_asks_for_it_has_ended(boss: RunningBoss, start: Start) -> None:
+    boss.start()
+    for number in range(12):
+        start(f"p{number}", ["/bin/sleep", f"0.0{number}"])
+
+    def states() -> set[str]:
+        return {one["state"] for one in boss.client.get("sessions", all=True)["sessions"]}
+
+    until(lambda: states() <= {"ended"}, "the end of all of them")
+
+
+def test_session_at_its_trust_dialog_is_in_the_queue_until_it_is_answered(
+    boss: RunningBoss, start: Start, tmp_path: Path
+) -> None:
+    config = tmp_path / "claude"
+    config.mkdir()
+    own = {"CLAUDE_CONFIG_DIR": str(config), "MOCK_TRUST_DIALOG": "1", "MOCK_DIALOG_GUARD": "0"}
+
+    def begin() -> Kept:
+        env = session_environment({**os.environ, **own}, "t", "HEIMDALL", {})
+        argv = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent"]
+        return start(
+            "t", argv, cwd=str(tmp_path), env=env, agent="demo", classifier="claude", cols=100, rows=30
+        )
+
+    def asked() -> dict[str, Any]:
+        found = item(boss, "t", "question")
+        assert found["detail"]["waiting_for"] == "trust dialog"
+        return found
+
+    def states() -> list[tuple[str, str]]:
+        return [(one["name"], one["state"]) for one in boss.client.get("sessions")["sessions"]]
+
+    boss.start()
+    kept = begin()
+    first = asked()
+    assert states() == [("t", "waiting")]
+    boss.end(signal.SIGKILL)
+    boss.start()
+    assert asked()["id"] == first["id"]
+    watcher = Watcher(kept.hello())
+    watcher.press(b"\x1b[A")
+    watcher.answer(b"\r")
+    until(lambda: states() == [("t", "started")], "the agent's own session")
+    assert boss.waiting() == []
+    kept.hello().request("kill", grace=0.5)
+    assert kept.keeper.ended()
+    until(lambda: states() == [], "its end")
+    assert boss.client.get("sessions", "t")["session"]["state"] == "ended"
+    begin()
+    assert asked()["id"] != first["id"]
+    assert states() == [("t", "waiting")]
+
+
 def test_keeper_tells_only_the_hooks_that_were_asked_for(begin: Begin) -> None:
     kept, watcher = begin("a", "--permission-mode", "default")
     client = kept.hello(read_only=True)
@@ -205,3 +268,71 @@ def test_keeper_tells_only_the_hooks_that_were_asked_for(begin: Begin) -> None:
     assert "prompt" not in prompted["payload"]
     assert stopped["payload"]["last_assistant_message"] == "REPLY#1 to: hello"
     assert prompted["at"] <= stopped["at"]
+
+
+def posted(kept: Kept, payload: str) -> http.client.HTTPConnection:
+    """A hook request that is sent, as the agent sends it."""
+    settings = next(
+        text for path in kept.paths.scratch.iterdir() if "/hook" in (text := path.read_text(errors="replace"))
+    )
+    port, token = (
+        re.search(r"127\.0\.0\.1:(\d+)/hook", settings),
+        re.search(r'X-Remuda-Token": *"([^"]+)', settings),
+    )
+    assert port
+    assert token
+    connection = http.client.HTTPConnection("127.0.0.1", int(port[1]), timeout=PATIENCE)
+    connection.request("POST", "/hook", payload, {"X-Remuda-Token": token[1]})
+    return connection
+
+
+def request_of(session_id: str, tool_input: str) -> str:
+    named = '"hook_event_name":"PermissionRequest","tool_name":"mcp__x__y","cwd":"/"'
+    return f'{{"session_id":"{session_id}",{named},"tool_input":{tool_input}}}'
+
+
+def test_request_out_of_bounds_is_refused_and_the_next_is_in_the_queue(
+    boss: RunningBoss, begin: Begin
+) -> None:
+    boss.start()
+    kept, watcher = begin("a", "--permission-mode", "default", asks=True)
+    watcher.paste("hello")
+    session_id = item(boss, "a", "stopped")["session"]["id"]
+    for bad in ('{"x":1e999}', '{"x":NaN}', '{"x":' + "[" * 900 + "]" * 900 + "}"):
+        with contextlib.closing(posted(kept, request_of(session_id, bad))) as refused:
+            assert refused.getresponse().status == 400
+    boss.end()
+    boss.start()
+    deep = MAX_DEPTH - 2
+    with contextlib.closing(posted(kept, request_of(session_id, '{"x":' + "[" * deep + "]" * deep + "}"))):
+        assert item(boss, "a", "permission", having="tool")["detail"]["tool"] == "mcp__x__y"
+
+
+@pytest.mark.parametrize("name", ["a\0b", "../x", "x" * 300])
+def test_event_whose_name_cannot_be_a_sessions_is_refused(boss: RunningBoss, name: str) -> None:
+    boss.start()
+    with pytest.raises(BadName):
+        boss.tell(event("stopped", 1000.0, session="z", name=name, cwd="/"))
+    payload = {"session_id": "h", "hook_event_name": "Stop", "cwd": "/"}
+    boss.client.post("hooks", body={"payload": payload, "env": {"REMUDA_SESSION": name}})
+    assert [one["session"]["name"] for one in boss.waiting()] == [None]
+
+
+def test_row_with_a_bad_name_does_not_stop_the_source_at_the_next_start(
+    boss: RunningBoss, begin: Begin
+) -> None:
+    """A boss of 0.1 has taken it."""
+    boss.start()
+    boss.tell(event("stopped", 1000.0, session="z", name="renamed", cwd="/"))
+    boss.end()
+    with contextlib.closing(sqlite3.connect(boss.folder.path / "boss.db")) as database:
+        for table, column in (("session", "document"), ("event", "facts"), ("base", "document")):
+            database.execute(f"UPDATE {table} SET {column} = replace({column}, 'renamed', 'a\\u0000b')")
+        database.commit()
+    boss.start()
+    assert [one["session"]["name"] for one in boss.waiting()] == ["a\0b"]
+    _, watcher = begin("a", "--permission-mode", "default")
+    watcher.paste("hello")
+    item(boss, "a", "stopped")
+    (kept,) = boss.client.get("health")["sources"]
+    assert (kept["state"], kept["error"]) == ("running", None)

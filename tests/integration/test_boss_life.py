@@ -158,17 +158,17 @@ def test_up_detach_status_and_down(remuda: Commands) -> None:
         text = remuda("status").out
         assert "\nwaiting    0\n" in text
         assert "\nsources    spool, kept, reconcile, detector, silence: running\n" in text
-        assert "\nhooks      none; 'remuda hooks install --boss' lets" in text
+        assert "\nhooks      none; 'remuda setup boss' lets" in text
         remuda("hooks", "install", "--boss", "--yes")
         assert re.search(r"^hooks      \d+ in ~/\.claude/settings\.json$", remuda("status").out, re.MULTILINE)
-        assert "a boss runs already" in remuda.refused("up", "--detach", "--port", "0", code=5)
+        assert "the boss is already running" in remuda.refused("up", "--detach", "--port", "0", code=5)
         assert f"pid {told['pid']}" in remuda("down").out
         assert process.ended()
     finally:
         process.signal(signal.SIGKILL)
         process.close()
     for words in (["status"], ["down"]):
-        assert "the boss does not run" in remuda.refused(*words, code=7)
+        assert "the boss is not running" in remuda.refused(*words, code=7)
 
 
 def test_up_in_front_ends_with_a_signal(remuda: Commands) -> None:
@@ -206,8 +206,8 @@ def test_print_token_makes_it_once_and_for_this_user_alone(remuda: Commands) -> 
 def test_token_that_others_can_read_is_refused(remuda: Commands) -> None:
     remuda("up", "--print-token")
     (remuda.home / "boss" / "token").chmod(0o644)
-    assert "others can read" in remuda.refused("up", "--print-token", code=2)
-    assert "others can read" in remuda.refused("up", "--detach", "--port", "0", code=2)
+    assert "other users can read" in remuda.refused("up", "--print-token", code=2)
+    assert "other users can read" in remuda.refused("up", "--detach", "--port", "0", code=2)
 
 
 def test_port_of_the_configuration_is_used(remuda: Commands) -> None:
@@ -216,9 +216,9 @@ def test_port_of_the_configuration_is_used(remuda: Commands) -> None:
     (folder / "remuda.toml").write_text("[boss]\nport = 99999\n")
     assert "[boss] port cannot be 99999" in remuda.refused("up", "--detach", code=2)
     (folder / "remuda.toml").write_text("[boss]\nsing = 1\n")
-    assert "[boss] cannot have 'sing'" in remuda.refused("up", "--detach", code=2)
+    assert "[boss] has the unknown key 'sing'" in remuda.refused("up", "--detach", code=2)
     (remuda.cwd / "remuda.toml").write_text("[boss]\nport = 0\n")
-    assert "which a file in the working folder may not" in remuda.refused("up", "--detach", code=2)
+    assert "which a file in a working folder may not set" in remuda.refused("up", "--detach", code=2)
 
 
 def test_install_writes_a_unit_and_shows_it_and_uninstall_removes_it(remuda: Commands) -> None:
@@ -226,7 +226,7 @@ def test_install_writes_a_unit_and_shows_it_and_uninstall_removes_it(remuda: Com
     shown = remuda("up", "--install", "--port", "4200").out
     text = path.read_text()
     assert text in shown
-    assert f'ExecStart="{sys.executable}" "-m" "remuda" "up" "--port" "4200"' in text
+    assert f'ExecStart="{sys.executable}" "-P" "-m" "remuda" "up" "--port" "4200"' in text
     assert f'Environment="REMUDA_HOME={remuda.home}"' in text
     assert "systemctl --user enable --now remuda-boss.service" in shown
     assert remuda("up", "--install").out  # again
@@ -234,8 +234,8 @@ def test_install_writes_a_unit_and_shows_it_and_uninstall_removes_it(remuda: Com
     assert not path.exists()
     remuda.refused("up", "--uninstall", code=2)
     path.write_text("somebody's own")
-    assert "not of our making" in remuda.refused("up", "--install", code=2)
-    assert "not of our making" in remuda.refused("up", "--uninstall", code=2)
+    assert "not written by Remuda" in remuda.refused("up", "--install", code=2)
+    assert "not written by Remuda" in remuda.refused("up", "--uninstall", code=2)
     assert path.read_text() == "somebody's own"
 
 
@@ -245,6 +245,9 @@ def test_service_is_given_where_files_and_programs_are(remuda: Commands) -> None
         "XDG_CONFIG_HOME": str(remuda.home / '50% of "$it\\'),
         "CLAUDE_CONFIG_DIR": "claude",
         "TMUX_TMPDIR": "",
+        "REMUDA_HUNG_AFTER": "20m",
+        "TRAILBOSS_QUIET_THRESHOLD_MS": "5000",
+        "TRAILBOSS_OPT_IN_PREFIX": "~mine-",
         "PATH": "/opt/homebrew/bin:/usr/bin",
     }
     told = json.loads(remuda("up", "--install", "--json", env=given).out)
@@ -254,6 +257,9 @@ def test_service_is_given_where_files_and_programs_are(remuda: Commands) -> None
         'Environment="XDG_STATE_HOME=/state"',
         f'Environment="XDG_CONFIG_HOME={remuda.home}/50%% of \\"$it\\\\"',
         f'Environment="CLAUDE_CONFIG_DIR={remuda.cwd}/claude"',
+        'Environment="REMUDA_HUNG_AFTER=20m"',
+        'Environment="TRAILBOSS_QUIET_THRESHOLD_MS=5000"',
+        'Environment="TRAILBOSS_OPT_IN_PREFIX=~mine-"',
         'Environment="PATH=/opt/homebrew/bin:/usr/bin"',
     ]
     assert Path(told["file"]).read_text() == told["content"]

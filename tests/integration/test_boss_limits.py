@@ -72,7 +72,7 @@ def test_limit_of_an_account_is_shown_with_all_that_waits_for_its_end_and_ends_b
     refused = first.put(LIMIT)
     assert step(first.reached(refused, "nacked"), "ended")["failure"] == "rate_limited"
     waiting = second.put("me too")
-    second.held("the account is at its limit")
+    second.held("the account has reached its rate limit")
 
     found = limited(boss)
     assert before + 7200 <= found["until"] <= time.time() + 7205.1
@@ -84,7 +84,7 @@ def test_limit_of_an_account_is_shown_with_all_that_waits_for_its_end_and_ends_b
 
     when = r"until (\w+ )?\d\d:\d\d"
     told = remuda("queue").out
-    assert re.search(rf"^first +usage limit {when} ", told, re.MULTILINE)
+    assert re.search(rf"^first +limited {when} ", told, re.MULTILINE)
     assert re.search(
         rf"^limited: account \w{{8}} {when} \(\d\w+ more\): API Error.* too much", told, re.MULTILINE
     )
@@ -93,7 +93,9 @@ def test_limit_of_an_account_is_shown_with_all_that_waits_for_its_end_and_ends_b
     assert re.search(rf"^limited    account \w{{8}} {when} ", told, re.MULTILINE)
     assert "\n           2 messages for first, second will be delivered then\n" in told
     told = remuda("status", "second").out
-    assert re.search(rf"^held +messages wait: the account is at its limit {when}$", told, re.MULTILINE)
+    assert re.search(
+        rf"^held +messages are waiting: the account has reached its rate limit {when}$", told, re.MULTILINE
+    )
 
     assert other.send("of another account").stage == "acked"
     assert stages(second.trace(waiting)) == ["accepted"]

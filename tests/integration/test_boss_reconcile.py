@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
@@ -9,14 +10,22 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from bossing import RunningBoss, event
+from bossing import RunningBoss, event, with_desk
+from heimdall_client import PATIENCE
 from keeping import Process, Start, until
+from remuda.boss.desk import Desk
+from remuda.boss.evidence.pace import Pace
+from remuda.boss.evidence.reconcile import Reconcile
 from remuda.keeper.environment import session_environment
+from remuda.tmux.address import Address
+from remuda.tmux.once import Tmux
 from tmux_bench import TmuxBench
 
 RECONCILE = "remuda.boss.evidence.reconcile:Reconcile"
@@ -100,6 +109,68 @@ def test_agent_without_hooks_is_in_the_queue_with_its_pane(
     until(lambda: agent.item("stopped")["detail"].get("interrupted"), "why it stopped")
     os.kill(pid, signal.SIGKILL)
     agent.item("dead")
+
+
+def test_question_without_hooks_has_its_options(boss: RunningBoss, config: Path, tmux: TmuxBench) -> None:
+    boss.start()
+    agent = Foreign(tmux, config, boss)
+    asked = {
+        "question": "Which colour?",
+        "header": "Colour",
+        "options": [{"label": "Red"}, {"label": "Blue"}],
+    }
+    agent.paste(f"TOOL {json.dumps({'name': 'AskUserQuestion', 'input': {'questions': [asked]}})}")
+    assert agent.item("question", "Which colour?")["detail"]["options"] == [asked]
+
+
+def test_pane_on_a_socket_outside_the_usual_folder_is_found_by_its_process(
+    boss: RunningBoss, config: Path, tmux: TmuxBench, home: Path
+) -> None:
+    tmux.address = Address.of(str(home / "elsewhere"))
+    tmux.tmux = Tmux(tmux.address, tmux.env)
+    boss.start()
+    agent = Foreign(tmux, config, boss)
+    agent.paste("hello")
+    until(lambda: agent.item("stopped")["session"]["pane"] == agent.pane, "its pane")
+    assert agent.item("stopped")["session"]["tmux"] == tmux.address.path
+
+
+def test_first_turn_is_found_without_a_look(config: Path, tmp_path: Path) -> None:
+    """Its transcript is made in that turn, and its registry file may not change."""
+    document = {"pid": os.getpid(), "sessionId": "a", "status": "idle", "cwd": str(tmp_path)}
+    document |= {"statusUpdatedAt": round(time.time() * 1000)}
+    (config / "sessions" / f"{os.getpid()}.json").write_text(json.dumps(document))
+    project = config / "projects" / "".join(c if c.isalnum() else "-" for c in str(tmp_path.resolve()))
+
+    def record(**more: Any) -> str:
+        at = datetime.now(UTC).isoformat()
+        return json.dumps({"sessionId": "a", "uuid": str(uuid4()), "timestamp": at, **more}) + "\n"
+
+    async def whole(desk: Desk) -> None:
+        source = Reconcile(desk, {"CLAUDE_CONFIG_DIR": str(config)}, Pace(look_interval=3600.0))
+        await source.start()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while [session.state for session in desk.sessions()] != ["started"]:
+                    await asyncio.sleep(0.02)
+            project.mkdir(parents=True)
+            said = {
+                "id": "m1",
+                "role": "assistant",
+                "content": [{"type": "text", "text": "done"}],
+                "stop_reason": "end_turn",
+            }
+            (project / "a.jsonl").write_text(
+                record(type="user", message={"role": "user", "content": "hello"})
+                + record(type="assistant", message=said)
+            )
+            async with asyncio.timeout(PATIENCE):
+                while [item.message for item in desk.queue()] != ["done"]:
+                    await asyncio.sleep(0.02)
+        finally:
+            await source.close()
+
+    with_desk(tmp_path, whole, time.time)
 
 
 def test_stop_and_deaths_while_no_boss_ran_are_found(

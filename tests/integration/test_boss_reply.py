@@ -71,13 +71,13 @@ def test_reply_to_a_kept_session_goes_through_its_inbox(
     assert said == "accepted"
     assert post.ended(number).stage == "acked"
     assert "would run the agent's own command" in remuda.refused("reply", "work", "/clear", code=4)
-    assert "nothing of the prompt is visible" in remuda.refused("reply", "work", "", code=4)
+    assert "the prompt is empty" in remuda.refused("reply", "work", "", code=4)
 
 
 def test_reply_into_an_idle_pane_is_submitted_and_answered(bench: Bench) -> None:
     assert bench.reply("hello pane", "--wait") == "REPLY#1 to: hello pane\n"
     bench.pane.session("stopped")
-    assert bench.reply("two\nlines\n!not a command").startswith("submitted in %")
+    assert bench.reply("two\nlines\n!not a command").startswith("submitted to ")
     bench.pane.until_shows("REPLY#2 to: two lines !not a command")
     bench.pane.session("stopped")
     assert "REPLY#3 to: !ls" in bench.reply("!ls", "--wait")
@@ -86,7 +86,7 @@ def test_reply_into_an_idle_pane_is_submitted_and_answered(bench: Bench) -> None
 def test_reply_is_refused_while_it_works_and_while_it_asks(bench: Bench) -> None:
     bench.reply("RUNBASH touch made")
     bench.pane.session("waiting")
-    assert "does not rest: waiting; 'remuda approvals' shows what it asks for" in bench.refused()
+    assert "is not idle: waiting; 'remuda approvals' shows the request" in bench.refused()
     assert not (bench.project / "made").exists()
     # Its registry may tell that it asks before its hook tells for what.
     until(lambda: bench.boss.client.get("approvals", state="open")["approvals"], "what it asks for")
@@ -94,7 +94,7 @@ def test_reply_is_refused_while_it_works_and_while_it_asks(bench: Bench) -> None
     bench.pane.session("stopped")
     assert (bench.project / "made").exists()
     bench.reply("SLOW 3000")
-    assert "does not rest: working" in bench.refused()
+    assert "is not idle: working" in bench.refused()
     bench.pane.press("Escape")
 
 
@@ -104,14 +104,14 @@ def test_reply_is_refused_over_a_draft_and_in_copy_mode(bench: Bench) -> None:
     bench.tmux.run("send-keys", "-X", "-t", bench.pane.id, "cancel")
     bench.pane.press("-l", "half a thought")
     bench.pane.until_shows("half a thought")
-    assert "a draft is there: 'half a thought'" in bench.refused()
+    assert "composer holds a draft: 'half a thought'" in bench.refused()
 
 
 @pytest.mark.parametrize("prompt", ["/clear", "\x1b[201~rm", "\u200b"])
 def test_reply_that_would_be_something_else_is_not_typed(bench: Bench, prompt: str) -> None:
     before = bench.pane.shown()
     bench.remuda.refused("reply", bench.pane.id, prompt, code=4)
-    assert "dedup is for kept" in bench.remuda.refused("reply", bench.pane.id, "x", "--dedup", "k", code=2)
+    assert "dedup works only for" in bench.remuda.refused("reply", bench.pane.id, "x", "--dedup", "k", code=2)
     assert bench.pane.shown() == before
 
 
@@ -133,19 +133,19 @@ def test_reply_to_a_conversation_that_another_has_replaced_is_refused(
         facts = {"name": "work", "origin": "kept", "how": "clear"}
         told = {"kind": "registered", "session_id": number, "at": at, "facts": facts}
         boss.client.post("events", body={"events": [told]})
-    assert "in another conversation now" in remuda.refused("reply", "before", "hello", code=8)
+    assert "now in another conversation" in remuda.refused("reply", "before", "hello", code=8)
     assert not (home / "sessions" / "work.inbox").exists()
 
 
 def test_reply_that_no_pane_can_be_given_is_refused(remuda: Commands, boss: RunningBoss) -> None:
     told = {"kind": "stopped", "session_id": "nowhere", "facts": {"agent": "claude", "pid": 1}}
     boss.client.post("events", body={"events": [told]})
-    assert "in no tmux pane" in remuda.refused("reply", "nowhere", "hello", code=8)
+    assert "not in a known tmux pane" in remuda.refused("reply", "nowhere", "hello", code=8)
     told = {"kind": "stopped", "session_id": "gone", "facts": {"agent": "claude", "pid": 1, "pane": "%7"}}
     told["facts"] |= {"tmux": str(boss.folder.path / "none")}  # type: ignore[operator]
     boss.client.post("events", body={"events": [told]})
-    assert "cannot be seen" in remuda.refused("reply", "gone", "hello", code=8)
-    assert "there is no session" in remuda.refused("reply", "nobody", "hello", code=3)
+    assert "cannot read the agent's pane" in remuda.refused("reply", "gone", "hello", code=8)
+    assert "not found" in remuda.refused("reply", "nobody", "hello", code=3)
 
 
 def test_rows_that_tmux_tells_by_their_difference_stand_for_themselves() -> None:

@@ -90,7 +90,7 @@ def test_what_is_shown_elsewhere_is_there(behaviour: str) -> None:
 
 
 def test_table_of_questions_names_tests_that_are_there() -> None:
-    page = (TESTS.parent / "docs/claude-code.md").read_text()
+    page = (TESTS.parent / "docs/why/claude-code.md").read_text()
     table = page.partition("## Asked of the real CLI")[2].partition("\n## ")[0]
     rows = [row for row in table.split("\n") if row.startswith("| ") and "`test_" in row]
     assert len(rows) > 10
@@ -347,11 +347,11 @@ def test_doctor_tells_whether_the_boss_runs_and_what_is_left_for_it(
         boss.start()
         pid = boss.process.pid if boss.process else 0
         found = findings(remuda)
-        assert found.pop(f"the boss runs (pid {pid}), 0 wait for you") == "ok"
+        assert found.pop(f"the boss runs (pid {pid}); agents waiting for you: 0") == "ok"
         assert [(what.split()[0], level) for what, level in found.items()] == [("tmux", "ok")]
         boss.end(signal.SIGKILL)
         boss.folder.spool.mkdir(exist_ok=True)
         for number in range(3):
             (boss.folder.spool / f"{number}.json").write_text("{}")
         told = [what for what, level in findings(remuda).items() if level == "note"]
-        assert told == ["the boss does not run; 3 events of your sessions are left for it"]
+        assert told == ["the boss is not running; 3 events of your sessions wait for it"]

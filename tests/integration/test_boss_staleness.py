@@ -37,7 +37,7 @@ from remuda.keeper.environment import session_environment
 from watching import Watcher
 
 HOOKS = str(Path(remuda.__file__).parent / "boss")
-GUIDE = Path(__file__).parents[2] / "docs" / "boss.md"
+GUIDE = Path(__file__).parents[2] / "docs/reference/boss.md"
 TOLD = Pace(look_interval=3600.0)
 LOOKED_FOR = Pace(look_interval=0.05, is_told=False)
 both_ways = pytest.mark.parametrize("pace", [TOLD, LOOKED_FOR], ids=["told", "looked_for"])
@@ -256,9 +256,9 @@ def test_kept_session_that_begins_stops_and_ends_is_known(
 def test_guide_says_how_late_it_may_be() -> None:
     told = dict(re.findall(r"^\| ([^|]+?) \|.*\| ([^|]+?) \|$", GUIDE.read_text(), re.MULTILINE))
     assert Pace().look_interval == CYCLE == 5.0
-    assert told["any of these where the system tells of no changes"] == f"{CYCLE:g} s"
+    assert told["any of these where the system reports no file changes"] == f"{CYCLE:g} s"
     assert told["a Claude session without our hooks"] == f"1 s; its pane {CYCLE:g} s"
     assert SETTLE < 0.5  # a second, with the reading of a file
     settings = detector.Settings()
-    looks = f"{settings.quiet_threshold:g} s and a look of {settings.poll_interval:g} s"
+    looks = f"{settings.quiet_threshold:g} s and a poll of {settings.poll_interval:g} s"
     assert looks in told.values()

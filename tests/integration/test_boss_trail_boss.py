@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_a_session_s_life_from_start_to_end(boss: RunningBoss) -> None:
     hook(boss, "PermissionRequest", tool_name="Bash", tool_input={"command": "x" * 200})
     (item,) = queue(boss)
     assert item["reason"] == "permission"
-    assert item["last_message"] == '[Bash] {"command": "' + "x" * 84 + "..."
+    assert item["last_message"] == '[Bash] {"command":"' + "x" * 85 + "..."
     hook(boss, "SessionEnd", reason="other")
     assert boss.ask("GET", "/next").json == {"paneId": None, "reason": "queue empty"}
     assert boss.ask("GET", "/status").json == {"status": "ok", "stuckCount": 0}
@@ -88,7 +89,24 @@ def test_skip_sends_the_first_to_the_end_for_a_while(boss: RunningBoss) -> None:
     assert boss.ask("POST", "/skip").json == {"paneId": "%2", "sessionId": "s2", "reason": None}
     assert [item["session_id"] for item in queue(boss)] == ["s2"]
     assert boss.ask("POST", "/skip").json == {"paneId": None, "reason": "queue empty after skip"}
-    assert boss.ask("POST", "/skip").json == {"paneId": None, "reason": "queue empty after skip"}
+    assert boss.ask("POST", "/skip").json == {"paneId": None, "reason": "queue empty"}
+
+
+@pytest.mark.parametrize("message", ["the same", "another"])
+def test_new_stop_of_a_skipped_session_is_shown_at_once(boss: RunningBoss, message: str) -> None:
+    hook(boss, "Stop", last_assistant_message="the same")
+    boss.ask("POST", "/skip")
+    assert queue(boss) == []
+    hook(boss, "Stop", last_assistant_message=message)
+    assert [item["last_message"] for item in queue(boss)] == [message]
+    boss.end(signal.SIGKILL)
+    boss.start()
+    assert [item["skip_cooldown_until"] for item in queue(boss)] == [None]
+
+
+def test_permission_request_without_a_tool_says_what_it_is(boss: RunningBoss) -> None:
+    hook(boss, "PermissionRequest")
+    assert [item["last_message"] for item in queue(boss)] == ["[permission request]"]
 
 
 def test_normalized_events_of_its_detector(boss: RunningBoss) -> None:

@@ -20,14 +20,15 @@ from keeping import output_until
 def test_command_on_an_unknown_session_is_refused(remuda: Commands, words: list[str]) -> None:
     command, *more = words
     said = remuda.refused(command, "nope", *more, code=3)
-    assert said == "no session named 'nope'; 'remuda ls' shows those there are"
+    assert said == "session 'nope' not found; 'remuda ls' lists all"
 
 
 def test_logs_of_an_unknown_session_are_refused(remuda: Commands) -> None:
-    assert "no log of a session 'nope'" in remuda.refused("logs", "nope", code=3)
+    assert "session 'nope' not found" in remuda.refused("logs", "nope", code=3)
+    assert "session 'nope' not found" in remuda.refused("logs", "--keeper", "nope", code=3)
 
 
-@pytest.mark.parametrize("command", ["status", "screen", "kill"])
+@pytest.mark.parametrize("command", ["status", "kill"])
 def test_command_on_a_dead_session_says_how_it_ended_and_how_to_bring_it_back(
     remuda: Commands, command: str
 ) -> None:
@@ -50,8 +51,15 @@ def test_attach_without_a_terminal_is_refused_and_says_what_else_there_is(remuda
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["foo"], "there is no command 'foo'; 'remuda --help' lists the commands"),
-        (["attch"], "there is no command 'attch'; did you mean attach?"),
+        (["foo"], "unknown command 'foo'; 'remuda help' lists the commands"),
+        (["attch"], "unknown command 'attch'; did you mean 'attach'?"),
+        (["stop"], "unknown command 'stop'; did you mean 'kill'?"),
+        (["boss", "start"], "no such command 'start'; did you mean 'up'? usage: remuda boss "),
+        (["inbox", "list"], "no such command 'list'; did you mean 'ls'? usage: remuda inbox "),
+        (["setup", "inbox"], "no inbox given; name its file: --inbox PATH"),
+        (["dashboard"], "unknown command 'dashboard'; did you mean 'queue --watch'?"),
+        (["help", "snd"], "command or topic 'snd' not found; did you mean 'send'?"),
+        (["completion"], "no shell given; for example: remuda completion "),
         (["--bogus"], "no such option"),
         (["ls", "extra"], "got unexpected extra argument (extra); usage: remuda ls"),
     ],
@@ -154,7 +162,10 @@ def test_command_in_a_folder_that_was_removed_works(remuda: Commands, words: str
 def test_start_in_a_folder_that_was_removed_says_so_and_takes_another(remuda: Commands) -> None:
     gone = "mkdir gone && cd gone && rmdir ../gone && remuda start work -d"
     done = run_from_a_shell(remuda, f"{gone} -- cat")
-    assert (done.returncode, done.stderr) == (4, "remuda: this folder was removed; go to another one\n")
+    assert (done.returncode, done.stderr) == (
+        4,
+        "remuda: the working folder was removed; change to another folder\n",
+    )
     done = run_from_a_shell(remuda, f"{gone} --cwd / -- cat")
     assert (done.returncode, done.stderr) == (0, "")
     assert remuda.json("status", "work")["cwd"] == "/"

@@ -201,7 +201,7 @@ def test_config_named_and_missing_is_refused(remuda: Commands) -> None:
     ("words", "code", "said"),
     [
         (["start"], 2, "missing argument 'NAME'; usage: remuda start "),
-        (["start", "work"], 2, "nothing to run; name a command behind '--'"),
+        (["start", "work"], 2, "nothing to run; give a command after '--'"),
         (["start", "work", "--agent", "simple"], 2, "nothing to run"),
         (["start", "work", "--agent", "clever"], 2, "'clever' is not one of"),
         (["start", "work", "--bogus", "--", "cat"], 2, "--bogus"),
@@ -217,10 +217,10 @@ def test_config_named_and_missing_is_refused(remuda: Commands) -> None:
         (["start", "work", "--cwd", "text", "--", "cat"], 4, "text"),
         (["start", "work", "--cols", "-3", "--", "cat"], 2, "a terminal cannot be -3x50"),
         (["start", "work", "--rows", "0", "--", "cat"], 2, "a terminal cannot be 220x0"),
-        (["start", "work", "--cols", "5000", "--", "cat"], 2, "up to 2000x1000"),
+        (["start", "work", "--cols", "5000", "--", "cat"], 2, "the maximum is 2000x1000"),
         (["start", "work", "--cols", "wide", "--", "cat"], 2, "--cols"),
-        (["start", "work", "--grace", "-1", "--", "cat"], 2, "'-1' is not a number of seconds"),
-        (["start", "work", "--grace", "nan", "--", "cat"], 2, "not a number of seconds"),
+        (["start", "work", "--grace", "-1", "--", "cat"], 2, "'-1' is not a time"),
+        (["start", "work", "--grace", "nan", "--", "cat"], 2, "'nan' is not a time"),
         (["start", "work", "--env", "=1", "--", "cat"], 2, "--env '=1' is not NAME=VALUE"),
         (["start", "work", "--env", "A", "--", "cat"], 2, "--env 'A' is not NAME=VALUE"),
         (["start", "work", "--session-env-var", "A=B", "--", "cat"], 2, "--session-env-var cannot be 'A=B'"),
@@ -270,4 +270,4 @@ def test_files_of_a_session_are_private_whatever_the_umask(remuda: Commands) -> 
     remuda("start", "work", "--", "cat", prefix=["sh", "-c", 'umask 000; exec "$@"', "sh"])
     assert stat.S_IMODE(remuda.sessions.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in remuda.sessions.iterdir()}
-    assert modes == dict.fromkeys(["work.sock", "work.pid", "work.log", "work.json"], 0o600)
+    assert modes == dict.fromkeys(["work.sock", "work.pid", "work.log", "work.json", "work.history"], 0o600)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,10 @@ from commands import COMMAND, Commands, until_line
 from heimdall_client import PATIENCE
 from keeping import Process, end_processes, until
 from remuda._version import __version__
-from remuda.cli.app import SECTIONS
+from remuda.cli.app import COMMANDS
 from remuda.proctree import descendants
 
-ALL_COMMANDS = [name for section in SECTIONS.values() for name in section]
+ALL_COMMANDS = list(COMMANDS)
 
 
 # ── clean ──
@@ -46,7 +48,9 @@ def dead_and_alive(remuda: Commands) -> Commands:
 
 
 def names(remuda: Commands) -> list[str]:
-    return sorted(path.name for path in remuda.sessions.iterdir() if path.suffix in (".log", ".json"))
+    return sorted(
+        path.name for path in remuda.sessions.iterdir() if path.suffix in (".log", ".json", ".history")
+    )
 
 
 def test_clean_shows_and_removes_nothing(dead_and_alive: Commands) -> None:
@@ -54,18 +58,21 @@ def test_clean_shows_and_removes_nothing(dead_and_alive: Commands) -> None:
     before = names(remuda)
     lines = remuda("clean").out.splitlines()
     assert lines == [
+        f"would remove: {remuda.sessions}/old.history",
         f"would remove: {remuda.sessions}/old.json",
         f"would remove: {remuda.sessions}/old.log",
-        "dry run: 2 files; --force removes them (1 live, 2 files within the window)",
+        "dry run: 3 files; --force removes them (kept: 1 live session, 3 files younger than 24h)",
     ]
     assert names(remuda) == before
 
 
 def test_clean_force_removes_what_is_old_and_dead_alone(dead_and_alive: Commands) -> None:
     remuda = dead_and_alive
-    assert remuda("clean", "--force").out.splitlines()[-1] == "cleaned 2 files"
-    assert names(remuda) == ["alive.json", "alive.log", "young.json", "young.log"]
-    assert remuda("clean", "--older-than", "3d").out.startswith("nothing to clean (1 live, 2 files")
+    assert remuda("clean", "--force").out.splitlines()[-1] == "cleaned 3 files"
+    assert names(remuda) == [
+        f"{name}.{kind}" for name in ("alive", "young") for kind in ("history", "json", "log")
+    ]
+    assert remuda("clean", "--older-than", "3d").out.startswith("nothing to clean (1 live session, 3 files")
     assert remuda.json("status", "alive")["state"] == "idle"
 
 
@@ -120,9 +127,9 @@ def test_doctor_of_a_place_that_cannot_work_fails_and_says_what_to_do(remuda: Co
     (said,) = findings(remuda, "fail", 1, REMUDA_HOME="/dev/null")
     assert (
         said
-        == "cannot make /dev/null/sessions: /dev/null is not writable: set REMUDA_HOME to a folder of yours"
+        == "cannot create /dev/null/sessions: /dev/null is not writable: set REMUDA_HOME to a folder of yours"
     )
-    assert "FAIL  cannot make" in remuda("doctor", code=1, env={"REMUDA_HOME": "/dev/null"}).out
+    assert "FAIL  cannot create" in remuda("doctor", code=1, env={"REMUDA_HOME": "/dev/null"}).out
 
 
 def test_ls_and_doctor_tell_of_a_keeper_that_does_not_answer(remuda: Commands) -> None:
@@ -146,9 +153,11 @@ def test_doctor_finds_what_a_killed_keeper_left_running(remuda: Commands) -> Non
     pid = remuda.start("work", "--", "sh", "-c", "trap '' HUP; sleep 1000; true")
     (sleeping,) = until(lambda: descendants(pid), "the program's child")
     remuda.kill_keeper("work")
-    left = [line for line in findings(remuda, "note") if "left of" in line]
+    left = [line for line in findings(remuda, "note") if "left over" in line]
     end_processes([pid, sleeping])
-    assert f"process {pid} is left of the dead session 'work': kill {pid}" in left
+    assert left == [
+        f"2 processes are left over from the dead session 'work' ({pid}, {sleeping}): remuda kill work"
+    ]
 
 
 def test_doctor_takes_no_live_session_of_another_folder_for_a_leftover(remuda: Commands) -> None:
@@ -189,14 +198,19 @@ def test_demo_runs_to_its_end_and_leaves_nothing(remuda: Commands) -> None:
     (config / "remuda" / "remuda.toml").write_text('socket_dir = "/nowhere"\n')
     temporary = remuda.home / "tmp"
     temporary.mkdir()
-    out = remuda("demo", env={"XDG_CONFIG_HOME": str(config), "TMPDIR": str(temporary)}).out
+    path = "/usr/bin:/bin"  # where there is no remuda
+    env = {"XDG_CONFIG_HOME": str(config), "TMPDIR": str(temporary), "PATH": path}
+    out = remuda("demo", env=env).out
     for shown in (
         "waiting_permission",
         "made-by-the-agent",
-        "tour ended with exit code",
-        "That was the tour",
+        "tour ended",
+        "End of the tour",
     ):
         assert shown in out
+    said = re.search(r"Now try:  (\S+) start work", out)
+    assert said
+    assert shutil.which(said[1], path=path) == str(Path(sys.executable).with_name("remuda"))
     assert list(temporary.iterdir()) == []
     assert not remuda.sessions.exists()
 
@@ -274,8 +288,12 @@ def test_help_of_every_command_has_an_example(remuda: Commands, name: str) -> No
     assert re.search(rf"Examples?:\n +remuda {name}", out)
 
 
+def test_help_of_start_names_the_permission_mode_of_claude_code(remuda: Commands) -> None:
+    assert "permission mode" in " ".join(remuda("start", "--help").out.split())
+
+
 def test_help_lists_every_command_with_or_without_being_asked(remuda: Commands) -> None:
-    out = remuda("--help").out
-    assert remuda().out == out
+    assert remuda().out == remuda("--help").out
+    out = remuda("help", "--all").out
     for name in ALL_COMMANDS:
         assert re.search(rf"^  {name} +\w", out, re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from remuda.errors import WaitTimeout
 from remuda.inbox.consumer_lock import ConsumerLock
 from remuda.paths import SessionPaths
 from remuda.testing.scripted_agent.probe import whole_records
+from remuda.turns.following import SUBMIT_TIMEOUT
 
 ESC = b"\x1b"
 
@@ -36,6 +38,26 @@ def test_message_goes_through_the_whole_chain_and_its_answer_is_in_the_outbox(be
     assert step(found, "ended")["end"] == "answered"
     assert step(found, "acked")["attempt"] == len(attempts(found))
     assert bench.prompts(post) == ["hello"]
+
+
+def test_enter_that_the_agent_lost_is_pressed_again_and_not_after_a_timeout(bench: Bench) -> None:
+    """As 2.1.240 loses the first. What stands in the composer, read and drawn, proves it."""
+    post = idle(bench.start(env={"LOSE_ENTERS": "1"}))
+    found = post.send("hello")
+    assert stages(found) == CHAIN
+    assert bench.keys()[:2] == [1, 2]  # one paste, two Enters
+    assert step(found, "submitted")["at"] - step(found, "written")["at"] < SUBMIT_TIMEOUT
+
+
+def test_enter_is_not_pressed_again_while_the_agent_has_not_read_the_first(bench: Bench) -> None:
+    post = bench.start()
+    go_on = pause(post)
+    message = post.put("hello")
+    written = post.reached(message, "written")
+    until(lambda: time.time() > step(written, "written")["at"] + 3, "time for a second Enter")
+    go_on()
+    assert stages(post.ended(message)) == CHAIN
+    assert bench.keys()[:2] == [1, 1]
 
 
 def test_messages_run_in_their_order(bench: Bench) -> None:
@@ -100,12 +122,12 @@ def test_prompt_that_cannot_be_carried_is_refused_and_not_a_key_is_typed(bench: 
     assert stages(post.send("still here")) == CHAIN
 
 
-def test_half_a_surrogate_pair_of_a_foreign_writer_stops_nothing(bench: Bench) -> None:
+def test_half_a_surrogate_pair_of_a_foreign_writer_is_replaced(bench: Bench) -> None:
     post = idle(bench.start())
     with (post.folder / "inbox.jsonl").open("a") as inbox:
         inbox.write('"half \\ud800 a pair"\n')
     assert stages(post.send("still here")) == CHAIN
-    assert bench.prompts(post) == ["still here"]
+    assert bench.prompts(post) == ["half � a pair", "still here"]
 
 
 def test_command_message_runs_and_is_acknowledged(bench: Bench) -> None:

@@ -37,7 +37,7 @@ def test_rate_limit_delays_the_message_and_every_session_of_the_account(bench: B
     assert step(nacked, "ended")["failure"] == "rate_limited"
     assert step(nacked, "nacked")["due"] > step(nacked, "ended")["at"] + 5
     waiting = second.put("me too")
-    second.held("the account is at its limit")
+    second.held("the account has reached its rate limit")
     [account] = (home / "accounts").iterdir()
     account.unlink()
     assert stages(second.ended(waiting)) == CHAIN

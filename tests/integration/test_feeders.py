@@ -1,4 +1,4 @@
-"""The examples of docs/feeders.md, run as they stand there, in a home of their own in place of /home/me."""
+"""The examples of docs/how-to/feed-from-cron.md, run in a home of their own in place of /home/me."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from commands import COMMAND, Commands
 from heimdall_client import PATIENCE
 from remuda.inbox.journal import Inbox
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "feeders.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "feed-from-cron.md"
 MAIL = b"""From: =?utf-8?q?J=C3=BCrgen?= <j@example.org>
 To: agent@example.org
 Subject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=
@@ -116,6 +116,22 @@ def test_mail_filter_puts_a_mail_once(feeding: Feeding, kind: str) -> None:
     assert "From: Jürgen <j@example.org>\nSubject: Grüße\n\nschön\n" in prompt
 
 
+@pytest.mark.parametrize(
+    "mail",
+    [
+        b"From: a@b\nContent-Type: text/plain; charset=foo\n\nhi\n",
+        b"From: a@b\nContent-Type: text/plain; charset=utf-7\nContent-Transfer-Encoding: 8bit\n\n+2AA- hi\n",
+        b"From: a@b\nContent-Type: text/plain; charset=hex\n\nhi\n",
+        b"From: \xff\xfe@b\nSubject: caf\xe9\nMessage-ID: <\xff@x>\n\nhi\n",
+    ],
+)
+def test_mail_in_a_charset_that_cannot_be_read_is_put(feeding: Feeding, mail: bytes) -> None:
+    script = feeding.write("bin/mail-to-work", feeding.example("python mail-to-work"))
+    feeding.run(str(script), data=mail)
+    (prompt,) = feeding.prompts()
+    assert "hi" in prompt.splitlines()[-1]
+
+
 def test_mail_that_cannot_be_put_stays_with_the_mail_server(feeding: Feeding) -> None:
     script = feeding.write("bin/mail-to-work", feeding.example("python mail-to-work"))
     feeding.run("prlimit", "--fsize=10", str(script), data=MAIL, code=75)
@@ -131,7 +147,7 @@ def test_webhook_is_taken_by_the_service(feeding: Feeding) -> None:
             assert served.stdout is not None
             port = re.search(rb":(\d+)/inject\n", served.stdout.readline())
             assert port is not None
-            example = feeding.example("sh webhook").replace("3457", port[1].decode())
+            example = feeding.example("text webhook").replace("3457", port[1].decode())
             assert '"duplicate": false' in feeding.run("sh", "-c", example)
             assert '"duplicate": true' in feeding.run("sh", "-c", example)
         finally:

@@ -18,6 +18,7 @@ from commands import Commands
 
 PATIENCE = 30.0
 CAP = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"
+LOCAL = "settings.local.json"
 PROGRAM = Path(package.__file__).parent / "inbox" / "stop.py"
 # Of all that a user may have in there: order, odd spacing, escapes, big numbers and hooks of others.
 THEIRS = """{
@@ -44,8 +45,8 @@ def box(remuda: Commands) -> Path:
 
 @pytest.fixture
 def settings(remuda: Commands) -> Path:
-    """The project's."""
-    path = remuda.cwd / ".claude" / "settings.json"
+    """The project's, for one user."""
+    path = remuda.cwd / ".claude" / LOCAL
     path.parent.mkdir()
     return path
 
@@ -80,7 +81,7 @@ def findings(remuda: Commands) -> list[str]:
 
 def test_hooks_install_writes_a_hook_that_hands_out_the_inbox(remuda: Commands, box: Path) -> None:
     said = remuda("hooks", "install", "--inbox", str(box)).out
-    path = remuda.cwd / ".claude" / "settings.json"
+    path = remuda.cwd / ".claude" / LOCAL
     (command,) = installed(path)
     assert command in said
     assert f'{sys.executable} -I -S "$h"' in command
@@ -97,7 +98,7 @@ def test_hooks_install_writes_a_hook_that_hands_out_the_inbox(remuda: Commands, 
 def test_hooks_install_passes_on_mode_wait_and_signal_file(remuda: Commands, box: Path) -> None:
     more = ("--mode", "persist", "--wait", "900", "--signal-file", "done")
     remuda("hooks", "install", "--inbox", str(box), *more)
-    path = remuda.cwd / ".claude" / "settings.json"
+    path = remuda.cwd / ".claude" / LOCAL
     assert installed(path)[0].endswith(f"--mode persist --wait 900 --signal-file {remuda.cwd}/done")
     assert read(path)["hooks"]["Stop"][0]["hooks"][0]["timeout"] > 900
 
@@ -113,7 +114,7 @@ def test_hooks_install_keeps_all_else_in_the_file(remuda: Commands, box: Path, s
     assert found == theirs
     assert settings.read_text().startswith('{\n    "model": "opus",\n    "permissions": {\n        "allow"')
     assert stat.S_IMODE(settings.stat().st_mode) == 0o640
-    assert os.listdir(settings.parent) == ["settings.json"]
+    assert os.listdir(settings.parent) == [LOCAL]
 
 
 def test_hooks_install_again_changes_nothing(remuda: Commands, box: Path, settings: Path) -> None:
@@ -127,21 +128,27 @@ def test_hooks_install_again_changes_nothing(remuda: Commands, box: Path, settin
 def test_hooks_install_with_another_mode_updates_the_hook(remuda: Commands, box: Path) -> None:
     remuda("hooks", "install", "--inbox", str(box))
     assert "updated" in remuda("hooks", "install", "--inbox", str(box), "--mode", "persist").out
-    (command,) = installed(remuda.cwd / ".claude" / "settings.json")
+    (command,) = installed(remuda.cwd / ".claude" / LOCAL)
     assert command.endswith("--mode persist")
 
 
 def test_hooks_install_of_a_second_inbox_stands_beside_and_says_so(remuda: Commands, box: Path) -> None:
     remuda("hooks", "install", "--inbox", str(box))
     said = remuda("hooks", "install", "--inbox", "other.jsonl").out
-    assert f"drain {box}/inbox.jsonl too" in said
-    assert len(installed(remuda.cwd / ".claude" / "settings.json")) == 2
+    assert f"also drain {box}/inbox.jsonl" in said
+    assert len(installed(remuda.cwd / ".claude" / LOCAL)) == 2
+
+
+def test_hooks_install_for_a_file_in_a_folder_that_is_not_there_makes_the_folder(remuda: Commands) -> None:
+    remuda("hooks", "install", "--inbox", "inbox/inbox.jsonl")
+    assert (remuda.cwd / "inbox").stat().st_mode & 0o777 == 0o700
+    assert "already installed" in remuda("hooks", "install", "--inbox", "inbox").out
 
 
 def test_hooks_install_for_a_folder_that_is_not_there_drains_what_is_put_into_it(remuda: Commands) -> None:
     remuda("hooks", "install", "--inbox", "run")
     remuda("inbox", "put", "--inbox", "run", "look at it")
-    (command,) = installed(remuda.cwd / ".claude" / "settings.json")
+    (command,) = installed(remuda.cwd / ".claude" / LOCAL)
     done = subprocess.run(
         ["sh", "-c", command], env=remuda.env, input=b"", capture_output=True, timeout=PATIENCE, check=True
     )
@@ -154,12 +161,12 @@ def test_hooks_install_for_a_folder_that_is_not_there_drains_what_is_put_into_it
 @pytest.mark.parametrize("text", ["{bad", "[]"])
 def test_hooks_show_tells_of_settings_that_cannot_be_read(remuda: Commands, box: Path, text: str) -> None:
     remuda("hooks", "install", "--inbox", str(box))
-    settings = remuda.cwd / ".claude" / "settings.json"
+    settings = remuda.cwd / ".claude" / LOCAL
     settings.write_text(text)
     done = remuda("hooks", "show", code=1)
-    assert done.out.startswith("no Stop hook of ours")
-    assert "settings.json is not a JSON object: no hook in it runs; mend it" in done.err
-    assert any("settings.json is not a JSON object" in one for one in findings(remuda))
+    assert done.out.startswith("nothing installed")
+    assert f"{LOCAL} is not a JSON object, so none of its hooks run; fix the file" in done.err
+    assert any(f"{LOCAL} is not a JSON object" in one for one in findings(remuda))
 
 
 def test_hooks_install_writes_through_a_link(remuda: Commands, box: Path, settings: Path) -> None:
@@ -174,6 +181,8 @@ def test_hooks_install_writes_through_a_link(remuda: Commands, box: Path, settin
     ("where", "path"),
     [
         (["--user"], ".claude/settings.json"),
+        ([], "cwd/.claude/settings.local.json"),
+        (["--local"], "cwd/.claude/settings.local.json"),
         (["--project"], "cwd/.claude/settings.json"),
         (["--settings", "deep/own.json"], "cwd/deep/own.json"),
     ],
@@ -196,10 +205,10 @@ def test_hooks_install_honours_the_moved_config_folder(remuda: Commands, box: Pa
     ("content", "said"),
     [
         ('{"hooks": {}', "is not valid JSON"),
-        ('{"a": 1, "a": 2}', "is not valid JSON: 'a' stands there twice"),
+        ('{"a": 1, "a": 2}', "is not valid JSON: 'a' appears twice"),
         ('{"a": NaN}', "is not valid JSON"),
         ("// a comment\n{}", "is not valid JSON"),
-        ("[]", "does not hold a JSON object"),
+        ("[]", "is not a JSON object"),
         ('{"hooks": []}', "'hooks' in the settings is not what Claude Code expects"),
         ('{"hooks": {"Stop": {}}}', "'Stop' in the settings is not what Claude Code expects"),
         ('{"env": 3}', "'env' in the settings is not what Claude Code expects"),
@@ -214,24 +223,28 @@ def test_hooks_install_refuses_a_file_that_it_cannot_read_and_leaves_it(
     settings.write_bytes(data)
     assert said in remuda.refused("hooks", "install", "--inbox", str(box), code=2)
     assert settings.read_bytes() == data
-    assert os.listdir(settings.parent) == ["settings.json"]
+    assert os.listdir(settings.parent) == [LOCAL]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--inbox", "no/such/inbox.jsonl"], "does not exist; mkdir -p"),
-        ([], "missing option '--inbox'"),
-        (["--inbox", ".", "--user", "--project"], "name different files"),
+        (["--inbox", "no/such"], "does not exist; mkdir -p"),
+        (["--inbox", "run", "--signal-file", "no/.done"], "does not exist; mkdir -p"),
+        ([], "nothing to install; give --inbox PATH, --boss or --tmux"),
+        (["--inbox", ".", "--boss"], "cannot be combined; give one of them"),
+        (["--tmux", "--boss"], "cannot be combined; give one of them"),
+        (["--inbox", ".", "--user", "--project"], "--user and --project select different files"),
         (["--inbox", ".", "--mode", "often"], "'often' is not one of"),
-        (["--inbox", ".", "--signal-file", os.fsdecode(b"\xff")], "not UTF-8 cannot stand in JSON"),
+        (["--inbox", ".", "--signal-file", os.fsdecode(b"\xff")], "cannot hold a path that is not UTF-8"),
     ],
 )
 def test_hooks_install_of_a_bad_command_line_is_refused(
     remuda: Commands, words: list[str], said: str
 ) -> None:
     assert said in remuda.refused("hooks", "install", *words, code=2)
-    assert not (remuda.cwd / ".claude").exists()
+    assert os.listdir(remuda.cwd) == []
 
 
 # ── the installed hook ──
@@ -244,18 +257,18 @@ def imports(remuda: Commands, command: str) -> set[str]:
 
 def test_installed_hook_is_compiled_once_and_imports_nothing_slow(remuda: Commands, box: Path) -> None:
     remuda("hooks", "install", "--inbox", str(box))
-    (command,) = installed(remuda.cwd / ".claude" / "settings.json")
+    (command,) = installed(remuda.cwd / ".claude" / LOCAL)
     run_hook(remuda, command)
     verbose = run_hook(remuda, command.replace(" -I -S ", " -I -S -v ")).stderr
     assert re.search(r"stop_hook\.\S+\.pyc matches \S+/stop_hook\.py", verbose)
     imported = imports(remuda, command.replace(" -I -S ", " -I -S -X importtime "))
     floor = imports(remuda, f"{sys.executable} -I -S -X importtime -c pass")
-    assert imported - floor <= {"errno", "fcntl", "_json", "_sha256", "_sha2", "_signal"}
+    assert imported - floor <= {"errno", "fcntl", "select", "_json", "_sha256", "_sha2", "_signal"}
 
 
 def test_installed_hook_whose_program_is_gone_blocks_nothing(remuda: Commands, box: Path) -> None:
     remuda("hooks", "install", "--inbox", str(box))
-    (command,) = installed(remuda.cwd / ".claude" / "settings.json")
+    (command,) = installed(remuda.cwd / ".claude" / LOCAL)
     gone = command.replace(str(PROGRAM), "/gone/remuda/inbox/stop.py")
     done = run_hook(remuda, gone)
     assert (done.returncode, done.stdout) == (1, "")  # 2 would be a block
@@ -265,11 +278,11 @@ def test_installed_hook_whose_program_is_gone_blocks_nothing(remuda: Commands, b
 
 
 def test_hooks_uninstall_leaves_the_file_as_it_was(remuda: Commands, box: Path, settings: Path) -> None:
-    settings.write_text(json.dumps(json.loads(THEIRS), indent=4, ensure_ascii=False) + "\n")
+    settings.write_text(THEIRS)
     before = settings.read_bytes()
     remuda("hooks", "install", "--inbox", str(box))
     said = remuda("hooks", "uninstall").out
-    assert f"removed from ~/cwd/.claude/settings.json: the hook for {box}/inbox.jsonl\n" in said
+    assert f"removed from ~/cwd/.claude/{LOCAL}: the hook for {box}/inbox.jsonl\n" in said
     assert settings.read_bytes() == before
 
 
@@ -282,7 +295,7 @@ def test_hooks_uninstall_keeps_the_users_own_cap(remuda: Commands, box: Path, se
 
 def test_hooks_install_keeping_the_cap_sets_none(remuda: Commands, box: Path) -> None:
     remuda("hooks", "install", "--inbox", str(box), "--keep-cap")
-    assert "env" not in read(remuda.cwd / ".claude" / "settings.json")
+    assert "env" not in read(remuda.cwd / ".claude" / LOCAL)
 
 
 def test_hooks_uninstall_of_one_inbox_leaves_the_other(remuda: Commands, box: Path, settings: Path) -> None:
@@ -294,7 +307,7 @@ def test_hooks_uninstall_of_one_inbox_leaves_the_other(remuda: Commands, box: Pa
     assert "other.jsonl" not in left
     assert read(settings)["env"] == {CAP: "0"}
     remuda("hooks", "uninstall")
-    assert read(settings) == {}
+    assert not settings.exists()
 
 
 def test_hooks_uninstall_takes_a_hook_out_of_a_group_of_others(remuda: Commands, settings: Path) -> None:
@@ -316,7 +329,8 @@ def test_hooks_uninstall_without_ours_changes_nothing(
 ) -> None:
     if content is not None:
         settings.write_text(content)
-    assert remuda("hooks", "uninstall").out == "no hook of ours in ~/cwd/.claude/settings.json\n"
+    said = remuda("hooks", "uninstall").out
+    assert said == f"no inbox hook in ~/cwd/.claude/{LOCAL}; 'remuda setup --show' lists what is installed\n"
     assert (settings.read_text() if settings.exists() else None) == content
 
 
@@ -335,7 +349,7 @@ def test_hooks_show_lists_ours_wherever_they_apply(remuda: Commands, box: Path) 
     user, project = json.loads(remuda("hooks", "show", "--json").out)
     assert (user["inbox"], user["mode"], user["state"]) == (f"{remuda.cwd}/other.jsonl", "persist", "ok")
     assert (project["inbox"], project["mode"], project["problems"]) == (f"{box}/inbox.jsonl", "drain", [])
-    assert project["settings"] == f"{remuda.cwd}/.claude/settings.json"
+    assert project["settings"] == f"{remuda.cwd}/.claude/{LOCAL}"
     assert (project["interpreter"], project["program"]) == (sys.executable, str(PROGRAM))
     said = remuda("hooks", "show", "--user").out
     assert said == f"{remuda.cwd}/other.jsonl  persist  in ~/.claude/settings.json\n"
@@ -343,8 +357,10 @@ def test_hooks_show_lists_ours_wherever_they_apply(remuda: Commands, box: Path) 
 
 def test_hooks_show_of_none_says_so(remuda: Commands) -> None:
     assert remuda("hooks", "show").out == (
-        "no Stop hook of ours in the settings that apply here; --boss and --tmux show what else there is\n"
+        "nothing installed in the settings that apply here; "
+        "'remuda hooks install' takes --inbox PATH, --boss or --tmux\n"
     )
+    assert remuda("hooks", "show", "--inbox").out.startswith("no inbox hook in the settings that apply here")
     assert json.loads(remuda("hooks", "show", "--json").out) == []
 
 
@@ -365,7 +381,7 @@ def broken(command: str, **more: Any) -> dict[str, Any]:
         ),
         (
             broken(f"{sys.executable} -I -S {PROGRAM} --inbox /tmp/i"),
-            "sessions that Remuda did not start drop the message after 8 blocked stops in a row",
+            "sessions not started by Remuda drop a message after 8 blocked stops in a row",
         ),
         (
             broken(f"{sys.executable} -I -S {PROGRAM} --inbox /gone/i", env={CAP: "-1"}),
@@ -400,7 +416,7 @@ def test_doctor_finds_nothing_wrong_after_its_fix(remuda: Commands, settings: Pa
 def test_doctor_tells_of_the_cap_for_heartbeat_stop(remuda: Commands, settings: Path) -> None:
     settings.write_text(json.dumps(broken("heartbeat-stop --inbox i")))
     (said,) = findings(remuda)
-    assert said.startswith(f"note Stop hook heartbeat-stop in {settings}: sessions that Remuda did not start")
+    assert said.startswith(f"note Stop hook heartbeat-stop in {settings}: sessions not started by Remuda")
     remuda.env[CAP] = "0"
     assert findings(remuda) == []
 

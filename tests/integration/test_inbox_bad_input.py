@@ -86,6 +86,66 @@ print(json.dumps(said))
     assert said["handed"] == ["before", "after"]
 
 
+def test_full_disk_under_a_kept_agent_loses_no_accepted_message_and_repeats_none(tmp_path: Path) -> None:
+    said = on_a_disk(
+        tmp_path,
+        ["-t", "tmpfs", "-o", "size=600k,mode=700"],
+        """
+import shutil, tempfile, time
+from remuda.inbox.receipts import trace
+elsewhere = tempfile.mkdtemp()
+env = {**os.environ, "REMUDA_HOME": str(folder), "HOME": elsewhere, "MOCK_TIME_SCALE": "0.01"}
+env.pop("CLAUDE_CONFIG_DIR", None)
+
+def remuda(*words):
+    argv = [sys.executable, "-P", "-m", "remuda", *words]
+    return subprocess.run(argv, env=env, cwd=elsewhere, capture_output=True, text=True, input="")
+
+def fill():
+    with open(folder / "filler", "ab", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(bytes(1024))
+        except OSError:
+            pass
+
+def send(number):
+    ran = remuda("send", "a", f"message {number:02} of many", "--json")
+    return json.loads(ran.stdout)["id"] if ran.returncode == 0 else None
+
+def stage(message):
+    found = trace(folder / "sessions" / "a.inbox", message)
+    return found.stage if found and found.ended else None
+
+started = remuda("start", "a", "--agent", "demo", "--detach")
+assert started.returncode == 0, started.stderr
+try:
+    sent = {number: send(number) for number in range(6)}
+    fill()
+    sent |= {number: send(number) for number in range(6, 12)}
+    (folder / "filler").unlink()
+    sent |= {number: send(number) for number in range(12, 17)}
+    accepted = {number: message for number, message in sent.items() if message}
+    deadline = time.monotonic() + 60
+    while (left := [one for one in accepted.values() if not stage(one)]) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    outcomes = sorted({str(stage(one)) for one in accepted.values()})
+finally:
+    remuda("kill", "a", "--grace", "0")
+text = "".join(path.read_text() for path in Path(elsewhere).rglob("*.jsonl"))
+answers = {number: text.count(f" to: message {number:02} of many") for number in sent}
+shutil.rmtree(elsewhere)
+print(json.dumps({"accepted": sorted(accepted), "left": left, "outcomes": outcomes, "answers": answers}))
+""",
+    )
+    assert said["left"] == []
+    assert {*range(6), *range(12, 17)} <= {*said["accepted"]}, said
+    assert said["outcomes"] == ["acked"]
+    answered = {int(number): count for number, count in said["answers"].items()}
+    assert {number for number, count in answered.items() if count} == {*said["accepted"]}
+    assert max(answered.values()) == 1, answered
+
+
 def test_doctor_tells_of_a_full_disk(tmp_path: Path) -> None:
     said = on_a_disk(
         tmp_path,
@@ -96,7 +156,7 @@ def doctor():
     argv = [sys.executable, "-m", "remuda", "doctor", "--json"]
     ran = subprocess.run(argv, env={**os.environ, "REMUDA_HOME": str(folder)}, capture_output=True, text=True)
     failed = [one["what"] for one in json.loads(ran.stdout) if one["level"] == "fail"]
-    return [what for what in failed if "space" in what]
+    return [what for what in failed if "is full" in what]
 
 said = {"before": doctor()}
 try:
@@ -108,7 +168,7 @@ print(json.dumps(said))
 """,
     )
     assert said["before"] == []
-    assert [text.startswith("no space is left for ") for text in said["full"]] == [True]
+    assert [text.startswith("the disk of ") for text in said["full"]] == [True]
 
 
 def test_read_only_folder_can_be_looked_at_and_nothing_else(tmp_path: Path) -> None:
@@ -150,7 +210,7 @@ print(json.dumps([given.inbox, given.note, handed, tick()]))
     )
     given, note, handed, rest = said
     assert (given, handed, rest) == (0, ["y" * 9, "z" * 9, "last"], "")
-    assert "cannot be given back here" in note
+    assert "cannot be freed here" in note
 
 
 GARBAGE = [

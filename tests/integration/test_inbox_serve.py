@@ -19,6 +19,7 @@ import pytest
 
 from commands import Commands
 from heimdall_client import PATIENCE
+from keeping import until
 from remuda.inbox.journal import Inbox
 
 
@@ -40,7 +41,7 @@ class Serving:
         found = re.fullmatch(r"serving (\S+) at http://(\S+):(\d+)/inject\n", first)
         assert found, (first, self.process.stderr and self.process.stderr.read())
         second = self.process.stdout.readline().decode()
-        token = re.fullmatch(r"the token is in (\S+); end with Ctrl-C\n", second)
+        token = re.fullmatch(r"token: (\S+); stop with Ctrl-C\n", second)
         assert token, second
         self.host, self.port = found[2].strip("[]"), int(found[3])
         self.token_path = Path(token[1])
@@ -172,7 +173,9 @@ def test_status_tells_what_waits(server: Serving) -> None:
         ({}, "either 'prompt' or 'content'"),
         ({"prompt": " \n"}, "empty"),
         ({"prompt": "a\0b"}, "NUL"),
-        ({"prompt": "\ud800"}, "UTF-8"),
+        ('{"prompt": "x", "delay": 1e999}', "too large"),
+        ('{"prompt": "x", "delay": NaN}', "not JSON"),
+        ({"prompt": "x", "delay": 1e300}, "'delay' is too long"),
         ({"prompt": "x", "dely": 1}, "unknown field 'dely'"),
         (b'{"prompt": "\xff"}', "UTF-8"),
     ],
@@ -272,7 +275,7 @@ def test_prompt_too_large_is_told_even_to_a_client_that_sends_first(remuda: Comm
     assert serving.ask("x" * 1000, headers=headers).status == 200
     for size in (1001, 8_000_000):
         answer = serving.ask("x" * size, headers=headers)
-        assert (answer.status, answer.document["error"]) == (413, "a prompt has at most 1000 bytes")
+        assert (answer.status, answer.document["error"]) == (413, "a prompt can have at most 1000 bytes")
     assert serving.prompts() == ["x" * 1000]
     serving.end()
 
@@ -333,10 +336,10 @@ def test_token_file_of_the_user_is_used(remuda: Commands) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "code", "said"),
     [
-        ("a-token-of-my-own\n", 0o644, 2, "others can read the token file"),
-        ("short\n", 0o600, 2, "holds no token"),
-        ("two words of a token\n", 0o600, 2, "holds no token"),
-        ("", 0o600, 2, "holds no token"),
+        ("a-token-of-my-own\n", 0o644, 2, "other users can read the token file"),
+        ("short\n", 0o600, 2, "has no valid token"),
+        ("two words of a token\n", 0o600, 2, "has no valid token"),
+        ("", 0o600, 2, "has no valid token"),
         (None, 0, 4, "cannot use the token file"),
     ],
 )
@@ -435,3 +438,31 @@ def test_serve_json_tells_where_it_is(remuda: Commands) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", found["url"])
     process.terminate()
     assert process.wait(PATIENCE) == 0
+
+
+# ── taking back ──
+
+
+def test_cancel_takes_back_a_message_of_that_id_and_no_other(server: Serving) -> None:
+    first, second = (server.ask({"prompt": text}).document["id"] for text in ("one", "two"))
+    answer = server.ask({"id": second}, path="/cancel")
+    assert (answer.status, answer.document) == (
+        200,
+        {"ok": True, "id": second, "outcome": "taken_back", "reason": "taken back"},
+    )
+    assert server.ask({"id": second}, path="/cancel").document["outcome"] == "ended"
+    assert server.ask({"id": first[:-1]}, path="/cancel").status == 404
+    for body in ({}, {"id": 3}, {"id": first, "more": 1}, {"id": "x" * 129}, b"nonsense", b"[]"):
+        assert server.ask(body, path="/cancel").status == 400
+    assert server.ask({"id": first}, path="/cancel", headers={}).status == 401
+    assert server.ask(path="/cancel", method="GET").status == 405
+    assert server.prompts() == ["one"]
+
+
+def test_cancel_interrupts_the_turn_of_a_kept_session(remuda: Commands) -> None:
+    remuda.start("work", "--agent", "demo")
+    serving = Serving(remuda, remuda.sessions / "work.inbox", session="work")
+    message = serving.ask({"prompt": "SLOW 60"}).document["id"]
+    until(lambda: remuda.json("status", "work")["state"] == "streaming", "the turn")
+    assert serving.ask({"id": message}, path="/cancel").document["outcome"] == "interrupted"
+    serving.end()

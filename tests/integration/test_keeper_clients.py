@@ -164,6 +164,18 @@ def test_watch_tells_state_clients_and_size(start: Start) -> None:
     event_named(watcher, "state", state="dead")
 
 
+def test_watch_is_not_told_of_those_who_only_ask(start: Start) -> None:
+    kept = start("s", CAT)
+    watcher = kept.hello()
+    watcher.request("watch")
+    for _ in range(3):
+        asker = kept.hello()
+        asker.describe()
+        asker.close()
+    kept.subscriber()
+    assert event_named(watcher, "clients")["count"] == 1
+
+
 def test_watch_without_subscribe_gets_no_output(start: Start) -> None:
     kept = start("s", CAT, idle_threshold_ms=100)
     watcher, other = kept.hello(), kept.subscriber()
@@ -419,7 +431,7 @@ def test_another_user_is_refused_though_the_modes_let_it_in(start: Start, home: 
         path.chmod(mode)
     assert _as_nobody(kept.paths.socket) == b"heard "
     assert kept.client().status().alive == 1
-    assert f"refused a connection of uid {NOBODY}" in kept.log()
+    assert f"refused a connection from uid {NOBODY}" in kept.log()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

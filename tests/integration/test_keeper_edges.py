@@ -146,7 +146,19 @@ def test_exit_is_the_last_that_any_subscriber_hears(start: Start) -> None:
         assert isinstance(to_the_end(client)[-1], wire.ExitReceived)
 
 
-@pytest.mark.parametrize("grace", ["NaN", "Infinity", "1e400", "true"])
+@pytest.mark.parametrize("grace", ["NaN", "Infinity", "1e400"])
+def test_kill_grace_that_is_not_json_ends_that_connection_alone(start: Start, grace: str) -> None:
+    kept = start("s", STUBBORN, kill_grace=0.1)
+    client, asker = kept.subscriber(), kept.hello()
+    client.read_until(b"READY")
+    asker.send(frame(0x11, b'{"id":77,"op":"kill","args":{"grace":%s}}' % grace.encode()))
+    with pytest.raises(EOFError):
+        list(events_until(asker, lambda _: False))
+    client.kill()
+    assert client.exit_code() == 137
+
+
+@pytest.mark.parametrize("grace", ["true", "-1", '"5"'])
 def test_kill_grace_that_is_no_time_is_refused_and_a_kill_still_kills(start: Start, grace: str) -> None:
     kept = start("s", STUBBORN, kill_grace=0.1)
     client, asker = kept.subscriber(), kept.hello()
@@ -214,8 +226,7 @@ def test_size_by_command_holds_when_the_one_who_asked_leaves(start: Start, polic
     asker.request("resize", cols=100, rows=30)
     asker.close()
     event_named(watcher, "resized", cols=100, rows=30)
-    event_named(watcher, "clients")
-    found = watcher.describe()
+    found = kept.hello().describe()  # a new connection: the leave was seen before it
     assert (found["cols"], found["rows"]) == (100, 30)
 
 
@@ -283,11 +294,13 @@ def test_start_name_with_a_nul_is_refused(home: Path) -> None:
         start_session(make_spec(home / "sessions", "a\0b", CAT))
 
 
-def test_log_on_a_device_leaves_the_modes_of_the_device_alone(start: Start) -> None:
-    """`--log-file /dev/null` as root must not close /dev/null to everybody else."""
+def test_log_on_a_device_is_refused_and_leaves_the_modes_of_the_device_alone(home: Path) -> None:
+    """`--log-file /dev/null` as root must not close /dev/null to all other users."""
     master, slave = os.openpty()
     os.fchmod(slave, 0o620)
-    start("s", CAT, log_file=os.ttyname(slave)).client().status()
+    end = try_start(make_spec(home / "sessions", "s", CAT, log_file=os.ttyname(slave)))
+    assert isinstance(end, FolderUnusable)
+    assert "it is not a regular file" in str(end)
     assert stat.S_IMODE(os.fstat(slave).st_mode) == 0o620
     os.close(master)
     os.close(slave)

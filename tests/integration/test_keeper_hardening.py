@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import stat
 import subprocess
@@ -206,8 +207,15 @@ def test_clients_event_counts_those_who_watch(start: Start) -> None:
     event_named(watcher, "clients", count=1)
 
 
-def test_log_on_a_full_disk_costs_lines_and_nothing_else(start: Start) -> None:
-    kept = start("s", CAT, log_file="/dev/full")
+def test_log_that_cannot_grow_costs_lines_and_nothing_else(start: Start, tmp_path: Path) -> None:
+    most, limits = 1 << 30, resource.getrlimit(resource.RLIMIT_FSIZE)
+    (tmp_path / "log").touch()
+    os.truncate(tmp_path / "log", most)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+    try:
+        kept = start("s", CAT, log_file=str(tmp_path / "log"), log_max_bytes=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     client = kept.subscriber()
     client.read_until(b"READY")
     client.resize(70, 20)  # which is logged
@@ -215,6 +223,7 @@ def test_log_on_a_full_disk_costs_lines_and_nothing_else(start: Start) -> None:
     client.read_until(b"still here")
     client.kill()
     assert client.exit_code() == 143
+    assert (tmp_path / "log").stat().st_size == most
 
 
 def test_log_that_has_grown_rotates_and_stays_private(start: Start) -> None:

@@ -93,17 +93,25 @@ def all_ended(processes: list[Process]) -> bool:
 
 
 @pytest.mark.parametrize("program", [LAUNCH, AS_REMUDA], ids=["heartbeat-launch", "remuda-launch"])
-def test_launch_prints_what_the_program_prints_and_ends_with_it(program: list[str]) -> None:
-    done = launch("--", "echo", "hello", "a b", program=program)
+def test_launch_prints_what_the_program_prints_and_ends_with_it(program: list[str], tmp_path: Path) -> None:
+    done = launch("--", "echo", "hello", "a b", program=program, cwd=tmp_path)
     assert (done.code, done.out) == (0, "hello a b\r\n")
-    assert done.err == "remuda launch: spawning echo hello 'a b' with 3600s timeout\n"
+    called = "heartbeat-launch" if program == LAUNCH else "remuda launch"
+    assert done.err == f"{called}: spawning echo hello 'a b' in {tmp_path} with 3600s timeout\n"
 
 
 @pytest.mark.parametrize(
-    ("script", "code"), [("exit 1", 1), ("exit 123", 123), ("exit 124", 123), ("kill -9 $$", 123)]
+    ("script", "code"), [("exit 1", 1), ("exit 123", 123), ("exit 124", 123), ("exit 137", 123)]
 )
 def test_launch_ends_with_the_programs_code_up_to_123(script: str, code: int) -> None:
     assert launch("--", "sh", "-c", script).code == code
+
+
+@pytest.mark.parametrize(("program", "code"), [(LAUNCH, 1), (AS_REMUDA, 123)], ids=["heartbeat", "remuda"])
+def test_launch_of_a_program_that_a_signal_ends_has_the_code_of_its_name(
+    program: list[str], code: int
+) -> None:
+    assert launch("--", "sh", "-c", "kill -9 $$", program=program).code == code
 
 
 def test_launch_runs_in_the_folder_that_it_is_told(tmp_path: Path) -> None:
@@ -157,13 +165,15 @@ def test_launch_lifts_the_block_cap_unless_the_user_set_one() -> None:
 def test_launch_of_a_bad_command_line_ends_with_2_and_one_line(words: list[str]) -> None:
     done = launch(*words)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert done.err.startswith("remuda: ")
+    assert done.err.startswith("heartbeat-launch: ")
+    assert "remuda" not in done.err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--cwd", "/no/such", "--", "true"], "working folder /no/such does not exist"),
+        (["--cwd", "/no/such", "--", "true"], "heartbeat-launch: working folder /no/such does not exist"),
+        (["--cwd", "/etc/passwd", "--", "true"], "working folder /etc/passwd is not a folder"),
         (["--", "no-such-program"], "no-such-program: command not found"),
         (["--", "/etc/passwd"], "/etc/passwd: not an executable file"),
         (["--exit-signal", "/dev", "--", "true"], "cannot remove the old exit signal /dev"),
@@ -187,7 +197,8 @@ def test_launch_at_its_timeout_kills_the_program_and_all_that_it_started(begin: 
 
 def test_launch_without_a_timeout_says_so() -> None:
     done = launch("--timeout", "0", "--", "true")
-    assert (done.code, done.err) == (0, "remuda launch: spawning true with no timeout\n")
+    assert done.code == 0
+    assert done.err.endswith(" with no timeout\n")
 
 
 def test_launch_times_out_though_nobody_reads_its_output(begin: Begin) -> None:
@@ -257,7 +268,7 @@ def test_launch_prompts_a_silent_program_with_escapes_text_and_return() -> None:
     done = launch("--idle-timeout", "6", "--idle-prompt", "Go on, é!", "--", "sh", "-c", script)
     assert done.code == 0
     assert bytes.fromhex(done.out) == b"\x1b\x1b" + "Go on, é!".encode() + b"\r"
-    assert "silent; prompt 1 of 3" in done.err
+    assert "no output; sending prompt 1 of 3" in done.err
 
 
 def test_launch_gives_up_a_program_that_stays_silent(begin: Begin) -> None:
@@ -267,7 +278,7 @@ def test_launch_gives_up_a_program_that_stays_silent(begin: Begin) -> None:
     assert process.wait(PATIENCE) == 125
     assert all_ended(started)
     assert process.stderr is not None
-    assert process.stderr.read().count(b"silent; prompt") == 2
+    assert process.stderr.read().count(b"no output; sending prompt") == 2
 
 
 # ── its output ──

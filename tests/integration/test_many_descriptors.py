@@ -1,4 +1,4 @@
-"""Programs that have more files open than `select` can count."""
+"""Programs that have more files open than `select` can count, and limits that are too low for a session."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from commands import Commands
 from keeping import Start
 from remuda.inbox.consumer import Consumer
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import follow
+from remuda.keeper.spec import LEAST_DESCRIPTORS
 
 PATIENCE = 30.0
 MANY = 1100
@@ -51,3 +53,23 @@ def test_message_is_followed(tmp_path: Path) -> None:
         assert next(following).stage == "written"
     finally:
         consumer.close()
+
+
+def limited(count: int) -> list[str]:
+    return ["sh", "-c", f'ulimit -n {count}; exec "$@"', "sh"]
+
+
+@pytest.mark.parametrize("count", [12, 16, LEAST_DESCRIPTORS - 1])
+def test_start_with_too_few_descriptors_is_refused_and_says_what_to_do(remuda: Commands, count: int) -> None:
+    said = remuda.refused(
+        "start", "s", "--detach", "--agent", "demo", code=1, prefix=limited(count), cwd=remuda.home
+    )
+    assert f"the limit is {count} open files" in said
+    assert "ulimit -n 1024" in said
+    assert not list(remuda.sessions.glob("s.*"))
+
+
+def test_start_with_just_enough_descriptors_delivers(remuda: Commands) -> None:
+    remuda("start", "s", "--detach", "--agent", "demo", prefix=limited(LEAST_DESCRIPTORS))
+    assert "REPLY#1 to: hello" in remuda("send", "s", "--wait", "hello").out
+    remuda("kill", "s")

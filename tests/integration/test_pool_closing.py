@@ -16,7 +16,7 @@ from remuda.pool.protocol import encode, hello
 from remuda.pool.remote import RemoteClient
 from serving import RUN, Busy, served, within
 
-LATE = {"type": "error", "code": "CLIENT_CLOSED", "message": "the pool is being closed", "hint": None}
+LATE = {"type": "error", "code": "CLIENT_CLOSED", "message": "the pool is shutting down", "hint": None}
 NOT_BEGUN = {**LATE, "begun": False}
 TOKEN = encode({"type": "token", "text": "x"})
 
@@ -30,9 +30,9 @@ def test_request_behind_the_hello_of_a_server_that_ends_is_told_that_nothing_was
             with pool.talk() as talk:
                 await talk.run()
                 assert await talk.all() == [NOT_BEGUN]
-            with pytest.raises(PoolNotServed, match="nothing was begun"):
+            with pytest.raises(PoolNotServed, match="the request was not started"):
                 await pool.remote.run("x")
-            with pytest.raises(PoolNotServed, match="nothing was begun"):
+            with pytest.raises(PoolNotServed, match="the request was not started"):
                 await pool.remote.prewarm(1)
 
     within(test())
@@ -90,9 +90,9 @@ def ask(path: Path) -> None:
 def test_peer_takes_what_was_not_begun_for_a_pool_that_is_not_there(home: Path) -> None:
     path = home / "pool.sock"
     with bad_server(path, say(HELLO, encode(NOT_BEGUN))):
-        with pytest.raises(PoolNotServed, match="nothing was begun"):
+        with pytest.raises(PoolNotServed, match="the request was not started"):
             ask(path)
-        with pytest.raises(PoolNotServed, match="nothing was begun"):
+        with pytest.raises(PoolNotServed, match="the request was not started"):
             asyncio.run(RemoteClient(path).run("x"))
 
 
@@ -123,13 +123,13 @@ def test_run_and_print_go_on_cold_when_nothing_was_begun(calls: Calls) -> None:
     with bad_server(calls.home / "pool.sock", say(HELLO, encode(NOT_BEGUN))):
         cold = calls.remuda("run", "hello", *binary)
         assert cold.out == "REPLY#1 to: hello\n"
-        assert "the pool is being closed; nothing was begun; running cold" in cold.err
+        assert "the pool is shutting down; the request was not started; running cold" in cold.err
         refused = calls.remuda("run", "hello", "--no-fallback", *binary, code=3)
-        assert "nothing was begun" in refused.err
+        assert "the request was not started" in refused.err
         printed = calls.remuda("print", "hello", "--pool", *binary)
         assert printed.out == "REPLY#1 to: hello\n"
 
 
 def test_run_is_an_error_when_the_pool_was_closed_during_the_call(remuda: Commands) -> None:
     with bad_server(remuda.home / "pool.sock", say(HELLO, encode(LATE))):
-        assert "being closed" in remuda("run", "hello", code=2).err
+        assert "shutting down" in remuda("run", "hello", code=2).err

@@ -1,4 +1,4 @@
-"""The examples of docs/pool.md, run as they stand there, with the scripted agent as `claude`."""
+"""The examples of docs/reference/pool.md, run as they stand there, with the scripted agent as `claude`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from printing import scripted_agent
 
-PAGE = (Path(__file__).parents[2] / "docs/pool.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/pool.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -14,16 +14,16 @@ import pytest
 
 from commands import Commands
 from keeping import until
-from printing import scripted_agent
-from remuda import Client
+from printing import processes_of, scripted_agent
+from remuda import Client, Inbox
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.record import SessionRecord
-from remuda.oneshot.remains import processes_of, remains
+from remuda.oneshot.remains import remains
 from remuda.paths import SessionPaths
 
 POOL = """
 import asyncio, sys
-from remuda import Client
+from remuda import Client, Inbox
 
 async def main():
     async with Client(claude_binary=sys.argv[1], runtime_dir=sys.argv[2], pool_size=2) as client:
@@ -113,3 +113,22 @@ def test_a_session_of_the_user_with_such_a_name_is_left_alone(folder: Path) -> N
     assert not list(remains(folder))
     SessionRecord(name, "claude", ["claude"], "/", 0.0, ephemeral=True).save(paths.record)
     assert [found.name for found in remains(folder)] == [name]
+
+
+def test_call_whose_keeper_was_killed_before_it_wrote_a_record_is_taken_away(folder: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    name = f"print-{gone.pid}-0123ab"
+    paths = SessionPaths(folder, name)
+    paths.log.touch(0o600)
+    paths.inbox.mkdir(0o700)
+    with Inbox(paths.inbox) as inbox:
+        inbox.put("the prompt", message_id=name)
+    assert [found.name for found in remains(folder)] == [name]
+    with Inbox(paths.inbox) as inbox:
+        kept = inbox.put("of somebody else")
+    assert not list(remains(folder)), "a message waits"
+    with Inbox(paths.inbox) as inbox:
+        inbox.take_back(kept.id)
+    paths.history.touch(0o600)
+    assert not list(remains(folder)), "a session of the user's"

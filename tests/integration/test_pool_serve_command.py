@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -87,7 +89,7 @@ def test_serve_where_others_may_write_is_refused(calls: Calls) -> None:
     path = str(calls.home / "open" / "pool.sock")
     # Below our own home it would be mended; so it is reached by another name.
     elsewhere = {"REMUDA_HOME": str(calls.home / "elsewhere")}
-    assert "others may write" in calls.remuda.refused(
+    assert "other users can write" in calls.remuda.refused(
         "pool", "serve", "--socket", path, code=4, env=elsewhere
     )
 
@@ -144,3 +146,99 @@ def test_serve_with_options_that_cannot_be_is_refused(calls: Calls, words: list[
 
 def test_serve_more_prewarmed_than_there_are_is_refused(remuda: Commands) -> None:
     assert "--size 2" in remuda.refused("pool", "serve", "--size", "2", "--prewarm", "3", code=2)
+
+
+# ── ready, in the background, and without Claude Code ──
+
+
+def test_serve_makes_one_agent_ready_so_that_the_first_call_is_warm(calls: Calls) -> None:
+    with serving(calls) as server:
+        until(lambda: server.states() == ["idle"], "an agent")
+        assert json.loads(calls.remuda("run", "--json", "hello").out)["warm"]
+    calls.cwd = calls.home
+    with serving(calls) as server:
+        assert server.states() == []
+
+
+@pytest.mark.parametrize("words", [[], ["--detach"]], ids=["in front", "detached"])
+def test_serve_says_at_once_that_the_program_is_missing(calls: Calls, words: list[str]) -> None:
+    with calls.remuda.begin("pool", "serve", *words, "--claude-binary", "no-claude") as server:
+        assert server.stderr is not None
+        try:
+            said = server.stderr.readline().decode()
+            assert said.startswith("remuda: no-claude is not on the PATH; ")
+            assert re.search(r"agents +none, of 4\n", calls.remuda("pool", "status").out)
+        finally:
+            calls.remuda("pool", "stop")
+    assert "cannot find the program" in calls.remuda.refused(
+        "pool", "serve", *words, "--claude-binary", "/nowhere/x", code=127
+    )
+
+
+def test_serve_detached_goes_on_and_is_stopped(remuda: Commands) -> None:
+    env = {"PATH": "/nowhere"}  # the demo agent needs no claude
+    begun = remuda("pool", "serve", "--detach", "--demo", "--size", "2", env=env)
+    path = remuda.home / "pool.sock"
+    assert re.fullmatch(
+        r"serving up to 2 agents \(terminal, demo agent\) at ~/\S*pool\.sock \(pid \d+\); "
+        r"stop it with 'remuda pool stop'\n",
+        begun.out,
+    )
+    assert begun.err == ""
+    try:
+        assert remuda("run", "hello", "--no-fallback", env=env).out == "REPLY#1 to: hello\n"
+        assert remuda("print", "hello", "--pool", "--demo", env=env).out == "REPLY#1 to: hello\n"
+        again = remuda.refused("pool", "serve", "--detach", "--demo", code=5)
+        assert "a pool is already served" in again
+    finally:
+        remuda("pool", "stop")
+    assert not path.exists()
+    assert (remuda.home / "pool.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_serve_detached_announces_json(remuda: Commands) -> None:
+    told = json.loads(remuda("pool", "serve", "--detach", "--demo", "--prewarm", "0", "--json").out)
+    try:
+        assert (told["agent"], told["backend"], told["pool_size"]) == ("demo", "terminal", 4)
+        assert remuda("run", "--demo", "--no-fallback", "hello").out == "REPLY#1 to: hello\n"
+    finally:
+        remuda("pool", "stop")
+
+
+def test_serve_detached_passes_every_word_on(remuda: Commands) -> None:
+    words = ["--detach", "--demo", "--warmup-prompt", "--json"]
+    try:
+        assert "demo agent" in remuda("pool", "serve", *words).out
+    finally:
+        remuda("pool", "stop")
+
+
+def test_serve_detached_names_a_log_that_cannot_be_written(remuda: Commands) -> None:
+    log = remuda.home / "pool.log"
+    os.mkfifo(log)
+    said = remuda.refused("pool", "serve", "--detach", "--demo", code=4)
+    log.unlink()  # else whoever reads the logs after the test waits for its writer
+    assert f"cannot write the log {log}" in said
+
+
+def test_a_pool_of_another_agent_is_refused(calls: Calls) -> None:
+    with serving(calls, "--prewarm", "0"):
+        assert "the pool's agent is claude, not demo" in calls.remuda.refused("run", "--demo", "x", code=2)
+
+
+DEMO = """
+from remuda import SyncClient
+for backend in ("terminal", "stream", "print"):
+    with SyncClient(agent="demo", backend=backend) as client:
+        assert client.run("hello").text == "REPLY#1 to: hello", backend
+"""
+
+
+def test_client_of_the_demo_agent_needs_no_claude(remuda: Commands) -> None:
+    subprocess.run(
+        [sys.executable, "-c", DEMO],
+        env={**remuda.env, "PATH": "/nowhere"},
+        cwd=remuda.cwd,
+        check=True,
+        timeout=2 * PATIENCE,
+    )

@@ -85,7 +85,7 @@ def test_stream_gives_every_event_in_order(home: Path) -> None:
             assert events[:3] == [
                 Token("grü"),
                 ToolUse("t1", "Bash", {"command": "ls"}),
-                ToolResult("t1", [{"type": "text", "text": "x"}], is_error=True),
+                ToolResult("t1", [{"type": "text", "text": "x"}], is_error=True, name="Bash"),
             ]
             assert isinstance(events[3], Done)
             assert events[3].result.usage == Usage(1)

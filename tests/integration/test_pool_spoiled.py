@@ -27,7 +27,7 @@ def spoiling() -> Iterator[asyncio.Event]:
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "is ended" in record.msg:
+            if "ending worker" in record.msg:
                 found.set()
 
     handler, log = Handler(), logging.getLogger("remuda.pool")

@@ -187,7 +187,7 @@ def test_session_that_waits_and_is_typed_into_is_ended_and_told(bench: TerminalB
             with pytest.raises((SessionCrashed, SessionDirty)):
                 await events_of(session, "hello")
             await until(lambda: not bench.processes(), "its end")
-            assert told == ["somebody typed into it"]
+            assert told == ["a user typed into it"]
 
     play(scene, bench)
 
@@ -361,7 +361,7 @@ def test_keeper_that_is_killed_in_a_turn_is_a_crash_and_nothing_is_left(bench: T
             holder = read_holder(SessionPaths(bench.sessions, session.name))
             assert holder is not None
             os.kill(holder.keeper_pid, signal.SIGKILL)
-            with pytest.raises(SessionCrashed, match="ended"):
+            with pytest.raises(SessionCrashed, match="exited"):
                 await asyncio.wait_for(turn, PATIENCE)
         await until(lambda: not bench.processes(), "the end of all processes")
         assert not list(bench.sessions.glob("*pool-*"))

@@ -18,7 +18,7 @@ from keeping import Process, until
 from printing import PATIENCE, Calls, no_reader, write_program
 
 FORMATS = (["text"], ["json"], ["json", "--verbose"], ["stream-json", "--verbose"])
-FULL = "remuda print: standard output cannot be written: No space left on device\n"
+FULL = "remuda print: cannot write to standard output: No space left on device\n"
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_folder_that_is_gone_is_told(calls: Calls, words: tuple[str, ...]) -> 
     gone.mkdir()
     in_it = ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(gone)]
     said = calls("hello", *words, code=2, prefix=in_it).err
-    assert said == "remuda print: the folder in which this was called is gone; call it in another\n"
+    assert said == "remuda print: the current folder no longer exists; change to another folder\n"
 
 
 def test_an_agent_that_dies_at_once_is_told_with_its_last_words(remuda: Commands) -> None:
@@ -83,8 +83,8 @@ def test_an_agent_that_dies_at_once_is_told_with_its_last_words(remuda: Commands
         remuda.home / "broken", "#!/bin/sh\necho first\necho no interpreter >&2\nexit 127\n"
     )
     said = Calls(remuda, program)("hello", code=2).err
-    assert said.startswith("remuda print: the agent is gone: ")
-    assert said.endswith("exit code 127, and it said: no interpreter\n")
+    assert said.startswith("remuda print: the agent exited: ")
+    assert said.endswith("exit code 127; last output: no interpreter\n")
 
 
 def test_what_the_shell_started_before_a_stream_call_is_not_ended_with_it(calls: Calls) -> None:

@@ -1,4 +1,4 @@
-"""`remuda print --pool` on a served pool of made-up agents: printed as print prints, or refused."""
+"""`remuda print --pool` and `remuda ask` on a served pool of made-up agents: printed as print prints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
+from commands import Commands, Done
 from pool_servers import SERVERS, bad_server, fake_pool
 from printing import Calls
 
@@ -57,7 +57,7 @@ def test_print_pool_an_error_of_the_agents_is_printed_and_1(remuda: Commands, po
         (["x", "--backend", "terminal"], 2, "backend"),
         (["x", "--keep"], 2, "--keep"),
         (["x", "--ask"], 2, "--ask"),
-        (["x", "--max-turns", "3"], 2, "turns"),
+        (["x", "--max-turns", "3"], 2, "--max-turns"),
         (["x", "--resume", "y"], 2, "begins fresh"),
         (["x", "--continue"], 2, "begins fresh"),
         (["x", "--session-id=5"], 2, "begins fresh"),
@@ -94,7 +94,7 @@ def test_print_pool_what_no_pool_can_is_refused_where_none_is_served(remuda: Com
 def test_print_pool_none_served_runs_cold_and_says_so(calls: Calls) -> None:
     done = calls("--pool", "hello")
     assert done.out == "REPLY#1 to: hello\n"
-    assert done.err.startswith("remuda print: nobody serves a pool at ")
+    assert done.err.startswith("remuda print: no pool is served at ")
     assert "running cold" in done.err
     calls.assert_nothing_left()
 
@@ -104,3 +104,58 @@ def test_print_pool_a_broken_server_is_an_error_and_never_a_cold_run(remuda: Com
     with bad_server(remuda.home / "pool.sock", SERVERS[name]):
         done = remuda("print", "--pool", "x", "--timeout", "1", code=2)
     assert "cold" not in done.err
+
+
+# ── ask ──
+
+
+def test_ask_with_a_pool_is_answered_by_it(remuda: Commands, pool: Path) -> None:
+    assert remuda("ask", "hello") == ("REPLY to: hello\n", "")
+    found = json.loads(remuda("ask", "hello", "--output-format", "json").out)
+    assert (found["result"], found["backend"]) == ("REPLY to: hello", "stream")
+    assert remuda("ask", "FAIL", code=1).out == "API Error: 400 no\n"
+    assert "no answer" in remuda("ask", "HANG", "--timeout", "1s", code=124).err
+
+
+def ask(calls: Calls, *words: str, code: int = 0) -> Done:
+    return calls.remuda("ask", "--claude-binary", str(calls.binary), *words, code=code)
+
+
+def test_ask_without_a_pool_runs_cold_and_says_nothing_of_it(calls: Calls) -> None:
+    assert ask(calls, "hello") == ("REPLY#1 to: hello\n", "")
+    assert ask(calls, "err 400", code=1).out.startswith("API Error: 400")
+    calls.assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--cold",),
+        ("--max-turns", "3"),  # no pool can do it
+        ("--backend", "terminal"),  # this pool cannot: its backend is stream
+        (),  # its program is another
+    ],
+)
+def test_ask_runs_cold_what_the_pool_cannot_do(calls: Calls, pool: Path, words: tuple[str, ...]) -> None:
+    done = ask(calls, "hello", *words)
+    assert done == ("REPLY#1 to: hello\n", "")
+    assert "running cold" in ask(calls, "hello", "--trace", *words).err or "--cold" in words
+    calls.assert_nothing_left()
+
+
+def test_ask_with_a_named_pool_refuses_as_print_does(remuda: Commands, pool: Path) -> None:
+    assert "--keep cannot be used with --pool" in remuda("ask", "x", "--pool", "--keep", code=2).err
+    assert "cannot be combined" in remuda("ask", "x", "--pool", "--cold", code=2).err
+    assert "needs 'remuda ask'" in remuda("print", "x", "--cold", code=2).err
+
+
+def test_ask_names_itself_and_shows_its_help(remuda: Commands) -> None:
+    assert remuda("ask", "", code=4).err.startswith("remuda ask: the prompt is empty; ")
+    assert "--cold" in remuda("ask", "--help").out
+    assert "did you mean '--timeout'?" in remuda("ask", "--timeuot", "1", "x", code=2).err
+
+
+@pytest.mark.parametrize("name", ["garbage", "hangs up in the middle"])
+def test_ask_a_broken_server_is_an_error_and_never_a_cold_run(remuda: Commands, name: str) -> None:
+    with bad_server(remuda.home / "pool.sock", SERVERS[name]):
+        assert "cold" not in remuda("ask", "x", "--timeout", "1", code=2).err

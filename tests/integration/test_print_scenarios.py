@@ -6,6 +6,7 @@ ours (a FIFO, a thread), the property behind it is shown.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -13,6 +14,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,8 +22,10 @@ from typing import Any
 
 import pytest
 
+from counts import FLOOD
+from flooding import flood
 from keeping import event_named, until
-from printing import TAIL, Calls, write_program
+from printing import TAIL, Calls, HeldStart, without_hooks, write_program
 from remuda.agents.claude.launch import IDENTITY_VARIABLES
 from remuda.keeper.client import KeeperClient
 from remuda.oneshot.tail import Tail
@@ -214,7 +218,7 @@ def test_inv_7_every_end_has_its_exit_code(calls: Calls) -> None:
     found = calls.json("RUNBASH true", "--allowedTools", "Bash", "--max-turns", "1", code=1)
     assert found["subtype"] == "error_max_turns"
     gone = calls("hello", code=2, env={"MOCK_EXIT_BEFORE_STOP": "1"})
-    assert "the agent is gone" in gone.err
+    assert "the agent exited" in gone.err
     unknown = calls("hello", code=2, env={"MOCK_TRUST_DIALOG": "1", "MOCK_TRUST_WORDING": "unresolvable"})
     assert "How shall this folder be opened, with which permission?" in unknown.err
     assert "--pretrust-cwd" in unknown.err
@@ -226,7 +230,7 @@ def test_a_stop_that_never_comes_is_a_timeout_of_its_own_name(calls: Calls) -> N
     found = calls.json("hello", "--stop-hook-timeout", "1", code=124, env={"MOCK_DELAY_STOP": "99999"})
     assert found["subtype"] == "timeout"
     assert found["error_message"] == (
-        "--stop-hook-timeout: the turn is over, and no Stop hook came within 1 s"
+        "--stop-hook-timeout: the turn has ended, but no Stop hook came within 1 s"
     )
     calls.assert_nothing_left()
 
@@ -240,15 +244,62 @@ def test_a_hang_is_named_a_tool(calls: Calls) -> None:
 
 
 def test_a_hang_is_named_the_api_that_is_tried_again(calls: Calls) -> None:
-    calls.hangs("err 500", on="the API is being tried again, attempt 1 of", env={"MOCK_TIME_SCALE": "100"})
+    calls.hangs("err 500", on="the agent is retrying the API, attempt 1 of", env={"MOCK_TIME_SCALE": "100"})
 
 
 def test_a_dialog_that_no_hook_tells_of_is_refused_with_its_text(calls: Calls) -> None:
     env = {"MOCK_AUTO_MODE_DIALOG": "1"}
     done = calls("RUNBASH touch made", "--permission-mode", "auto", code=2, env=env)
-    assert "nobody here may answer" in done.err
+    assert "a one-shot run cannot answer" in done.err
     assert "Auto mode can" in done.err
     calls.assert_nothing_left()
+
+
+# ── hooks that do not reach us ──
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["dead", "starved"])
+def test_permission_whose_hook_does_not_reach_us_ends_the_call_and_is_not_given(
+    calls: Calls, answers: bool
+) -> None:
+    """Starved: connections are accepted, and closed at once."""
+    made = calls.home / "made"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        if not answers:
+            listener.close()
+        else:
+            threading.Thread(target=_hang_up, args=(listener,), daemon=True).start()
+        calls.binary = without_hooks(calls.home, calls.binary, port)
+        done = calls(f"RUNBASH touch {made}", code=2)
+        if answers:
+            listener.shutdown(socket.SHUT_RDWR)
+    assert "a one-shot run cannot answer" in done.err
+    assert "Do you want to proceed?" in done.err
+    assert "no hook reported it" in done.err
+    assert not made.exists()
+    calls.assert_nothing_left()
+
+
+@pytest.mark.soak
+def test_permission_is_refused_while_another_user_floods_the_hook_port(calls: Calls) -> None:
+    made = calls.home / "made"
+    held = HeldStart(calls.home, calls.binary)
+    calls.binary = held.binary
+    call = calls.begin("--output-format", "json", f"RUNBASH touch {made}")
+    with flood(held.port(), FLOOD):
+        held.let_go()
+        code, out, err = call.ended()
+    assert code == 0, err
+    assert json.loads(out)["permission_denials"][0]["tool_name"] == "Bash"
+    assert not made.exists()
+    calls.assert_nothing_left()
+
+
+def _hang_up(listener: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            listener.accept()[0].close()
 
 
 # ── edge cases ──
@@ -273,11 +324,13 @@ def test_ec_3_and_inv_3_who_hears_the_end_is_there_before_the_prompt(calls: Call
     code, out, err = call.ended()
     assert (code, out) == (0, "x\n")
     stages = re.findall(r"ms\] (?:session \S+ )?(started|submitted|recorded|ended)", err)
-    assert stages.index("started") < stages.index("submitted")
+    # On a busy machine the transcript may be read before the hook: then 'submitted' is passed over.
+    assert stages[0] == "started", stages
+    assert len(stages) > 1, stages
 
 
 def test_ec_4_a_nul_is_refused_for_a_terminal_and_carried_by_the_stream(calls: Calls) -> None:
-    refused = calls(stdin=b"a\0b", code=4)
+    refused = calls("--backend", "terminal", stdin=b"a\0b", code=4)
     assert refused.out == ""
     assert "U+0000" in refused.err
     assert "--backend stream" in refused.err
@@ -290,10 +343,21 @@ def test_ec_4_a_nul_is_refused_for_a_terminal_and_carried_by_the_stream(calls: C
     assert took.read_bytes() == b"a\0b"
 
 
-@pytest.mark.parametrize("prompt", ["/cost", "\x1b[201~x", "a\x07b"])
-def test_what_no_terminal_can_take_as_it_is_is_refused_with_the_way_out(calls: Calls, prompt: str) -> None:
-    refused = calls(prompt, code=4)
-    assert refused.err.endswith("use --backend stream\n")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["/cost"],
+        ["\x1b[201~x", "--backend", "terminal"],
+        ["a\x07b", "--ask"],
+        ["a\x07b", "--keep"],
+    ],
+    ids=["command", "terminal", "ask", "keep"],
+)
+def test_what_no_terminal_can_take_as_it_is_is_refused_with_the_way_out(
+    calls: Calls, words: list[str]
+) -> None:
+    refused = calls(*words, code=4)
+    assert refused.err.endswith("add --backend stream\n")
     assert "--command" not in refused.err
     assert not calls.sessions.exists() or not os.listdir(calls.sessions)
 
@@ -318,7 +382,7 @@ def test_ec_7_a_stop_before_the_prompt_is_no_answer(calls: Calls) -> None:
     write_program(calls.binary, agent)
     found = calls.json("hello", code=2, env={"MOCK_STOP_BEFORE_INJECT": "1"})
     assert (found["is_error"], found["subtype"]) == (True, "internal_error")
-    assert found["error_message"] == "typed, and the agent never said that it took it"
+    assert found["error_message"] == "typed, but the agent never confirmed it"
     calls.assert_nothing_left()
 
 
@@ -326,14 +390,14 @@ def test_ec_8_an_agent_that_prints_nothing_is_told_by_its_own_timeout(calls: Cal
     write_program(calls.binary, f"#!/bin/sh\n{TAIL}\n")
     for backend in ("terminal", "stream"):
         done = calls("hello", "--first-output-timeout", "1", "--backend", backend, code=124)
-        assert "--first-output-timeout: no output after 1 s: the agent has printed nothing at all" in done.err
+        assert "--first-output-timeout: no output after 1 s: the agent has printed nothing" in done.err
     calls.assert_nothing_left()
 
 
 def test_an_agent_that_never_stops_printing_is_ended_in_time(calls: Calls) -> None:
     write_program(calls.binary, "#!/bin/sh\nexec yes '{}'\n")
     done = calls("hello", "--timeout", "1", "--backend", "stream", code=124)
-    assert "--timeout: no end after 1 s" in done.err
+    assert "--timeout: not finished after 1 s" in done.err
     calls.assert_nothing_left()
 
 
@@ -368,6 +432,18 @@ def test_a_transcript_is_read_from_the_prompt_of_the_call_on(tmp_path: Path) -> 
     assert Tail(path, None).read() == [record for turn in turns for record in turn]
 
 
+def test_an_answer_that_was_written_before_its_prompt_is_read_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    prompt = {"type": "user", "promptId": "p", "uuid": "u", "parentUuid": None}
+    answer = {"type": "assistant", "uuid": "a", "parentUuid": "u"}
+    tail = Tail(path, "p")
+    path.write_text(json.dumps(answer) + "\n")
+    assert tail.read() == []
+    with path.open("a") as file:
+        file.write(json.dumps(prompt) + "\n")
+    assert tail.read() == [prompt, answer]
+
+
 def test_ec_11_an_agent_does_not_inherit_another_agents_identity(calls: Calls) -> None:
     identity = dict.fromkeys(IDENTITY_VARIABLES, "somebody-else")
     terminal = {"TMUX": "/tmp/tmux-0/default,1,0", "TMUX_PANE": "%1"}
@@ -385,7 +461,7 @@ def test_ec_12_a_terminal_without_a_prompt_is_an_input_error(calls: Calls) -> No
     code, out, err = call.ended()
     os.close(master)
     assert (code, out) == (4, "")
-    assert "there is no prompt" in err
+    assert "the prompt is empty" in err
 
 
 # ── invariants ──
@@ -429,9 +505,9 @@ def test_cron_without_a_terminal_will_do(calls: Calls) -> None:
     assert calls("hello", prefix=["setsid", "--wait"], env={"TERM": ""}).out == ANSWER
 
 
-@pytest.mark.parametrize("named", ["", "/nonexistent"])
+@pytest.mark.parametrize("named", ["", "missing"])
 def test_a_missing_home_is_an_error(calls: Calls, named: str) -> None:
-    done = calls("--output-format", "json", "hello", code=2, env={"HOME": named})
+    done = calls("--output-format", "json", "hello", code=2, env={"HOME": named and str(calls.home / named)})
     assert done.out == ""
     assert "HOME is" in done.err
 
@@ -450,7 +526,7 @@ def test_a_pipe_that_says_nothing_is_not_waited_for_longer_than_claude_does(call
     code, out, err = call.ended()
     os.close(write)
     assert (code, out) == (0, ANSWER)
-    assert "nothing came on standard input in 3 s" in err
+    assert "no data on standard input within 3 s" in err
 
 
 def test_standard_input_that_cannot_be_read_is_told_and_left_alone(calls: Calls) -> None:
@@ -458,7 +534,7 @@ def test_standard_input_that_cannot_be_read_is_told_and_left_alone(calls: Calls)
     code, out, err = calls.begin("hello", stdin=write_only).ended()
     os.close(write_only)
     assert (code, out) == (0, ANSWER)
-    assert "standard input cannot be read (Bad file descriptor), going on without" in err
+    assert "cannot read standard input (Bad file descriptor); continuing without it" in err
 
 
 def test_standard_input_that_breaks_off_is_no_prompt(calls: Calls) -> None:
@@ -470,7 +546,7 @@ def test_standard_input_that_breaks_off_is_no_prompt(calls: Calls) -> None:
     code, out, err = calls.begin("hello", stdin=theirs).ended()
     theirs.close()
     assert (code, out) == (4, "")
-    assert "standard input cannot be read to its end: Connection reset by peer" in err
+    assert "cannot read all of standard input: Connection reset by peer" in err
 
 
 # ── a human beside it ──
@@ -513,7 +589,7 @@ def test_a_permission_that_nobody_gives_is_named_when_time_is_up(calls: Calls) -
 def test_a_kept_session_goes_on(calls: Calls) -> None:
     done = calls("--keep", "--max-turns", "1", "--output-format", "json", "hello")
     name = json.loads(done.out)["session"]
-    assert f"the session goes on as '{name}'" in done.err
+    assert f"the session is still running: remuda attach {name}" in done.err
     answered = calls.remuda("send", name, "and again", "--wait").out
     assert "REPLY#2 to: and again" in answered
     # What held for the call does not hold for those who go on.
@@ -532,5 +608,5 @@ def test_the_agents_screen_is_shown_when_time_is_up(calls: Calls) -> None:
 def test_what_the_agent_said_last_is_shown_when_it_is_gone(calls: Calls) -> None:
     write_program(calls.binary, "#!/bin/sh\nprintf '\\033[31mno licence\\033[0m\\n'; sleep 1; exit 3\n")
     done = calls("--show-child-output", "hello", code=2)
-    assert "the agent is gone" in done.err
-    assert "(the agent is gone) -----\nno licence\n" in done.err
+    assert "the agent exited" in done.err
+    assert "(the agent exited) -----\nno licence\n" in done.err

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from keeping import Process, until
-from printing import ORDERLY_TRIES, TAIL, Call, Calls, no_reader, write_program
-from remuda.oneshot.remains import processes_of
+from printing import ORDERLY_TRIES, TAIL, Call, Calls, no_reader, processes_of, write_program
+from remuda import Session
+from remuda.keeper.record import SessionRecord
 from remuda.proctree import descendants, is_alive
 
 SIGNALS = {"INT": signal.SIGINT, "TERM": signal.SIGTERM, "HUP": signal.SIGHUP}
@@ -120,7 +121,7 @@ def test_what_does_not_end_is_killed_and_soon_where_the_call_was_cut_short(
             go.touch()
         call.ended()
         calls.assert_nothing_left()
-        assert f"not gone after {grace} s: killing" in log.read()
+        assert f"still running after {grace} s, killing" in log.read()
 
 
 @pytest.mark.parametrize("stage", STAGES[1:])
@@ -130,7 +131,7 @@ def test_a_killed_keeper_is_told_and_leaves_nothing(calls: Calls, stage: str) ->
     keeper.signal(signal.SIGKILL)
     code, out, err = call.ended()
     assert (code, out) == (2, "")
-    assert "the keeper of this call is gone" in err
+    assert "the keeper of this session exited" in err
     keeper.close()
     calls.assert_nothing_left()
 
@@ -142,7 +143,7 @@ def test_a_killed_agent_is_told_and_leaves_nothing(calls: Calls, stage: str) -> 
     agent.signal(signal.SIGKILL)
     code, out, err = call.ended()
     assert (code, out) == (2, "")
-    assert "the agent is gone" in err
+    assert "the agent exited" in err
     agent.close()
     calls.assert_nothing_left()
 
@@ -169,7 +170,7 @@ def test_what_killed_calls_left_is_told_and_swept(calls: Calls) -> None:
     assert call.paths.record.exists()
 
     told = calls.remuda("doctor").out
-    assert "1 calls of 'remuda print' or of a pool were killed" in told
+    assert "1 killed runs of 'remuda print' or of a pool left files or processes" in told
     assert f"WARNING: {call.name} is left" in calls("--check").out
     calls("hello")
     assert call.paths.record.exists(), "what is young is not swept"
@@ -186,12 +187,60 @@ def test_check_with_clean_removes_what_killed_calls_left(calls: Calls) -> None:
     name = f"print-{dead.pid}-0a1b2c"
     inbox = calls.sessions / f"{name}.inbox"
     inbox.mkdir(mode=0o700)
-    os.utime(inbox, (1, 1))
+    record = calls.sessions / f"{name}.json"
+    SessionRecord(name, "claude", ["claude"], "/", 0.0, ephemeral=True).save(record)
+    for path in (inbox, record):
+        os.utime(path, (1, 1))
     other = calls.sessions / "print-mine.json"
     other.write_text("{}")
     assert f"CLEANED: {name}" in calls("--check", "--clean").out
     assert not inbox.exists()
     assert other.exists(), "a session that somebody named so is not a call's"
+
+
+LIKE_A_CALL = "print-99999999-261116"
+"""As a call names its session; no process has that number."""
+
+
+def age(folder: Path) -> None:
+    for path in folder.iterdir():
+        os.utime(path, (1, 1), follow_symlinks=False)
+
+
+def test_call_spares_a_session_of_the_user_that_is_named_like_a_call(calls: Calls) -> None:
+    remuda = calls.remuda
+    remuda.start(LIKE_A_CALL, "--agent", "demo")
+    remuda("kill", LIKE_A_CALL)
+    remuda("send", LIKE_A_CALL, "important")
+    age(calls.sessions)
+    calls("hello")
+    assert [one["name"] for one in remuda.json("ls", "--all")] == [LIKE_A_CALL]
+    assert Session(LIKE_A_CALL, folder=calls.sessions).inbox.overview().waiting == 1
+
+
+def test_call_spares_a_session_of_the_same_name_in_another_home(calls: Calls) -> None:
+    remuda, elsewhere = calls.remuda, calls.home / "elsewhere"
+    remuda("start", LIKE_A_CALL, "--detach", "--socket-dir", str(elsewhere), "--", "cat")
+    theirs = Session(LIKE_A_CALL, folder=elsewhere)
+    calls.sessions.mkdir(mode=0o700, exist_ok=True)
+    record = calls.sessions / f"{LIKE_A_CALL}.json"
+    SessionRecord(LIKE_A_CALL, "claude", ["claude"], "/", 0.0, ephemeral=True).save(record)
+    age(calls.sessions)
+    calls("hello")
+    assert not record.exists()
+    assert theirs.alive
+    theirs.kill(0)
+
+
+def test_call_spares_a_killed_call_for_which_a_message_of_another_waits(calls: Calls) -> None:
+    calls.sessions.mkdir(mode=0o700, exist_ok=True)
+    record = calls.sessions / f"{LIKE_A_CALL}.json"
+    SessionRecord(LIKE_A_CALL, "claude", ["claude"], "/", 0.0, ephemeral=True).save(record)
+    calls.remuda("send", LIKE_A_CALL, "important")
+    age(calls.sessions)
+    calls("hello")
+    assert record.exists()
+    assert Session(LIKE_A_CALL, folder=calls.sessions).inbox.overview().waiting == 1
 
 
 def test_what_belongs_to_a_call_that_runs_is_not_left_of_it(calls: Calls) -> None:
@@ -339,7 +388,7 @@ def test_a_killed_agent_of_a_stream_call_is_told_and_leaves_nothing(calls: Calls
     code, _, err = call.ended()
     killed.close()
     assert code == 2
-    assert "the agent is gone, with SIGKILL" in err
+    assert "the agent exited with SIGKILL" in err
     until(lambda: not is_alive(tool), "the end of the tool")
 
 

@@ -12,19 +12,22 @@ import pytest
 
 from remuda.testing.real_cli import OPT_OUT, VERSION
 
+OLDER = "2.1.300"
+HAS_PINS = sys.platform == "linux" and os.uname().machine == "x86_64"
 
-def fetch(cache: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+
+def fetch(cache: Path, *versions: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run it with an empty cache and no package index."""
     env = {
         name: value for name, value in os.environ.items() if not name.startswith("PIP_") and name != OPT_OUT
     }
     env |= {"XDG_CACHE_HOME": str(cache), "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", **variables}
-    command = [sys.executable, "-m", "remuda.testing.real_cli", "fetch"]
+    command = [sys.executable, "-m", "remuda.testing.real_cli", "fetch", *versions]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
-def left_in(cache: Path) -> list[str]:
-    folder = cache / "remuda" / "claude-code" / VERSION
+def left_in(cache: Path, version: str = VERSION) -> list[str]:
+    folder = cache / "remuda" / "claude-code" / version
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -52,9 +55,38 @@ def test_fetch_into_an_unwritable_cache_exits_1(tmp_path: Path) -> None:
     assert "cannot be brought" in done.stderr
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux" or os.uname().machine != "x86_64", reason="no sha256 is pinned here"
+def test_fetch_version_without_a_pinned_hash_exits_1_and_lists_those_that_have_one(tmp_path: Path) -> None:
+    done = fetch(tmp_path, "2.1.9")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no hash is pinned for claude 2.1.9" in done.stderr
+    assert OLDER in done.stderr
+
+
+@pytest.mark.skipif(not HAS_PINS, reason="no sha256 is pinned here")
+@pytest.mark.parametrize(
+    ("npm", "said"),
+    [
+        ("echo no registry here >&2; exit 1", "no registry here"),
+        ('for to do [ -d "$to" ] && echo no > "$to/x.tgz"; done; exit 0', "is not the pinned package"),
+        (None, "npm is not on the PATH"),
+    ],
+    ids=["no registry", "another package", "no npm"],
 )
+def test_fetch_older_version_that_cannot_be_had_exits_1_and_keeps_nothing(
+    tmp_path: Path, npm: str | None, said: str
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    if npm is not None:
+        (programs / "npm").write_text(f"#!/bin/sh\n{npm}\n")
+        (programs / "npm").chmod(0o755)
+    done = fetch(tmp_path / "cache", OLDER, PATH=str(programs))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
+    assert left_in(tmp_path / "cache", OLDER) == [".lock"]
+
+
+@pytest.mark.skipif(not HAS_PINS, reason="no sha256 is pinned here")
 def test_fetch_foreign_binary_is_refused_and_not_kept(tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     wheels.mkdir()

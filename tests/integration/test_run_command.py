@@ -115,7 +115,7 @@ def test_run_folder_environment_and_model_are_the_calls_own(remuda: Commands, po
         (["HANG", "--timeout", "0.2"], 124, "no answer within 0.2 s"),
         (["x", "--backend", "stream"], 2, "backend"),
         (["x", "--arg=--resume=5"], 2, "begins fresh"),
-        (["x", "--cwd", "/no/such/folder"], 2, "not a folder"),
+        (["x", "--cwd", "/no/such/folder"], 2, "must be a folder"),
         (["x", "--claude-binary", "/no/such"], 2, "claude_binary"),
         (["x", "--request-id", "../y"], 2, "request_id"),
         (["x", "--permissions", "perhaps"], 2, "--permissions"),
@@ -125,8 +125,8 @@ def test_run_folder_environment_and_model_are_the_calls_own(remuda: Commands, po
         (["x", "--model"], 2, "--model"),
         (["x", "--env", "=1"], 2, "--env"),
         (["x", "y"], 4, "more than one"),
-        (["  "], 4, "no prompt"),
-        (["-"], 4, "no prompt"),
+        (["  "], 4, "the prompt is empty"),
+        (["-"], 4, "the prompt is empty"),
     ],
 )
 def test_run_error_is_told_in_one_line_and_by_its_code(
@@ -177,7 +177,7 @@ def test_run_whose_reader_has_gone_ends_quietly(remuda: Commands, pool: Path) ->
 
 
 def test_run_no_pool_there_is_refused_when_no_cold_run_is_wanted(remuda: Commands) -> None:
-    assert "nobody serves" in remuda.refused("run", "x", "--no-fallback", code=3)
+    assert "no pool is served" in remuda.refused("run", "x", "--no-fallback", code=3)
     (remuda.home / "file").touch()
     assert "not a socket" in remuda.refused("run", "x", "--socket", str(remuda.home / "file"), code=4)
 
@@ -194,20 +194,20 @@ def test_run_a_broken_server_is_an_error_and_never_a_cold_run(remuda: Commands, 
 
 def test_pool_status_metrics_and_warm_tell(remuda: Commands, pool: Path) -> None:
     remuda("run", "hello")
-    assert remuda("pool", "warm", "2").out == "warm\n"
+    assert remuda("pool", "warm", "2").out == "ready\n"
     assert "2 idle, of 4" in remuda("pool", "status").out
     found = json.loads(remuda("pool", "status", "--json").out)
     assert found["served"] == 1
     assert found["socket"] == str(pool)
     assert "remuda_pool_requests_total" in remuda("pool", "metrics").out
-    assert "sessions, and" in remuda.refused("pool", "warm", "9", code=2)
+    assert "cannot keep 9 workers ready" in remuda.refused("pool", "warm", "9", code=2)
 
 
 def test_pool_stop_returns_when_all_has_ended(remuda: Commands, pool: Path) -> None:
     assert remuda("pool", "stop").out.startswith("stopped the pool (pid ")
     assert not pool.exists()
     for command in ("status", "metrics", "stop", "warm"):
-        assert "nobody serves" in remuda.refused("pool", command, code=3)
+        assert "no pool is served" in remuda.refused("pool", command, code=3)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +228,7 @@ def test_completion_knows_the_commands_and_their_options(remuda: Commands, words
 
 def test_help_has_an_example_for_each(remuda: Commands) -> None:
     for words in (
+        ["ask"],
         ["run"],
         ["pool"],
         ["pool", "serve"],

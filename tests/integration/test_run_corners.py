@@ -48,14 +48,14 @@ def printed_to(remuda: Commands, path: str, *words: str) -> tuple[int, list[str]
 @pytest.mark.parametrize("more", [[], ["--json"], ["--stream"], ["--json", "--stream"]], ids=" ".join)
 def test_a_full_disk_is_told_in_one_line(remuda: Commands, pool: Path, more: list[str]) -> None:
     code, said = printed_to(remuda, "/dev/full", "hello", *more)
-    assert (code, said) == (2, ["remuda: standard output cannot be written: No space left on device"])
+    assert (code, said) == (2, ["remuda: cannot write to standard output: No space left on device"])
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]], ids=" ".join)
 def test_a_full_disk_is_told_by_a_cold_run_too(remuda: Commands, more: list[str]) -> None:
     code, said = printed_to(remuda, "/dev/full", "hello", *cold(remuda), *more)
     assert code == 2
-    assert said[1:] == ["remuda print: standard output cannot be written: No space left on device"]
+    assert said[1:] == ["remuda print: cannot write to standard output: No space left on device"]
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]], ids=" ".join)
@@ -96,7 +96,7 @@ def test_a_folder_that_is_gone_is_told(remuda: Commands, pool: Path) -> None:
     gone = remuda.home / "gone"
     gone.mkdir()
     in_it = ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(gone)]
-    assert "is gone" in remuda.refused("run", "hello", code=2, prefix=in_it)
+    assert "no longer exists" in remuda.refused("run", "hello", code=2, prefix=in_it)
 
 
 @pytest.mark.parametrize("prompt", ["a\0b", " \n "])
@@ -117,7 +117,7 @@ def test_a_prompt_that_no_agent_can_be_given_is_wrong_input(
 
 def test_a_name_that_no_request_can_have_is_refused_cold_as_well(remuda: Commands) -> None:
     said = remuda("run", "hello", "--request-id", "../x", *cold(remuda), code=2).err
-    assert "'../x' cannot be a request_id" in said
+    assert "'../x' is not a valid request_id" in said
 
 
 @pytest.mark.parametrize("flag", ["--resume=x", "--output-format=json"])
@@ -142,4 +142,4 @@ def test_an_interrupted_run_whose_output_cannot_be_written_says_so(remuda: Comma
     running.send_signal(signal.SIGTERM)
     said = running.communicate(timeout=PATIENCE)[1].decode()
     assert running.returncode == 2
-    assert said == "remuda: standard output cannot be written: No space left on device\n"
+    assert said == "remuda: cannot write to standard output: No space left on device\n"

@@ -105,6 +105,15 @@ def test_variables_reach_the_program_and_its_exit_code_comes_back(sessions: Sess
         session.status()
 
 
+def test_send_takes_the_options_of_put_and_refuses_others(sessions: Sessions) -> None:
+    session = sessions.start("work")
+    first = session.send("later", delay="8h", dedup="k", ttl="9h")
+    assert session.send("later", delay="8h", dedup="k") == (first.id, True)
+    with pytest.raises(InvalidOptions, match="'dedupe'; did you mean 'dedup'"):
+        session.ask("x", dedupe="k")  # type: ignore[call-arg]
+    assert [one.text for one in session.inbox.waiting()] == ["later"]
+
+
 def test_name_that_is_taken_or_unknown_is_an_error(sessions: Sessions) -> None:
     sessions.start("work", "sleep", "600")
 

@@ -50,7 +50,13 @@ def test_persist_ignores_other_files_of_the_folder(box: Box) -> None:
     assert box.finish(waiting).reason == "alpha"
 
 
-ALLOWED_MODULES = {"errno", "fcntl", "posix", "sys", "time", "_json", "_sha256", "_sha2", "_signal"}
+ALLOWED_MODULES = {"errno", "fcntl", "posix", "select", "sys", "time"} | {
+    "_json",
+    "_operator",
+    "_sha256",
+    "_sha2",
+    "_signal",
+}
 
 
 @pytest.mark.parametrize("words", [[], ["--mode", "persist", "--wait", "0.001"], ["recover"]])

@@ -93,12 +93,27 @@ def test_a_shell_in_the_background_holds_nothing_up(box: Box, kind: str) -> None
     assert [stage for _, stage in box.receipts()] == ["written", "acked"] * 2
 
 
-@pytest.mark.parametrize("payload", ["", "{", "[]", "null", "\0", "[" * 100_000])
+UNREADABLE = ["{", "[]", "null", "\0", "[" * 100_000, '{"session_id": "b", "x": NaN}']
+
+
+@pytest.mark.parametrize("payload", ["", " \n", *UNREADABLE])
 def test_any_payload_is_survived(box: Box, payload: str) -> None:
     box.put("alpha\n")
     ran = subprocess.run(box.argv(), input=payload, capture_output=True, text=True)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.returncode == 0
+    assert ("is invalid" in ran.stderr) == (payload in UNREADABLE)
     assert json.loads(ran.stdout)["reason"] == "alpha"
+
+
+@pytest.mark.parametrize("payload", UNREADABLE)
+def test_payload_that_cannot_be_read_acknowledges_nothing(box: Box, payload: str) -> None:
+    box.put("work for a\nnext\n")
+    assert box.tick(payload={"session_id": "a"}) == "work for a"
+    ran = subprocess.run(box.argv(), input=payload, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert "no message is acknowledged" in ran.stderr
+    assert [stage for _, stage in box.receipts()] == ["written"]
+    assert box.tick(payload={"session_id": "a"}) == "next"
 
 
 @pytest.mark.parametrize("ahead", ["", "before\n"])
@@ -204,7 +219,6 @@ def test_a_corrupt_offset_alone_fails_open(box: Box) -> None:
     ran = box.run()
     assert (ran.code, ran.out) == (0, "")
     assert "error: corrupt offset file" in ran.err
-    assert box.run("recover").code == 1
     assert box.path(".inbox-offset").read_text() == "six"
 
 
@@ -213,13 +227,6 @@ def test_an_inbox_that_cannot_be_read_fails_open(box: Box) -> None:
     ran = box.run()
     assert (ran.code, ran.out) == (0, "")
     assert "error: cannot read" in ran.err
-
-
-def test_a_folder_that_is_not_there_fails_open(box: Box) -> None:
-    box.inbox = box.path("missing") / "inbox.jsonl"
-    ran = box.run()
-    assert (ran.code, ran.out) == (0, "")
-    assert "Traceback" not in ran.err
 
 
 def test_a_relative_path_is_of_the_working_folder(box: Box) -> None:

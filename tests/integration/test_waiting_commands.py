@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from commands import COMMAND, ORDINARY, Commands
+from commands import COMMAND, ORDINARY, Commands, has_open
 from keeping import until
 from remuda.inbox.compaction import WRITER_LOCK, FileLock
 from remuda.inbox.journal import Inbox
 
-HELD = "remuda: it is held: 'work' has ended; 'remuda start work --resume' brings it back\n"
+HELD = "remuda: the message waits: session 'work' has ended; 'remuda start work --resume' brings it back\n"
 PLAIN = "session 'work' runs a plain command, which never says what it took"
 
 
@@ -38,14 +38,6 @@ def ended(agent: Commands) -> Commands:
 def plain(remuda: Commands) -> Commands:
     remuda.start("work", "--", "cat")
     return remuda
-
-
-def has_open(process: subprocess.Popen[bytes], name: str) -> bool:
-    folder = Path(f"/proc/{process.pid}/fd")
-    try:
-        return any(name in os.readlink(fd) for fd in folder.iterdir())
-    except OSError:  # one was closed meanwhile
-        return False
 
 
 # ── messages that nobody delivers ──
@@ -150,9 +142,9 @@ def test_inbox_put_of_a_prompt_that_the_agent_would_run_is_refused_as_send_does(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--ttl", "0"], "'--ttl': nothing can be delivered in no time"),
-        (["--dedup", ""], "'--dedup': it is empty"),  # a variable that was not set
-        (["--from", ""], "'--from': it is empty"),
+        (["--ttl", "0"], "'--ttl': the time must be longer than 0"),
+        (["--dedup", ""], "'--dedup': the value is empty"),  # a variable that was not set
+        (["--from", ""], "'--from': the value is empty"),
         (["--max-attempts", "1000001"], "'--max-attempts'"),
     ],
 )
@@ -190,13 +182,17 @@ def test_wait_for_a_session_says_why_its_messages_wait(plain: Commands) -> None:
 
 def test_recover_of_a_live_session_suggests_only_what_will_do(agent: Commands) -> None:
     said = agent.refused("inbox", "recover", "work", code=8)
-    assert said.endswith("; 'remuda kill work' first")
+    assert said.endswith("; run 'remuda kill work' first")
     agent.refused("inbox", "recover", "work", "--force", code=8)
 
 
 def test_recover_of_a_plain_command_that_runs_can_be_forced(plain: Commands) -> None:
-    assert plain.refused("inbox", "recover", "work", code=8).endswith("'remuda kill work' first, or --force")
-    assert plain("inbox", "recover", "work", "--force").out == "nothing was in flight\n"
+    assert plain.refused("inbox", "recover", "work", code=8).endswith(
+        "run 'remuda kill work' first, or pass --force"
+    )
+    assert (
+        plain("inbox", "recover", "work", "--force").out == "nothing to recover: no message was in flight\n"
+    )
 
 
 # ── clean ──
@@ -217,7 +213,7 @@ def test_clean_keeps_a_session_that_is_sent_something_after_it_was_looked_at(end
         (folder / "inbox.jsonl").write_text("a new line\n")
     out, err = cleaning.communicate(timeout=30)
     assert cleaning.returncode == 0, err
-    assert "kept: work, for which messages wait" in out.decode()
+    assert "kept: work, which has waiting or dead-lettered messages" in out.decode()
     assert [entry.text for entry in Inbox(folder).waiting()] == ["a new line"]
     assert (ended.sessions / "work.json").exists()
 
@@ -236,10 +232,10 @@ def test_clean_keeps_an_inbox_that_somebody_has_open_for_writing(ended: Commands
     with (folder / "inbox.jsonl").open("a") as file:
         grow_old(ended)
         out = ended("clean", "--force").out
-        assert out.splitlines()[0] == "kept: work, whose inbox somebody has open for writing"
+        assert out.splitlines()[0] == "kept: work; another program has its inbox open for writing"
         file.write("a late line\n")
     grow_old(ended)
-    assert "kept: work, for which messages wait" in ended("clean", "--force").out
+    assert "kept: work, which has waiting or dead-lettered messages" in ended("clean", "--force").out
     assert [entry.text for entry in Inbox(folder).waiting()] == ["a late line"]
     assert (ended.sessions / "work.json").exists()
 
@@ -264,7 +260,7 @@ def test_clean_of_an_inbox_that_is_opened_at_that_very_moment_puts_it_back(ended
             file.write("a late line\n")
     assert said.splitlines()[:2] == [
         f"removing: {folder}",
-        "kept: work, whose inbox somebody has open for writing",
+        "kept: work; another program has its inbox open for writing",
     ]
     assert [entry.text for entry in Inbox(folder).waiting()] == ["a late line"]
     assert (ended.sessions / "work.json").exists()
@@ -284,6 +280,6 @@ def test_clean_keeps_what_came_into_an_inbox_while_another_clean_that_was_killed
     os.utime(gone / "inbox.jsonl", (1, 1))
     said = ended("clean", "--force").err
     assert (
-        said == f"remuda: {gone} was written to while it was removed; the messages are in its inbox.jsonl\n"
+        said == f"remuda: {gone} was written to during its removal; its messages are in inbox.jsonl there\n"
     )
     assert (gone / "inbox.jsonl").read_text() == "a late line\n"

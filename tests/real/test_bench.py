@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +14,8 @@ import pytest
 from benches import MakeCli, outcomes
 from heimdall_client import PATIENCE
 from remuda.testing.loopback_model import LoopbackModel
-from remuda.testing.offline import is_offline, proxies_closed
-from remuda.testing.real_cli import VERSION, RealCli
+from remuda.testing.offline import closed_proxies, is_offline, proxies_closed
+from remuda.testing.real_cli import VERSION, PlainTerminal, RealCli
 from remuda.testing.script import ToolResult
 
 pytestmark = pytest.mark.real
@@ -32,6 +34,24 @@ def test_print_prompt_is_answered_and_logged(cli: RealCli, model: LoopbackModel)
 
 def test_bench_is_cut_off_from_every_network(cli: RealCli) -> None:
     assert is_offline() or proxies_closed(cli.env)
+
+
+def test_bench_without_a_namespace_connects_to_loopback_alone(cli: RealCli, tmp_path: Path) -> None:
+    """Proxies are all that keeps it there then, and git over ssh knows none."""
+    calls = tmp_path / "calls"
+    strace = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=connect,execve", "-o", str(calls)]
+    argv = [*strace, *cli.argv("--permission-mode", "default", "hello")]
+    with PlainTerminal(argv, cwd=cli.project, env={**cli.env, **closed_proxies()}) as terminal:
+        terminal.wait_for(b"REPLY#1", 2 * PATIENCE)
+        # What it does at its start beside a prompt is done by the end of a tool, and of another turn.
+        terminal.write(b"\x1b[200~RUNBASH ls -d .\x1b[201~\r")
+        terminal.wait_for(b"REPLY#3", 2 * PATIENCE)
+    made = calls.read_text()
+    assert "AF_INET" in made  # to the model
+    outside = [line for line in made.splitlines() if "AF_INET" in line and '"127.0.0.1"' not in line]
+    assert outside == []
+    assert "htons(9)" not in made  # the closed proxy
+    assert not re.search(r'execve\("[^"]*/ssh"', made)
 
 
 @pytest.mark.parametrize(

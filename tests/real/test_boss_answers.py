@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from benches import QUESTION, keep
+from benches import QUESTION, MakeCli, keep
 from bossing import RunningBoss
 from commands import Commands
 from foreign import AgentPane, install_hooks
 from keeping import Start, until
-from posting import Post, prompts
+from posting import Post, choose_trust, prompts
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from tmux_bench import TmuxBench
@@ -47,6 +47,26 @@ def proof_of(boss: RunningBoss, number: str) -> dict[str, Any]:
     return proof if "ran" in proof else {}
 
 
+def test_kept_session_at_its_trust_dialog_is_in_the_queue_until_it_is_answered(
+    make_cli: MakeCli, start: Start, boss: RunningBoss
+) -> None:
+    boss.start()
+    kept = keep(start, make_cli(trust=False), "--permission-mode", "default")
+
+    def shown() -> list[tuple[str, str, str]]:
+        return [(one["session"]["name"], one["reason"], one["message"]) for one in boss.waiting()]
+
+    until(lambda: shown() == [(kept.spec.name, "question", "")], "its place in the queue")
+    assert boss.waiting()[0]["detail"]["waiting_for"] == "trust dialog"
+    choose_trust(Post(kept))
+
+    def states() -> list[tuple[str, str]]:
+        return [(one["name"], one["state"]) for one in boss.client.get("sessions")["sessions"]]
+
+    until(lambda: states() == [(kept.spec.name, "started")], "its start")
+    assert shown() == []
+
+
 def test_leave_for_a_kept_session_runs_the_edited_input_and_answers_its_question(
     cli: RealCli, start: Start, boss: RunningBoss
 ) -> None:
@@ -61,7 +81,7 @@ def test_leave_for_a_kept_session_runs_the_edited_input_and_answers_its_question
     assert boss.ask("POST", path, answer).status == 200
     again = boss.ask("POST", path, {"behavior": "deny"})
     assert (again.status, again.json["error"]["code"]) == (409, "ALREADY_ANSWERED")
-    assert "phone has answered it: allow" in again.json["error"]["message"]
+    assert "phone has already decided: allow" in again.json["error"]["message"]
     assert post.ended(message).stage == "acked"
     assert (cli.project / "edited").exists()
     assert not (cli.project / "made").exists()
@@ -101,12 +121,12 @@ def test_reply_reaches_the_conversation_in_its_pane_when_it_waits_and_never_else
     pane.session("stopped")
     pane.press("-l", "half a thought")
     pane.until_shows("half a thought")
-    assert "a draft is there: 'half a thought'" in remuda.refused("reply", pane.id, "hello", code=8)
+    assert "composer holds a draft: 'half a thought'" in remuda.refused("reply", pane.id, "hello", code=8)
     pane.press("C-u")
     until(lambda: "half a thought" not in pane.shown(), "an empty composer")
     remuda("reply", pane.id, "RUNBASH touch made")
     pane.session("waiting")
-    assert "does not rest: waiting" in remuda.refused("reply", pane.id, "1", code=8)
+    assert "is not idle: waiting" in remuda.refused("reply", pane.id, "1", code=8)
     assert "denied" in remuda("deny", pane.id, "--message", "not now").out
     pane.session("stopped")
     assert not (cli.project / "made").exists()

@@ -217,7 +217,7 @@ def test_background_agents_are_found_answered_and_wait_without_their_process(
     boss.start()
     found = item(boss, asks, "stopped", QUESTION)
     assert (found["session"]["origin"], found["session"]["cwd"]) == ("background", str(cli.project))
-    assert f"'claude attach {asks}' shows it" in remuda("preview", asks, code=4).err
+    assert f"open it with 'claude attach {asks}'" in remuda("preview", asks, code=4).err
     works = background.begin("RUNBASH touch made; echo done")
     path = f"/v1/approvals/{asked(boss, works, 'touch made; echo done')}/answer"
     answer = {"behavior": "allow", "by": "me", "updated_input": {"command": "touch edited; echo done"}}

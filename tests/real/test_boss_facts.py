@@ -1,6 +1,6 @@
 """What the boss relies on and nobody documents, asked of the real CLI: a test for each question.
 
-docs/claude-code.md has the answers in a table.
+docs/why/claude-code.md has the answers in a table.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ def test_dialog_of_any_kind_gets_no_key_of_a_reply(
     pane.until_shows(shown)
     pane.session("waiting")
     for reply in ("1", "y", "text\nof two lines"):
-        assert "does not rest: waiting" in remuda.refused("reply", pane.id, reply, code=8)
+        assert "is not idle: waiting" in remuda.refused("reply", pane.id, reply, code=8)
     pane.session("waiting")
     assert shown in pane.shown()
     assert len(prompts(model)) == 1
@@ -320,6 +320,6 @@ def test_trust_dialog_gets_no_key_of_a_reply(
     boss.start()
     pane = AgentPane(tmux, boss, cli.argv(*MANUAL), cli.env, cli.project)
     pane.until_shows("No, exit")
-    assert "there is no session" in remuda.refused("reply", pane.id, "yes", code=3)
+    assert "not found" in remuda.refused("reply", pane.id, "yes", code=3)
     assert "No, exit" in pane.shown()
     assert cli.running()

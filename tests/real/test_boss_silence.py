@@ -54,7 +54,7 @@ def test_agent_in_a_pane_that_hangs_is_in_the_queue_until_it_goes_on(
         hung = item(boss, "hung")
         assert (hung["session"]["pane"], hung["session"]["state"]) == (pane.id, "hung")
         assert hung["detail"]["quiet"] >= 3
-        assert "hangs: nothing heard for " in remuda("queue").out
+        assert "hung: silent for " in remuda("queue").out
     assert item(boss, "stopped")["message"] == "REPLY#1 to: are you there"
 
 

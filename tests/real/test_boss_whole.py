@@ -64,9 +64,9 @@ def a_permission_is_given_with_another_input_and_only_once(ranch: Ranch) -> None
     assert ranch.answer(request, behavior="allow", updated_input=edited, by="phone")[0] == 200
     status, told = ranch.answer(request, behavior="deny", by="tablet")
     assert (status, told["error"]["code"]) == (409, "ALREADY_ANSWERED")
-    assert told["error"]["message"] == "phone has answered it: allow"
+    assert told["error"]["message"] == "api: phone has already decided: allow"
     refused = ranch.remuda.refused("approve", request["id"], "--yes", code=8)
-    assert "phone has answered it: allow" in refused
+    assert "api: phone has already decided: allow" in refused
     ranch.until_result("one", "as edited")
     ranch.becomes("one", "stopped")
     assert (ranch.cli.project / "edited").exists()
@@ -142,7 +142,7 @@ def the_boss_is_killed_and_work_goes_on(ranch: Ranch) -> None:
     ranch.until_shown(ranch.panes["three"].id)
     ranch.boss.end(signal.SIGKILL)
     ranch.human.press(NEXT)
-    until(lambda: b"the boss does not run" in ranch.human.seen, "word that nobody is there")
+    until(lambda: b"the boss is not running" in ranch.human.seen, "word that nobody is there")
     ranch.panes["two"].until_shows("Do you want to proceed?")
     until(lambda: ranch.panes["two"].agrees(), "the end of the dialog")
     ranch.until_result("two", "two as asked")
@@ -194,9 +194,9 @@ def nothing_is_missing_and_nothing_doubled(ranch: Ranch) -> None:
     assert ranch.history("alpha") == ["stopped", "permission", "stopped"]
     assert ranch.history("beta") == ["stopped"]
     assert ranch.ledger() == [
-        ("one", "permission", "answered", "phone", True),
-        ("two", "question", "answered", "phone", True),
-        ("one", "permission", "answered", "phone", True),
-        ("alpha", "permission", "answered", "command line", True),
+        ("one", "permission", "answered", "api: phone", True),
+        ("two", "question", "answered", "api: phone", True),
+        ("one", "permission", "answered", "api: phone", True),
+        ("alpha", "permission", "answered", "api: command line", True),
         ("two", "permission", "ended", None, True),
     ]

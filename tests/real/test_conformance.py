@@ -282,8 +282,11 @@ def unknown_command(play: Play) -> None:
 
 def merged_prompts(play: Play) -> None:
     prompts, stops = play.probe.count("UserPromptSubmit"), play.probe.count("Stop")
-    play.probe.paste("THINK 20 first")  # long enough for the hooks of two more prompts
+    play.probe.paste("THINK 25 first")  # seconds: long enough for the hooks of two more prompts
     play.probe.wait_for_hook("UserPromptSubmit", prompts + 1)
+    # A prompt that is queued before the turn has begun has its hook only after it (once in some 20 runs).
+    play.probe.wait_for_status("busy")
+    play.landmark(r"esc to interrupt")
     for number, prompt in enumerate(("second", "third"), 2):
         play.probe.paste(prompt)
         play.probe.wait_for_hook("UserPromptSubmit", prompts + number)

@@ -145,7 +145,7 @@ def test_rate_limit_gives_the_message_back_and_the_whole_account_waits(
     assert "429" in nacked["reason"]
     assert step(post.trace(limited), "ended")["failure"] == "rate_limited"
     behind = post.put("of the same account")
-    post.held("the account is at its limit")
+    post.held("the account has reached its rate limit")
     assert stages(post.trace(behind)) == ["accepted"]
     (account,) = (home / "accounts").glob("*.json")
     os.unlink(account)  # the limit is over
@@ -297,7 +297,7 @@ def test_message_with_work_in_its_background_keeps_its_answer_when_a_human_goes_
         model.next(Reply.of("the first words ", Hold(gate), "and the rest"))
         post.watcher.paste("a question of mine")
         gate.wait_reached()
-        post.watcher.until("streaming")
+        post.watcher.until("thinking")  # no line is complete yet, so that `streaming` may never be seen
         post.watcher.press(b"\x1b")
         post.watcher.until("interrupted")
         found = post.ended(message)

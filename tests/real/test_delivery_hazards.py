@@ -6,14 +6,13 @@ import base64
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
 
 from benches import QUESTION, MakeCli, keep
 from keeping import Process, Start, until
-from posting import CHAIN, Post, prompts, requests_with, stages, step
+from posting import CHAIN, Post, choose_trust, prompts, requests_with, stages, step
 from remuda.agents.claude.screen import open_dialog, read_trust_choice
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
@@ -33,6 +32,7 @@ def post(cli: RealCli, start: Start) -> Post:
 # ── 1: dialogs ──
 
 
+@pytest.mark.versions
 def test_message_waits_at_a_permission_dialog_and_does_not_answer_it(
     post: Post, cli: RealCli, model: LoopbackModel
 ) -> None:
@@ -63,6 +63,7 @@ def test_message_waits_at_a_dialog_of_a_human_turn(post: Post, cli: RealCli, mod
     assert prompts(model) == ["RUNBASH touch asked-for", "behind the dialog"]
 
 
+@pytest.mark.versions
 def test_message_is_not_taken_for_the_answer_to_a_question(post: Post, model: LoopbackModel) -> None:
     post.watcher.settled("idle")
     post.watcher.paste(f"TOOL {json.dumps(QUESTION)}")
@@ -90,6 +91,7 @@ def test_command_that_the_agent_does_not_know_is_refused_in_its_own_words(
 # ── 1 and 4: the trust dialog ──
 
 
+@pytest.mark.versions
 def test_trust_dialog_stays_open_and_the_message_is_held_until_a_human_says_yes(
     make_cli: MakeCli, start: Start, model: LoopbackModel
 ) -> None:
@@ -102,19 +104,6 @@ def test_trust_dialog_stays_open_and_the_message_is_held_until_a_human_says_yes(
     choose_trust(post)
     assert stages(post.ended(waiting)) == CHAIN
     assert prompts(model) == ["may I come in"]
-
-
-def choose_trust(post: Post) -> None:
-    """As a human would: look which row is marked, move, look again, confirm when it stays."""
-    stays = 0
-    while stays < 3:
-        time.sleep(0.4)  # for a human's eye; the dialog goes back to its default row once, after 0.13 s
-        choice = read_trust_choice(post.lines())
-        assert choice is not None
-        stays = stays + 1 if choice.highlighted == choice.wanted else 0
-        if not stays:
-            post.watcher.press(b"\x1b[B" if choice.wanted > choice.highlighted else b"\x1b[A")
-    post.watcher.press(b"\r")  # once: another one would be a line end in the composer
 
 
 def test_dialog_that_speaks_of_trust_is_not_answered_where_the_user_allowed_trust(
@@ -137,6 +126,7 @@ def test_dialog_that_speaks_of_trust_is_not_answered_where_the_user_allowed_trus
     assert not (cli.project / "PWNED").exists()
 
 
+@pytest.mark.versions
 def test_trust_dialog_is_answered_by_its_rows_where_the_user_allowed_it(
     make_cli: MakeCli, start: Start, model: LoopbackModel
 ) -> None:
@@ -176,6 +166,7 @@ def test_text_that_would_break_out_of_a_paste_is_refused_and_nothing_runs(
     assert not (cli.project / "PWNED").exists()
 
 
+@pytest.mark.versions
 def test_leading_bang_arrives_as_text_and_runs_nothing(
     post: Post, cli: RealCli, model: LoopbackModel
 ) -> None:
@@ -197,7 +188,8 @@ def test_leading_bang_arrives_as_text_and_runs_nothing(
     assert not (cli.project / "PWNED").exists()
 
 
-def test_slash_commands_are_refused_also_behind_what_nobody_sees(post: Post, model: LoopbackModel) -> None:
+@pytest.mark.versions
+def test_slash_commands_are_refused_also_after_invisible_characters(post: Post, model: LoopbackModel) -> None:
     for prompt in COMMANDS:
         refused = post.send(prompt)
         assert stages(refused) == ["accepted", "written", "ended", "dead"], prompt
@@ -206,6 +198,7 @@ def test_slash_commands_are_refused_also_behind_what_nobody_sees(post: Post, mod
     assert prompts(model) == ["still here"]
 
 
+@pytest.mark.versions
 def test_words_that_would_end_the_agent_are_refused_and_those_like_them_are_prompts(
     post: Post, model: LoopbackModel
 ) -> None:
@@ -223,6 +216,7 @@ def test_word_that_we_refuse_does_end_the_agent(post: Post, model: LoopbackModel
     assert prompts(model) == []
 
 
+@pytest.mark.versions
 def test_path_of_a_picture_arrives_as_text(post: Post, cli: RealCli, model: LoopbackModel) -> None:
     picture = cli.project / "a picture.png"
     picture.write_bytes(PICTURE)
@@ -231,6 +225,19 @@ def test_path_of_a_picture_arrives_as_text(post: Post, cli: RealCli, model: Loop
     assert prompts(model) == [prompt.strip() for prompt in sent]
 
 
+@pytest.mark.versions
+def test_command_of_a_stranger_is_not_run(post: Post, model: LoopbackModel) -> None:
+    assert stages(post.send("before")) == CHAIN
+    conversation = post.client.describe()["conversation"]["session_id"]
+    with (post.folder / "inbox.jsonl").open("a") as inbox:
+        inbox.write('{"remuda": 1, "id": "mail-1", "prompt": "/clear", "command": true}\n')
+    assert stages(post.send("after")) == CHAIN
+    assert post.client.describe()["conversation"]["session_id"] == conversation
+    assert ["refused" in str(one["reason"]) for one in post.inbox.dead_letters()] == [True]
+    assert prompts(model) == ["before", "after"]
+
+
+@pytest.mark.versions
 def test_command_that_is_meant_as_one_runs_and_is_acknowledged(post: Post, model: LoopbackModel) -> None:
     assert stages(post.send("the word is swordfish")) == CHAIN
     first = post.client.describe()["conversation"]["session_id"]
@@ -245,6 +252,7 @@ def test_command_that_is_meant_as_one_runs_and_is_acknowledged(post: Post, model
         assert stages(post.send("after the summary")) == CHAIN
 
 
+@pytest.mark.versions
 def test_command_that_opens_a_dialog_has_run_and_leaves_it_to_a_human(
     post: Post, model: LoopbackModel
 ) -> None:
@@ -279,6 +287,7 @@ def test_mention_attaches_a_file_as_for_print_and_literal_refuses(
 # ── 6: an interrupt fires no hook ──
 
 
+@pytest.mark.versions
 def test_interrupted_before_the_first_byte_is_a_dead_letter_and_does_not_mix_with_the_next(
     post: Post, model: LoopbackModel
 ) -> None:
@@ -295,6 +304,7 @@ def test_interrupted_before_the_first_byte_is_a_dead_letter_and_does_not_mix_wit
     until(lambda: post.draft() == "never mind this one", "the prompt in the composer as it was")
 
 
+@pytest.mark.versions
 def test_interrupted_while_it_answers_is_a_dead_letter_and_the_next_one_is_delivered(
     post: Post, model: LoopbackModel
 ) -> None:
@@ -332,6 +342,7 @@ def assert_interrupted(post: Post, message: str) -> None:
 # ── 7 and 11: a killed agent leaves its tool behind ──
 
 
+@pytest.mark.versions
 def test_agent_killed_in_a_tool_leaves_no_orphan_and_the_message_is_decided(
     cli: RealCli, start: Start, model: LoopbackModel
 ) -> None:
@@ -356,6 +367,7 @@ def test_agent_killed_in_a_tool_leaves_no_orphan_and_the_message_is_decided(
 # ── 8 and 9: the keeper queues, not the agent ──
 
 
+@pytest.mark.versions
 def test_twenty_messages_are_drained_in_order_each_exactly_once(post: Post, model: LoopbackModel) -> None:
     sent = [f"number {number} of twenty" for number in range(20)]
     messages = [post.put(text) for text in sent]
@@ -412,8 +424,9 @@ def disable_hooks(cli: RealCli) -> list[str]:
     return []
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("without", [disable_hooks, lambda _: ["--bare"]], ids=["disabled", "bare"])
-def test_without_hooks_the_transcript_tells(
+def test_without_hooks_the_transcript_proves_each_step(
     cli: RealCli, start: Start, model: LoopbackModel, without: Callable[[RealCli], list[str]]
 ) -> None:
     post = Post(keep(start, cli, *without(cli)))

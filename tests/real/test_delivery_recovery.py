@@ -127,3 +127,18 @@ def test_messages_put_while_the_session_is_dead_are_delivered_when_it_is_back(
         assert stages(post.ended(message)) == CHAIN
     assert prompts(model) == ["before", "while it was dead", "and one more"]
     assert any("before" in text for _, text in model.main_requests[-1].texts)
+
+
+def test_session_whose_agent_died_before_its_first_message_was_recorded_comes_back(
+    again: Again, model: LoopbackModel
+) -> None:
+    post = again()
+    assert stages(post.send("before")) == CHAIN
+    transcript = Path(post.client.describe()["conversation"]["transcript_path"])
+    post.client.request("kill")
+    assert post.kept.keeper.ended()
+    lines = transcript.read_bytes().splitlines(keepends=True)
+    first = next(n for n, line in enumerate(lines) if b'"type":"user"' in line)
+    transcript.write_bytes(b"".join(lines[:first]))  # the CLI refuses to resume this
+    assert stages(again(resume=True).send("after")) == CHAIN
+    assert prompts(model) == ["before", "after"]

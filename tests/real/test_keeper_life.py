@@ -129,7 +129,7 @@ def test_agent_is_started_without_an_inherited_identity_and_in_manual_mode(
     environ = Path(f"/proc/{kept.child_pid}/environ").read_bytes().decode().split("\0")
     assert not [entry for entry in environ if "somebody-else" in entry]
     command = Path(f"/proc/{kept.child_pid}/cmdline").read_bytes().decode().split("\0")
-    assert command[command.index("--permission-mode") + 1] == "manual"
+    assert command[command.index("--permission-mode") + 1] == "default"
     watcher.paste("who are you")
     watcher.until("thinking")
     watcher.until("idle", source="hook")

@@ -29,6 +29,7 @@ def watcher(kept: Kept) -> Watcher:
     return watcher
 
 
+@pytest.mark.versions
 def test_states_plain_turn_thinking_then_idle_by_hook(watcher: Watcher, model: LoopbackModel) -> None:
     watcher.paste("hello keeper")
     watcher.until("thinking")
@@ -39,6 +40,7 @@ def test_states_plain_turn_thinking_then_idle_by_hook(watcher: Watcher, model: L
     assert "tool_use" not in watcher.states()
 
 
+@pytest.mark.versions
 def test_states_slow_answer_streaming_before_its_end(watcher: Watcher) -> None:
     watcher.paste("SLOW 15 one paragraph")
     watcher.until("streaming", source="screen")
@@ -56,6 +58,7 @@ def test_states_long_thought_no_streaming_while_it_thinks(watcher: Watcher, mode
     watcher.until("idle", source="hook")
 
 
+@pytest.mark.versions
 def test_states_allowed_tool_tool_use_by_hook(watcher: Watcher) -> None:
     watcher.paste("RUNBASH ls -d .")
     used = watcher.until("tool_use", source="hook")
@@ -63,6 +66,7 @@ def test_states_allowed_tool_tool_use_by_hook(watcher: Watcher) -> None:
     watcher.until("idle", source="hook")
 
 
+@pytest.mark.versions
 def test_states_permission_waits_until_answered_then_tool_runs(watcher: Watcher, cli: RealCli) -> None:
     watcher.paste("RUNBASH touch asked-for; echo done")
     waiting = watcher.until("waiting_permission", source="hook")
@@ -76,6 +80,7 @@ def test_states_permission_waits_until_answered_then_tool_runs(watcher: Watcher,
     assert after[0] == "tool_use"
 
 
+@pytest.mark.versions
 def test_states_question_waits_for_an_answer(watcher: Watcher, model: LoopbackModel) -> None:
     watcher.paste(f"TOOL {json.dumps(QUESTION)}")
     watcher.until("waiting_answer", source="hook")
@@ -85,14 +90,16 @@ def test_states_question_waits_for_an_answer(watcher: Watcher, model: LoopbackMo
     assert any("Blue" in text for _, text in model.main_requests[-1].texts)
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("status", [400, 529])
-def test_states_api_error_told_by_stop_failure(watcher: Watcher, status: int) -> None:
+def test_states_api_error_reported_by_stop_failure(watcher: Watcher, status: int) -> None:
     watcher.paste(f"err {status}")
     failed = watcher.until("error", source="hook")
     assert str(status) in failed["detail"]
 
 
-def test_states_interrupted_while_streaming_told_by_transcript(watcher: Watcher) -> None:
+@pytest.mark.versions
+def test_states_interrupted_while_streaming_read_from_transcript(watcher: Watcher) -> None:
     watcher.paste("SLOW 30 never mind")
     watcher.until("streaming", source="screen")
     watcher.press(b"\x1b")
@@ -112,6 +119,7 @@ def test_states_interrupted_tool_told_by_transcript_and_its_process_is_gone(
     watcher.until("interrupted", source="transcript")
 
 
+@pytest.mark.versions
 def test_states_dismissed_dialog_is_interrupted(watcher: Watcher) -> None:
     watcher.paste("RUNBASH touch never")
     watcher.until("waiting_permission")
@@ -148,6 +156,7 @@ def test_states_explained_with_every_source_and_its_age(watcher: Watcher, kept: 
     assert all(vote["age"] >= 0 for vote in votes.values())
 
 
+@pytest.mark.versions
 def test_states_clear_begins_another_conversation_in_the_record(watcher: Watcher, kept: Kept) -> None:
     watcher.paste("remember this")
     watcher.until("thinking")
@@ -168,6 +177,7 @@ def recorded_session(kept: Kept) -> object:
     return json.loads(kept.paths.record.read_text())["conversation"].get("session_id")
 
 
+@pytest.mark.versions
 def test_states_untrusted_folder_waits_at_the_trust_dialog(make_cli: MakeCli, start: Start) -> None:
     untrusted = make_cli(trust=False)
     kept = keep(start, untrusted)

@@ -47,7 +47,7 @@ def serving(calls: Calls, backend: str) -> Iterator[subprocess.Popen[str]]:
     )
     assert server.stdout is not None
     try:
-        assert "serving 2 agents" in server.stdout.readline()
+        assert "serving up to 2 agents" in server.stdout.readline()
         yield server
         server.send_signal(signal.SIGTERM)
         assert server.wait(PATIENCE) == 0

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import pool_conformance as conformance
-from benches import QUESTION, outcomes
+from benches import QUESTION, MakeCli, outcomes
 from keeping import until as wait_until
 from pool_conformance import (
     PATIENCE,
@@ -142,6 +142,38 @@ def test_nothing_of_a_conversation_is_in_the_next_requests(
     other = next(request for request in earlier if "something else" in request.prompt)
     assert b"SECRET" not in other.raw
     assert len({request.session_id for request in model.main_requests}) == len(prompts) + 1
+
+
+def test_a_folder_that_nobody_trusted_is_trusted_for_the_start_of_a_session_only(
+    make_cli: MakeCli, home: Path
+) -> None:
+    """In a repository, whose root is what the CLI trusts. What its settings allow counts in every request."""
+    cli = make_cli(trust=False)
+    subprocess.run(["git", "init", "-q"], cwd=cli.project, check=True)
+    below = cli.project / "below"
+    (below / ".claude").mkdir(parents=True)
+    settings = {"permissions": {"allow": ["Bash(touch:*)"]}}
+    (below / ".claude" / "settings.json").write_text(json.dumps(settings))
+    config, notes = cli.home / ".claude.json", cli.home / ".claude.json.remuda-trust"
+    bench = TerminalBench(cli, home)
+    bench.folder = below
+
+    def trusted() -> list[str]:
+        projects = json.loads(config.read_text())["projects"]
+        return [folder for folder, entry in projects.items() if entry.get("hasTrustDialogAccepted")]
+
+    async def steps() -> None:
+        async with opened(bench) as session:
+            await asyncio.to_thread(
+                wait_until, lambda: not (notes.exists() or trusted()), "the end of the loan"
+            )
+            for word in ("first", "second"):
+                await answer_of(session, f"RUNBASH touch {word}")
+                assert (below / word).exists()
+                await session.renew(PATIENCE)
+
+    run(steps)
+    assert not trusted()
 
 
 def test_model_hears_nothing_of_opening_and_renewing(bench: TerminalBench, model: LoopbackModel) -> None:

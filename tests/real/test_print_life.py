@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import pytest
 import counts
 from benches import MakeCli
 from commands import Commands
+from flooding import flood
 from keeping import event_named, until
-from printing import ORDERLY_TRIES, Calls
+from printing import ORDERLY_TRIES, Calls, HeldStart, without_hooks
 from remuda.errors import SessionUnreachable
 from remuda.keeper.client import KeeperClient
 from remuda.testing.loopback_model import LoopbackModel
@@ -64,6 +66,18 @@ def test_a_call_is_answered_and_says_what_it_was(
     assert_nothing_left(calls, cli)
 
 
+def test_a_prompt_that_no_terminal_can_carry_reaches_the_model_whole(
+    calls: Calls, cli: RealCli, model: LoopbackModel
+) -> None:
+    prompt = "bell \x07, escape \x1b[201~, NUL \0, end"
+    (cli.project / "prompt").write_text(prompt)
+    done = calls("--input-file", "prompt")
+    assert done.out.startswith("REPLY#1 to: bell ")
+    assert "using --backend stream" in done.err
+    assert model.main_requests[0].prompt == prompt
+    assert_nothing_left(calls, cli)
+
+
 def test_an_answer_that_was_printed_is_written_down_before_the_agent_ends(calls: Calls, cli: RealCli) -> None:
     """Whoever goes on with the conversation finds it there."""
     assert calls("hello").out == "REPLY#1 to: hello\n"
@@ -74,15 +88,29 @@ def test_an_answer_that_was_printed_is_written_down_before_the_agent_ends(calls:
     assert "turn_duration" in [one.get("subtype") for one in records]
 
 
-def test_a_folder_that_nobody_trusted_yet_is_trusted_by_calling(
+def test_a_folder_that_nobody_trusted_is_trusted_for_the_call_and_no_longer(
     make_calls: MakeCalls, make_cli: MakeCli
 ) -> None:
+    """What the project's settings allow and hook counts in the call, as in a folder that is trusted."""
     cli = make_cli(trust=False)
     calls = make_calls(cli)
-    assert calls("hello").out == "REPLY#1 to: hello\n"
-    known = json.loads((cli.home / ".claude.json").read_text())["projects"]
-    assert known[os.path.realpath(cli.project)]["hasTrustDialogAccepted"] is True
+    config = cli.home / ".claude.json"
+    before = json.loads(config.read_text())
+    before["projects"]["/other"] = {"hasTrustDialogAccepted": True, "lastCost": 0.25}
+    config.write_text(json.dumps(before))
+    ran, hooked = cli.project / "ran", cli.project / "hooked"
+    (cli.project / ".claude").mkdir()
+    hook = {"type": "command", "command": f"touch {hooked}"}
+    settings = {"permissions": {"allow": ["Bash(touch:*)"]}, "hooks": {"Stop": [{"hooks": [hook]}]}}
+    (cli.project / ".claude" / "settings.json").write_text(json.dumps(settings))
+    found = calls.json(f"RUNBASH touch {ran}")
+    assert (ran.exists(), hooked.exists(), found["permission_denials"]) == (True, True, [])
     assert_nothing_left(calls, cli)
+    after = json.loads(config.read_text())
+    assert not after["projects"].pop(os.path.realpath(cli.project), {}).get("hasTrustDialogAccepted")
+    assert after["projects"] == before["projects"]
+    assert after["customApiKeyResponses"] == before["customApiKeyResponses"]
+    assert not [name for name in os.listdir(cli.home) if name.startswith(".claude.json.remuda")]
 
 
 def test_a_stop_hook_of_the_user_that_takes_its_time_is_no_hang(calls: Calls, cli: RealCli) -> None:
@@ -142,7 +170,7 @@ def test_a_killed_keeper_or_agent_in_a_tool_is_told_and_leaves_nothing(
     code, out, err = call.ended()
     victim.close()
     assert (code, out) == (2, "")
-    assert "gone" in err
+    assert "exited" in err
     assert_nothing_left(calls, cli)
 
 
@@ -160,7 +188,7 @@ def test_an_interrupted_stream_call_in_a_tool_leaves_nothing(calls: Calls, cli: 
     ("words", "on"),
     [
         (["--ask", "RUNBASH touch made"], "Do you want to proceed? / ❯ 1. Yes"),
-        (["err 500"], "the API is being tried again, attempt "),
+        (["err 500"], "the agent is retrying the API, attempt "),
         ([f"RUNBASH {TAIL}", "--allowedTools", "Bash"], "a tool is running: "),
         ([f"RUNBASH {TAIL}", "--allowedTools", "Bash", "--backend", "stream"], "a tool is running: Bash"),
     ],
@@ -174,7 +202,7 @@ def test_what_it_hangs_on_is_named(calls: Calls, cli: RealCli, words: list[str],
 def test_a_permission_that_no_hook_tells_of_is_refused_with_its_text(calls: Calls, cli: RealCli) -> None:
     """Plan mode has actions checked by the service, which is not there. The dialog blinks while it waits."""
     done = calls("RUNBASH touch made", "--permission-mode", "plan", code=2)
-    assert "nobody here may answer: Bash command" in done.err
+    assert "a one-shot run cannot answer: Bash command" in done.err
     assert "Auto mode can't check actions in this session" in done.err
     assert not (cli.project / "made").exists()
     assert_nothing_left(calls, cli)
@@ -182,7 +210,11 @@ def test_a_permission_that_no_hook_tells_of_is_refused_with_its_text(calls: Call
 
 def test_a_running_call_can_be_watched_and_its_permission_given(calls: Calls, cli: RealCli) -> None:
     made = cli.project / "made"
-    call = calls.begin("--ask", f"RUNBASH touch {made}").until("submitted")
+    call = calls.begin("--ask", f"RUNBASH touch {made}").until("waiting for permission")
+    assert call.said[-1] == (
+        f"remuda print: waiting for permission: Bash; "
+        f"answer with 'remuda approve {call.name}' or 'remuda attach {call.name}'"
+    )
     listed = calls.remuda.json("ls")
     assert [one["name"] for one in listed] == [call.name]
     with KeeperClient.connect(call.name, calls.sessions) as human:
@@ -238,7 +270,7 @@ def test_what_ends_in_the_background_before_the_answer_is_answered_too(
 def test_a_kept_session_takes_messages(calls: Calls, model: LoopbackModel) -> None:
     done = calls("--keep", "--output-format", "json", "hello")
     name = json.loads(done.out)["session"]
-    assert f"the session goes on as '{name}'" in done.err
+    assert f"the session is still running: remuda attach {name}" in done.err
     assert "to: and again" in calls.remuda("send", name, "and again", "--wait").out
     assert [request.prompt for request in model.main_requests] == ["hello", "and again"]
     keeper = calls.remuda.keeper(name)
@@ -264,4 +296,37 @@ def test_call_after_call_is_right_and_leaves_nothing(calls: Calls, cli: RealCli,
     for number in range(counts.CALLS):
         done = calls(f"prompt {number}", "--backend", backend)
         assert (done.out, done.err) == (f"REPLY#1 to: prompt {number}\n", "")
+    assert_nothing_left(calls, cli)
+
+
+# ── hooks that do not reach us ──
+
+
+def test_permission_whose_hook_does_not_reach_us_ends_the_call_and_is_not_given(
+    calls: Calls, cli: RealCli
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    made = calls.home / "made"
+    calls.binary = without_hooks(calls.home, calls.binary, port)
+    done = calls(f"RUNBASH touch {made}", code=2)
+    assert "a one-shot run cannot answer" in done.err
+    assert "no hook reported it" in done.err
+    assert "Do you want to proceed?" in done.err
+    assert not made.exists()
+    assert_nothing_left(calls, cli)
+
+
+@pytest.mark.soak
+def test_permission_is_refused_while_another_user_floods_the_hook_port(calls: Calls, cli: RealCli) -> None:
+    made = calls.home / "made"
+    held = HeldStart(calls.home, calls.binary)
+    calls.binary = held.binary
+    call = calls.begin("--output-format", "json", f"RUNBASH touch {made}")
+    with flood(held.port(), counts.FLOOD):
+        held.let_go()
+        code, out, err = call.ended()
+    assert code == 0, err
+    assert json.loads(out)["permission_denials"][0]["tool_name"] == "Bash"
+    assert not made.exists()
     assert_nothing_left(calls, cli)

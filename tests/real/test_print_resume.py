@@ -34,5 +34,5 @@ def test_a_title_that_nothing_has_is_refused_as_claude_refuses_it(calls: Calls, 
     asked = ("hello", "--resume", "some tit")
     assert cli.run_print(*asked).returncode == 1
     said = calls(*asked, code=1).err
-    assert said == "remuda print: --resume: there is no conversation with that id or title in this folder\n"
+    assert said == "remuda print: --resume: no conversation in this folder has that id or title\n"
     calls.assert_nothing_left()

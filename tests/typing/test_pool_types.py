@@ -18,6 +18,7 @@ from remuda import (
     Failed,
     InvalidOptions,
     PermissionRequest,
+    Raw,
     RunResult,
     SyncClient,
     Token,
@@ -25,7 +26,7 @@ from remuda import (
     ToolUse,
     Usage,
 )
-from remuda.pool.types import Raw, StreamEvent
+from remuda.pool.types import StreamEvent
 from remuda.testing.pool import FakeAgent
 
 

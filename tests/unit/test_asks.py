@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remuda.agents.claude.permission import ClaudeAsking
-from remuda.errors import AlreadyAnswered, InvalidOptions
+from remuda.errors import AlreadyAnswered, InvalidOptions, LocalProtocolError
 from remuda.keeper.asks import Answer, Asks, read_ruling
 
 Told = list[dict[str, Any]]
@@ -52,6 +52,7 @@ async def test_ask_is_told_whole_and_listed_until_it_is_answered() -> None:
         "suggestions": [],
         "tool_use_id": "t1",
         "reason": "permission",
+        "cwd": None,
         "at": 12.0,
     }
     assert [{"event": "ask", **one} for one in bench.asks.document()] == [told]
@@ -68,7 +69,7 @@ async def test_second_answer_is_refused_and_told_who_was_first() -> None:
     with pytest.raises(AlreadyAnswered, match="deny"):
         bench.asks.answer({"id": number, "behavior": "allow"})
     assert (await future or {})["hookSpecificOutput"]["decision"]["behavior"] == "deny"
-    with pytest.raises(AlreadyAnswered, match="nothing is asked"):
+    with pytest.raises(AlreadyAnswered, match="no permission request"):
         bench.asks.answer({"id": "a-unknown", "behavior": "allow"})
 
 
@@ -142,3 +143,21 @@ async def test_end_of_the_session_ends_all() -> None:
 def test_what_is_no_answer_is_refused(args: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptions):
         read_ruling(args)
+
+
+@running
+async def test_request_that_cannot_be_told_is_left_to_the_terminal() -> None:
+    told: Told = []
+
+    def tell(document: dict[str, Any]) -> None:
+        if document["event"] == "ask":
+            raise LocalProtocolError("cannot be said in JSON")
+        told.append(document)
+
+    asks = Asks(ClaudeAsking(), tell, lambda: 12.0)
+    given = {"hook_event_name": "PermissionRequest", "tool_name": "Bash", "tool_input": {"command": "ls"}}
+    future = asks.hook(given)
+    assert future is not None
+    assert await future is None
+    assert asks.document() == []
+    assert [one["event"] for one in told] == ["ask_ended"]

@@ -97,7 +97,7 @@ def test_second_answer_is_told_who_was_first(tmp_path: Path) -> None:
         one, other = await asyncio.gather(*both, return_exceptions=True)
         assert isinstance(one, Approval)
         assert isinstance(other, AlreadyAnswered)
-        assert "first has answered it: deny" in str(other)
+        assert "first has already decided: deny" in str(other)
         assert decision((await hook)[1]) == {"behavior": "deny", "message": "no"}
 
     run(tmp_path, work)
@@ -248,6 +248,15 @@ def test_several_answers_to_one_question() -> None:
     ruling = read_ruling(asked_for(Reason.QUESTION, QUESTIONS), {"behavior": "allow", "answers": answers})
     assert ruling.input is not None
     assert ruling.input["answers"]["Which colour?"] == "Red, Blue"
+
+
+def test_always_of_a_command_with_a_star_is_refused_with_the_reason() -> None:
+    approval = Approval("a", "s", Reason.PERMISSION, "Bash", {"command": "chmod 600 a*"}, 1.0)
+    with pytest.raises(InvalidOptions, match=r"'\*'.*without --always"):
+        read_ruling(approval, {"behavior": "allow", "always": True})
+    assert read_ruling(approval, {"behavior": "allow"}).allow
+    plain = {"behavior": "allow", "always": True, "updated_input": {"command": "chmod 600 ab"}}
+    assert read_ruling(approval, plain).always
 
 
 @pytest.mark.parametrize(

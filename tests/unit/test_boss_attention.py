@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from histories import histories, outcome
 from remuda.agents.state import Source
+from remuda.agents.state import State as AgentState
 from remuda.boss.attention import standing as standings
 from remuda.boss.attention.model import ApprovalState, Event, EventKind, Item, Reason, State
 from remuda.boss.attention.roster import Roster
@@ -173,11 +174,32 @@ def test_one_that_ended_comes_back_when_it_is_resumed_and_not_by_a_late_hook() -
 
 def test_end_of_a_run_that_a_program_started_is_nothing_for_a_human_its_permission_is() -> None:
     prompt = event("prompted", 10, entrypoint="sdk-cli")
-    assert told(prompt, STOP).queue() == []
+    for end in (STOP, event("failed", 20, message="x"), event("limited", 20), event("gone", 20)):
+        assert told(prompt, end).queue() == []
     assert only(told(prompt, event("asked", 15, **BASH))).reason is Reason.PERMISSION
 
 
 # ── dialogs ──
+
+
+QUESTION = {"reason": "question", "options": [{"question": "Which colour?"}], "message": "Which colour?"}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_question_that_no_hook_reports_has_the_options_of_the_pending_call(late: bool) -> None:
+    began = event(
+        "tool_began", 14, Source.TRANSCRIPT, tool="AskUserQuestion", tool_use_id="t1", asks=QUESTION
+    )
+    waits = event("asked", 15, Source.REGISTRY, reason="question", waiting_for="input needed")
+    item = only(told(PROMPT, *((waits, began) if late else (began, waits))))
+    assert (item.reason, item.message) == (Reason.QUESTION, "Which colour?")
+    assert item.detail["options"] == QUESTION["options"]
+
+
+def test_dialog_on_a_screen_is_over_when_the_screen_shows_none() -> None:
+    shown = event("asked", 15, Source.SCREEN, reason="question", waiting_for="trust dialog")
+    assert only(told(event("registered", 10), shown)).detail["waiting_for"] == "trust dialog"
+    assert told(event("registered", 10), shown, event("stopped", 16, Source.SCREEN)).queue() == []
 
 
 def test_permission_is_in_the_queue_whole_with_its_approval() -> None:
@@ -447,3 +469,35 @@ def test_long_story_is_told_in_one_and_ends_the_same() -> None:
     assert Story.KEPT <= len(story.events) < Story.KEPT + Story.FOLDED
     assert replace(story.standing, asks=()) == replace(whole.standing, asks=())
     assert not story.take(event("prompted", 11))
+
+
+# ── the words of `remuda ls` ──
+
+
+@pytest.mark.parametrize(
+    ("events", "word"),
+    [
+        ([event("seen", 10)], None),
+        ([event("registered", 10)], "idle"),
+        ([PROMPT], "thinking"),
+        ([PROMPT, event("tool_began", 12, tool_use_id="1", **BASH)], "tool_use"),
+        ([PROMPT, STOP], "idle"),
+        ([PROMPT, event("interrupted", 20)], "interrupted"),
+        ([PROMPT, event("failed", 20, message="overloaded")], "error"),
+        ([PROMPT, event("limited", 20, message="limit")], "limited"),
+        ([PROMPT, event("asked", 20, tool_use_id="1", **BASH)], "waiting_permission"),
+        ([PROMPT, event("asked", 20, reason="plan", tool="ExitPlanMode", input={})], "waiting_permission"),
+        ([PROMPT, event("asked", 20, reason="question", tool="AskUserQuestion", input={})], "waiting_answer"),
+        ([PROMPT, event("hung", 20)], "thinking"),
+        ([PROMPT, event("ended", 20)], "dead"),
+        ([PROMPT, event("gone", 20)], "dead"),
+    ],
+)
+def test_agent_state_has_the_words_of_ls(events: list[Event], word: str | None) -> None:
+    known = told(*events).known["s"]
+    assert known.story.standing.agent_state == (word and AgentState(word))
+
+
+def test_every_state_of_the_boss_has_a_word_of_ls() -> None:
+    states = standings._AGENT_STATES
+    assert set(states) == {*State} - {State.SEEN, State.WAITING}

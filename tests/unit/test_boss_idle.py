@@ -48,13 +48,13 @@ def test_registry_that_says_idle_is_enough(agent: Agent) -> None:
 
 
 def test_registry_that_says_anything_else_is_told(agent: Agent) -> None:
-    assert "cannot be read" in refused(agent)
+    assert "cannot read" in refused(agent)
     agent.tears()
-    assert "cannot be read" in refused(agent)
+    assert "cannot read" in refused(agent)
     agent.says("busy")
-    assert refused(agent) == "its registry says: busy"
+    assert refused(agent) == "the agent's registry file says: busy"
     agent.says("waiting", waitingFor="permission prompt")
-    assert refused(agent) == "its registry says: waiting, permission prompt"
+    assert refused(agent) == "the agent's registry file says: waiting, permission prompt"
     agent.says("idle", sessionId="other")
     assert "another conversation" in refused(agent)
 

@@ -19,7 +19,7 @@ from remuda.boss.guide import reason
         (None, "/", "01234567"),
         (None, None, "01234567"),
         ("", "", "01234567"),
-        (None, "/src/\x1b[2Jevil\n", "?[2Jevil?"),
+        (None, "/src/\x1b[2Jevil\n", "[2Jevil"),
     ],
 )
 def test_label_is_the_shortest_that_says_something(name: str | None, folder: str | None, wanted: str) -> None:
@@ -43,5 +43,5 @@ def test_labels_of_several_are_told_apart_by_what_can_be_typed() -> None:
 
 
 def test_interrupt_is_told_from_an_end() -> None:
-    assert reason({"reason": "stopped", "detail": {}}) == "has stopped"
-    assert reason({"reason": "stopped", "detail": {"interrupted": True}}) == "was interrupted"
+    assert reason({"reason": "stopped", "detail": {}}) == "stopped"
+    assert reason({"reason": "stopped", "detail": {"interrupted": True}}) == "stopped (interrupted)"

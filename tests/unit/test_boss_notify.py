@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remuda.boss.answers.policy_file import load_policy
 from remuda.boss.attention.model import Item, Reason, Session
 from remuda.boss.notices.notify import (
     Receiver,
@@ -19,6 +23,7 @@ from remuda.boss.notices.notify import (
     read_settings,
     words,
 )
+from remuda.boss.notices.notify_file import load_settings
 from remuda.errors import InvalidOptions
 
 
@@ -91,6 +96,8 @@ def test_words_of_a_notice_and_what_a_message_holds_is_no_template() -> None:
     found = words(asked, Session("s", name="work", cwd="/srv"), "http://l")
     assert (found["title"], found["id"], found["tool"]) == ("work: permission", "p1", "Bash")
     assert len(found["message"]) == 300
+    shown = item("b", 1.0, message="", detail={"waiting_for": "trust dialog"})
+    assert words(shown, None)["message"] == "trust dialog"
     assert fill("{title}|{message}|{unknown}", found) == f"work: permission|{found['message']}|{{unknown}}"
     assert fill_all({"a": ["{id}", 1, None]}, found) == {"a": ["p1", 1, None]}
     assert words(item("b", 1.0), None)["session"] == "s"
@@ -123,8 +130,48 @@ def test_notice_names_a_session_as_the_queue_does() -> None:
         {"to": [{"url": "http://x", "body": "a", "json": {}}]},
         {"to": [{"url": "http://x", "reasons": ["boredom"]}]},
         {"to": [{"url": "http://x", "token": "t"}]},
+        {"to": [{"url": "http://x/a b"}]},
+        {"to": [{"url": "http://x/\x00"}]},
+        {"to": [{"url": "http://x:port/"}]},
+        {"to": [{"url": "http:///bot"}]},
+        {"to": [{"url": "http://me:SECRET@x/"}]},
+        {"to": [{"url": "http://x", "json": {"a": float("inf")}}]},
+        {"to": [{"url": "http://x", "json": {"a": [float("nan")]}}]},
+        {"threshold": float("nan")},
+        {"cooldown": float("inf")},
     ],
 )
 def test_what_are_no_settings_is_refused(document: dict[str, Any]) -> None:
-    with pytest.raises(InvalidOptions):
+    with pytest.raises(InvalidOptions) as refused:
         read_settings(document)
+    assert "SECRET" not in str(refused.value)
+
+
+# ── the file ──
+
+
+@pytest.mark.parametrize("load", [load_settings, load_policy])
+def test_file_of_another_user_is_refused_with_what_to_do(
+    load: Callable[[Path], object], tmp_path: Path
+) -> None:
+    path = tmp_path / "file.toml"
+    path.write_text("")
+    path.chmod(0o600)
+    load(path)
+    if os.getuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 65534, 65534)
+    with pytest.raises(InvalidOptions, match="belongs to another user; make it yours"):
+        load(path)
+
+
+@pytest.mark.parametrize("load", [load_settings, load_policy])
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_file_that_others_can_write_is_refused_with_what_to_do(
+    load: Callable[[Path], object], mode: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "file.toml"
+    path.write_text("")
+    path.chmod(mode)
+    with pytest.raises(InvalidOptions, match=r"other users can write .*chmod 600"):
+        load(path)

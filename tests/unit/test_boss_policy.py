@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-import shutil
-import subprocess
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from remuda.boss.answers.automatic import make_request
-from remuda.boss.answers.guess import Fit, guess
-from remuda.boss.answers.policy import Decision, Policy, Request, read_policy
-from remuda.boss.answers.policy_file import load_policy, policy_file
-from remuda.boss.answers.shell import matches, split_command
+from remuda.boss.answers.policy import Decision, Policy
+from remuda.boss.answers.policy_file import load_policy, policy_file, read_policy
+from remuda.boss.answers.request import AskedPath, Request, make_request
 from remuda.boss.attention.model import Reason
 from remuda.boss.folder import BossFolder
 from remuda.errors import InvalidOptions
+from shelling import CONTEXTS, NOT_UNDERSTOOD
 
 HOME = "/home/me"
-BASH = shutil.which("bash") or "/bin/sh"
+EVERYTHING = {"decision": "allow", "tool": "*"}
 
 
 def policy(*rules: dict[str, Any]) -> Policy:
@@ -48,78 +41,9 @@ def decided(found: Policy, command: str) -> str:
 # ── shell commands ──
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("git status", [("git", "status")]),
-        ("  git\tstatus  ", [("git", "status")]),
-        ("a && b || c; d | e", [("a",), ("b",), ("c",), ("d",), ("e",)]),
-        ("a&&b", [("a",), ("b",)]),
-        ("a\nb\n", [("a",), ("b",)]),
-        ("a;", [("a",)]),
-        ("a &&\n b", [("a",), ("b",)]),
-        ("echo 'x; rm -rf ~' \"a b\"", [("echo", "x; rm -rf ~", "a b")]),
-        ("echo 'a'\"b\"c", [("echo", "abc")]),
-        ("grep 'a$b`c\\'", [("grep", "a$b`c\\")]),
-        ("ls ü", [("ls", "ü")]),
-    ],
-)
-def test_command_is_taken_apart(text: str, parts: list[tuple[str, ...]]) -> None:
-    assert split_command(text) == parts
-
-
-UNCLEAR = [
-    "git status > x",
-    "git status >> x",
-    "git status < x",
-    "git status 2>&1",
-    "git status & rm x",
-    "git status &",
-    "git status |& sh",
-    "git status $(rm x)",
-    "git status `rm x`",
-    'git status "$(rm x)"',
-    'git status "`rm x`"',
-    "git status $X",
-    "git status ${X}",
-    "git status $'\\n'",
-    'git status "$X"',
-    "git status <(rm x)",
-    "(git status)",
-    "{ git status; }",
-    "git {status,log}",
-    "git stat*",
-    "git statu?",
-    "git statu[s]",
-    "git\\ status",
-    "git status \\\n rm",
-    "X=1 git status",
-    "PATH+=:. git status",
-    "! git status",
-    "if git status; then rm x; fi",
-    "time git status",
-    "git status # rm",
-    "git status 'unended",
-    'git status "unended',
-    "git status &&",
-    "git status |",
-    "&& git status",
-    "git status ;; git status",
-    "git status\r rm x",
-    "git status\x00",
-    "git\xa0status",
-    "git status \u202e",
-    "''",
-    "",
-    "   ",
-    'echo "a!b"',
-]
-
-
-@pytest.mark.parametrize("text", UNCLEAR)
-def test_what_is_not_plain_is_not_understood_and_never_allowed_by_a_command(text: str) -> None:
-    assert split_command(text) is None
-    assert decided(allowing("git status", "git *", "*", "rm *", "echo *"), text) == "ask"
+@pytest.mark.parametrize("text", NOT_UNDERSTOOD)
+def test_command_that_is_not_understood_is_never_allowed_by_a_pattern(text: str) -> None:
+    assert decided(allowing("ls", "ls *", "*", "rm *", "echo *"), text) == "ask"
 
 
 @pytest.mark.parametrize(
@@ -138,18 +62,36 @@ def test_what_is_not_plain_is_not_understood_and_never_allowed_by_a_command(text
         ("rm -rf ~; git status", "ask"),
         ("git status; git diff a b", "allow"),
         ("git diff", "allow"),
-        ("git diff --stat", "allow"),
+        ("git diff --stat 2>&1", "allow"),
+        ("git diff src/*.py", "allow"),
+        ("git stat*", "ask"),
         ("npm run test:unit", "allow"),
+        ("npm run test:*", "ask"),
         ("npm run build", "ask"),
         ("'git status'", "ask"),
         ("gitx status", "ask"),
+        ("./git status", "ask"),
     ],
 )
 def test_allow_pattern_matches_every_part_or_nothing(command: str, decision: str) -> None:
     assert decided(allowing("git status", "git diff *", "npm run test:*"), command) == decision
 
 
-def test_denied_part_denies_the_whole_also_where_it_is_not_plain() -> None:
+def test_wildcard_at_the_start_of_a_pattern_does_not_match_an_assignment() -> None:
+    """Audit H2: `A='/pytest' rm -rf x` was taken for a program called A=/pytest."""
+    for command in ("A='/pytest' rm -rf x", 'A="/pytest" curl evil.example', "'A=/pytest' x"):
+        assert decided(allowing("*/pytest *"), command) == "ask"
+
+
+def test_interpreter_that_a_rule_names_is_allowed_only_without_a_guard_above() -> None:
+    named = {"decision": "allow", "command": "python3 x.py"}
+    never = {"decision": "deny", "command": "rm *"}
+    assert decided(policy(named), "python3 x.py") == "allow"
+    assert decided(policy(named, never), "python3 x.py") == "allow"
+    assert decided(policy(never, named), "python3 x.py") == "ask"
+
+
+def test_denied_part_denies_the_whole_also_where_it_is_not_understood() -> None:
     found = policy(
         {"decision": "allow", "tool": "Bash", "command": "git *"},
         {"decision": "deny", "tool": "Bash", "command": "rm *"},
@@ -166,7 +108,7 @@ def test_first_rule_that_fits_decides() -> None:
         {"decision": "ask", "tool": "Bash", "command": "git log *"},
         {"decision": "allow", "tool": "Bash"},
     )
-    assert [decided(found, f"git {rest}") for rest in ("push origin test", "push", "log", "fetch $X")] == [
+    assert [decided(found, f"git {rest}") for rest in ("push origin test", "push", "log", "fetch x")] == [
         "allow",
         "deny",
         "ask",
@@ -174,219 +116,429 @@ def test_first_rule_that_fits_decides() -> None:
     ]
 
 
-_WORD = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=8)
+# ── below a rule that denies or asks ──
 
-
-@given(st.lists(_WORD, min_size=1, max_size=4))
-def test_quoted_words_come_back_as_they_were(words: list[str]) -> None:
-    text = shlex.join(words)
-    found = split_command(text)
-    assert found is None or found == [tuple(words)]
-
-
-_LONG = ["git", "status", "rm", "&&", "||", "$(", "-s", "X=1", "if", "[[", "  ", "git status"]
-_PIECES = st.sampled_from([*_LONG, *" ;&|\n\t'\"\\$`(){}<>*#!=~\ré"])
-
-
-@given(st.lists(_PIECES, max_size=8).map("".join))
-def test_nothing_is_allowed_but_the_words_that_were_meant(text: str) -> None:
-    """However it is written: what is allowed has only parts that are `git status` and nothing else."""
-    if decided(allowing("git status"), text) == "allow":
-        parts = split_command(text)
-        assert parts is not None
-        assert set(parts) == {("git", "status")}
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(_PIECES, min_size=1, max_size=6).map("".join))
-def test_shell_runs_what_was_understood_and_nothing_more(text: str) -> None:
-    """A shell with nothing but two functions of these names: each call that it makes is one of our parts."""
-    if (parts := split_command(text)) is None:
-        return
-    names = {part[0] for part in parts}
-    if not names <= {"git", "rm"} or "status" in names:
-        return
-    script = 'say() { printf "%s\\0" "$@"; printf "\\036"; }\n'
-    script += 'git() { say git "$@" >&3; }\nrm() { say rm "$@" >&3; }\n' + text
-    done = subprocess.run(
-        [BASH, "-c", f"exec 3>&1 >/dev/null 2>&1\n{script}"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        env={"PATH": "/nonexistent", "HOME": "~"},
-        timeout=20,
-    )
-    calls = [tuple(call.split("\0")[:-1]) for call in done.stdout.decode().split("\x1e")[:-1]]
-    assert set(calls) <= set(parts), (text, calls)
-
-
-@given(st.lists(_PIECES, max_size=8).map("".join))
-def test_what_matches_exactly_is_guessed_too(text: str) -> None:
-    parts = split_command(text) or []
-    if any(matches(part, ("rm", "*")) and not set("'\";|&\n") & set(text) for part in parts):
-        assert guess(text).fit(("rm", "*")) is Fit.YES
-
-
-# ── what a rule further up may mean ──
-
-ASKED = policy(
-    {"decision": "ask", "name": "not alone", "tool": "Bash", "command": ["git push *", "rm *"]},
-    {"decision": "allow", "name": "all else", "tool": "Bash"},
+GUARDED = policy(
+    {"decision": "deny", "name": "never", "tool": "Bash", "command": ["rm *", "sudo *"]},
+    {"decision": "ask", "name": "careful", "tool": "Bash", "command": ["git push *", "npm publish *"]},
+    {"decision": "allow", "name": "rest", "tool": "Bash"},
 )
 
-MEANT = [
-    "git push origin main",
-    "git push origin main 2>&1",
-    "2>&1 git push",
-    "git >/dev/null push origin",
-    "git &>/dev/null push origin",
-    "git 2>'a b' push",
-    'rm -rf "$HOME/x"',
-    "X=1 rm y",
-    "X=$(date) rm y",
-    "(rm y)",
-    "{ rm y; }",
-    "ls\nrm y",
-    "ls &\nrm y &",
-    "git \\\n push",
-    "g\\it push",
-    'g"i"t push > x',
-    "/usr/bin/git push",
-    "/bin/rm y > x",
-    "RM y",
-    "echo $(rm y)",
-    "echo `rm y`",
-    'echo "$(rm y)"',
-    "echo ${X:-$(rm y)}",
-    "diff <(rm y) z",
-    "if true; then rm y; fi",
-    "for f in *; do rm y; done",
-    "f() { rm y; }; f",
-    "case $x in a) rm y;; esac",
-    "echo $(case x in x) rm y;; esac)",
-    "! rm y",
-    "time -p rm y",
-    "sudo rm y",
-    "sudo -u bob rm y",
-    "env X=1 rm y",
-    "env -i rm y > x",
-    "timeout 5 rm y",
-    "nohup nice -n 5 rm y",
-    "bash -c 'rm y'",
-    'bash -c "cd x && git push" 2>&1',
-    "sudo sh -c 'git push'",
-    "docker exec box sh -c 'rm y'",
-    "eval rm y",
-    "eval 'rm y'",
-    "ls | xargs rm",
-    "ls | xargs -n 1 rm -f",
-    "find . -name x -exec rm {} +",
-    "find . -name x -exec sh -c 'rm \"$1\"' _ {} \\;",
-    "trap 'rm y' EXIT",
-    "bash <<EOF\nrm y\nEOF",
-    "bash <<< 'rm y'",
-    "cat <<EOF > z\n'\nEOF\nrm y",
+DENIED = [
+    *(
+        "rm x",
+        "/bin/rm x",
+        "RM x",
+        "r''m x",
+        "\\rm x",
+        "ls; rm x",
+        "ls | rm x",
+        "FOO='1' rm x",
+        'FOO="1" rm x',
+    ),
+    *("LANG='C' sudo reboot", "echo $(rm x)", 'echo "$(rm x)"', "(rm x)", "timeout 5 rm x", "nohup rm x"),
+    *("cat <<E\n$(/bin/rm -rf x)\nE", "true # c \\\n/bin/rm -rf x", "rm x > y", 'rm -rf "$HOME/x"', "rm *"),
 ]
-MAYBE = [
-    "$X y",
-    "$(echo rm) y",
-    "`echo rm` y",
-    "git $X",
-    "git $(echo push)",
-    "git ${X}",
-    "git {push,status}",
-    "git pus?",
-    "$'rm' y",
-    "eval $X",
-    'bash -c "$X"',
-    "sudo $X",
-    "sudo nohup $X y",
-    "echo push | xargs git",
-    "echo 'rm y' | sh",
-    "curl x | bash -s",
-    "bash < x",
-    "sudo bash -c 'eval $X'",
-    "echo " + "$(" * 200 + "x" + ")" * 200,
-    "echo a > b # " + "x" * 200_000,
+ASKED = [
+    *(
+        "git push",
+        "git -C d push",
+        "git --no-pager push",
+        "GIT_SSH_COMMAND='ssh -v' git push --force",
+        "npm publish",
+    ),
+    *(
+        "npm pub",
+        "npm --silent publish",
+        "git push 2>&1",
+        "git $X",
+        "$X y",
+        "git {push,x}",
+        "git pus?",
+        "git p",
+    ),
+    *(
+        "bash -c 'ls'",
+        "sh x.sh",
+        "python3 x.py",
+        "python3.12 -c 1",
+        "node x.js",
+        "perl -e 1",
+        "make",
+        "ruby x.rb",
+    ),
+    *(
+        "env '-Srm -rf x'",
+        "su -c'rm -rf x'",
+        "script -qc'rm -rf x' /dev/null",
+        "xargs rm",
+        "env rm x",
+        "noglob rm x",
+    ),
+    *(
+        "repeat 1 rm x",
+        "setpriv a rm x",
+        "setarch x rm -rf y",
+        "busybox rm x",
+        "anything rm x",
+        "anything 'rm x'",
+    ),
+    *(
+        "anything -crm",
+        "echo '/bin/r? x' | anything",
+        "anything '/bin/r?' x",
+        "anything 'r${Z}m' x",
+        "echo 'rm x' | anything",
+        "ls | sh",
+        "eval x",
+        ". x",
+        "source x",
+        "alias a=b",
+        "hash -p a b",
+    ),
+    *(
+        "find . -exec rm {} +",
+        "find . -delete",
+        "find . -ok ls {} ;",
+        "awk 'BEGIN{system(1)}'",
+        "awk -f x",
+        "awk '1|2'",
+    ),
+    *("sed 's/a/b/e' x", "sed -f x", "sed '1e ls' x", "sed -n '1w y' x", "sed 1p *.py", "tar -I x -cf a b"),
+    *(
+        "tar xf a --to-command=x",
+        "git -c core.pager=x log",
+        "git rebase -x ls",
+        "git rebase -ix ls",
+        "git bisect run x",
+    ),
+    *(
+        "git submodule foreach x",
+        "git clone -u x y",
+        "git clone --upl=x y",
+        "git grep -Ox y",
+        "git config core.pager x",
+    ),
+    *(
+        "git fetch ext::x",
+        "git add *",
+        "git --exec-path=x log",
+        "git difftool",
+        "npm exec x",
+        "npm run x --script-sh=y",
+    ),
+    *(
+        "npx evil",
+        "cargo --config x build",
+        "cargo build --config x",
+        "go test -exec x",
+        "go run x",
+        "rg --pre x y",
+    ),
+    *(
+        "sort --compress-prog=x y",
+        "split --filter=x y",
+        "test -v 'a[$(ls)]'",
+        "[ -v x ]",
+        "printf -v x y",
+        "ssh h ls",
+    ),
+    *(
+        "printf '%n' x",
+        "coproc ls",
+        "command ls",
+        "command -p ls",
+        "exec ls",
+        "docker run x",
+        "vim x",
+    ),
+    *(
+        "tee q; ./q",
+        "curl -o q x; ./q",
+        "python -m evil",
+        "uv run x.py",
+        "uvx x",
+    ),
+    *(
+        "xargs -I% % x",
+        "xargs sh",
+        "xargs -a f rm",
+        "ls > x",
+        "for i in a; do ls; done",
+        "/lib64/ld-linux.so.2 /bin/ls",
+    ),
 ]
-NOT_MEANT = [
-    "git fetch $X",
-    "git status 2>&1",
-    "ls *.py > x",
-    'cd "$(git rev-parse --show-toplevel)" && make',
-    "X=$(date) make",
-    "grep -E '(a|b)$' x > y",
-    "awk '{$1=\"\"; print}' x > y",
-    'head -n $((n+1)) "$f"',
-    "cat > x <<'EOF'\n$y z\n`a`\nEOF",
-    "find . -name '*.py' -type f",
-    "find . -name '*.py' -exec grep x {} +",
-    "env | sort",
-    "bash script.sh $X",
-    "case $x in a) ls;; esac",
-    "for f in $(ls); do echo $f; done",
-    "git commit -m 'rm it' > x",
-    "sudo ls *.py",
-    "ls | xargs grep -l x",
-    "[ -f x ] && echo $X",
-    "[[ $x == y ]] && ls",
-    "timeout 60 git fetch $X",
+ASKED += [
+    *(
+        "python3 -m pytest -q",
+        "sed -n '1,40p' x",
+        "sed 's/a/b/g' x",
+        "awk '{print $1}' x",
+        "awk -F: '{print $1, $NF}' x",
+        "tar xzf a.tgz",
+        "find . -exec grep -l x {} +",
+        "ls | xargs wc -l",
+    ),
+    *("cd x && ./run.sh", "mytool a b", "cp a conftest.py && pytest", "echo x | npm test", "ls # x"),
+]
+"""Harmless, but by programs that can run others."""
+
+ALLOWED = [
+    *(
+        "ls -la",
+        "git status",
+        "git commit -m 'rm it'",
+        "git log --oneline | head -5",
+        "rg 'rm -rf' x",
+        "echo rm x",
+    ),
+    *(
+        "grep -rn sudo . | wc -l",
+        "pytest -q 2>&1 | tail",
+        "timeout 60 pytest",
+        "uv run pytest",
+    ),
+    *(),
+    *(
+        "find . -name '*.py' -type f",
+        "npm run format",
+        "npm test",
+    ),
+    *(
+        "cargo test -- --nocapture",
+        "go test ./...",
+        "command -v rm",
+        "[ -f x ] && ls",
+    ),
+    *("git clean -x", "git stash", "ls *.py", "printf '%s' a", "node --version"),
 ]
 
 
-@pytest.mark.parametrize("command", MEANT)
-def test_what_is_to_be_asked_is_not_allowed_by_a_later_rule_however_it_is_written(command: str) -> None:
-    verdict = ASKED.decide(bash(command))
-    assert (str(verdict.decision), verdict.name) == ("ask", "not alone")
+@pytest.mark.parametrize("command", DENIED)
+def test_denied_command_is_denied_however_it_is_written(command: str) -> None:
+    verdict = GUARDED.decide(bash(command))
+    assert (str(verdict.decision), verdict.name) == ("deny", "never")
 
 
-@pytest.mark.parametrize("command", MAYBE)
-def test_what_may_be_anything_is_asked_when_a_rule_further_up_may_mean_it(command: str) -> None:
-    verdict = ASKED.decide(bash(command))
-    assert (str(verdict.decision), verdict.name) == ("ask", "not alone")
-    assert "nobody knows" in verdict.why
+@pytest.mark.parametrize("command", ASKED)
+def test_command_that_may_run_anything_is_asked_below_a_guard_and_allowed_without(command: str) -> None:
+    assert decided(GUARDED, command) == "ask"
     assert decided(policy({"decision": "allow", "tool": "Bash"}), command) == "allow"
 
 
-@pytest.mark.parametrize("command", NOT_MEANT)
-def test_what_no_rule_further_up_can_mean_is_allowed(command: str) -> None:
-    assert ASKED.decide(bash(command)).name == "all else"
+@pytest.mark.parametrize("command", ALLOWED)
+def test_command_that_runs_nothing_else_is_allowed_below_a_guard(command: str) -> None:
+    assert GUARDED.decide(bash(command)).name == "rest"
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_no_way_to_write_a_denied_command_is_allowed(context: str) -> None:
+    """What bash makes of them is seen in tests/integration/test_policy_differential.py."""
+    text = context.replace("@", "rm x").replace("H", "ls").replace("BIN", "/bin")
+    is_data = text == "echo a#'\nrm x\n#'"
+    assert "rm" not in text or is_data or decided(GUARDED, text) in ("ask", "deny")
+
+
+def test_options_of_a_pattern_are_found_apart_joined_and_shortened() -> None:
+    found = policy({"decision": "deny", "command": ["rm -rf *", "git push --force *"]}, EVERYTHING)
+    assert decided(found, "rm -rf x") == "deny"
+    for command in (
+        "git stash; git push -q --force",
+        "rm -fr x",
+        "rm -r -f x",
+        "rm x -rf",
+        "git push --forc",
+        "git push origin --force",
+        "foo 'rm -rf x'",
+    ):
+        assert decided(found, command) == "ask", command
+    assert decided(found, "rm -r x") == "allow"
+
+
+def test_program_name_of_many_digits_is_decided_at_once() -> None:
+    """With a reader that tries every way to part the digits, this takes longer than the universe is old."""
+    found = policy({"decision": "deny", "command": "rm *"}, {"decision": "allow", "tool": "Bash"})
+    assert decided(found, f"tool{'1' * 200}_ x") == decided(found, "tool_ x")
 
 
 def test_doubt_denies_nothing_and_a_rule_that_denies_for_certain_still_does() -> None:
     never, allow = {"decision": "deny", "command": "rm *"}, {"decision": "allow", "tool": "Bash"}
     assert decided(policy(never, allow), "$X y") == "ask"
-    assert decided(policy(never, allow), "sudo rm y") == "deny"
-    assert decided(policy(never, allow), "sudo nohup rm y") == "deny"
     assert decided(policy(never, allow, {"decision": "deny", "command": "git *"}), "$X y; git x") == "ask"
     assert decided(policy(never, {"decision": "deny", "command": "git *"}, allow), "$X y; git x") == "deny"
     assert decided(policy(never), "$X y") == "ask"
 
 
-@given(st.lists(_PIECES, max_size=12).map("".join))
-def test_nothing_that_a_shell_may_be_given_breaks_the_guess(text: str) -> None:
-    assert guess(text).fit(("rm", "*")) in Fit
-    assert guess(f'bash -c "{text}"').fit(("git", "status")) in Fit
+def test_guard_that_is_for_another_session_does_not_count() -> None:
+    found = policy({"decision": "deny", "command": "rm *", "session": "ci-*"}, EVERYTHING)
+    assert decided(found, "python3 x.py") == "allow"
+    assert str(found.decide(bash("python3 x.py", session=("ci-1",))).decision) == "ask"
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(_PIECES, min_size=1, max_size=7).map("".join))
-def test_shell_runs_nothing_that_a_rule_further_up_means_and_a_later_one_allows(text: str) -> None:
-    """A shell with nothing but a function of this name, which tells that it was called."""
-    found = policy({"decision": "ask", "command": "rm *"}, {"decision": "allow", "tool": "Bash"})
-    if "rm" not in text or decided(found, text) != "allow":
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [BASH, "-c", f"exec 3>&1 >/dev/null 2>&1\nrm() {{ printf called >&3; }}\n{text}"],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            env={"PATH": "/nonexistent", "HOME": "~"},
-            timeout=20,
-        )
-    assert done.stdout == b"", text
+BYPASSES = (Path(__file__).parents[1] / "data" / "shell_bypasses.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("command", BYPASSES)
+def test_command_that_once_ran_a_denied_program_is_not_allowed(command: str) -> None:
+    assert decided(GUARDED, command) != "allow"
+
+
+def test_typical_commands_are_decided_as_a_user_expects(record_property: Any) -> None:
+    file = Path(__file__).parents[1] / "data" / "typical_commands.tsv"
+    rows = [line.split("\t") for line in file.read_text().splitlines()]
+    commands = [(expected, text.replace("\\n", "\n")) for expected, text in rows]
+    piped = [text for _, text in commands if re.search(r"(?<!\|)\|(?!\|)|[<>]", text)]
+    assert len(commands) >= 200
+    assert len(piped) >= len(commands) / 4
+    wrong = [
+        (expected, text, decided(GUARDED, text))
+        for expected, text in commands
+        if decided(GUARDED, text) != expected
+    ]
+    asked = [text for expected, text, got in wrong if (expected, got) == ("allow", "ask")]
+    share = len(asked) / len(commands)
+    print(f"{len(asked)} of {len(commands)} typical commands are asked that could be allowed: {share:.1%}")
+    record_property("asked", len(asked))
+    assert len(asked) == len(wrong), wrong
+    assert share < 0.15
+
+
+# ── tools that run commands ──
+
+
+def tool_decided(found: Policy, tool: str, given: dict[str, Any]) -> str:
+    request = make_request(tool, Reason.PERMISSION, given, ["s"], "/", found.command_tools)
+    return str(found.decide(request).decision)
+
+
+NEVER = {"decision": "deny", "tool": "Bash", "command": "rm *"}
+SHELL = "mcp__shell__run"
+
+
+def test_monitor_meets_command_rules_as_bash_does() -> None:
+    found = policy(NEVER, EVERYTHING)
+    assert tool_decided(found, "Monitor", {"command": "rm x", "timeout_ms": 1, "persistent": False}) == "deny"
+    assert tool_decided(found, "Monitor", {"command": "tail -f x", "description": "log"}) == "allow"
+    assert tool_decided(found, "Monitor", {"command": "sh x"}) == "ask"
+    assert tool_decided(found, "Monitor", {"ws": {"url": "ws://x"}}) == "ask"
+
+
+def test_tool_that_may_run_commands_is_asked_below_a_guard_unless_it_is_named() -> None:
+    given = {"command": "rm x"}
+    assert tool_decided(policy(NEVER, EVERYTHING), SHELL, given) == "ask"
+    assert tool_decided(policy(NEVER, {"decision": "allow", "tool": "mcp__*"}), SHELL, given) == "ask"
+    assert tool_decided(policy(NEVER, {"decision": "allow", "tool": SHELL}), SHELL, given) == "allow"
+    assert (
+        tool_decided(policy({**NEVER, "tool": "mcp__*"}, {"decision": "allow", "tool": SHELL}), SHELL, given)
+        == "ask"
+    )
+    assert tool_decided(policy(EVERYTHING, NEVER), SHELL, given) == "allow"
+    assert tool_decided(policy(NEVER, EVERYTHING), "Read", {"file_path": "/x"}) == "allow"
+
+
+def test_tool_that_is_declared_meets_command_rules() -> None:
+    document = {
+        "rule": [NEVER, EVERYTHING],
+        "command_tools": {"mcp__shell__*": "script", "mcp__git__*": False},
+    }
+    found = read_policy(document, HOME, os.path.realpath)
+    assert tool_decided(found, SHELL, {"script": "rm x"}) == "deny"
+    assert tool_decided(found, SHELL, {"script": ["rm", "x"]}) == "deny"
+    assert tool_decided(found, SHELL, {"script": "ls"}) == "allow"
+    assert tool_decided(found, SHELL, {"script": "ls", "env": {"PATH": "/x"}}) == "ask"
+    assert tool_decided(found, SHELL, {"script": 1}) == "ask"
+    assert tool_decided(found, SHELL, {"command": "ls"}) == "ask"
+    assert tool_decided(found, "mcp__git__log", {"command": "rm x"}) == "allow"
+    assert tool_decided(found, "Bash", {"command": "rm x"}) == "deny"
+
+
+# ── paths ──
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *("filePath", "absolute_path", "uri", "file_paths", "new_path", "dest", "targetDir"),
+        *("filepath", "FILE_PATH", "filePATH", "pathname", "outfile", "workdir", "directories", "folderName"),
+    ],
+)
+def test_path_in_a_field_of_any_name_counts(field: str) -> None:
+    denied = policy({"decision": "deny", "path": "/secret"}, {"decision": "allow", "tool": "*"})
+    assert tool_decided(denied, "mcp__files__read", {field: "/secret/k"}) == "deny"
+    allowed = policy({"decision": "allow", "path": "/work"})
+    assert tool_decided(allowed, "mcp__files__move", {"path": "/work/a", field: "/secret/k"}) == "ask"
+    assert tool_decided(allowed, "mcp__files__move", {"path": "/work/a", field: "/work/b"}) == "allow"
+
+
+@pytest.mark.parametrize("path", [" /secret/k", "file:///secret/k", "/secret/k\n"])
+def test_path_that_a_tool_may_take_for_another_is_asked(path: str) -> None:
+    denied = policy({"decision": "deny", "path": "/secret"}, {"decision": "allow", "tool": "*"})
+    assert tool_decided(denied, "Read", {"file_path": path}) == "ask"
+
+
+@pytest.mark.parametrize("given", [{"url": "file:///secret/k"}, {"items": [{"link": "FILE:/secret/k"}]}])
+def test_address_of_a_file_counts_in_a_field_of_any_name(given: dict[str, Any]) -> None:
+    denied = policy({"decision": "deny", "path": "/secret"}, EVERYTHING)
+    assert tool_decided(denied, "mcp__browser__open", given) == "ask"
+    assert tool_decided(denied, "mcp__browser__open", {"url": "https://x.example/secret/k"}) == "allow"
+    assert tool_decided(denied, "Write", {"file_path": "/x", "content": "file: x\nmode: y\n"}) == "allow"
+
+
+@pytest.mark.parametrize("path", ["/Secret/k", "/SECRET", "/re\u0301sume\u0301/k"])
+def test_path_that_a_disk_may_take_for_a_denied_one_is_asked(path: str) -> None:
+    """Disks of macOS do not tell upper from lower case, nor an accent from a letter with one."""
+    denied = policy({"decision": "deny", "path": ["/secret", "/r\u00e9sum\u00e9"]}, EVERYTHING)
+    assert tool_decided(denied, "Read", {"file_path": path}) == "ask"
+    assert tool_decided(denied, "Read", {"file_path": f"/other{path}"}) == "allow"
+
+
+def test_allow_rule_needs_every_path_of_a_tool_and_a_deny_rule_one(tmp_path: Path) -> None:
+    """Audit B: NotebookEdit with an allowed file_path and another notebook_path was allowed."""
+    inside, outside = str(tmp_path / "work" / "a"), "/etc/passwd"
+    allow = policy({"decision": "allow", "path": str(tmp_path / "work")})
+    deny = policy({"decision": "deny", "path": "/etc"}, EVERYTHING)
+    for given in (
+        {"file_path": inside, "notebook_path": outside},
+        {"path": inside, "file_path": outside},
+        {"paths": [inside, outside]},
+        {"edits": [{"file_path": inside}, {"file_path": outside}]},
+        {"source": inside, "destination": outside},
+    ):
+        assert tool_decided(allow, "NotebookEdit", given) == "ask", given
+        assert tool_decided(deny, "NotebookEdit", given) == "deny", given
+    assert tool_decided(allow, "NotebookEdit", {"file_path": inside, "notebook_path": inside}) == "allow"
+    for odd in ({"path": 1}, {"path": inside, "file_path": ["a", {}]}, {"path": "~\0/a"}, {"path": {"a": 1}}):
+        assert tool_decided(allow, "Read", odd) == "ask"
+        assert tool_decided(deny, "Read", odd) == "ask"
+
+
+def test_place_that_a_pattern_of_glob_or_grep_reaches_counts(tmp_path: Path) -> None:
+    """Audit B: Glob with an allowed path and the pattern /etc/** was allowed."""
+    work = str(tmp_path)
+    allow = policy({"decision": "allow", "path": work})
+    deny = policy({"decision": "deny", "path": "/etc"}, EVERYTHING)
+    assert tool_decided(allow, "Glob", {"path": work, "pattern": "**/*.py"}) == "allow"
+    assert tool_decided(allow, "Grep", {"path": work, "pattern": "/etc/.*", "glob": "*.{ts,tsx}"}) == "allow"
+    for pattern, decision in (("/etc/**", "deny"), ("/etc/passwd", "deny"), ("/e*/passwd", "ask")):
+        assert tool_decided(allow, "Glob", {"path": work, "pattern": pattern}) == "ask", pattern
+        assert tool_decided(deny, "Glob", {"path": work, "pattern": pattern}) == decision, pattern
+    for odd in ("../../etc/*", "{/etc,a}/*", "{a,~}/*", 1, "a\\b"):
+        for tool, key in (("Glob", "pattern"), ("Grep", "glob")):
+            assert tool_decided(allow, tool, {"path": work, key: odd}) == "ask", odd
+            assert tool_decided(deny, tool, {"path": work, key: odd}) == "ask", odd
+
+
+def test_search_above_a_denied_place_is_asked_and_one_without_a_path_is_in_its_folder() -> None:
+    deny = policy({"decision": "deny", "path": "/srv/app/secret"}, EVERYTHING)
+
+    def decide(cwd: str, given: dict[str, Any]) -> str:
+        request = make_request("Grep", Reason.PERMISSION, {"pattern": "x", **given}, ["s"], cwd)
+        return str(deny.decide(request).decision)
+
+    assert decide("/srv/app", {}) == "ask"
+    assert decide("/srv/app/secret", {}) == "deny"
+    assert decide("/srv/app", {"path": "secret/a"}) == "deny"
+    assert decide("/srv/app", {"path": "src"}) == "allow"
 
 
 # ── everything else ──
@@ -398,16 +550,16 @@ def test_tool_path_folder_and_session() -> None:
         {"decision": "allow", "tool": "Edit", "folder": "~/work/**/x", "session": "ci-*"},
     )
 
-    def decide(tool: str, **more: Any) -> str:
-        return str(found.decide(Request(tool, **more)).decision)
+    def decide(tool: str, path: str = "", folder: str = "", **more: Any) -> str:
+        paths = (AskedPath(path, path),) if path else ()
+        where = AskedPath(folder, folder) if folder else None
+        return str(found.decide(Request(tool, paths=paths, folder=where, **more)).decision)
 
     assert decide("Read", path="/home/me/work") == "allow"
     assert decide("Read", path="/home/me/work/a/b") == "allow"
     assert decide("Grep", path="/srv/a/docs/x") == "allow"
     assert decide("Read", path="/srv/a/b/docs") == "ask"
     assert decide("Read", path="/home/me/workshop") == "ask"
-    assert decide("Read", path="/home/me/work/../.ssh") == "ask"
-    assert decide("Read", path="work") == "ask"
     assert decide("Read") == "ask"
     assert decide("Write", path="/home/me/work/a") == "ask"
     assert decide("Edit", folder="/home/me/work/a/b/x/y", session=("id", "ci-1")) == "allow"
@@ -448,9 +600,6 @@ def test_path_is_where_its_links_lead(tmp_path: Path) -> None:
         "ask",
         "ask",
     ]
-
-
-EVERYTHING = {"decision": "allow", "tool": "*"}
 
 
 def in_folder(found: Policy, tool: str, path: str, cwd: Path | None) -> str:
@@ -527,11 +676,32 @@ def test_rules_are_read_from_their_file_with_links_followed(tmp_path: Path) -> N
         {"rule": [{"decision": "allow", "tool": "x", "message": "no"}]},
         {"rule": [{"decision": "deny", "message": 1}]},
         {"rule": [{"decision": "deny", "name": 1}]},
+        {"command_tools": ["Bash"]},
+        {"command_tools": {"Bash": True}},
+        {"command_tools": {"Bash": ""}},
     ],
 )
 def test_what_is_no_policy_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptions):
         read_policy(document, HOME, os.path.realpath)
+
+
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 3000, "a = " + "1" * 5000, "a = \x00", "[[rule]]\ndecision = 1"]
+)
+def test_policy_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(InvalidOptions, match=r"policy\.toml"):
+        load_policy(path)
+
+
+def test_policy_file_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    os.mkfifo(path, 0o600)
+    with pytest.raises(InvalidOptions, match="not a regular file"):
+        load_policy(path)
 
 
 def test_file_is_found_read_and_must_be_ours_alone(tmp_path: Path) -> None:
@@ -553,12 +723,13 @@ def test_file_is_found_read_and_must_be_ours_alone(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptions, match=r"policy\.toml"):
         load_policy(own)
     other.chmod(0o666)
-    with pytest.raises(InvalidOptions, match="written by others"):
+    with pytest.raises(InvalidOptions, match="other users can write"):
         load_policy(other)
 
 
-def test_policy_of_the_guide_is_right() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text()
+@pytest.mark.parametrize("page", ["reference/policy.md", "how-to/write-a-policy.md"])
+def test_policy_of_the_guide_is_right(page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
     (block,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     found = read_policy(tomllib.loads(block), HOME, os.path.realpath)
     assert [str(rule.decision) for rule in found.rules] == ["allow", "allow", "deny"]

@@ -51,7 +51,7 @@ def test_agent_at_work_that_is_not_heard_of_hangs_once(tmp_path: Path) -> None:
         assert await bench.wait(1) == [Reason.HUNG]
         (item,) = bench.desk.queue()
         assert item.detail["quiet"] == LIMIT
-        assert reason({"reason": "hung", "detail": item.detail}) == "hangs: nothing heard for 10m"
+        assert reason({"reason": "hung", "detail": item.detail}) == "hung: silent for 10m"
         await bench.wait(LIMIT)
         assert [one.id for one in bench.desk.queue()] == [item.id]
 

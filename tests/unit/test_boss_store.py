@@ -284,7 +284,7 @@ def test_sessions_are_found_by_id_name_pane_and_beginning(tmp_path: Path) -> Non
         with pytest.raises(NotInQueue):
             desk.session("nobody")
         await desk.take(stop("abcdeg", 12))
-        with pytest.raises(InvalidOptions, match=r"say which: abcdeg \(stopped\), abcdef \(%1\)"):
+        with pytest.raises(InvalidOptions, match=r"use one of these ids: abcdeg \(stopped\), abcdef \(%1\)"):
             desk.session("abcde")
 
     with_desk(tmp_path, work)

@@ -144,3 +144,8 @@ def test_transcript_that_is_new_tells_its_last_turn_alone(tmp_path: Path) -> Non
         assert (desk.queue(), desk.taken) == ([], 5)
 
     with_desk(tmp_path, work, lambda: STOPPED_AT + 10_000)
+
+
+def test_transcript_that_is_a_pipe_is_empty_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    assert read_tail(Tail(str(tmp_path / "pipe.jsonl"))) == []

@@ -118,9 +118,16 @@ def test_hook_that_means_nothing_for_the_queue_is_only_seen(name: str) -> None:
 
 
 def test_notification_counts_less_than_the_thing_itself() -> None:
-    for kind, meant in (("permission_prompt", EventKind.ASKED), ("idle_prompt", EventKind.STOPPED)):
+    asked = ("permission_prompt", "agent_needs_input")
+    for kind, meant in (*((one, EventKind.ASKED) for one in asked), ("idle_prompt", EventKind.STOPPED)):
         (event,) = hook_events(payload("Notification", notification_type=kind, message="m"), 5.0)
         assert (event.kind, event.source) == (meant, Source.TITLE)
+
+
+def test_notification_that_another_session_needs_input_is_only_seen() -> None:
+    words = "fix the build needs your input: which branch?"
+    told = payload("Notification", notification_type="agent_needs_input", message=words)
+    assert [event.kind for event in hook_events(told, 5.0)] == [EventKind.SEEN]
 
 
 @pytest.mark.parametrize("bad", [{}, {"session_id": 5}, {"session_id": ""}, {"hook_event_name": "Stop"}])

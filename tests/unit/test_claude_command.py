@@ -46,6 +46,8 @@ def fed(*events: Event, to_the_end: bool = False) -> Command:
         # A CLI that knows no ids of ours, and one that does.
         ((replace(DONE, command_id=None),), True),
         ((STARTED, replace(DONE, command_id=None)), False),
+        ((STARTED, replace(DONE, command_id=None), Moved("u", "completed")), True),
+        ((STARTED, Moved("u", "completed")), False),
         ((replace(DONE, command_id="another"),), False),
         # Cancelled before it ran; or in the middle of it, where the result comes first.
         ((Moved("u", "queued"), Moved("u", "cancelled")), True),

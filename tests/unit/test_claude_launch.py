@@ -61,7 +61,7 @@ def modes(made: Launch) -> list[str]:
 def test_plain_start_adds_settings_and_manual_mode_before_the_users_arguments(folder: Path) -> None:
     made = launch(folder, "--model", "sonnet", "fix it")
     settings = str(folder / "scratch" / "settings.json")
-    wanted = ["claude", "--settings", settings, "--permission-mode", "manual", "--model", "sonnet", "fix it"]
+    wanted = ["claude", "--settings", settings, "--permission-mode", "default", "--model", "sonnet", "fix it"]
     assert made.argv == wanted
     assert made.degraded == []
 
@@ -98,7 +98,7 @@ def test_permission_mode_of_given_settings_is_left_alone(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "nonsense", '{"permissions": 3}', '{"permissions": {}}'])
 def test_permission_mode_with_settings_that_say_nothing_is_manual(folder: Path, text: str) -> None:
     (folder / "home/.claude/settings.json").write_text(text)
-    assert modes(launch(folder)) == ["manual"]
+    assert modes(launch(folder)) == ["default"]
 
 
 def test_settings_are_looked_for_where_the_config_folder_was_moved(folder: Path) -> None:
@@ -110,14 +110,20 @@ def test_settings_are_looked_for_where_the_config_folder_was_moved(folder: Path)
 def test_resume_names_the_conversation_and_asks_nothing_again(folder: Path) -> None:
     given = ["--resume", "old", "--model", "opus", "-c", "--session-id", "9", "the first prompt"]
     transcript = folder / "e7ee3548.jsonl"
-    transcript.write_text("{}\n")
+    transcript.write_text('{"type": "mode"}\n{"type": "user"}\n')
     conversation = {"session_id": "e7ee3548", "transcript_path": str(transcript)}
     made = launch(folder, *given, conversation=conversation)
     assert made.argv[5:] == ["--resume", "e7ee3548", "--model", "opus"]
 
 
-def test_resume_of_a_conversation_that_was_never_written_down_begins_it(folder: Path) -> None:
-    conversation = {"session_id": "e7ee3548", "transcript_path": str(folder / "none.jsonl")}
+@pytest.mark.parametrize(
+    "text", [None, "", '{"type": "mode"}\n{"type": "file-history-snapshot"}\n{"type": "us']
+)
+def test_resume_of_a_conversation_without_messages_begins_it(folder: Path, text: str | None) -> None:
+    transcript = folder / "e7ee3548.jsonl"
+    if text is not None:
+        transcript.write_text(text)
+    conversation = {"session_id": "e7ee3548", "transcript_path": str(transcript)}
     made = launch(folder, "--model", "opus", "the first prompt", conversation=conversation)
     assert made.argv[5:] == ["--model", "opus", "the first prompt"]
 
@@ -157,7 +163,7 @@ def test_overlay_keeps_the_users_own_settings_and_hooks(folder: Path, form: str)
     assert found["env"] == {"A": "1"}
     assert found["hooks"]["Odd"] == []
     assert [group["hooks"][0].get("command") for group in found["hooks"]["Stop"]] == ["mine", None]
-    assert made.argv[3:] == ["--permission-mode", "manual", "hello"]
+    assert made.argv[3:] == ["--permission-mode", "default", "hello"]
 
 
 @pytest.mark.parametrize("given", ["{nonsense", "/nope/settings.json"])

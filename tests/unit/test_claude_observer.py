@@ -152,6 +152,18 @@ def test_message_after_the_stop_of_its_turn_changes_nothing(at_work: Watched) ->
     assert at_work.state() is State.IDLE
 
 
+def test_message_after_the_registry_told_of_rest_changes_nothing_until_the_next_prompt(
+    at_work: Watched,
+) -> None:
+    """Where no Stop comes, nothing would ever end what it says."""
+    at_work.registry("idle")
+    at_work.hook("MessageDisplay", delta="late")
+    assert at_work.state() is State.IDLE
+    at_work.hook("UserPromptSubmit")
+    at_work.hook("MessageDisplay", delta="next")
+    assert at_work.state() is State.STREAMING
+
+
 def test_message_after_the_tool_that_it_announces_changes_nothing(at_work: Watched) -> None:
     at_work.hook("PreToolUse", tool_name="Bash", tool_use_id="t1")
     at_work.hook("MessageDisplay", delta="late")
@@ -200,6 +212,7 @@ def test_stop_with_background_tasks_says_so(at_work: Watched) -> None:
     ("kind", "wanted"),
     [
         ("permission_prompt", State.WAITING_PERMISSION),
+        ("agent_needs_input", State.WAITING_ANSWER),
         ("idle_prompt", State.IDLE),
         ("auth_success", State.THINKING),
     ],
@@ -207,6 +220,11 @@ def test_stop_with_background_tasks_says_so(at_work: Watched) -> None:
 def test_notification_tells_by_its_type(at_work: Watched, kind: str, wanted: State) -> None:
     at_work.hook("Notification", notification_type=kind)
     assert at_work.state() is wanted
+
+
+def test_notification_that_another_session_needs_input_changes_nothing(at_work: Watched) -> None:
+    at_work.hook("Notification", notification_type="agent_needs_input", message="other needs your input")
+    assert at_work.state() is State.THINKING
 
 
 @pytest.mark.parametrize("payload", [{}, {"hook_event_name": "Odd"}, {"hook_event_name": None}])
@@ -358,6 +376,16 @@ def test_tokens_that_grow_are_streaming(at_work: Watched) -> None:
     assert (at_work.state(), at_work.source()) == (State.STREAMING, Source.SCREEN)
     at_work.screen(["● done"])
     assert at_work.evidence.votes[Source.SCREEN].detail == "no spinner"
+
+
+def test_spinner_that_goes_after_the_dialog_was_drawn_does_not_close_the_dialog(at_work: Watched) -> None:
+    """Seen on a busy machine, before the registry was read: the screen then said idle for good."""
+    spinner = "✻ Thinking… (1s · ↓ 5 tokens)"
+    at_work.screen([spinner])
+    at_work.screen([spinner, *DIALOG])
+    at_work.screen(DIALOG)
+    assert at_work.evidence.votes[Source.SCREEN].state is State.WAITING_ANSWER
+    assert at_work.evidence.dissent() == []
 
 
 def test_tokens_after_the_stop_change_nothing(at_work: Watched) -> None:

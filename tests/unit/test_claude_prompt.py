@@ -95,7 +95,7 @@ def test_check_command_that_is_none_is_refused(prompt: str) -> None:
 
 
 def test_check_command_of_two_lines_is_refused() -> None:
-    assert refusal("/compact\nrm -rf", command=True) == "a command has one line"
+    assert refusal("/compact\nrm -rf", command=True) == "a command must be a single line"
     assert accepted("  /compact \n", command=True)
 
 
@@ -180,7 +180,7 @@ def test_paste_backslash_at_the_end_does_not_eat_enter(prompt: str) -> None:
 
 def test_check_nothing_visible_is_refused() -> None:
     for prompt in ("", "  \n", "\u200b", " \u2060\n\ufe0f", "\u3164"):
-        assert "nothing of the prompt is visible" in refusal(prompt)
+        assert "the prompt is empty" in refusal(prompt)
 
 
 def test_check_half_a_surrogate_pair_is_refused() -> None:

@@ -90,6 +90,9 @@ def test_open_dialog_is_a_chosen_row_with_a_footer(lines: list[str], wanted: str
         ("✻ Brewed for 0s · done 6:17 AM", None),
         ("✻ Thinking… (3s)", None),
         ("● it said ↓ 36 tokens", None),
+        ("● it said… (that ↓ 1.2.3 tokens came)", None),
+        ("● it said… (that ↓ . tokens came)", None),
+        (f"● it said… (that ↓ {'9' * 400} tokens came)", None),
         ("", None),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +26,7 @@ from remuda.agents.speech import (
     Task,
     WrittenDown,
 )
+from remuda.duration import LONGEST
 
 SPEECH = ClaudeSpeech()
 BEGAN = 1_800_000_000.0
@@ -256,6 +258,15 @@ def test_record_of_no_concern_says_nothing(record: dict[str, Any]) -> None:
     assert SPEECH.record_signal(record) is None
 
 
+def test_output_of_a_command_ends_it_also_as_a_prompt_of_the_user() -> None:
+    """As `/compact` is recorded by 2.1.280 to 2.1.315."""
+    told = (
+        "<local-command-stdout>\x1b[2mCompacted (ctrl+o to see full summary)\x1b[22m</local-command-stdout>"
+    )
+    assert SPEECH.record_signal(user(told)) == CommandRun("")
+    assert isinstance(SPEECH.record_signal(user(f"{told} what does this mean?")), Recorded)
+
+
 # ── what a transcript proves ──
 
 
@@ -280,6 +291,14 @@ def test_past_answer_is_the_last_that_ended_its_turn() -> None:
     assert past(*records) == Past(True, True, "done", "p-1")
     more = [user("Stop hook feedback:\ngo on", isMeta=True), assistant("and more")]
     assert past(*records, *more) == Past(True, True, "and more", "p-1")
+
+
+def test_past_answer_that_was_written_before_its_prompt_counts() -> None:
+    """As 2.1.280 and 2.1.300 write half of them."""
+    prompt = user("do it", uuid="u-2", parentUuid="a-1")
+    answer = assistant("done", uuid="a-2", parentUuid="u-2")
+    before = [user("earlier", uuid="u-1", parentUuid=None), assistant("then", uuid="a-1", parentUuid="u-1")]
+    assert past(*before, answer, prompt) == Past(True, True, "done", "p-1")
 
 
 def test_past_answer_to_the_next_prompt_is_not_its_own() -> None:
@@ -358,3 +377,26 @@ def test_record_of_an_unknown_command_names_it() -> None:
     record = {"type": "system", "subtype": "informational", "content": "Unknown command: /x1-y:z"}
     assert SPEECH.record_signal(record) == CommandUnknown("x1-y:z")
     assert SPEECH.record_signal({**record, "content": "Args from unknown skill: k"}) is None
+
+
+@pytest.mark.parametrize("digits", ["9" * 400, "9" * 5000, "99999999999999999999"])
+def test_failure_that_names_an_endless_delay_has_a_finite_one(digits: str) -> None:
+    text = f"API Error: 429 retry after {digits} seconds"
+    record = {"type": "assistant", "isApiErrorMessage": True, "message": {"content": text}}
+    signal = SPEECH.record_signal(record)
+    assert isinstance(signal, Failed)
+    assert signal.retry_after == LONGEST
+
+
+@pytest.mark.parametrize("reset", [math.inf, math.nan, 10**400, -1, "soon"], ids=range(5))
+def test_failure_with_a_reset_that_is_no_time_is_read(reset: object) -> None:
+    record = {
+        "type": "assistant",
+        "isApiErrorMessage": True,
+        "timestamp": "2026-01-01T00:00:00Z",
+        "message": {"content": "API Error: 429"},
+        "quotaLimits": {"resetsAt": reset},
+    }
+    signal = SPEECH.record_signal(record)
+    assert isinstance(signal, Failed)
+    assert signal.retry_after is None

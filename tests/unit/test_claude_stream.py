@@ -341,6 +341,23 @@ def test_always_is_never_every_command_and_never_more_than_what_was_edited() -> 
         assert made["rules"] == this_one
 
 
+@pytest.mark.parametrize("command", ["chmod 600 a*", "chmod 600 x:*", "ls '*'", "echo \\*", "a && b *"])
+@pytest.mark.parametrize("edited", [False, True])
+def test_always_of_a_command_with_a_star_makes_no_rule(command: str, edited: bool) -> None:
+    rules = [{"toolName": "Bash", "ruleContent": part} for part in command.split(" && ")]
+    suggested = [{"type": "addRules", "rules": rules, "destination": "localSettings"}]
+    assert stream.for_conversation("Bash", {"command": command}, suggested, edited=edited) == []
+    assert stream.for_conversation("Bash", {"command": command}, []) == []
+
+
+def test_always_of_a_plain_command_keeps_the_prefix_that_the_agent_suggests() -> None:
+    rule = {"toolName": "Bash", "ruleContent": "npm test:*"}
+    [made] = stream.for_conversation(
+        "Bash", {"command": "npm test x"}, [{"type": "addRules", "rules": [rule]}]
+    )
+    assert made["rules"] == [rule]
+
+
 # ── what outlives a conversation ──
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remuda.config import Config, candidates, load_config, parse_config
+from remuda.config import FOLDER_KEYS, Config, candidates, load_config, parse_config
 from remuda.errors import InvalidOptions
 
 
@@ -35,12 +36,85 @@ def test_load_with_every_candidate_takes_the_first_whole(tmp_path: Path) -> None
         "home/.config/heimdall/heimdall.toml",
     ]
     for number, path in enumerate(files):
-        write(path, f"scrollback_bytes = {number}\n" + ("detach_key = 1" if number else ""))
+        write(path, f"scrollback_bytes = {number}\n" + ("status_bar = false" if number else ""))
     for number, path in enumerate(files):
         config = load_config(None, tmp_path, environ)
         assert (config.source, config.scrollback_bytes) == (path, number)
-        assert config.detach_key == (1 if number else 28), "files are not merged"
+        assert config.status_bar == (not number), "files are not merged"
         path.unlink()
+
+
+REFUSED = {
+    # what a hostile repository could do with it
+    "socket_dir": 'socket_dir = "sessions"',  # other sessions, or files where it likes
+    "session_env_var": 'session_env_var = "BASH_ENV"',  # runs a file that has the session's name
+    "kill_process_group": "kill_process_group = false",  # what it started outlives 'kill'
+    "log_file": 'log_file = "x"',  # writes a file
+    "log_filter": 'log_filter = "a=debug"',  # only for finding faults
+    "detach_key": "detach_key = 0",  # the user cannot leave, or loses a key
+    "env": '[[env]]\nname = "PATH"\nvalue = "."',  # runs anything
+    "kill_grace": "kill_grace = 1e9",  # 'kill' does not end
+    "history_bytes": "history_bytes = 0",  # fills the disk, or hides what happened
+    "log_max_bytes": "log_max_bytes = 0",  # fills the disk, or hides what happened
+    "boss": "[boss]\nport = 1",  # a port on which another user listens
+}
+WITHIN_OTHERS = {"idle_threshold_ms", "debounce_ms"}  # set by [classifier.NAME]
+
+
+def test_folder_file_every_key_of_config_is_either_allowed_or_refused() -> None:
+    keys = {one.name for one in fields(Config)} - {"source"} - WITHIN_OTHERS
+    assert keys == FOLDER_KEYS | REFUSED.keys()
+    assert not FOLDER_KEYS & REFUSED.keys()
+
+
+@pytest.mark.parametrize("name", ["remuda.toml", "heimdall.toml"])
+@pytest.mark.parametrize("key", sorted(REFUSED))
+def test_folder_file_with_a_key_not_on_the_list_is_refused_by_name(
+    key: str, name: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / name, REFUSED[key])
+    with pytest.raises(InvalidOptions) as caught:
+        load_config(None, tmp_path, {"HOME": str(tmp_path / "home")})
+    assert str(path) in caught.value.message
+    assert repr(key) in caught.value.message
+    assert "--config" in str(caught.value)
+    assert load_config(path, tmp_path, {}).source == path, "the user named it"
+
+
+def test_folder_file_with_harmless_keys_is_used(tmp_path: Path) -> None:
+    text = 'scrollback_bytes = 16777216\nsize = "fixed"\nstatus_bar = false\nlog_level = "warn"\n'
+    write(tmp_path / "remuda.toml", text + "[classifier.simple]\nidle_threshold_ms = 5")
+    config = load_config(None, tmp_path, {})
+    assert (config.size, config.status_bar, config.idle_threshold_ms) == ("fixed", False, 5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "scrollback_bytes = 16777217",
+        "scrollback_bytes = 0x" + "f" * 9000,
+        "scrollback_bytes = " + "9" * 5000,
+        "size = " + "[" * 100_000,
+        "# " + "x" * (1 << 20),
+        'size = "\xff"',
+    ],
+    ids=["memory", "hex", "digits", "deep", "long", "latin"],
+)
+def test_folder_file_beyond_bounds_is_an_error_that_names_it(text: str, tmp_path: Path) -> None:
+    (tmp_path / "remuda.toml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(InvalidOptions, match=r"remuda\.toml"):
+        load_config(None, tmp_path, {})
+
+
+def test_users_own_file_is_trusted_also_in_its_own_folder(tmp_path: Path) -> None:
+    own = write(tmp_path / "remuda" / "remuda.toml", "detach_key = 1")
+    assert load_config(None, own.parent, {"XDG_CONFIG_HOME": str(tmp_path)}).detach_key == 1
+
+
+def test_candidates_with_a_relative_xdg_config_home_ignore_it(tmp_path: Path) -> None:
+    # Below a working folder anything may lie.
+    found = candidates(tmp_path, {"HOME": "/home/x", "XDG_CONFIG_HOME": ".config"})
+    assert found[2] == Path("/home/x/.config/remuda/remuda.toml")
 
 
 def test_candidates_with_xdg_config_home_look_there(tmp_path: Path) -> None:
@@ -49,7 +123,7 @@ def test_candidates_with_xdg_config_home_look_there(tmp_path: Path) -> None:
 
 
 def test_load_explicit_file_wins_over_all(tmp_path: Path) -> None:
-    write(tmp_path / "remuda.toml", "detach_key = 1")
+    write(tmp_path / "remuda.toml", "status_bar = false")
     named = write(tmp_path / "named.toml", "detach_key = 2")
     assert load_config(named, tmp_path, {}).detach_key == 2
 
@@ -128,6 +202,13 @@ def test_parse_classifier_as_a_word_and_as_an_empty_table_mean_the_same() -> Non
         ({"kill_grace": float("inf")}, "kill_grace"),
         ({"kill_grace": -0.5}, "kill_grace"),
         ({"detach_key": 256}, "detach_key"),
+        ({"scrollback_bytes": 1 << 40}, "scrollback_bytes"),
+        ({"scrollback_bytes": 16**5000}, "scrollback_bytes"),
+        ({"log_max_bytes": 10**400}, "log_max_bytes"),
+        ({"kill_grace": 1e300}, "kill_grace"),
+        ({"kill_grace": 16**5000}, "kill_grace"),
+        ({"classifier": {"simple": {"idle_threshold_ms": 16**5000}}}, "idle_threshold_ms"),
+        ({"boss": {"port": 16**5000}}, "port"),
         ({"session_env_var": ""}, "session_env_var"),
         ({"session_env_var": "A=B"}, "session_env_var"),
         ({"classifier": "clever"}, "clever"),

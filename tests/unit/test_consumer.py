@@ -387,6 +387,32 @@ def test_cancel_does_not_touch_what_is_in_flight_or_unknown(bench: Bench) -> Non
     assert bench.stages(message) == ["accepted", "written"]
 
 
+def test_wish_to_take_back_what_is_in_flight_outlives_its_consumer(bench: Bench) -> None:
+    message = bench.inbox.put("one").id
+    bench.consumer.note_unwanted(bench.lease())
+    orphan = bench.again().orphan()
+    assert orphan is not None
+    assert (orphan.id, orphan.unwanted) == (message, True)
+    bench.consumer.note_unwanted(Leased("m-another", "x", 1))
+    bench.consumer.close()
+    assert bench.inbox.recover("retry").outcome == "DeadLettered"
+    assert bench.stages(message) == ["accepted", "written", "dead"]
+    assert read_receipts(bench.folder, message)[-1]["reason"] == "taken back"
+
+
+def test_take_back_is_left_to_the_consumer_while_there_is_one(bench: Bench) -> None:
+    message = bench.inbox.put("one").id
+    with pytest.raises(InboxBusy, match="a test"):
+        bench.inbox.take_back(message)
+    bench.consumer.close()
+    assert [bench.inbox.take_back(one) for one in (message, message, "m-unknown")] == [
+        "dropped",
+        "unknown",
+        "unknown",
+    ]
+    assert bench.stages(message) == ["accepted", "dropped"]
+
+
 # ── gone with its owner ──
 
 

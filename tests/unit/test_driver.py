@@ -52,11 +52,20 @@ class Silent:
     def shows_rest_since(self, at: float) -> bool:
         return False
 
+    def has_read_all(self) -> bool:
+        return False
+
     def tell(self, document: dict[str, Any]) -> None:
         if document["held"]:
             self.told.set()
 
     def announce(self, event: str, document: dict[str, Any]) -> None:
+        pass
+
+    async def may_trust(self) -> bool:
+        return True
+
+    def trusted(self) -> None:
         pass
 
     def handed_over(self) -> None:

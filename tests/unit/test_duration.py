@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.duration import parse_duration, parse_moment, show_duration, show_moment
+from remuda.cli.common import time_span
+from remuda.cli.run_options import parse as parse_run
+from remuda.duration import LONGEST, parse_duration, parse_moment, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions
+from remuda.oneshot.request import parse as parse_print
 
 
 @pytest.mark.parametrize(
@@ -25,10 +28,44 @@ from remuda.errors import InvalidOptions
         ("30m2h", 9000),
         ("1h1h", 7200),
         ("0h1s", 1),
+        (f"{'9' * 400}s", LONGEST),
+        (f"{'9' * 5000}d1h", LONGEST),
     ],
 )
 def test_parse_written_duration_gives_seconds(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
+
+
+TIMES = [
+    ("90", 90),
+    ("1.5", 1.5),
+    ("0", 0),
+    ("0s", 0),
+    ("0h0m", 0),
+    ("45m", 2700),
+    ("2h30m", 9000),
+    ("1e12", LONGEST),
+    ("99999d", LONGEST),
+]
+
+
+@pytest.mark.parametrize(("text", "seconds"), TIMES)
+def test_parse_time_is_the_same_in_every_command(text: str, seconds: float) -> None:
+    assert parse_time(text) == seconds
+    assert time_span(text) == seconds  # pool
+    for flag in ("--timeout", "--first-output-timeout", "--stream-json-timeout", "--stop-hook-timeout"):
+        assert getattr(parse_print([flag, text]), flag[2:].replace("-", "_")) == seconds
+        assert getattr(parse_print([flag, text], ask=True), flag[2:].replace("-", "_")) == seconds
+    if seconds:
+        assert parse_run(["x", "--timeout", text])[1] == {"--timeout": seconds}
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5w", "1.5h", "-1", "nan", "inf", "1h 30m"])
+def test_parse_time_says_how_to_write_one(text: str) -> None:
+    wanted = "is not a time; write for example 90s, 45m or 2h30m"
+    for parse in (parse_time, lambda text: parse_print(["--timeout", text])):
+        with pytest.raises(InvalidOptions, match=wanted):
+            parse(text)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +81,7 @@ def test_parse_any_sum_of_units_gives_their_sum(parts: dict[str, int]) -> None:
     text = "".join(f"{number}{unit}" for unit, number in parts.items())
     wanted = sum(number * {"s": 1, "m": 60, "h": 3600, "d": 86400}[unit] for unit, number in parts.items())
     if wanted:
-        assert parse_duration(text) == wanted
+        assert parse_duration(text) == min(wanted, LONGEST)
     else:
         with pytest.raises(InvalidOptions):
             parse_duration(text)

@@ -8,15 +8,19 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from remuda.keeper.hooks import Answer, HookServer
+from remuda.untrusted import MAX_DEPTH
 
 PATIENCE = 20.0
 Held = asyncio.Future[Answer]
 
 
-async def post(port: int, payload: dict[str, Any]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def post(port: int, payload: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Bytes go as they are, all else as JSON."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    body = json.dumps(payload).encode()
+    body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     head = f"POST /hook HTTP/1.1\r\nx-remuda-token: t\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     return reader, writer
@@ -94,3 +98,43 @@ def test_held_answer_is_cancelled_when_the_agent_waits_no_longer() -> None:
         assert held[0].cancelled()
 
     serve(answer, steps)
+
+
+BAD = {
+    "infinite": (b'{"x":1e999}', "the number 1e999"),
+    "nan": (b'{"x":NaN}', "NaN is not JSON"),
+    "deep": (b'{"x":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}", f"deeper than {MAX_DEPTH} levels"),
+    "list": (b"[]", "not a JSON object"),
+}
+
+
+@pytest.mark.parametrize(("body", "why"), BAD.values(), ids=BAD.keys())
+def test_body_out_of_bounds_is_refused_and_the_log_says_why(
+    body: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[dict[str, Any]] = []
+
+    async def steps(port: int) -> None:
+        reader, writer = await post(port, body)
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+
+    serve(heard.append, steps)
+    assert not heard
+    assert why in caplog.text
+
+
+def test_requests_without_the_token_leave_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def steps(port: int) -> None:
+        for request in (
+            b"POST /hook HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"PUT /hook HTTP/1.1\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            assert (await reader.read()).startswith(b"HTTP/1.1 40")
+            writer.close()
+
+    serve(lambda _: None, steps)
+    assert not caplog.records

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from marking import put_marked
 from remuda.inbox.message import make_message
-from remuda.inbox.stop_hook import Clock, Entry, Files, Inbox, Lock
+from remuda.inbox.stop_hook import Clock, Files, Inbox, Lock
 
 HOUR = 3600.0
 
@@ -43,8 +44,7 @@ class Box:
         self.clock = clock
 
     def put(self, **fields: object) -> None:
-        with Path(self.files.inbox).open("a") as inbox:
-            inbox.write(json.dumps({"remuda": 1, "id": "m", "prompt": "x", **fields}) + "\n")
+        put_marked(self.files.inbox, id="m", prompt="x", **fields)
 
     def take(self) -> bool:
         """Whether something can be handed out now. Each look is a process of its own, as for the hook."""
@@ -157,6 +157,5 @@ def test_ttl_and_a_clock_set_back_the_message_ends_in_time(box: Box, clock: Hand
 
 def test_message_with_delay_or_ttl_carries_the_stamp_and_others_do_not() -> None:
     assert b'"clock"' not in make_message("x").line
-    entry = Entry(0, 0, make_message("x", delay=60.0).line.decode())
-    assert isinstance(entry.fields["clock"], list)
+    assert isinstance(json.loads(make_message("x", delay=60.0).line)["clock"], list)
     assert b'"clock"' in make_message("x", ttl=60.0).line

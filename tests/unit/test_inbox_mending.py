@@ -10,6 +10,7 @@ import pytest
 
 from remuda.inbox.consumer import Consumer
 from remuda.inbox.journal import Inbox
+from remuda.inbox.stop_hook import UNCERTAIN
 
 FAR = 3600.0
 
@@ -159,3 +160,68 @@ def test_corrupt_queue_file_the_first_that_waits_is_handed_out_whatever_its_rece
     assert bench.waiting() == ["continue"]
     bench.write(".inbox-queue.json", "{")
     bench.answer("continue")
+
+
+# ── files that are missing ──
+
+OFFSET, QUEUE = ".inbox-offset", ".inbox-queue.json"
+LOST = pytest.mark.parametrize("lost", [[QUEUE], [OFFSET], [OFFSET, QUEUE]], ids=["queue", "offset", "both"])
+
+
+def lose(bench: Bench, names: list[str]) -> None:
+    for name in names:
+        (bench.folder / name).unlink()
+
+
+@LOST
+def test_missing_file_what_was_answered_behind_a_delayed_one_is_not_handed_out_again(
+    bench: Bench, lost: list[str]
+) -> None:
+    bench.inbox.put("tonight", delay=FAR)
+    for text in ("one", "two"):
+        bench.inbox.put(text)
+    bench.answer("one", "two")
+    lose(bench, lost)
+    assert bench.waiting() == ["tonight"]
+    bench.inbox.put("three")
+    bench.answer("three")
+    assert bench.consumer.lease("paste") is None
+    assert any("was missing" in notice for notice in bench.consumer.notices)
+
+
+@LOST
+def test_missing_file_what_was_answered_is_not_handed_out_again_and_the_rest_is(
+    bench: Bench, lost: list[str]
+) -> None:
+    for text in ("one", "two", "three"):
+        bench.inbox.put(text)
+    bench.answer("one", "two")
+    lose(bench, lost)
+    bench.answer("three")
+    assert bench.consumer.lease("paste") is None
+
+
+def test_missing_files_of_an_inbox_without_receipts_mean_that_it_is_new(bench: Bench) -> None:
+    bench.inbox.put("one")
+    bench.answer("one")
+    lose(bench, [OFFSET, QUEUE, "receipts.jsonl"])
+    bench.answer("one")
+    assert bench.consumer.notices == []
+
+
+def test_missing_queue_file_of_a_foreign_inbox_is_not_a_loss(bench: Bench) -> None:
+    bench.write("inbox.jsonl", "one\ntwo\n")
+    bench.write(OFFSET, "4")
+    bench.answer("two")
+    assert bench.consumer.notices == []
+
+
+def test_missing_files_a_message_whose_receipts_are_gone_is_a_dead_letter(bench: Bench) -> None:
+    for text in ("long ago", "one", "two"):
+        bench.inbox.put(text)
+    bench.answer("long ago", "one")
+    receipts = (bench.folder / "receipts.jsonl").read_text().splitlines(keepends=True)
+    bench.write("receipts.jsonl", "".join(receipts[2:]))
+    lose(bench, [OFFSET, QUEUE])
+    bench.answer("two")
+    assert [one["reason"] for one in bench.inbox.dead_letters()] == [UNCERTAIN]

@@ -13,7 +13,7 @@ import pytest
 
 from remuda.inbox import stop_hook
 from remuda.inbox.journal import Inbox as Journal
-from remuda.inbox.stop_hook import Clock, Files, Inbox, Lock
+from remuda.inbox.stop_hook import Clock, Files, Inbox, Lock, NotOurFile
 
 
 class Consumer:
@@ -142,7 +142,7 @@ def test_recover_after_a_nack_that_was_cut_short_keeps_the_delay(one: Consumer) 
     one.nack(30.0)
     for path, data in marks.items():  # killed before it had forgotten them
         path.write_bytes(data)
-    assert stop_hook.recover(one.files, "retry", []) == "ReQueued"
+    assert stop_hook.recover(one.files, "retry", [])[0] == "ReQueued"
     assert one.take() is None
     one.ahead = 31.0
     assert one.take() == "first"
@@ -152,7 +152,7 @@ def test_dead_letter_is_written_once_also_when_a_crash_repeats_the_burial(one: C
     one.journal.put("poison", max_attempts=1)
     one.journal.put("next")
     assert one.take() == "poison"
-    assert stop_hook.recover(one.files, "retry", []) == "ReQueued"
+    assert stop_hook.recover(one.files, "retry", [])[0] == "ReQueued"
     before = Path(one.files.queue).read_bytes(), Path(one.files.offset).read_bytes()
     assert one.take() == "next"
     assert len(list(one.journal.dead_letters())) == 1
@@ -170,12 +170,12 @@ def test_dead_letter_of_recover_is_written_once_also_when_it_is_repeated(one: Co
     assert one.take() == "doomed"
     files = [one.files.in_flight, one.files.lease]
     marks = {Path(path): Path(path).read_bytes() for path in files}
-    assert stop_hook.recover(one.files, "deadletter", []) == "DeadLettered"
+    assert stop_hook.recover(one.files, "deadletter", [])[0] == "DeadLettered"
     for path, data in marks.items():  # killed between the letter and the cursor
         path.write_bytes(data)
     Path(one.files.offset).unlink()
     Path(one.files.queue).unlink()
-    assert stop_hook.recover(one.files, "retry", []) == "StaleOrphanDeleted"
+    assert stop_hook.recover(one.files, "retry", [])[0] == "StaleOrphanDeleted"
     assert one.take() is None
     assert len(list(one.journal.dead_letters())) == 1
 
@@ -188,7 +188,7 @@ def test_the_same_line_at_the_same_place_may_die_twice(one: Consumer) -> None:
         flight = json.loads(Path(one.files.in_flight).read_text())
         flight["delivered_at"] = f"2026-01-0{day}T00:00:00Z"
         Path(one.files.in_flight).write_text(json.dumps(flight))
-        assert stop_hook.recover(one.files, "deadletter", []) == "DeadLettered"
+        assert stop_hook.recover(one.files, "deadletter", [])[0] == "DeadLettered"
         if day == 1:
             assert one.take() == "more"
             one.ack()
@@ -200,7 +200,7 @@ def test_a_delivery_that_cannot_be_written_down_is_no_attempt(one: Consumer) -> 
     one.journal.put("first", max_attempts=2)
     receipts.mkdir()
     for _ in range(3):
-        with pytest.raises(IsADirectoryError):
+        with pytest.raises(NotOurFile, match=one.files.receipts):
             one.take()
         with one.inbox() as inbox:
             assert inbox.in_flight() is None

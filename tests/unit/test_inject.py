@@ -107,6 +107,8 @@ def test_line_of_a_chat_has_our_options_too() -> None:
         {"prompt": "x", "delay": -1},
         {"prompt": "x", "delay": True},
         {"prompt": "x", "delay": "3x"},
+        {"prompt": "x", "delay": "99999999999999999999h"},
+        {"prompt": "x", "delay": 1e300},
         {"prompt": "x", "delay": float("inf")},
         {"prompt": "x", "ttl": float("nan")},
         {"prompt": "x", "ttl": 10**400},

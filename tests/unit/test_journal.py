@@ -20,7 +20,7 @@ from remuda.inbox import stop_hook
 from remuda.inbox.compaction import WRITER_LOCK, FileLock
 from remuda.inbox.consumer_lock import ConsumerLock
 from remuda.inbox.journal import Inbox, Overview
-from remuda.inbox.message import make_message
+from remuda.inbox.message import PutOptions, make_message
 from remuda.inbox.stop_hook import Files
 from remuda.inbox.writer import Writer
 
@@ -156,7 +156,7 @@ def test_redrive_puts_dead_letters_back_and_empties_the_file(inbox: Inbox) -> No
     inbox.put("doomed")
     files = Files(str(inbox.folder / "inbox.jsonl"))
     take(inbox)
-    assert stop_hook.recover(files, "deadletter", []) == "DeadLettered"
+    assert stop_hook.recover(files, "deadletter", [])[0] == "DeadLettered"
     assert len(list(inbox.dead_letters())) == 1
     assert len(inbox.redrive()) == 1
     assert list(inbox.dead_letters()) == []
@@ -171,7 +171,7 @@ def test_redrive_unknown_letter_is_refused(inbox: Inbox) -> None:
 
 def _dead(inbox: Inbox) -> None:
     assert take(inbox) is not None
-    assert stop_hook.recover(Files(str(inbox.folder / "inbox.jsonl")), "deadletter", []) == "DeadLettered"
+    assert stop_hook.recover(Files(str(inbox.folder / "inbox.jsonl")), "deadletter", [])[0] == "DeadLettered"
 
 
 def test_redrive_keeps_what_its_sender_asked_for_and_says_what_it_was(inbox: Inbox) -> None:
@@ -252,7 +252,7 @@ def test_priority_delayed_and_retried_messages_keep_theirs(inbox: Inbox) -> None
     inbox.put("plain")
     inbox.put("urgent", priority=1)
     assert take(inbox) == "urgent"
-    assert stop_hook.recover(Files(str(inbox.folder / "inbox.jsonl")), "retry", []) == "ReQueued"
+    assert stop_hook.recover(Files(str(inbox.folder / "inbox.jsonl")), "retry", [])[0] == "ReQueued"
     assert [take(inbox), take(inbox), take(inbox)] == ["urgent", "plain", None]
     assert texts(inbox) == ["later"]
 
@@ -280,7 +280,7 @@ def opened(path: Path) -> int:
 @pytest.mark.parametrize("options", [{}, {"dedup": "k"}])
 @pytest.mark.parametrize("made_anew", [False, True])
 def test_put_into_a_folder_that_is_removed_meanwhile_is_in_the_new_one(
-    inbox: Inbox, options: dict[str, str], made_anew: bool
+    inbox: Inbox, options: PutOptions, made_anew: bool
 ) -> None:
     inbox.put("before")
     inbox.close()
@@ -392,7 +392,6 @@ def test_corrupt_inbox_raises_our_error_with_a_code(inbox: Inbox) -> None:
         inbox.waiting,
         inbox.compact,
         lambda: inbox.put("y", dedup="k"),
-        lambda: inbox.recover("drop"),
         lambda: inbox.expire("x"),
     ]
     for doing in doings:
@@ -453,3 +452,10 @@ def test_expire_leaves_what_is_in_time_in_flight_or_anothers_to_hand_out(inbox: 
     (inbox.folder / ".in-flight").write_text(json.dumps(flight))
     assert not inbox.expire(late)
     assert texts(inbox) == ["soon", "late"]
+
+
+def test_put_with_a_dedup_key_and_a_sender_that_are_not_unicode_is_accepted_once(inbox: Inbox) -> None:
+    first = inbox.put("one", dedup="build-\udcff", sender="\ud800")
+    assert inbox.put("two", dedup="build-\udcff") == (first.id, True)
+    assert not inbox.put("three", dedup="build-\udcfe").duplicate
+    assert "\\ud800" in inbox.waiting()[0].fields["from"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import get_args
 
 import pytest
@@ -12,12 +13,14 @@ from remuda.agents.speech import Failure
 from remuda.turns.policy import (
     FIRST_DELAY,
     LONGEST_DELAY,
+    LONGEST_LIMIT,
     Action,
     Decision,
     OnOrphan,
     backoff,
     decide,
     decide_once,
+    decide_unwanted,
 )
 from remuda.turns.turn import End, Outcome
 
@@ -97,6 +100,22 @@ def test_decide_what_was_taken_back_is_dropped(on_orphan: OnOrphan) -> None:
     assert decide(outcome, 1, on_orphan, 0.5) == Decision(Action.DROP, "no longer wanted")
 
 
+def test_decide_unwanted_never_tries_again_and_keeps_every_other_end() -> None:
+    for end in End:
+        for submitted in (True, False):
+            outcome = Outcome(end, "x", Failure.RATE_LIMITED, submitted=submitted)
+            before = decide(outcome, 1, "retry", 0.5)
+            after = decide_unwanted(before, outcome)
+            if before.action is not Action.NACK:
+                assert after == before
+                continue
+            assert (after.action, after.reason) == (
+                Action.DEAD if submitted else Action.DROP,
+                "taken back; x",
+            )
+            assert after.account_waits == before.account_waits
+
+
 def test_decide_once_never_tries_again() -> None:
     for end in End:
         wanted = {End.ANSWERED: Action.ACK, End.CANCELLED: Action.DROP}.get(end, Action.DEAD)
@@ -109,3 +128,11 @@ def test_backoff_grows_within_its_bounds(attempt: int, jitter: float) -> None:
     assert FIRST_DELAY / 2 <= delay <= LONGEST_DELAY
     assert delay <= backoff(attempt + 1, jitter)
     assert backoff(attempt, 0) <= delay <= backoff(attempt, 1) == 2 * backoff(attempt, 0)
+
+
+@pytest.mark.parametrize("asked", [math.inf, 1e300, 10.0**12])
+def test_failed_a_delay_without_end_is_a_week_at_most(asked: float) -> None:
+    outcome = Outcome(End.FAILED, "later", failure=Failure.RATE_LIMITED, retry_after=asked)
+    decision = decide(outcome, 1, "deadletter", 0.5)
+    assert (decision.action, decision.account_waits) == (Action.NACK, True)
+    assert LONGEST_LIMIT <= decision.delay < LONGEST_LIMIT + 60

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pooling import gated, lasting, never, settled, soon, until_set, virtual
-from remuda import Client, PoolExhausted, RemudaError, SpawnTimeout, WaitTimeout
+from remuda import Client, PoolExhausted, RemudaError, SpawnFailed, SpawnTimeout, WaitTimeout
 from remuda.testing.pool import FakeAgent, FakeSession
 
 # ── waiting ──
@@ -63,6 +63,35 @@ async def test_spawn_timeout_is_told_to_whom_it_was_started_for() -> None:
         assert asyncio.get_running_loop().time() == 9
         await settled()
         assert agent.alive == []
+
+
+@virtual
+async def test_pool_of_agents_that_cannot_start_says_so_and_not_that_it_is_too_small() -> None:
+    agent = FakeAgent()
+
+    async def opening(session: FakeSession) -> None:
+        await asyncio.sleep(1)
+        session.crash("error: option '--x' is invalid")
+        await never(session)
+
+    agent.opening = opening
+    agent.closing = lasting(20)  # its place is not free before that
+    async with Client(session_factory=agent, acquire_timeout=5, end_timeout=30) as client:
+        calls = await asyncio.gather(client.run("one"), client.run("two"), return_exceptions=True)
+        assert [type(error) for error in calls] == [SpawnFailed, SpawnFailed]
+        assert all("'--x' is invalid" in str(error) for error in calls)
+
+
+@virtual
+async def test_pool_of_agents_that_are_still_starting_says_so() -> None:
+    agent = FakeAgent()
+    agent.opening = never
+    async with Client(session_factory=agent, acquire_timeout=5, spawn_timeout=60) as client:
+        first = soon(client.run("one"))
+        await settled()
+        with pytest.raises(SpawnFailed, match="starting for 5 s"):
+            await client.run("two")
+        first.cancel()
 
 
 @virtual

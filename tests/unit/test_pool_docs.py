@@ -1,4 +1,4 @@
-"""docs/pool.md: its examples run, and its tables have every option, error and event."""
+"""docs/reference/pool.md: its examples run, and its tables have every option, error and event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remuda.pool.options import AsyncRunOptions, ClientOptions, ProfileOptions, 
 from remuda.pool.types import RunResult
 from remuda.testing.pool import FakeAgent
 
-PAGE = (Path(__file__).parents[2] / "docs/pool.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/pool.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -27,7 +27,7 @@ def test_example_runs_on_the_fake_agent(
     agent = FakeAgent()
     # The one thing that is changed: which agent answers.
     program = re.sub(r"\b((?:Sync)?Client)\((?!session_factory)", r"\1(session_factory=agent, ", example)
-    exec(compile(program, "docs/pool.md", "exec"), {"agent": agent, "__name__": "__main__"})
+    exec(compile(program, "docs/reference/pool.md", "exec"), {"agent": agent, "__name__": "__main__"})
     assert agent.alive == []
     assert agent.sessions or "FakeAgent()" in example
 

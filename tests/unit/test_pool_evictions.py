@@ -42,7 +42,7 @@ async def test_request_that_lost_its_session_still_waits_no_longer_than_it_may()
         call = soon(client.run("one", timeout=60))
         await asyncio.sleep(0)
         agent.sessions[0].crash("exit:1")
-        with pytest.raises(WaitTimeout, match="while it waited for a session"):
+        with pytest.raises(WaitTimeout, match="waiting for a worker"):
             await call
         assert asyncio.get_running_loop().time() == pytest.approx(60, abs=1)
 

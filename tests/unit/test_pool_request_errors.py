@@ -156,3 +156,30 @@ async def test_last_words_of_a_crash_are_kept_short() -> None:
         assert len(event.detail) < 2048
         assert event.detail.startswith("exit:1")
         assert event.detail.endswith("the end")
+
+
+# ── which request ──
+
+
+@virtual
+async def test_error_names_its_request_also_when_one_reason_ends_several() -> None:
+    reason = AgentError("overloaded")
+
+    async def fail(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
+        if request.prompt:
+            raise reason
+        yield Answered("")
+
+    async with Client(session_factory=FakeAgent(fail), pool_size=2) as client:
+        calls = [client.run("x", request_id=name) for name in ("one", "two")]
+        failed = await asyncio.gather(*calls, return_exceptions=True)
+        assert [getattr(error, "request_id", "") for error in failed] == ["one", "two"]
+        with pytest.raises(InvalidOptions) as refused:
+            await client.run("x", request_id="three", timeout=-1)
+        assert refused.value.request_id == "three"
+        with pytest.raises(AgentError) as unnamed:
+            await client.run("x")
+        assert str(unnamed.value.request_id).startswith("r_")
+    with pytest.raises(RemudaError) as closed:
+        await client.run("x")
+    assert closed.value.request_id is None

@@ -182,6 +182,7 @@ async def test_stream_yields_what_happens_and_then_the_result() -> None:
         events = [event async for event in client.stream("look")]
         raw = [event async for event in client.stream("look", raw=True)]
     assert [event.type for event in events] == ["token", "tool_use", "tool_result", "token", "done"]
+    assert events[2] == ToolResult("t1", "a file", name="Bash")
     assert isinstance(events[-1], Done)
     assert events[-1].result.text == "I see."
     assert [event for event in raw if isinstance(event, Raw)] == [Raw({"type": "assistant"})]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,6 +68,19 @@ def test_usage_is_counted_once_for_each_message_of_the_api() -> None:
         "server_tool_use": {"web_search_requests": 2},
     }
     assert summary.usage_by_model() == {"opus": summary.usage()}
+
+
+def test_recorded_transcript_of_the_real_cli_adds_up() -> None:
+    """A turn with a tool, as 2.1.325 wrote it: three records of two messages, and helper lines of its own."""
+    recorded = Path(__file__).parents[1] / "data" / "transcript_2.1.325.jsonl"
+    summary = summary_of(*map(json.loads, recorded.read_text().splitlines()))
+    assert (summary.text, summary.stop_reason) == ("REPLY#4 to: tool_result hi-there", "end_turn")
+    assert (summary.turns, summary.api_messages) == (2, 2)
+    assert (summary.version, summary.entrypoint) == ("2.1.325", "cli")
+    assert summary.session_id == "3945688d-5a5b-472a-8419-571517cc83bf"
+    usage = summary.usage()
+    tokens = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    assert [usage[name] for name in tokens] == [24, 14, 6, 0]
 
 
 def test_usage_of_two_models_is_kept_apart() -> None:

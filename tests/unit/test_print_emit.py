@@ -153,7 +153,7 @@ def test_results_of_the_stream_are_passed_on_and_say_what_ran(
 ) -> None:
     """What was left in the background wakes the agent again: then `claude -p` has two results."""
     first, last = ({"type": "result", "result": text} for text in ("one", "two\n"))
-    added = {"backend": "stream", "entrypoint": "sdk-cli"}
+    added = {"backend": "stream", "entrypoint": "sdk-cli", "claude_version": None, "cost_usd": 0}
     ours = [{**first, **added}, {**last, **added}]
     since: dict[str, Any] = {"model_usage_since_last_result": {}}
     for words, wanted in (
@@ -181,4 +181,4 @@ def test_an_error_is_one_object_in_json_and_one_line_on_standard_error_in_text(
     assert capfdbinary.readouterr() == (b"", b"remuda print: too long\n")
     for words in (["-o", "json"], STREAM):
         Emitter(parse(words)).error(document)
-        assert printed(capfdbinary) == [document]
+        assert printed(capfdbinary) == [{**document, "claude_version": None}]

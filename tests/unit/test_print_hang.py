@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from remuda.oneshot.hang import StreamState, diagnose, is_picker, is_question, is_silent, unanswerable, waited
+from remuda.oneshot.hang import (
+    StreamState,
+    asked,
+    diagnose,
+    is_picker,
+    is_question,
+    is_silent,
+    unanswerable,
+    waited,
+)
 
 RULE = "─" * 40
 DIALOG = [
@@ -34,8 +43,8 @@ def look(state: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "lines", "dialog", "stage", "wanted"),
     [
-        (None, [], None, "submitted", "the agent is gone"),
-        (look("dead", alive=False), [], None, "submitted", "the agent is gone"),
+        (None, [], None, "submitted", "the agent has exited"),
+        (look("dead", alive=False), [], None, "submitted", "the agent has exited"),
         (
             look("thinking"),
             DIALOG,
@@ -45,13 +54,19 @@ def look(state: str, **more: Any) -> dict[str, Any]:
         ),
         (look("waiting_permission"), DIALOG, None, "submitted", "a dialog is open: Bash command"),
         (look("waiting_answer"), [], None, "submitted", "a dialog is open: waiting_answer"),
-        (look("thinking"), RETRY, None, "submitted", "the API is being tried again, attempt 4 of 10"),
+        (look("thinking"), RETRY, None, "submitted", "the agent is retrying the API, attempt 4 of 10"),
         (look("tool_use"), [], None, "submitted", "a tool is running: PreToolUse Bash"),
         (look("tool_use", votes=[OWN_FILE]), UNKNOWN, None, "submitted", "a dialog is open: How shall it"),
         (look("starting", **SILENT), [], None, "written", "the agent has printed nothing"),
-        (look("starting"), UNKNOWN, None, "written", "the agent asks something: How shall it be opened?"),
-        (look("starting"), [], None, "written", "the prompt was not taken yet; the session is starting"),
-        (look("idle"), COMPOSER, None, "recorded", "the turn is over, and no Stop hook came"),
+        (look("starting"), UNKNOWN, None, "written", "the agent asks a question: How shall it be opened?"),
+        (
+            look("starting"),
+            [],
+            None,
+            "written",
+            "the agent has not accepted the prompt; the session is starting",
+        ),
+        (look("idle"), COMPOSER, None, "recorded", "the turn has ended, but no Stop hook reported it"),
         (look("streaming"), COMPOSER, None, "recorded", "the agent is streaming"),
     ],
 )
@@ -96,20 +111,30 @@ def test_only_what_the_keeper_answers_itself_is_no_question_to_refuse() -> None:
     assert unanswerable(["starting"], None, begun=False) is None
 
 
+def test_what_a_human_is_asked_is_the_tool_or_the_dialog_and_never_trust() -> None:
+    trust = [" Do you trust the files in this folder?", " ❯ No, exit", "   Yes, I trust this folder"]
+    assert asked(look("waiting_answer"), trust) is None
+    by_hook = {**look("waiting_permission"), "detail": "PermissionRequest Bash"}
+    assert asked(by_hook, DIALOG) == "waiting for permission: Bash"
+    by_screen = {**look("waiting_permission"), "detail": "dialog"}
+    assert str(asked(by_screen, DIALOG)).startswith("waiting for permission: Bash command / touch zz")
+    assert asked(look("waiting_answer"), []) == "waiting for an answer"
+
+
 def test_a_stream_names_the_cause_too() -> None:
     state = StreamState()
-    assert state.why() == "the agent has printed nothing at all"
+    assert state.why() == "the agent has printed nothing"
     state.take({"type": "system", "subtype": "init"})
-    assert state.why() == "the agent is at work"
+    assert state.why() == "the agent is working"
     state.take({"type": "system", "subtype": "api_retry", "attempt": 2, "max_retries": 10})
-    assert state.why() == "the API is being tried again, attempt 2 of 10"
+    assert state.why() == "the agent is retrying the API, attempt 2 of 10"
     state.take(
         {"type": "assistant", "message": {"content": [{"type": "tool_use", "id": "t", "name": "Bash"}]}}
     )
     state.take({"type": "system", "subtype": "status"})
     assert state.why() == "a tool is running: Bash"
     state.take({"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t"}]}})
-    assert state.why() == "the agent is at work"
+    assert state.why() == "the agent is working"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +143,7 @@ def test_a_stream_names_the_cause_too() -> None:
 def test_a_stream_of_another_shape_is_tolerated(message: dict[str, Any]) -> None:
     state = StreamState()
     state.take(message)
-    assert state.why() == "the agent is at work"
+    assert state.why() == "the agent is working"
 
 
 def test_the_list_of_conversations_is_no_composer_and_no_text_about_one() -> None:

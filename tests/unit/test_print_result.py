@@ -27,6 +27,12 @@ def answered() -> Summary:
     return summary
 
 
+def test_result_usage_that_is_not_known_is_null_and_said() -> None:
+    result = make_result(Summary(), Ended(text="yes", usage_known=False), 1, "terminal")
+    assert (result["result"], result["usage"], result["modelUsage"]) == ("yes", None, None)
+    assert [reason.partition(":")[0] for reason in result["degraded"]] == ["usage unknown"]
+
+
 def test_an_answer_has_every_field_that_can_be_known() -> None:
     result = make_result(answered(), Ended(text="yes"), 1234, "terminal")
     uuid.UUID(result.pop("uuid"))
@@ -61,6 +67,7 @@ def test_an_answer_has_every_field_that_can_be_known() -> None:
         "backend": "terminal",
         "entrypoint": "cli",
         "claude_version": "2.1.325",
+        "cost_usd": 0,
     }
 
 
@@ -88,11 +95,15 @@ def test_an_end_without_an_answer_has_errors_and_no_result() -> None:
     assert "api_error_status" not in result
 
 
-def test_usage_of_an_unknown_shape_gives_zeros() -> None:
+def test_usage_of_an_unknown_shape_is_null_and_what_is_left_out_is_zero() -> None:
     summary = answered()
     summary.usages = {"m": {"input_tokens": "many", "cache_creation": 7, "new": {"a": 1}}}
     usage = make_result(summary, Ended(), 1, "terminal")["modelUsage"]["opus"]
-    assert set(usage.values()) == {0}
+    unknown = {"inputTokens", "outputTokens", "cacheCreationEphemeral5mInputTokens"}
+    assert {name for name, value in usage.items() if value is None} == unknown | {
+        "cacheCreationEphemeral1hInputTokens"
+    }
+    assert {value for value in usage.values() if value is not None} == {0}
 
 
 def test_an_end_that_is_not_the_agents_says_so() -> None:

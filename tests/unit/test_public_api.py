@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -13,44 +14,60 @@ from typing import assert_type
 import pytest
 
 import remuda
-from remuda import errors
+from remuda import errors, pool
 from remuda.inbox.journal import Accepted
 
+ERRORS = {
+    name for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.RemudaError)
+}
 DOCUMENTED = {
-    "Aborted",
-    "AgentError",
+    "Accepted",
     "Allow",
+    "Approval",
+    "AsyncBoss",
+    "AsyncRunOptions",
+    "AsyncSession",
+    "Boss",
+    "Cancelled",
     "Client",
-    "ClientClosed",
-    "CommandNotFound",
+    "ClientOptions",
     "Deny",
     "Done",
+    "Entry",
     "Failed",
+    "Fate",
     "Inbox",
-    "InputError",
-    "InvalidOptions",
     "KeeperClient",
+    "Overview",
     "PermissionRequest",
-    "PoolBroken",
-    "PoolExhausted",
-    "PoolNotServed",
+    "PrewarmOptions",
+    "PutOptions",
+    "Raw",
+    "Reclaimed",
+    "Recovered",
     "RemoteClient",
-    "RemudaError",
+    "ReplyResult",
+    "RequestDone",
+    "RequestError",
+    "RunOptions",
     "RunResult",
     "Session",
-    "SessionCrashed",
+    "SessionEvicted",
+    "SessionSpawned",
     "SessionSpec",
-    "SpawnFailed",
-    "SpawnTimeout",
+    "StartOptions",
+    "Started",
+    "StreamEvent",
     "SyncClient",
     "Token",
     "ToolResult",
     "ToolUse",
+    "Trace",
     "Usage",
-    "WaitTimeout",
+    "WaitingItem",
     "__version__",
     "start_session",
-}
+} | ERRORS
 HEAVY = {"asyncio", "click", "ctypes", "logging", "socket", "subprocess", "typing", "dataclasses"}
 
 
@@ -70,6 +87,19 @@ def test_exported_names_keep_their_types(tmp_path: Path) -> None:
     accepted = assert_type(inbox.put("hello"), Accepted)
     assert [entry.id for entry in inbox.waiting()] == [accepted.id]
     assert issubclass(assert_type(remuda.RemudaError, type[remuda.RemudaError]), Exception)
+
+
+def test_every_error_that_a_pool_raises_is_exported() -> None:
+    caught = {"AlreadyAnswered", "SessionExists"}  # the second only by the command that serves
+    used = set()
+    for path in Path(pool.__file__).parent.glob("*.py"):
+        for found in ast.walk(ast.parse(path.read_text())):
+            if isinstance(found, ast.ImportFrom) and found.module == "remuda.errors":
+                used |= {
+                    one.name for one in found.names if one.name[1:2].islower() and one.name[:1].isupper()
+                }
+    assert len(used) > 20
+    assert used - caught <= set(remuda.__all__)
 
 
 def test_importing_the_inbox_loads_no_asyncio_click_or_keeper() -> None:
@@ -100,6 +130,24 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert "remuda" in loaded
     assert not loaded & HEAVY
     assert {name for name in loaded if name.startswith("remuda")} == {"remuda", "remuda._version"}
+
+
+def test_importing_the_session_and_the_boss_loads_no_asyncio_or_click() -> None:
+    for name in ("Session", "Boss"):
+        assert not loaded_by(f"import remuda; remuda.{name}") & {"asyncio", "click", "starlette"}
+
+
+def test_async_forms_have_every_method_of_the_blocking_ones() -> None:
+    for blocking, form in ((remuda.Session, remuda.AsyncSession), (remuda.Boss, remuda.AsyncBoss)):
+        wanted = {name for name in vars(blocking) if not name.startswith("_")} - {"attach"}
+        assert {name for name in vars(form) if not name.startswith("_")} == wanted
+        for name in wanted:
+            one, other = inspect.getattr_static(blocking, name), inspect.getattr_static(form, name)
+            if isinstance(one, property):
+                continue
+            one, other = getattr(blocking, name), getattr(form, name)
+            assert inspect.iscoroutinefunction(other)
+            assert inspect.signature(one) == inspect.signature(other), name
 
 
 def test_importing_the_errors_loads_no_asyncio_click_or_ctypes() -> None:

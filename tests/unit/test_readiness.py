@@ -34,14 +34,14 @@ def test_readiness_only_a_resting_session_is_typed_into(state: State) -> None:
     [
         (replace(READY, composer=None), "no screen model"),
         (replace(READY, dialog="trust dialog"), "a dialog is open: trust dialog"),
-        (replace(READY, agreed=False), "not all evidence says idle yet"),
+        (replace(READY, agreed=False), "not all sources report idle yet"),
         (replace(READY, composer=Composer(ComposerKind.ABSENT)), "the screen shows no composer"),
-        (replace(READY, limited_for=7.0), "the account is at its limit"),
-        (replace(READY, since_typed=0.2), "somebody is typing"),
+        (replace(READY, limited_for=7.0), "the account has reached its rate limit"),
+        (replace(READY, since_typed=0.2), "someone is typing"),
         (replace(READY, composer=DRAFT, since_typed=3.0), "a draft is in the composer"),
         (
             replace(READY, composer=replace(DRAFT, stash_taken=True)),
-            "a draft is in the composer, and another one is laid aside already",
+            "a draft is in the composer, and another one is already stashed",
         ),
     ],
 )

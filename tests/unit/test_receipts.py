@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
@@ -13,6 +14,7 @@ from remuda.errors import MessageNotFound, WaitTimeout
 from remuda.inbox.compaction import compact
 from remuda.inbox.consumer import Consumer, Leased
 from remuda.inbox.journal import Inbox
+from remuda.inbox.message import PutOptions
 from remuda.inbox.receipts import Trace, find, follow, trace
 
 PATIENCE = 30.0
@@ -24,7 +26,7 @@ class Bench:
         self.inbox = Inbox(folder)
         self.consumer = Consumer(folder, "a test")
 
-    def put(self, prompt: str = "hello", **options: object) -> str:
+    def put(self, prompt: str = "hello", **options: Unpack[PutOptions]) -> str:
         return self.inbox.put(prompt, **options).id
 
     def lease(self) -> Leased:

@@ -67,7 +67,9 @@ def test_turn_steps_are_told_once_each_in_their_order() -> None:
     assert turn.recorded
     turn.take(Stopped("done", OURS, (), "s"))
     assert str(turn.stage) == "recorded"
-    assert outcome(turn) == Outcome(End.ANSWERED, "done", facts={"session_id": "s", "prompt_id": OURS})
+    ended = outcome(turn)
+    assert (ended.end, ended.text) == (End.ANSWERED, "done")
+    assert (ended.facts["session_id"], ended.facts["prompt_id"]) == ("s", OURS)
     assert str(turn.stage) == "ended"
     assert facts(turn, Submitted("do it", OURS), Recorded("do it", OURS)) == []
 
@@ -131,7 +133,8 @@ def test_turn_late_word_of_the_turn_before_does_not_count(late: Signal) -> None:
     turn.take(Submitted("do it", OURS))
     assert (turn.ending, turn.written_down, turn.said, turn.outcome) == (False, False, None, None)
     turn.take(Stopped("done", OURS))
-    assert "usage" not in outcome(turn).facts
+    assert outcome(turn).facts["usage"] is None
+    assert [reason.partition(":")[0] for reason in outcome(turn).facts["degraded"]] == ["usage unknown"]
 
 
 def test_turn_late_records_of_the_turn_before_do_not_count_before_its_own() -> None:
@@ -212,7 +215,7 @@ def test_turn_usage_is_the_sum_of_its_messages_each_counted_once() -> None:
         Recorded("do it", OURS),
         Said("m-1", {"input_tokens": 1, "output_tokens": 1, "service_tier": "standard", "cached": True}),
         Said("m-1", {"input_tokens": 1, "output_tokens": 5}),
-        Said("m-2", {"input_tokens": 2, "output_tokens": 7}),
+        Said("m-2", {"input_tokens": 2, "output_tokens": 7}, final=True),
         Stopped("done", OURS),
     )
     assert outcome(turn).facts["usage"] == {"input_tokens": 3, "output_tokens": 12}
@@ -224,7 +227,8 @@ def test_turn_without_hooks_is_answered_by_its_transcript() -> None:
         turn.take(signal)
     assert (turn.ending, turn.said) == (False, "done")
     turn.answered_by_transcript()
-    assert turn.outcome == Outcome(End.ANSWERED, "done", facts={"by": "transcript", "prompt_id": OURS})
+    told = {"by": "transcript", "prompt_id": OURS, "usage": None}
+    assert turn.outcome == Outcome(End.ANSWERED, "done", facts=told)
 
 
 def test_turn_of_which_nothing_was_said_is_not_answered_by_its_transcript() -> None:

@@ -18,7 +18,7 @@ from remuda.inbox import writer_lock
 from remuda.inbox.compaction import WRITER_LOCK, FileLock
 from remuda.inbox.journal import Inbox
 from remuda.inbox.message import make_message
-from remuda.inbox.stop_hook import Files
+from remuda.inbox.stop_hook import Entry, Files
 from remuda.inbox.writer import Writer, has_writer
 
 
@@ -248,7 +248,9 @@ def test_append_beside_a_foreign_writer_knows_where_its_line_ends(inbox: Inbox) 
             over.set()
         writing.result(30)
     data = path.read_bytes()
-    assert [data[end - len(line) : end] for line, end in zip(lines, ends, strict=True)] == lines
+    assert all(data[:end].rpartition(b"\n{")[2].endswith(b'"}\n') for end in ends)
+    entries = [Entry(0, 0, data[:end].splitlines()[-1].decode()) for end in ends]
+    assert [entry.text for entry in entries] == [str(number) for number in range(100)]
 
 
 def test_has_writer_tells_of_those_who_write_and_not_of_those_who_read(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ and these belong to one kind or another:
     ASKED       reason ("permission", "question", "plan"), tool, input, suggestions, options, diff,
                 prompt_id (of the prompt that led to it)
     ASK_ENDED   ask (its id), or tool and input, or tool_use_id
-    TOOL_BEGAN  tool, input or digest, tool_use_id, subagent
+    TOOL_BEGAN  tool, input or digest, tool_use_id, subagent; asks (reason, options and message of the dialog
+                that the call opens)
     TOOL_RAN    the same, and ok; denied (it did not run), without which one that is not ok counts as such
     FAILED      message, error
     LIMITED     message, error, until (seconds since the epoch)

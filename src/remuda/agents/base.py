@@ -58,6 +58,23 @@ class Launch:
     degraded: Sequence[str] = ()
 
 
+class RecordOrder(Protocol):
+    """Puts the records of a transcript into the order in which they follow from each other."""
+
+    hold_seconds: float
+    """A record that others follow is waited for no longer than this."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether there are records that wait for one that they follow."""
+
+    def take(self, record: dict[str, Any]) -> list[dict[str, Any]]:
+        """What may be read now."""
+
+    def flush(self) -> list[dict[str, Any]]:
+        """What was held: it is no longer waited for what comes before it."""
+
+
 class Observer(Protocol):
     """Reads one running agent. Every method returns votes, most often none or one.
 
@@ -97,6 +114,9 @@ class Observer(Protocol):
 
     def transcript(self, record: Mapping[str, Any], at: float, wall: float) -> list[Vote]: ...
 
+    def order(self) -> RecordOrder:
+        """For the records of one transcript, from where it is read on."""
+
     def registry_path(self) -> Path | None: ...
 
     def transcript_path(self) -> Path | None: ...
@@ -110,6 +130,19 @@ class Answers(Protocol):
 
     def answer(self, payload: Mapping[str, Any]) -> dict[str, Any] | None:
         """None for no opinion."""
+
+
+class TrustRecord(Protocol):
+    """Where an agent writes down that a session's folder is trusted. All of it may wait for the disk."""
+
+    def has_loans(self) -> bool:
+        """Whether any session was lent trust that was not taken back yet."""
+
+    def lend(self, session: str) -> None:
+        """Note that what the agent is about to write down is for this session only."""
+
+    def take_back(self, session: str | None = None, *, accepted: bool = False) -> None:
+        """Take back what the session was lent, unless a human `accepted` it, and what dead ones were."""
 
 
 class Agent(Protocol):
@@ -136,6 +169,9 @@ class Agent(Protocol):
 
     def last_word(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Callable[[], bool]:
         """Whether a stop of it is its end, whenever that is asked: nobody but us can send it on."""
+
+    def trust_record(self, env: Mapping[str, str], cwd: str) -> TrustRecord | None:
+        """None for a program that does not ask whether a folder is trusted."""
 
     def takes_argument(self, argv: Sequence[str]) -> bool:
         """Whether a first prompt may be added to this command: it has none of its own."""

@@ -18,6 +18,8 @@ class Question:
     tool_use_id: str | None = None
     reason: str = "permission"
     """Or "question", or "plan"."""
+    cwd: str | None = None
+    """Where it would be used."""
 
 
 @dataclass(frozen=True, slots=True)

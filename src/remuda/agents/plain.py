@@ -32,6 +32,9 @@ class PlainAgent:
     def last_word(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Callable[[], bool]:
         return lambda: False
 
+    def trust_record(self, env: Mapping[str, str], cwd: str) -> None:
+        return None
+
     def takes_argument(self, argv: Sequence[str]) -> bool:
         return False
 

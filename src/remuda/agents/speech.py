@@ -147,7 +147,7 @@ class Refused:
 
 @frozen
 class Interrupted:
-    """Somebody stopped it."""
+    """The turn was interrupted."""
 
 
 @frozen

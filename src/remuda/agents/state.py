@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from remuda.untrusted import one_line
+
 
 class State(StrEnum):
     STARTING = "starting"
@@ -82,11 +84,6 @@ class Vote:
 
     def agrees_with(self, state: State) -> bool:
         return state == self.state or state in self.alike
-
-
-def one_line(text: str) -> str:
-    """A detail as it may be printed: it can be an agent's or a gateway's words, with anything in them."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 @dataclass(frozen=True, slots=True)

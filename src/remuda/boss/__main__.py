@@ -5,7 +5,6 @@ It says on the descriptor that it is given how its start went, in one line of JS
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.errors import RemudaError
+from remuda.untrusted import dump_json, parse_object
 
 from .daemon import Settings, run
 from .folder import BossFolder
@@ -20,11 +20,11 @@ from .ports import Boss
 
 
 def main() -> int:
-    given = json.loads(sys.argv[1])
+    given = parse_object(sys.argv[1])
     fd = int(given["ready_fd"])
 
     def say(document: dict[str, Any]) -> None:
-        os.write(fd, json.dumps(document).encode() + b"\n")
+        os.write(fd, dump_json(document).encode() + b"\n")
         os.close(fd)
 
     settings = Settings(

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 from remuda.errors import BossDown, PermissionRefused, RemoteProtocolError, WaitTimeout, from_code
 from remuda.paths import SocketAddress, peer_uid
+from remuda.untrusted import OWN_DEPTH, BadJson, bounded, dump_json, parse_json
 
 from .folder import BossFolder
 
@@ -43,18 +44,19 @@ class BossClient:
         try:
             sock.sendall(self._head("GET", "/v1/events", b""))
             status, _, rest = _receive_head(sock)
+            self._check(status)
             if status != 200:
-                raise RemoteProtocolError(f"the boss tells no news (status {status})")
+                raise RemoteProtocolError(f"the boss refused the stream of events (status {status})")
         except (TimeoutError, EOFError, ConnectionError):
             sock.close()
-            raise BossDown("the boss went away while it was asked") from None
+            raise BossDown("the boss ended while it was answering") from None
         except BaseException:
             sock.close()
             raise
         return News(sock, is_waiting=b"data:" in rest)
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
-        data = b"" if body is None else json.dumps(body).encode()
+        data = b"" if body is None else dump_json(body).encode()
         sock = self._connect(timeout)
         try:
             sock.sendall(self._head(method, path, data) + data)
@@ -62,10 +64,19 @@ class BossClient:
         except TimeoutError:
             raise WaitTimeout(f"the boss did not answer within {timeout:g} s") from None
         except (EOFError, ConnectionError):
-            raise BossDown("the boss went away while it was asked") from None
+            raise BossDown("the boss ended while it was answering") from None
         finally:
             sock.close()
+        self._check(status)
         return _answered(status, answer)
+
+    def _check(self, status: int) -> None:
+        """Raises `PermissionRefused` where the boss does not know our token."""
+        if status == 401:
+            raise PermissionRefused(
+                f"the boss refuses the token in {self.folder.token}",
+                hint="restart the boss: 'remuda boss down', then 'remuda boss up --detach'",
+            )
 
     def _connect(self, timeout: float) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -74,10 +85,12 @@ class BossClient:
             with SocketAddress(self.folder.socket) as address:
                 sock.connect(address)
             if peer_uid(sock) != os.getuid():
-                raise PermissionRefused(f"{self.folder.socket} is another user's")
+                raise PermissionRefused(f"{self.folder.socket} belongs to another user")
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()
-            raise BossDown("the boss does not run", hint="start it with 'remuda up --detach'") from None
+            raise BossDown(
+                "the boss is not running", hint="start it with 'remuda boss up --detach'"
+            ) from None
         except OSError as error:
             sock.close()
             raise BossDown(f"cannot reach the boss: {error.strerror or error}") from error
@@ -90,7 +103,7 @@ class BossClient:
         try:
             token = self.folder.token.read_text().strip()
         except OSError as error:
-            raise BossDown(f"cannot read the boss's token: {error.strerror}") from error
+            raise BossDown(f"cannot read {self.folder.token}: {error.strerror}") from error
         lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}"]
         if method == "POST":
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
@@ -129,7 +142,7 @@ class News:
 
 
 def _path(parts: tuple[str, ...]) -> str:
-    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+    return "/v1/" + "/".join(quote(part, safe="", errors="surrogateescape") for part in parts)
 
 
 def _text(value: object) -> str:
@@ -140,7 +153,7 @@ def _receive(sock: socket.socket) -> tuple[int, bytes]:
     status, headers, data = _receive_head(sock)
     length = headers.get("content-length", "")
     if not length.isdecimal() or int(length) > _MAX_BODY_BYTES:
-        raise RemoteProtocolError("the boss's answer has no length")
+        raise RemoteProtocolError("the answer of the boss has no length")
     while len(data) < int(length):
         data += _some(sock)
     return status, bytes(data)
@@ -151,14 +164,14 @@ def _receive_head(sock: socket.socket) -> tuple[int, dict[str, str], bytearray]:
     data = bytearray()
     while (end := data.find(b"\r\n\r\n")) < 0:
         if len(data) > _MAX_HEAD_BYTES:
-            raise RemoteProtocolError("the boss's answer has no end of its head")
+            raise RemoteProtocolError("the answer of the boss has no end of its headers")
         data += _some(sock)
     head = data[:end].decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
     del data[: end + 4]
     status = head[0].split()[1:2]
     if not status or not status[0].isdecimal():
-        raise RemoteProtocolError("the boss's answer has no status")
+        raise RemoteProtocolError("the answer of the boss has no status")
     return int(status[0]), headers, data
 
 
@@ -170,12 +183,20 @@ def _some(sock: socket.socket) -> bytes:
 
 def _answered(status: int, body: bytes) -> Any:
     try:
-        document = json.loads(body)
-    except ValueError:
-        raise RemoteProtocolError(f"the boss's answer is not JSON (status {status})") from None
+        document = _read(body)
+    except (ValueError, RecursionError):
+        raise RemoteProtocolError(f"the answer of the boss is not JSON (status {status})") from None
     if status < 400:
         return document
     error = document.get("error") if isinstance(document, dict) else None
     if isinstance(error, dict):
         raise from_code(str(error.get("code")), str(error.get("message")), error.get("hint"))
     raise RemoteProtocolError(f"the boss answered with {status}: {error}")
+
+
+def _read(body: bytes) -> Any:
+    """A boss before 0.2 sends numbers that JSON does not have."""
+    try:
+        return parse_json(body, depth=OWN_DEPTH)
+    except BadJson:
+        return bounded(json.loads(body))

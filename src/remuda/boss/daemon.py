@@ -25,17 +25,19 @@ from remuda.paths import SocketAddress, private_folder, sessions_folder
 from .answers.approvals import Approvals
 from .answers.automatic import Automatic
 from .answers.reply import Replies
+from .clock import boot_id, since_boot
 from .desk import Desk
 from .folder import BossFolder
 from .http.routes import ROUTES
 from .http.server import HttpServer
-from .http.web import make_app
+from .http.web import Application
 from .lock import Holder, Lock
 from .notices.links import Links
 from .notices.notifier import Notifier
 from .ports import Boss, EventSource, SourceStatus
 from .records.store import Store
 from .sources import SOURCES, make_sources
+from .trail_token import TokenFile
 
 log = logging.getLogger("remuda.boss")
 
@@ -71,7 +73,7 @@ def run(settings: Settings, ready: Callable[[Boss], None]) -> None:
     finally:
         stuck = _still_busy(set(threading.enumerate()) - before)
         if stuck:
-            log.warning("threads that hang are left behind: %s", ", ".join(sorted(stuck)))
+            log.warning("threads that did not end: %s", ", ".join(sorted(stuck)))
         lock.release()
     if stuck:
         _leave()
@@ -115,7 +117,7 @@ class _Daemon:
         listeners = [listen_on_loopback(self._settings.port), listen_on_path(folder)]
         port = listeners[0].getsockname()[1]
         self._lock.tell(Holder(os.getpid(), port))
-        desk = Desk(Store(folder.database))
+        desk = Desk(Store(folder.database), steady=since_boot, boot=boot_id())
         await desk.open()
         answers = Approvals(desk, sessions_folder())
         answers.on_open = Automatic(answers, folder).consider
@@ -124,7 +126,10 @@ class _Daemon:
         notifier = Notifier(desk, links, folder, port)
         sources = make_sources(desk, self._settings.sources)
         boss.sources += [SourceStatus(source.name) for source in sources]
-        server = HttpServer(make_app(boss, ROUTES, token, port), listeners)
+        trail_token = TokenFile(folder.trail_token)
+        trail_token.load()
+        app = Application(boss, ROUTES, token, port, trail_token.current)
+        server = HttpServer(app, app.admits, listeners)
         await server.open()
         await answers.open()
         notifier.open()
@@ -173,7 +178,7 @@ async def _start_one(source: EventSource, status: SourceStatus) -> None:
     except asyncio.CancelledError:
         raise
     except Exception as error:
-        log.exception("source %s did not begin", source.name)
+        log.exception("source %s failed to start", source.name)
         status.state, status.error = "failed", str(error) or type(error).__name__
 
 
@@ -182,7 +187,7 @@ async def _close_one(source: EventSource) -> None:
         async with asyncio.timeout(CLOSE_TIMEOUT):
             await source.close()
     except Exception:
-        log.exception("source %s did not end well", source.name)
+        log.exception("source %s failed to stop", source.name)
 
 
 # ── sockets ──

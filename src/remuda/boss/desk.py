@@ -16,12 +16,16 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
-from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFailed
+from remuda.agents.state import State as AgentState
+from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, StoreFailed
+from remuda.names import did_you_mean
 
 from .attention.model import Approval, ApprovalState, Event, EventKind, Item, Session, Source
 from .attention.naming import beginnings, label
+from .attention.redate import AHEAD, UNSEEN
 from .attention.roster import Changes, Known, Roster
 from .attention.rules import ask_number
+from .clock import WallClock
 from .evidence.repository import Repositories
 from .feed import Feed
 from .records.store import Store
@@ -32,20 +36,30 @@ SKIP_COOLDOWN = 30.0
 _FORGET_AFTER = 3600.0
 _UPKEEP_INTERVAL = 600.0
 _MAX_ID = 256
+_CLOCK_NOTE = "clock"
 
 
 class Desk:
     """Use from one event loop; nothing here is for other threads."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] | None = None,
+        boot: str = "",
+    ) -> None:
+        """`steady` is a clock that cannot be set, and `boot` says since when it counts."""
         self.store = store
-        self.clock = clock
+        self._clock = WallClock(clock, steady, boot)
         self.feed = Feed(secrets.token_hex(4))
         self.started_at = clock()
         self.taken = 0
         self.repeated = 0
         self.listeners: list[Callable[[Event], None]] = []
         """Hear of every event that is news, when it is on the disk."""
+        self.on_clock_set: list[Callable[[float], None]] = []
+        """Hear by how many seconds the clock was set: for those who keep dates of their own."""
         self.catching_up: list[Callable[[], Coroutine[Any, Any, object]]] = []
         """Of sources that take what has happened a moment later: take it now."""
         self._roster = Roster()
@@ -65,8 +79,44 @@ class Desk:
         self.store.close()
 
     def _load(self) -> None:
+        now, _ = self._clock.look()
         self._roster = Roster()
-        self._roster.restore(*self.store.load(self.clock()))
+        self._roster.restore(*self.store.load(now))
+        by = self._clock.set_since(self.store.note(_CLOCK_NOTE), self._roster.newest())
+        self._redate(by)
+
+    def _redate(self, by: float) -> None:
+        changes = self._roster.redate(by) if by else Changes()
+        if (note := self._clock.note()) and note != self.store.note(_CLOCK_NOTE):
+            changes.notes[_CLOCK_NOTE] = note
+        self._write_behind(changes)
+
+    def clock(self) -> float:
+        """The time on the wall. If that clock was set, all that is known is dated anew first."""
+        now, by = self._clock.look()
+        if by:
+            log.warning("the system clock was set by %+.0f s; all stored times were moved with it", by)
+            self.started_at += by
+            self._redate(by)
+            for hear in list(self.on_clock_set):
+                hear(by)
+        return now
+
+    def _write_behind(self, changes: Changes) -> None:
+        """Write without waiting. What happens later is written after it."""
+        if not changes:
+            return
+        done = self.store.submit([changes])
+
+        async def finish() -> None:
+            try:
+                await done
+            except StoreFailed as error:  # nor is what comes next: then all is read from the disk again
+                log.warning("cannot write the moved times: %s", error)
+            else:
+                self._publish(changes)
+
+        self._begin(finish())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -78,7 +128,7 @@ class Desk:
     async def take(self, *events: Event) -> int:
         """Returns when they are on the disk: how many were news. Raises `StoreFailed`: then none is taken."""
         for event in events:
-            _check(event)
+            check(event)
         now = self.clock()
         changes = [self._take(event, now) for event in events]
         await self._carry_out(changes)
@@ -101,14 +151,20 @@ class Desk:
 
     def _take(self, event: Event, now: float) -> Changes:
         self._recall(event.session_id)
-        if not event.id or type(event.at) is not float:
-            event = replace(event, id=event.id or f"ours:{secrets.token_hex(8)}", at=float(event.at))
+        at = self._clock.corrected(float(event.at), now)
+        if not event.id or type(event.at) is not float or at != event.at:
+            event = replace(event, id=event.id or f"ours:{secrets.token_hex(8)}", at=at)
+        if event.kind is EventKind.ASKED and "ask" in event.facts:  # that name is ours to give
+            event = replace(event, facts={key: one for key, one in event.facts.items() if key != "ask"})
         return self._roster.take(self._with_repository(event), now)
 
     def _recall(self, session_id: str) -> Known | None:
         """A session that is over is not kept in memory for ever."""
         if session_id not in self._roster.known and (known := self.store.fetch(session_id)) is not None:
             self._roster.add(known)
+            ahead = self._roster.newest([known]) - self.clock()
+            if ahead > AHEAD:
+                self._write_behind(self._roster.redate(-ahead - UNSEEN, [known]))
         return self._roster.known.get(session_id)
 
     async def _carry_out(self, changes: list[Changes]) -> None:
@@ -120,8 +176,8 @@ class Desk:
             await self.store.write(changes)
         except StoreFailed:
             if self.store.epoch == epoch:  # the first of those that failed together
-                self._load()
                 self.store.epoch += 1
+                self._load()
             raise
         for change in changes:
             self._publish(change)
@@ -180,8 +236,17 @@ class Desk:
             if len(found) == 1:
                 return found[0]
             if found:
-                raise InvalidOptions(f"'{word}' means {len(found)} sessions", hint=_which(found))
-        raise NotInQueue(f"there is no session '{word}'", hint="'remuda queue --all' lists who waits")
+                raise InvalidOptions(f"'{word}' matches {len(found)} sessions", hint=_which(found))
+        names = (label(one.name, one.repo or one.cwd, one.id) for one in here if self._is_about(one))
+        near, hint = did_you_mean(word, names), "'remuda ls' lists all"
+        raise NotInQueue(f"session '{word}' not found", hint=f"{near} {hint}" if near else hint)
+
+    def agent_state(self, session: Session) -> AgentState | None:
+        """What it does, in the words of `remuda ls`; `session.state` keeps the older words of the boss."""
+        known = self._roster.known.get(session.id)
+        if session.ended is not None:
+            return AgentState.DEAD
+        return known.story.standing.agent_state if known is not None else None
 
     def last_event(self, session_id: str) -> str:
         """The id of the last thing that happened in it, as far as anybody has told."""
@@ -207,7 +272,7 @@ class Desk:
         """Also one that is resolved."""
         found = self._open_item(number) or self.store.item(number)
         if found is None:
-            raise NotInQueue(f"there is no item '{number}' in the queue")
+            raise NotInQueue(f"queue item '{number}' not found", hint="'remuda queue --all' lists all")
         return found
 
     def item_of(self, session_id: str) -> Item | None:
@@ -221,7 +286,7 @@ class Desk:
         found = self._open_item(number)
         if found is None:
             resolution = self.item(number).resolution
-            raise AlreadyAnswered(f"item '{number}' is resolved already: {resolution}")
+            raise AlreadyAnswered(f"queue item '{number}' is already resolved: {resolution}")
         return found
 
     async def skip(self, number: str, cooldown: float = SKIP_COOLDOWN) -> Item:
@@ -255,7 +320,10 @@ class Desk:
             if number in known.approvals:
                 return known.approvals[number]
         if (found := self.store.approval(number)) is None:
-            raise NotInQueue(f"there is no approval '{number}'")
+            for known in self._roster.known.values():
+                if any(ask.id == number for ask in known.story.standing.open_asks):
+                    raise only_at_terminal(known.session)
+            raise NotInQueue(f"permission request '{number}' not found", hint="'remuda approvals' lists all")
         return found
 
     def open_approvals(self) -> list[Approval]:
@@ -286,9 +354,11 @@ class Desk:
         """The first answer is the one that counts. Raises `AlreadyAnswered` for every other."""
         approval = self.approval(number)
         if approval.state is ApprovalState.ANSWERED:
-            raise AlreadyAnswered(f"{approval.by} has answered it: {(approval.answer or {}).get('behavior')}")
+            raise AlreadyAnswered(
+                f"{approval.by} has already decided: {(approval.answer or {}).get('behavior')}"
+            )
         if approval.state is not ApprovalState.OPEN:
-            raise AlreadyAnswered("it was answered at the terminal, or its turn is over")
+            raise AlreadyAnswered("it was decided in the terminal, or its turn has ended")
         now = self.clock()
         answered = replace(approval, state=ApprovalState.ANSWERED, answer=answer, by=by, at=now)
         self._recall(approval.session_id)
@@ -320,18 +390,28 @@ class Desk:
             try:
                 await self.store.prune(now, keep=[item.session_id for item in self._roster.queue()])
             except StoreFailed as error:
-                log.warning("cannot tidy up: %s", error)
+                log.warning("cannot remove old records: %s", error)
+
+
+def only_at_terminal(session: Session) -> NotSafe:
+    """The error for a dialog that is known, and that no answer from elsewhere reaches."""
+    way = f"'remuda attach {session.name}'" if session.name else "'remuda next'"
+    return NotSafe(
+        "this request can only be decided in the agent's terminal",
+        hint=f"go there with {way}; the agent asked while no boss was running, or without the hooks that "
+        "'remuda setup boss' installs",
+    )
 
 
 def _which(sessions: list[Session]) -> str:
     begin = beginnings([session.id for session in sessions])
     told = (f"{begin[one.id]} ({one.pane or one.state})" for one in sessions)
-    return f"say which: {', '.join(told)}"
+    return f"use one of these ids: {', '.join(told)}"
 
 
-def _check(event: Event) -> None:
-    """What no source of ours tells: it would be in the way of everything that happens after."""
+def check(event: Event) -> None:
+    """Raises `InvalidOptions` for what would be in the way of everything that happens after it."""
     if not event.session_id.isprintable() or not 0 < len(event.session_id) <= _MAX_ID:
-        raise InvalidOptions(f"{event.session_id[:40]!r} cannot be the id of a session")
+        raise InvalidOptions(f"{event.session_id[:40]!r} is not a valid session id")
     if not math.isfinite(event.at) or event.at < 0:
         raise InvalidOptions(f"{event.at!r} is not a time")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import subprocess
@@ -11,6 +10,7 @@ from typing import Any
 
 from remuda.errors import SpawnFailed, SpawnTimeout, from_code
 from remuda.paths import private_folder
+from remuda.untrusted import dump_json, parse_object
 
 from .folder import BossFolder
 
@@ -41,7 +41,7 @@ def start_detached(
         }
         with open(folder.path / "boss.err", "ab", opener=_private) as errors:
             subprocess.Popen(
-                [sys.executable, "-m", "remuda.boss", json.dumps(given)],
+                [sys.executable, "-P", "-m", "remuda.boss", dump_json(given)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -68,8 +68,10 @@ def _told(fd: int) -> dict[str, Any]:
         raise SpawnTimeout(f"the boss was not ready within {READY_TIMEOUT:g} s", hint="see its log")
     line = os.read(fd, 1 << 16)
     if not line:
-        raise SpawnFailed("the boss ended before it was ready", hint="'remuda up' without --detach says why")
-    found: dict[str, Any] = json.loads(line)
+        raise SpawnFailed(
+            "the boss ended before it was ready", hint="'remuda up' without --detach prints the reason"
+        )
+    found: dict[str, Any] = parse_object(line)
     if "error" in found:
         raise from_code(found["error"]["code"], found["error"]["message"], found["error"]["hint"])
     return found

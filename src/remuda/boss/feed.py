@@ -103,7 +103,7 @@ class Feed:
 
     def _missed(self, after: str) -> list[Change]:
         boot, _, number = after.rpartition("-")
-        known = boot == self._boot and number.isdecimal() and int(number) <= self._count
+        known = boot == self._boot and number.isdecimal() and len(number) < 19 and int(number) <= self._count
         if not known or int(number) < self._count - len(self._kept):
             return [Change(self.last_id, "reset", {})]
         return list(self._kept)[len(self._kept) - (self._count - int(number)) :] if self._count else []

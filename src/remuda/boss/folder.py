@@ -1,11 +1,17 @@
-"""Where the boss's files lie; see docs/files.md."""
+"""Where the boss's files lie; see docs/reference/files.md."""
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from remuda.durable import open_regular
+from remuda.errors import InvalidOptions
 from remuda.paths import home
+
+_MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,11 @@ class BossFolder:
         return self.path / "token"
 
     @property
+    def trail_token(self) -> Path:
+        """For Trail Boss's own clients."""
+        return self.path / "trail-boss-token"
+
+    @property
     def database(self) -> Path:
         return self.path / "boss.db"
 
@@ -41,3 +52,24 @@ class BossFolder:
     def spool(self) -> Path:
         """Events that were told while no boss ran."""
         return self.path / "spool"
+
+
+def read_own(path: Path) -> bytes:
+    """Return all of a file that decides in the user's place. Raises OSError as `open`.
+
+    Raises `InvalidOptions` for a file that another user wrote or can write, and for one over 1 MiB.
+    """
+    with open(open_regular(path), "rb") as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid not in (os.getuid(), 0):
+            raise InvalidOptions(
+                f"{path} belongs to another user", hint=f"make it yours: chown {os.getuid()} {path}"
+            )
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise InvalidOptions(
+                f"other users can write {path}", hint=f"make it yours alone: chmod 600 {path}"
+            )
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise InvalidOptions(f"{path} is larger than {_MOST_BYTES} bytes")
+    return data

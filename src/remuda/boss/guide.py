@@ -17,6 +17,7 @@ from remuda.tmux.clients import Client, choose_client
 from remuda.tmux.navigate import Jump, View, go_back, jump, look
 from remuda.tmux.once import Tmux
 from remuda.tmux.panes import KEPT_OPTION, Pane, Snapshot
+from remuda.untrusted import one_line
 
 from .attention import naming
 
@@ -48,7 +49,11 @@ class _Target(NamedTuple):
 
 
 class Guide:
-    """For one client: the one of that name, else the one that shows our pane, else the one used last."""
+    """For one client: the one of that name, else the one that shows our pane, else the one used last.
+
+    A client of a server that the caller is not in is moved only if it is named, or `elsewhere` is true: it is
+    somebody else's terminal.
+    """
 
     def __init__(
         self,
@@ -56,9 +61,13 @@ class Guide:
         env: Mapping[str, str],
         client: str | None = None,
         here: Address | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> None:
         self.queue = queue
         self.env = env
+        self.is_inside = here is not None or bool(env.get("TMUX"))
+        self._elsewhere = elsewhere
         self._client = client
         self._pane = env.get("TMUX_PANE") if here is None else None
         self._views: dict[Address, View | None] = {}
@@ -81,18 +90,22 @@ class Guide:
         """Go to the first that waits and can be shown; from one that waits, to the one behind it."""
         items = self.queue.waiting()
         if not items:
-            raise NotInQueue("nobody waits")
-        for item in self._in_turn(items):
-            if (target := self.find(item)) is not None:
+            raise NotInQueue("no agent is waiting")
+        targets = [(item, self.find(item)) for item in self._in_turn(items)]
+        for item, target in targets:
+            if target is not None and self.may_move(target.tmux.address):
                 return Went(item, self._go(item, target), len(items) - 1)
+        many = f"{len(items)} agents are waiting" if len(items) > 1 else "1 agent is waiting"
+        item, target = next((one for one in targets if one[1] is not None), targets[0])
         raise NoTmuxClient(
-            f"{len(items)} wait, and none of them where tmux could show it", hint="'remuda queue' lists them"
+            f"{many}, but not in a tmux pane that can be shown here", hint=self._way(item, target)
         )
 
     def go_to(self, item: Item) -> Went:
         target = self.find(item)
-        if target is None:
-            raise NoTmuxClient(f"{label(item)} is in no tmux pane", hint=way_to(item))
+        if target is None or not self.may_move(target.tmux.address):
+            why = "is not in a tmux pane" if target is None else "cannot be shown here"
+            raise NoTmuxClient(f"{label(item)} {why}", hint=self._way(item, target))
         return Went(item, self._go(item, target), len(self.queue.waiting()) - 1)
 
     def skip(self, item: Item | None = None, cooldown: float | None = None) -> Item:
@@ -102,7 +115,7 @@ class Guide:
     def shown_or_first(self) -> Item:
         items = self.queue.waiting()
         if not items:
-            raise NotInQueue("nobody waits")
+            raise NotInQueue("no agent is waiting")
         return items[self._standing_at(items) or 0]
 
     def shown(self) -> Item:
@@ -110,10 +123,28 @@ class Guide:
         items = self.queue.waiting()
         at = self._standing_at(items)
         if at is None:
-            raise NotInQueue("whom you see here does not wait", hint="name one of 'remuda queue'")
+            raise NotInQueue("the agent in this pane is not waiting", hint="pass a name from 'remuda queue'")
         return items[at]
 
+    def may_move(self, address: Address) -> bool:
+        """Whether a client of that server may be taken to another pane."""
+        ours = address == self.here and (self.is_inside or self._client is not None)
+        return ours or self._elsewhere
+
+    def _way(self, item: Item, target: _Target | None) -> str:
+        """What a human can do to see it, where we may not or cannot show it."""
+        if target is None or target.pane is None:
+            return way_to(item)
+        pane, socket = target.pane, target.tmux.address.path
+        server = "" if socket.endswith("/default") else f" -S {socket}"
+        return (
+            f"{label(item)} is in tmux pane {pane.address}: 'tmux{server} attach -t {pane.id}' shows it, "
+            "and --elsewhere moves a client of that server there"
+        )
+
     def back(self) -> Jump:
+        if not self.may_move(self.here) and self.view(self.here) is not None:
+            raise NoTmuxClient("this terminal is not inside tmux", hint="pass --client NAME or --elsewhere")
         return go_back(self.tmux(self.here), origins_folder(), client=self._client, from_pane=self._pane)
 
     # ── where things are ──
@@ -168,7 +199,7 @@ class Guide:
 
     def _standing_at(self, items: Sequence[Item]) -> int | None:
         """Which of them the client shows now."""
-        view = self.view(self.here)
+        view = self.view(self.here) if self.may_move(self.here) else None
         try:
             shown = self.chosen(view).pane_id if view else None
         except NoTmuxClient:
@@ -235,8 +266,6 @@ def _viewers() -> Iterator[tuple[int, list[str]]]:
 
 # ── words ──
 
-_REASONS = {"stopped": "has stopped", "api_error": "API error", "limited": "usage limit", "hung": "hangs"}
-
 
 def label(item: Item) -> str:
     """A short name for whom it is about."""
@@ -252,33 +281,33 @@ def labels(items: Sequence[Item]) -> list[str]:
 
 
 def reason(item: Item) -> str:
-    """`permission: Bash`, `question`, `has stopped`, `was interrupted`, `usage limit until 14:30`,
-    `hangs: nothing heard for 10m`."""
-    text = _REASONS.get(str(item["reason"]), str(item["reason"]))
+    """The reason as JSON has it, and what belongs to it: `permission: Bash`, `stopped (interrupted)`,
+    `limited until 14:30`, `hung: silent for 10m`."""
+    text = one_line(str(item["reason"]))
     detail = item.get("detail") or {}
     if item["reason"] == "stopped" and detail.get("interrupted"):
-        return "was interrupted"
+        return f"{text} (interrupted)"
     if item["reason"] == "limited" and isinstance(until := detail.get("until"), float | int):
         return f"{text} until {show_moment(until, time.time())}"
     if item["reason"] == "hung" and isinstance(quiet := detail.get("quiet"), float | int):
-        return f"{text}: nothing heard for {show_duration(quiet)}"
+        return f"{text}: silent for {show_duration(quiet)}"
     tool = detail.get("tool")
-    return f"{text}: {tool}" if tool and item["reason"] == "permission" else text
+    return f"{text}: {one_line(str(tool))}" if tool and item["reason"] == "permission" else text
 
 
 def way_to(item: Item) -> str:
     """What a human can do to see it, where we cannot show it."""
     session = item.get("session") or {}
     if session.get("name"):
-        return f"'remuda attach {session['name']}' shows it"
+        return f"open it with 'remuda attach {session['name']}'"
     if session.get("origin") == "background":
-        return f"'claude attach {str(session['id'])[:8]}' shows it"  # as 'claude agents' calls it
+        return f"open it with 'claude attach {str(session['id'])[:8]}'"  # as 'claude agents' calls it
     pid = f"pid {session['pid']}, " if session.get("pid") else ""
-    return f"it runs elsewhere: {pid}in {session.get('cwd') or 'a folder that is not known'}"
+    return f"it runs in another terminal: {pid}in {one_line(session.get('cwd') or '') or 'an unknown folder'}"
 
 
 def told(went: Went) -> str:
     """One line about where we are now."""
     more = f"; {went.others} more" if went.others else ""
-    still = "" if went.jump.has_moved else "you are there: "
+    still = "" if went.jump.has_moved else "already there: "
     return f"{still}{label(went.item)} ({reason(went.item)}) in {went.jump.pane.address}{more}"

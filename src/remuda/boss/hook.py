@@ -10,7 +10,8 @@ not come here: `hook.sh` leaves them in the same folder, in a fifth of the time.
 
 With `--wait` it asks leave, and waits for the answer: only where a dialog is on a terminal meanwhile, for a
 boss that went away or was killed only a while, and for one that was ended not at all. No answer is silence:
-the dialog is left to whoever is at the terminal.
+the dialog is left to whoever is at the terminal. A boss that runs and cannot be reached is reported on
+standard error, and in BOSS_FOLDER/unreached, where `remuda doctor` finds it.
 """
 
 import posix
@@ -39,7 +40,7 @@ class Refused(Exception):
 
 
 class Lost(OSError):
-    """The boss was reached, and went away, or says nothing: it may have taken it."""
+    """The boss was reached, and went away, is too busy, or says nothing: it may have taken it."""
 
 
 def read_all(fd: int) -> bytes:
@@ -60,12 +61,18 @@ def quoted(text: str) -> str:
 
 
 def without_output(payload: bytes) -> bytes:
-    """What a tool said is of no use to the boss, and may have megabytes."""
+    """What a tool said is of no use to the boss, and may have megabytes.
+
+    As it is for what is not JSON, or holds numbers that JSON does not have: the boss refuses that.
+    """
     import json
 
-    document = json.loads(payload)
-    document.pop("tool_response", None)
-    return json.dumps(document).encode()
+    try:
+        document = json.loads(payload)
+        document.pop("tool_response", None)
+        return json.dumps(document, allow_nan=False).encode()
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return payload
 
 
 def make_body(payload: bytes, number: str, at: float, wait: float | None) -> bytes:
@@ -103,7 +110,10 @@ def post(
     Raises `Refused`, or OSError when it cannot be reached or does not say that it was taken.
     """
     deadline = time.monotonic() + patience
-    sock = connect(folder, deadline)
+    try:
+        sock = connect(folder, deadline)
+    except (TimeoutError, BlockingIOError) as error:  # it runs, and more wait for it than it can take
+        raise Lost("it does not accept the connection") from error
     try:
         fd = posix.open("token", posix.O_RDONLY | posix.O_CLOEXEC)
         try:
@@ -122,6 +132,8 @@ def post(
         sock.close()
     if status in (b"400", b"413", b"415"):
         raise Refused
+    if status == b"503":
+        raise Lost("it is too busy")
     if status[:1] != b"2":
         raise OSError("not taken")
     return said
@@ -137,10 +149,10 @@ def receive(sock: socket, deadline: float) -> "tuple[bytes, bytes]":
                 break
             data += piece
     except OSError as error:
-        raise Lost from error
+        raise Lost("it does not answer") from error
     head, _, body = data.partition(b"\r\n\r\n")
     if not body:
-        raise Lost
+        raise Lost("it went away")
     return head[9:12], body
 
 
@@ -207,29 +219,44 @@ def ask(folder: str, payload: bytes, number: str, at: int, wait: float) -> "Any"
     """What the agent is to be told; None for nothing. Raises OSError when there is no boss to be asked."""
     parent, end = posix.getppid(), time.monotonic() + wait
     lost_at: float | None = None
+    why = ""
     while (left := end - time.monotonic()) > 0 and posix.getppid() == parent:
         body = make_body(payload, number, at / 1e9, left)
         try:
             said = post(folder, "/v1/hooks/permission", body, answer=left + 1.0)
-        except Lost:
-            lost_at = time.monotonic()
+        except Lost as error:
+            lost_at, why = time.monotonic(), str(error)
         except OSError as error:
             if lost_at is None:
                 if not isinstance(error, ConnectionRefusedError):  # its socket is gone: it was ended
                     raise
                 spool(folder, make_body(payload, number, at / 1e9, None), at)
-                lost_at = time.monotonic()
+                lost_at, why = time.monotonic(), "it was killed"
             if time.monotonic() - lost_at > GONE_PATIENCE:
-                return None
+                break
         else:
             import json
 
             told = json.loads(said)
             if told.get("state") != "closing":
                 return told.get("output")
-            lost_at = time.monotonic()
+            lost_at, why = time.monotonic(), "it has ended"
         time.sleep(_RETRY_PAUSE)
+    if why and posix.getppid() == parent:
+        report(folder, why, at)
+        spool(folder, make_body(payload, number, at / 1e9, None), at)  # it counts once, by its id
     return None
+
+
+def report(folder: str, why: str, at: int) -> None:
+    """Say that a request was left to the terminal."""
+    sys.stderr.write(f"remuda: cannot reach the boss: {why}; answer the permission request here\n")
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC
+    fd = posix.open(f"{folder}/unreached", flags, 0o600)
+    try:
+        posix.write(fd, f"{at // 10**9} {why}\n".encode())
+    finally:
+        posix.close(fd)
 
 
 # ── all of it ──
@@ -256,7 +283,7 @@ def main() -> None:
             if output is not None:
                 import json
 
-                sys.stdout.write(json.dumps(output))
+                sys.stdout.write(json.dumps(output, allow_nan=False))
             return
         post(folder, "/v1/hooks", make_body(payload, number, at / 1e9, None))
     except Refused:

@@ -21,8 +21,10 @@ def boss_folder() -> str:
     """As `remuda.paths.home` finds it."""
     if own := os.environ.get("REMUDA_HOME"):
         return os.path.join(os.path.abspath(os.path.expanduser(own)), "boss")
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(os.path.abspath(state), "remuda", "boss")
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):
+        state = os.path.expanduser("~/.local/state")
+    return os.path.join(state, "remuda", "boss")
 
 
 def ask(method: str, path: str, body: str, timeout: float) -> tuple[int, str]:
@@ -47,7 +49,7 @@ def ask(method: str, path: str, body: str, timeout: float) -> tuple[int, str]:
     first, _, text = answer.partition(b"\r\n\r\n")
     words = first.split(b" ", 2)
     if len(words) < 3 or not words[1].isdigit():
-        raise OSError("the boss says something that is no answer")
+        raise OSError("the boss sent something that is not an answer")
     return int(words[1]), text.decode("utf-8", "replace")
 
 
@@ -94,7 +96,8 @@ def is_taken(client: str, status: int, document: str) -> bool:
     """What the boss does not do is told here too: it may be what keeps the boss itself from telling it."""
     if status == 200:
         return True
-    text = " ".join(value_of(document, "message").split()) or f"the boss answers with {status}"
+    said = (one if one.isprintable() else " " for one in value_of(document, "message"))
+    text = " ".join("".join(said).split()) or f"the boss answered with {status}"
     # It is taken for a format, and for one of strftime.
     tell(client, text.replace("#", "##").replace("%", "%%"))
     return False
@@ -119,9 +122,9 @@ def main(words: list[str]) -> None:
         try:
             _do(*words)
         except TimeoutError:
-            tell(words[1], "the boss does not answer; 'remuda status' says more")
+            tell(words[1], "the boss does not answer; see 'remuda boss status'")
         except (OSError, ValueError):
-            tell(words[1], "the boss does not run; start it with 'remuda up --detach'")
+            tell(words[1], "the boss is not running; start it with 'remuda boss up --detach'")
 
 
 def _do(action: str, client: str) -> None:

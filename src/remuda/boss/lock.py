@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from remuda.errors import BossExists, WaitTimeout
 from remuda.proctree import is_alive
+from remuda.untrusted import dump_json, parse_object
 
 _LOOK_INTERVAL = 0.02
 _LOOKERS_PATIENCE = 2.0
@@ -38,13 +38,13 @@ class Lock:
                 holder = _read(fd)
                 os.close(fd)
                 pid = f" (pid {holder.pid})" if holder else ""
-                raise BossExists(f"a boss runs already{pid}", hint="'remuda down' ends it")
+                raise BossExists(f"the boss is already running{pid}", hint="'remuda down' stops it")
             if _is_at(path, fd):
                 return cls(path, fd)
             os.close(fd)  # the one before us has just taken its file away
 
     def tell(self, holder: Holder) -> None:
-        text = json.dumps({"pid": holder.pid, "port": holder.port}) + "\n"
+        text = dump_json({"pid": holder.pid, "port": holder.port}) + "\n"
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, text.encode(), 0)
 
@@ -95,9 +95,9 @@ def _lock_patiently(fd: int) -> bool:
 
 def _read(fd: int) -> Holder | None:
     try:
-        found = json.loads(os.pread(fd, 4096, 0))
+        found = parse_object(os.pread(fd, 4096, 0))
         return Holder(int(found["pid"]), int(found["port"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

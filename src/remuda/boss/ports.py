@@ -49,7 +49,7 @@ class Boss:
     desk: Desk
     port: int = 0
     answers: Answerer | None = None
-    """None: the desk keeps the answer, and nobody carries it."""
+    """None: the desk keeps the answer and does not deliver it."""
     replies: Replier | None = None
     links: Links | None = None
     sources: list[SourceStatus] = field(default_factory=list)

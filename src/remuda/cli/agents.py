@@ -10,39 +10,35 @@ import click
 from remuda.boss.client import BossClient
 from remuda.boss.guide import Guide, labels, reason
 from remuda.duration import show_duration
+from remuda.untrusted import one_line
 
 from .asking import make_guide
-from .common import coloured_state, json_option, one_line, print_json, short_path, table_lines
+from .common import coloured_state, json_option, short_path
 from .live import follow
+from .output import echo, print_json, table_lines
 from .queue import what, where
 
-_HEAD = ("WHO", "STATE", "SINCE", "WHERE", "CWD", "WHAT")
-_COLOURED_AS = {
-    "stopped": "idle",
-    "started": "idle",
-    "waiting": "waiting_permission",
-    "failed": "error",
-    "hung": "error",
-    "ended": "dead",
-}
+_HEAD = ("WHO", "STATE", "WHY", "SINCE", "WHERE", "CWD", "WHAT")
 
 
 @click.command("agents")
-@click.option("-a", "--all", "ended", is_flag=True, help="Also those that have ended.")
-@click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen, up to date.")
+@click.option("-a", "--all", "ended", is_flag=True, help="Also list agents that have ended.")
+@click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
 @json_option
 def command(ended: bool, watch: bool, as_json: bool) -> None:
-    """List all agents that the boss knows, wherever they run: what each is doing, since when, and where.
+    """List the agents that the boss knows, wherever they run: what each is doing, since when, and where.
 
-    Kept sessions, agents in tmux panes, background agents, and those of scripts. 'remuda queue' lists those
-    who wait for you alone. Exits with 7 when the boss does not run. With --watch --json each change is a
-    line.
+    These are sessions of 'remuda start', agents in tmux panes, background agents, and agents of scripts.
+    STATE has the words of 'remuda ls', WHY the reason why an agent waits for you. In JSON they are
+    'agent_state' and 'item.reason'; 'state' has older words. 'remuda queue' lists only waiting agents.
+
+    Exits with 7 if the boss is not running. With --watch --json, each change is one line.
 
     \b
     Examples:
       remuda agents
       remuda agents --watch
-      remuda agents --json | jq -r '.sessions[] | select(.state == "working") | .cwd'
+      remuda agents --json | jq -r '.sessions[] | select(.agent_state == "tool_use") | .cwd'
     """
 
     def ask(boss: BossClient) -> Any:
@@ -53,7 +49,7 @@ def command(ended: bool, watch: bool, as_json: bool) -> None:
     elif as_json:
         print_json(ask(BossClient()))
     else:
-        click.echo("\n".join(_lines(ask(BossClient()))))
+        echo("\n".join(_lines(ask(BossClient()))))
 
 
 def _asked(boss: BossClient, *, ended: bool) -> dict[str, Any]:
@@ -70,7 +66,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
     # Those who came last stand last: who watches finds each where it was.
     sessions = sorted(document["sessions"], key=lambda one: (one["ended"] is not None, one["first_seen"]))
     if not sessions:
-        return ["no agents; 'remuda hooks install --boss' lets Claude sessions tell of themselves"]
+        return ["no agents; run 'remuda setup boss' so that Claude Code sessions report to the boss"]
     guide, now = make_guide(), time.time()
     named = labels([{"session_id": one["id"], "session": one} for one in sessions])
     return table_lines(_HEAD, [_row(guide, who, one, now) for who, one in zip(named, sessions, strict=True)])
@@ -78,11 +74,13 @@ def _lines(document: dict[str, Any]) -> list[str]:
 
 def _row(guide: Guide, who: str, session: dict[str, Any], now: float) -> tuple[str, ...]:
     item = session["item"] and {**session["item"], "session": session}
-    state = str(session["state"])
+    state = str(session.get("agent_state") or "unknown")
+    more = " (background work)" if session["state"] == "background" else ""
     since = session["ended"] or session["since"]
     return (
         who,
-        coloured_state(reason(item) if item else state, _COLOURED_AS.get(state, state)),
+        coloured_state(f"{state}{more}", state),
+        reason(item) if item else "-",
         show_duration(max(0.0, now - since)) if since else "-",
         "-" if session["ended"] else where(guide, {"session": session}),
         short_path(one_line(session["cwd"] or "-")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import keyword
 import os
+import re
 import select
 import sys
 from typing import Any
@@ -13,77 +14,155 @@ import click
 
 from remuda._version import __version__
 from remuda.errors import EXIT_CODES, FolderUnusable, RemudaError, SessionUnreachable
+from remuda.oneshot.output import show_bug
 
-from .common import complain
+from .output import Program, complain, print_lines, wants_colour
 
-SECTIONS: dict[str, dict[str, str]] = {
+DAILY: dict[str, dict[str, str]] = {
     "Sessions": {
-        "start": "Start a command or an agent as a named session",
-        "attach": "Show a session here and type into it",
-        "ls": "List sessions: what each is doing, since when",
-        "status": "Say what a session is doing, and why we think so; without a name how the boss is",
-        "screen": "Print what a session's terminal shows",
-        "logs": "Print what a session's keeper wrote down",
-        "resize": "Give a session's terminal another size",
-        "kill": "End a session and everything it started",
-        "clean": "Remove logs and records of dead sessions",
+        "start": "Start an agent or any command as a session",
+        "attach": "Show a session in this terminal and type into it",
+        "ls": "List all agents and what each is doing",
+        "show": "Show one session: state, evidence, messages, screen",
+        "logs": "Print the output of a session",
+        "kill": "End a session and every process it started",
     },
     "Messages": {
-        "send": "Send a prompt to the agent in a session",
-        "wait": "Wait for the end of a message, or for a session to be idle",
-        "receipt": "Say what became of a message",
-        "inbox": "Put messages for an agent, see what waits and what was given up",
+        "send": "Send a prompt to an agent",
+        "cancel": "Cancel a waiting message, or interrupt the running turn",
+        "messages": "List messages and how far each got",
     },
     "One shot": {
-        "print": "Ask once and print the answer, as claude -p does",
-        "run": "Ask an agent that is warm, and print the answer",
-        "pool": "Keep agents warm for other processes, see them, end them",
+        "ask": "Ask once and print the answer, like claude -p",
     },
     "Attention": {
-        "up": "Start the boss: one queue of all agents that wait for you",
-        "down": "End the boss; sessions go on",
-        "queue": "List who waits for you, and why",
-        "agents": "List all agents that the boss knows, also those who work",
-        "next": "Go to the first that waits, in tmux",
-        "return": "Go back to where you were before",
-        "popup": "Choose from those who wait, in a tmux popup",
-        "preview": "Print what one who waits shows on his terminal",
-        "skip": "Put one who waits at the end of the queue",
-        "snooze": "Put one who waits out of sight for a while",
-        "dismiss": "Take one who waits out of the queue",
-        "bootstrap": "Tell the boss of agents in tmux panes that it does not know",
-        "segment": "Print what a status line shows of the queue",
+        "queue": "List agents that are waiting for you, and why",
+        "next": "Go to the first agent in the queue",
+        "approve": "Allow a permission request, or answer a question",
+        "deny": "Deny a permission request",
+        "later": "Postpone an agent in the queue, or remove it",
     },
-    "Answers": {
-        "reply": "Give a prompt to a session that rests, wherever it is",
-        "approvals": "List what agents ask leave for, and what became of it",
-        "approve": "Allow what an agent asks leave for, or answer its question",
-        "deny": "Refuse what an agent asks leave for",
-        "policy": "Check the rules that answer in your place",
+    "This machine": {
+        "setup": "Set up hooks, tmux keys and completion, or remove them",
+        "doctor": "Check this machine and say how to fix what is wrong",
+        "demo": "Take a one-minute tour; needs no account and no network",
+        "help": "Show the help of a command, or a page of the manual",
     },
-    "Hooks": {
-        "launch": "Run a command on a terminal of its own, to its end",
-        "stop-hook": "Hand out the next message of an inbox: what a Stop hook runs",
-        "hooks": "Install, remove or show hooks in Claude Code's settings, and keys in tmux",
+}
+"""The first page of help."""
+MORE: dict[str, dict[str, str]] = {
+    "More on sessions": {
+        "status": "Show the state of a session (part of 'show')",
+        "screen": "Print the screen of a session (part of 'show')",
+        "resize": "Change the terminal size of a session",
+        "clean": "Remove logs and records of ended sessions",
+        "launch": "Run a command on its own terminal, without a keeper",
     },
-    "Care": {
-        "doctor": "Check this machine, and what is left of dead sessions",
-        "demo": "A tour of one minute, without any account",
-        "completion": "Print shell completion for bash, zsh or fish",
+    "More on messages": {
+        "wait": "Wait until a message has ended, or a session is idle",
+        "receipt": "Show the receipt of a message",
+        "inbox": "Put, list, recover and serve messages of an inbox",
+        "stop-hook": "Return the next message of an inbox to a Stop hook",
+    },
+    "More on one shot": {
+        "print": "Ask once, with the exact interface of claude -p",
+        "run": "Ask a warm agent of a pool",
+        "pool": "Keep agents warm for other processes",
+    },
+    "More on attention": {
+        "agents": "List the agents that the boss knows",
+        "reply": "Send a prompt to an idle agent, wherever it runs",
+        "approvals": "List permission requests and their outcomes",
+        "preview": "Print the screen of a waiting agent",
+        "popup": "Choose from the queue in a tmux popup",
+        "return": "Go back to the pane that 'next' left",
+        "skip": "Move an agent to the end of the queue",
+        "snooze": "Hide an agent from the queue for a while",
+        "dismiss": "Remove an agent from the queue",
+        "policy": "Check and explain permission rules",
+        "notify": "List who is notified, or send a test notice",
+    },
+    "The boss": {
+        "boss": "Start, stop and inspect the boss, which keeps the queue",
+        "up": "Start the boss",
+        "down": "Stop the boss; sessions keep running",
+        "bootstrap": "Add agents in tmux panes that the boss does not know",
+        "segment": "Print the queue for a status line",
+    },
+    "More on this machine": {
+        "hooks": "Install, remove and show hooks and tmux keys",
+        "completion": "Print the completion script of a shell",
         "version": "Print the version",
     },
 }
-_COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
+"""The rest: exact forms, and names from before `show`, `later`, `messages` and `setup` united them."""
+HABITS = {
+    "connect": "attach",
+    "join": "attach",
+    "create": "start",
+    "new": "start",
+    "resume": "start NAME --resume",
+    "list": "ls",
+    "ps": "ls",
+    "sessions": "ls",
+    "top": "ls --watch",
+    "dashboard": "queue --watch",
+    "info": "show",
+    "inspect": "show",
+    "log": "logs",
+    "tail": "logs -f",
+    "delete": "kill",
+    "remove": "kill",
+    "rm": "kill",
+    "stop": "kill",
+    "end": "kill",
+    "abort": "cancel",
+    "interrupt": "cancel",
+    "exec": "send",
+    "message": "send",
+    "msg": "send",
+    "allow": "approve",
+    "reject": "deny",
+    "serve": "pool serve",
+    "init": "setup",
+    "install": "setup",
+    "uninstall": "setup --remove",
+    "prune": "clean",
+    "tour": "demo",
+    "man": "help",
+}
+"""Names that other programs use, and our name for each."""
+COMMANDS = {
+    name: text for page in (DAILY, MORE) for section in page.values() for name, text in section.items()
+}
+
+
+ALL = object()
+"""`ctx.obj` of the root context when every command is listed."""
+
+
+class HelpFormatter(click.HelpFormatter):
+    """Help with bold headings, and what can be typed in colour."""
+
+    def getvalue(self) -> str:
+        text = super().getvalue()
+        if not wants_colour(sys.stdout):
+            return text
+        text = re.sub(r"(?m)^(Usage|[A-Z][\w ]*)(?=:)", "\x1b[1m\\1\x1b[0m", text)
+        return re.sub(r"(?m)^(  )(-\S.*?|[a-z][\w-]*)(?=  |$)", "\\1\x1b[36m\\2\x1b[0m", text)
+
+
+click.Context.formatter_class = HelpFormatter
 
 
 class LazyGroup(click.Group):
     """Knows the names of its commands and loads each from its own module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
         module = f"{name}_" if keyword.iskeyword(name) else name
@@ -105,30 +184,35 @@ class LazyGroup(click.Group):
             return EXIT_CODES["OK"]
         except OSError as error:
             if not error.filename and _is_here_gone():
-                raise FolderUnusable("this folder was removed", hint="go to another one") from error
+                raise FolderUnusable(
+                    "the working folder was removed", hint="change to another folder"
+                ) from error
             what = f"cannot use {error.filename}: " if error.filename else ""
             raise FolderUnusable(f"{what}{error.strerror or error}") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, commands in SECTIONS.items():
+        """The daily commands; `remuda help --all` sets `ctx.obj` and gets the rest too."""
+        pages = (DAILY, MORE) if ctx.obj is ALL else (DAILY,)
+        for title, commands in [section for page in pages for section in page.items()]:
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
-            from difflib import get_close_matches
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            from remuda.names import did_you_mean
 
-            near = get_close_matches(args[0], _COMMANDS) or [n for n in _COMMANDS if n[0] == args[0][:1]]
-            hint = f"did you mean {' or '.join(near)}?" if near else "'remuda --help' lists the commands"
-            raise click.UsageError(f"there is no command '{args[0]}'; {hint}")
+            habit = HABITS.get(args[0].lower())
+            hint = f"did you mean '{habit}'?" if habit else did_you_mean(args[0], COMMANDS)
+            hint = hint or "'remuda help' lists the commands"
+            raise click.UsageError(f"unknown command '{args[0]}'; {hint}")
         return super().resolve_command(ctx, args)
 
 
 def _keeper_gone() -> SessionUnreachable:
     return SessionUnreachable(
-        "the session's keeper went away while it was asked", hint="'remuda ls --all' shows what became of it"
+        "the session's keeper ended while it answered", hint="'remuda ls --all' shows the session's state"
     )
 
 
@@ -143,23 +227,21 @@ def _nobody_reads() -> bool:
     cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Try it without any account:  remuda demo",
+    epilog="'remuda help --all' lists all commands, 'remuda help topics' the pages of the manual.",
 )
-@click.version_option(__version__, prog_name="remuda")
+@click.version_option(__version__, "-V", "--version", prog_name="remuda")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Keep interactive coding agents running, see what they do, attach at any moment.
+    """Keep interactive coding agents running, send them prompts, and see which one needs you.
 
     \b
-      remuda start work --agent claude     an agent in a session of its own
-      remuda start build -- make -j2       or any other command
-      remuda ls                            what is running, and what it is doing
+      remuda start work --agent claude     start an agent in a session
+      remuda send work "fix the tests"     send it a prompt and get a receipt
       remuda attach work                   open it here; Ctrl-\\ leaves it running
-      remuda send work "fix the tests"     typed when it is idle, with a receipt
-      remuda queue                         who waits for you, and why ('remuda up' first)
+      remuda queue                         see which agents are waiting, and why
     """
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        print_lines(ctx.get_help().splitlines())
 
 
 def _is_here_gone() -> bool:
@@ -172,30 +254,34 @@ def _is_here_gone() -> bool:
 
 def _one_line(error: click.UsageError) -> str:
     """As our own errors are: what went wrong, and what to do."""
-    message = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".").replace(". Did you mean", "; did you mean")
     if message[1:2].islower():
         message = message[0].lower() + message[1:]
     if error.ctx is None:
         return message
     usage = " ".join([error.ctx.command_path, *error.ctx.command.collect_usage_pieces(error.ctx)])
-    return f"{message}; usage: {usage}"
+    return f"{message}{'' if message.endswith('?') else ';'} usage: {usage}"
 
 
-def run(args: list[str] | None = None) -> int:
-    """Carry out a command line and return its exit code; nothing escapes as a traceback but our own bugs."""
+def run(args: list[str] | None = None, command: click.Command = cli) -> int:
+    """Carry out a command line and return its exit code; nothing escapes as a traceback but our own bugs.
+
+    `command` is one that is installed under a name of its own (`Program.name`).
+    """
+    sys.excepthook = show_bug
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
-        result: Any = cli.main(args=args, prog_name="remuda", standalone_mode=False)
+        result: Any = command.main(args=args, prog_name=Program.name, standalone_mode=False)
     except RemudaError as error:
-        complain(str(error))
+        complain(str(error), error=True)
         return error.exit_code
     except click.UsageError as error:
-        complain(_one_line(error))
+        complain(_one_line(error), error=True)
         return EXIT_CODES["INVALID_OPTIONS"]
     except click.ClickException as error:
-        complain(error.format_message())
+        complain(error.format_message(), error=True)
         return EXIT_CODES["FAILED"]
     except (click.Abort, KeyboardInterrupt):
         return EXIT_CODES["INTERRUPTED"]

@@ -10,23 +10,30 @@ import click
 from remuda.boss.attention.naming import distinct, label
 from remuda.boss.client import BossClient
 from remuda.duration import show_duration
+from remuda.untrusted import one_line
 
 from .asking import waiting_argument
-from .common import json_option, print_json, print_table
+from .common import json_option
 from .leave import find_approval, outcome, session_of, show
+from .output import echo, print_json, print_table
 
-_HEAD = ("ID", "WHO", "TOOL", "ASKED", "STATE", "WHAT")
+_HEAD = ("ID", "WHO", "TOOL", "AGE", "STATE", "WHAT")
 
 
 @click.command("approvals")
 @waiting_argument("word", required=False, metavar="[ID|SESSION]")
-@click.option("-a", "--all", "everything", is_flag=True, help="The whole ledger, the newest first.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also list decided requests, newest first.")
 @click.option(
-    "-n", "limit", type=click.IntRange(1, 1000), default=100, help="So many at most.  [default: 100]"
+    "-n",
+    "limit",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=100,
+    help="List at most N.  [default: 100]",
 )
 @json_option
 def command(word: str | None, everything: bool, limit: int, as_json: bool) -> None:
-    """List what agents ask leave for, or show one request whole: its input, a diff, who answered, what then.
+    """List open permission requests, or show one: its input, a diff, who decided, and what happened then.
 
     \b
     Examples:
@@ -44,7 +51,7 @@ def command(word: str | None, everything: bool, limit: int, as_json: bool) -> No
         print_json(document)
         return
     if not document["approvals"]:
-        click.echo("nothing was ever asked" if everything else "nothing is asked")
+        echo("no permission requests yet" if everything else "no open permission requests")
         return
     names = _names(boss, {one["session_id"] for one in document["approvals"]})
     print_table(_HEAD, [_row(one, names) for one in document["approvals"]])
@@ -57,13 +64,11 @@ def _names(boss: BossClient, wanted: set[str]) -> dict[str, str]:
 
 def _row(approval: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]:
     message = str(approval["detail"].get("message", "")).removeprefix(f"{approval['tool']}: ")
-    # It comes from an agent: no control characters on the user's terminal.
-    what = " ".join("".join(c if c.isprintable() else " " for c in message).split())
     return (
         approval["id"],
         names.get(approval["session_id"], approval["session_id"][:8]),
         approval["tool"],
         show_duration(max(0.0, time.time() - approval["asked_at"])),
         outcome(approval),
-        what,
+        one_line(message),
     )

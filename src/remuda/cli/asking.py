@@ -10,8 +10,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Guide, Item, labels, reason
-from remuda.errors import NotInQueue, RemudaError
+from remuda.boss.guide import Guide, Item, label, labels, reason
+from remuda.errors import InvalidOptions, NotInQueue, RemudaError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,16 +32,45 @@ class AskedQueue:
         return found
 
 
-def make_guide(client: str | None = None) -> Guide:
+def make_guide(client: str | None = None, *, elsewhere: bool = False) -> Guide:
     """For the user's own tmux client, or the one named."""
-    return Guide(AskedQueue(), os.environ, client)
+    return Guide(AskedQueue(), os.environ, client, elsewhere=elsewhere)
 
 
-def item_of(boss: BossClient, session: str) -> Item:
-    """What that session waits for, also when it was put off. Raises `NotInQueue` and `InvalidOptions`."""
-    item: Item | None = boss.get("sessions", session)["item"]
+def elsewhere_option(function: F) -> F:
+    return click.option("--elsewhere", is_flag=True, help="Also move a client of another tmux server.")(
+        function
+    )
+
+
+def find_session(boss: BossClient, word: str) -> dict[str, Any]:
+    """The session and its item: by what the boss knows it by, or by the beginning of its name.
+
+    Only for commands that neither answer nor type: for those, `work` must not mean `work2`.
+    Raises `NotInQueue` and `InvalidOptions`.
+    """
+    try:
+        found: dict[str, Any] = boss.get("sessions", word)
+    except NotInQueue:
+        sessions = boss.get("sessions")["sessions"]
+        names = {one["id"]: label({"session_id": one["id"], "session": one}) for one in sessions}
+        begins = [number for number, name in names.items() if name.startswith(word)]
+        if not begins:
+            raise
+        if len(begins) > 1:
+            several = ", ".join(sorted(names[number] for number in begins)[:5])
+            raise InvalidOptions(
+                f"several sessions begin with '{word}'", hint=f"write more: {several}"
+            ) from None
+        found = boss.get("sessions", begins[0])
+    return found
+
+
+def item_of(boss: BossClient, word: str) -> Item:
+    """The waiting item of that session, also a hidden one. Raises `NotInQueue` and `InvalidOptions`."""
+    item: Item | None = find_session(boss, word)["item"]
     if item is None:
-        raise NotInQueue(f"{session} does not wait", hint="'remuda queue --all' lists who does")
+        raise NotInQueue(f"{word} is not waiting", hint="'remuda queue --all' lists the agents that are")
     return item
 
 

@@ -5,55 +5,79 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 from pathlib import Path
 
 import click
 
 from remuda.config import Config
-from remuda.errors import EXIT_CODES, InvalidOptions
+from remuda.errors import EXIT_CODES, InvalidOptions, SessionDead
 from remuda.keeper.client import KeeperClient
+from remuda.paths import SessionPaths
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 from remuda.wire.frames import HEADER_BYTES, SHORT_BYTES
 from remuda.wire.messages import ONE_KEY, SHORT_OUTPUT
 
-from .common import config_option, configuration, find_folder, folder_option, session_argument
+from .common import (
+    complete_session,
+    config_option,
+    configuration,
+    find_folder,
+    folder_option,
+    pick_session,
+)
 from .console import POLLIN, Console, Events, News, put
+from .last_screen import show_last_screen
+from .output import echo, print_screen
 from .picture import Picture, RawPicture
+from .scroll import make_history
 
 # What was typed and not taken by the session. Beyond it the terminal is no longer read from.
 _OUTGOING_BYTES = 16 << 20
+# A Heimdall supervisor goes on for a tenth of a second after its last word.
+_TAIL_TIMEOUT = 1.0
 _ATTENDED: Events = [(-1, 0)]
 # So much fits where Python keeps small things, which is warm; of more, the rest is read the long way.
 _SHORT_READ_BYTES = 448
 
 
 @click.command("attach")
-@session_argument
+@click.argument("name", required=False, shell_complete=complete_session)
 @click.option(
-    "-r", "--read-only", is_flag=True, help="Watch without typing; never changes the session's size."
+    "-r", "--read-only", is_flag=True, help="Watch only: send no keys, and keep the session's size."
 )
-@click.option(
-    "--raw", is_flag=True, help="Pass the program's bytes through as they are, without a status bar."
-)
+@click.option("--raw", is_flag=True, help="Pass the program's exact bytes through, without a status bar.")
 @click.option("--bar/--no-bar", default=None, help="Show a status bar on the last line.  [default: yes]")
+@click.option("--mouse/--no-mouse", default=None, help="Scroll back with the mouse wheel.  [default: yes]")
 @folder_option
 @config_option
 def command(
-    name: str, read_only: bool, raw: bool, bar: bool | None, folder: Path | None, config_file: Path | None
+    name: str | None,
+    read_only: bool,
+    raw: bool,
+    bar: bool | None,
+    mouse: bool | None,
+    folder: Path | None,
+    config_file: Path | None,
 ) -> int:
-    """Show a session on this terminal and type into it. Ctrl-\\ leaves it running.
+    """Show a session in this terminal and type into it. Ctrl-\\ detaches; the session keeps running.
 
-    Any number of terminals can be attached at once. When the session ends, attach ends with its exit code.
+    The beginning of a NAME is enough. Without a NAME, attach takes the session that was started last.
+
+    Any number of terminals can be attached at once. When the session ends, attach exits with its exit code.
+
+    The mouse wheel, PgUp or Shift-PgUp scroll back; q, Esc or End return. Hold Shift to select text.
 
     \b
     Examples:
       remuda attach work
+      remuda attach
       remuda attach --read-only work
     """
     config = configuration(config_file)
-    return attach_here(name, find_folder(folder, config), config, read_only=read_only, raw=raw, bar=bar)
+    where = find_folder(folder, config)
+    name = pick_session(name, where)
+    return attach_here(name, where, config, read_only=read_only, raw=raw, bar=bar, mouse=mouse)
 
 
 def attach_here(
@@ -64,28 +88,46 @@ def attach_here(
     read_only: bool = False,
     raw: bool = False,
     bar: bool | None = None,
+    mouse: bool | None = None,
 ) -> int:
     """Attach this process's terminal; returns the exit code."""
     if os.environ.get("REMUDA_SESSION") == name:
-        raise InvalidOptions(f"this terminal is session '{name}' itself", hint="attach from another one")
+        raise InvalidOptions(
+            f"cannot attach: this terminal is session '{name}' itself", hint="attach from another terminal"
+        )
     console = Console()
     raw = raw or not Picture.possible()
-    with KeeperClient.connect(name, folder, read_only=read_only, raw=raw) as client:
+    with _connect(name, folder, read_only=read_only, raw=raw) as client:
         picture: Picture | RawPicture
         if raw or not client.speaks_ours:
             picture = RawPicture(client)
         else:
-            shown = config.status_bar if bar is None else bar
-            picture = Picture(client, bar=shown, detach_key=config.detach_key)
+            picture = Picture(
+                client,
+                make_history(SessionPaths(folder, name)),
+                bar=config.status_bar if bar is None else bar,
+                detach_key=config.detach_key,
+                mouse=config.mouse if mouse is None else mouse,
+                read_only=read_only,
+            )
         attachment = _Attachment(client, console, picture, config.detach_key, read_only=read_only)
         code, message = attachment.run()
     try:
         if attachment.ended:
-            sys.stdout.buffer.write(picture.remains())
-        click.echo(message)
+            print_screen(picture.remains(), coloured=True)
+        echo(message)
     except OSError:
         pass  # the terminal is gone, and with it whoever could read this
     return code
+
+
+def _connect(name: str, folder: Path, *, read_only: bool, raw: bool) -> KeeperClient:
+    """Of a session that has ended, the last screen is shown before the error."""
+    try:
+        return KeeperClient.connect(name, folder, read_only=read_only, raw=raw)
+    except SessionDead:
+        show_last_screen(SessionPaths.of(name, folder))
+        raise
 
 
 class _Attachment:
@@ -186,8 +228,11 @@ class _Attachment:
                 self._done = (event.code, f"[session {self._client.name} exited with code {event.code}]")
             else:
                 self._picture.take(event)
+        if self._client.welcome is None and (self.ended or not data):
+            for event in self._client.take_tail(_TAIL_TIMEOUT):
+                self._picture.take(event)
         if not data and self._done is None:
-            self._done = (EXIT_CODES["UNREACHABLE"], f"[the keeper of {self._client.name} is gone]")
+            self._done = (EXIT_CODES["UNREACHABLE"], f"[the keeper of session {self._client.name} has ended]")
 
     def _show(self, console: Console, data: bytes) -> None:
         try:
@@ -223,7 +268,7 @@ class _Attachment:
             self._done = (EXIT_CODES["OK"], "[terminal closed]")
         elif self._detach.fullmatch(data):
             self._done = (EXIT_CODES["OK"], f"[detached from session {self._client.name}]")
-        elif not self._read_only and (data := self._picture.typed(data)):
+        elif (data := self._picture.typed(data)) and not self._read_only:
             self._send(ClientConnection.input(data))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from remuda.agents import find_agent, guess_agent
-from remuda.agents.state import RESTING, WAITING, WORKING
+from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.boss.client import BossClient
 from remuda.boss.guide import Guide
 from remuda.proctree import descendants
@@ -22,7 +22,8 @@ from remuda.tmux.panes import Pane, Snapshot
 from remuda.tmux.popup import capture
 
 from .asking import make_guide
-from .common import json_option, print_json, print_table, seconds
+from .common import json_option, time_span
+from .output import echo, print_json, print_table
 
 _QUIET = 1.0
 _LINES = 20
@@ -36,22 +37,24 @@ class Found(NamedTuple):
     pane: Pane
     agent: str
     state: str
+    agent_state: State | None
+    """As `remuda ls` calls it; None for one that the boss knows."""
     shown: str = ""
     """The last that its screen says."""
 
 
 @click.command("bootstrap")
-@click.option("--dry-run", is_flag=True, help="Only say what would be told.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be added.")
 @click.option(
-    "--quiet", type=seconds, default=_QUIET, show_default=True, metavar="SECONDS",
-    help="An agent that shows nothing of what it does counts as stopped when its screen stays so long.",
+    "--quiet", type=time_span, default=_QUIET, metavar="TIME",
+    help="Without other signs, count an agent as idle if its screen does not change for TIME.  [default: 1]",
 )  # fmt: skip
 @json_option
 def command(dry_run: bool, quiet: float, as_json: bool) -> None:
-    """Tell the boss of agents in tmux panes that it does not know: those whose hooks have not spoken yet.
+    """Add agents in tmux panes that the boss does not know yet, because their hooks have not reported.
 
-    One that works is told as being there; one that rests or asks something is put into the queue.
-    What its own hooks say later takes the place of this. Exits with 7 when the boss does not run.
+    A working agent is listed. An agent that is idle or asks something is also put into the queue. Later
+    reports of its hooks replace this. Exits with 7 if the boss is not running.
 
     \b
     Examples:
@@ -69,7 +72,7 @@ def command(dry_run: bool, quiet: float, as_json: bool) -> None:
         print_json({"told": not dry_run, "panes": [_document(one) for one in found]})
         return
     if not found:
-        click.echo("no agents in tmux panes")
+        echo("no agents in tmux panes")
         return
     print_table(("PANE", "AGENT", "STATE", "CWD"), [_row(one) for one in found])
 
@@ -87,24 +90,26 @@ def _agents(guide: Guide, address: Address, known: Sequence[Mapping[str, Any]], 
         agent = guess_agent([pane.command])
         if pane.is_dead or agent == "simple":
             continue
-        state, shown = ("known", "")
+        state, seen, shown = "known", None, ""
         if pane.id not in panes:
-            state, shown = _look(guide.tmux(address), pane, agent, quiet)
-        found.append(Found(address, snapshot, pane, agent, state, shown))
+            state, seen, shown = _look(guide.tmux(address), pane, agent, quiet)
+        found.append(Found(address, snapshot, pane, agent, state, seen, shown))
     return found
 
 
-def _look(tmux: Tmux, pane: Pane, agent: str, quiet: float) -> tuple[str, str]:
+def _look(tmux: Tmux, pane: Pane, agent: str, quiet: float) -> tuple[str, State, str]:
     """Its state by what it shows, or by whether that stays the same for a while; and what it shows."""
     observer = find_agent(agent).observer(pane.pid, os.environ, has_screen=True)
     lines = capture(tmux, pane.id)
     shown = "\n".join([line.rstrip() for line in lines if line.strip()][-_LINES:])
     votes = [*observer.screen(lines, 0.0), *observer.title(pane.title, 0.0)] if observer else []
     for state, meant in (("waiting", WAITING), ("working", WORKING), ("resting", RESTING)):
-        if any(vote.state in meant for vote in votes):
-            return state, shown
+        if seen := [vote.state for vote in votes if vote.state in meant]:
+            return state, seen[0], shown
     select.select([], [], [], quiet)
-    return "resting" if capture(tmux, pane.id) == lines else "working", shown
+    if capture(tmux, pane.id) == lines:
+        return "resting", State.IDLE, shown
+    return "working", State.ACTIVE, shown
 
 
 def _events(one: Found) -> list[dict[str, Any]]:
@@ -150,9 +155,10 @@ def _document(one: Found) -> dict[str, Any]:
         "tmux": one.address.path,
         "agent": one.agent,
         "state": one.state,
+        "agent_state": one.agent_state,
         "cwd": one.pane.cwd,
     }
 
 
 def _row(one: Found) -> tuple[str, ...]:
-    return (one.pane.address, one.agent, one.state, one.pane.cwd)
+    return (one.pane.address, one.agent, one.agent_state or "known to the boss", one.pane.cwd)

@@ -33,7 +33,7 @@ def written_files() -> Iterator[Written]:
         try:
             yield Written(name, f"{count(path)}, by {short_path(str(path))}", True)
         except InvalidOptions as error:
-            yield Written(name, f"not in force: {error}", False)
+            yield Written(name, f"ignored: {error}", False)
 
 
 def _rules(path: Path) -> str:
@@ -43,4 +43,4 @@ def _rules(path: Path) -> str:
 
 def _receivers(path: Path) -> str:
     found = len(load_settings(path).receivers)
-    return f"to {found} receiver{'s' if found != 1 else ''}" if found else "to nobody"
+    return f"to {found} receiver{'s' if found != 1 else ''}" if found else "to no receiver"

@@ -18,14 +18,16 @@ from remuda.agents.claude.launch import BLOCK_CAP_VARIABLE
 from remuda.agents.claude.settings import settings_files
 from remuda.agents.claude.stop_hooks import command_hooks, read_command, runs_heartbeat_stop
 from remuda.errors import RemudaError
-from remuda.keeper.claim import live_names, read_holder
+from remuda.keeper.hidden import living_names
 from remuda.keeper.listing import list_sessions
+from remuda.keeper.survivors import find_survivors
 from remuda.oneshot.check import round_trip
 from remuda.oneshot.remains import remains
-from remuda.paths import SessionPaths, private_folder
+from remuda.paths import private_folder
 from remuda.terminal.screen import unavailable_reason
 
 from .checks_boss import examine_boss
+from .common import short_path
 from .finding import Finding
 from .hook_state import broken_settings, cap_in_force, cap_text, fix, found_hooks
 from .hooks_boss import found_hooks as boss_hooks
@@ -53,11 +55,11 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
     if not os.path.lexists(folder):
         nearest = next(parent for parent in folder.parents if os.path.exists(parent))
         if os.access(nearest, os.W_OK | os.X_OK):
-            yield Finding("ok", f"sessions will lie in {folder}")
+            yield Finding("ok", f"sessions will be stored in {folder}")
         else:
             yield Finding(
                 "fail",
-                f"cannot make {folder}: {nearest} is not writable",
+                f"cannot create {folder}: {nearest} is not writable",
                 "set REMUDA_HOME to a folder of yours",
             )
         return
@@ -68,10 +70,10 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
         return
     if _is_full(folder):
         yield Finding(
-            "fail", f"no space is left for {folder}", "free some: messages are refused and none is delivered"
+            "fail", f"the disk of {folder} is full", "free some space; until then messages are refused"
         )
     else:
-        yield Finding("ok", f"sessions lie in {folder}, private to you")
+        yield Finding("ok", f"sessions are stored in {short_path(str(folder))}, private to you")
 
 
 def _is_full(folder: Path) -> bool:
@@ -85,19 +87,20 @@ def _emulator() -> Iterator[Finding]:
         yield Finding("ok", "screen model available")
     else:
         yield Finding(
-            "note", f"no screen model: {reason}", "sessions run; 'screen' and the status bar do not"
+            "note", f"no screen model: {reason}", "sessions work; 'screen' and the status bar do not"
         )
 
 
 def _claude() -> Iterator[Finding]:
     path = shutil.which("claude")
     if path is None:
-        fix = "any command can be kept; to try an agent without it: remuda start x --agent demo"
-        yield Finding("note", "Claude Code is not on the PATH", fix)
+        fix = "to try Remuda without it: remuda start x --agent demo"
+        yield Finding("note", "Claude Code is not installed, or not on the PATH", fix)
         return
     try:
         asked = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
-        yield Finding("ok", f"Claude Code {asked.stdout.strip() or 'of unknown version'} at {path}")
+        version = asked.stdout.strip().removesuffix(" (Claude Code)") or "of unknown version"
+        yield Finding("ok", f"Claude Code {version} at {path}")
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Finding("fail", f"{path} does not answer: {error}", "reinstall Claude Code")
 
@@ -106,7 +109,9 @@ def _call() -> Iterator[Finding]:
     step = round_trip()
     if step.failure:
         yield Finding(
-            "fail", f"not so: {step.what}: {step.failure}", "this is a fault of ours: please report it"
+            "fail",
+            f"self-test failed: {step.what}: {step.failure}",
+            "this is a bug in Remuda: please report it",
         )
     else:
         yield Finding("ok", step.what)
@@ -123,7 +128,7 @@ def _limits() -> Iterator[Finding]:
     if watches < _FEW_WATCHES:
         yield Finding(
             "note",
-            f"only {watches} inotify instances are allowed; each kept agent uses two, beyond that it polls",
+            f"only {watches} inotify instances are allowed; each session uses two, and polls without them",
             "sysctl fs.inotify.max_user_instances=1024",
         )
 
@@ -141,73 +146,47 @@ def _logout() -> Iterator[Finding]:
     user = os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
     if kills and not Path("/var/lib/systemd/linger", user).exists():
         yield Finding(
-            "fail", "this host ends your processes when you log out", f"loginctl enable-linger {user}"
+            "fail", "this host kills your processes when you log out", f"loginctl enable-linger {user}"
         )
 
 
 def _sessions(folder: Path) -> Iterator[Finding]:
     sessions = list_sessions(folder)
-    yield Finding("ok", f"{len(sessions)} live sessions")
+    yield Finding("ok", f"{len(sessions)} live session{'s' * (len(sessions) != 1)}")
     for session in sessions:
         name, version = session["name"], session.get("keeper_version")
         if session["state"] == "unreachable":
-            yield Finding("fail", f"session '{name}': {session['detail']}", f"see: remuda logs {name}")
+            yield Finding(
+                "fail", f"session '{name}': {session['detail']}", f"see: remuda logs --keeper {name}"
+            )
         elif version not in (None, __version__):
             yield Finding(
                 "note",
-                f"session '{name}' is kept by version {version}; what both know works",
-                f"when it can be spared: remuda kill {name}, remuda start {name} --resume",
+                f"session '{name}' has a keeper of version {version}; features that both versions have work",
+                f"to upgrade it: remuda kill {name}, then remuda start {name} --resume",
             )
         for reason in session.get("degraded", []):
             yield Finding("note", f"session '{name}': {reason}")
 
 
 def _leftovers(folder: Path) -> Iterator[Finding]:
-    live = set(live_names(folder))
-    for pid, name in _orphans(folder, live):
-        yield Finding("note", f"process {pid} is left of the dead session '{name}'", f"kill {pid}")
+    live = set(living_names(folder))
+    for name, left in find_survivors(folder).items():
+        what = f"process {left[0].pid} is" if len(left) == 1 else f"{len(left)} processes are"
+        pids = "" if len(left) == 1 else f" ({', '.join(str(one.pid) for one in left)})"
+        yield Finding("note", f"{what} left over from the dead session '{name}'{pids}", f"remuda kill {name}")
     calls = {paths.name for paths in remains(folder)}
     if calls:
         yield Finding(
             "note",
-            f"{len(calls)} calls of 'remuda print' or of a pool were killed and left something behind",
+            f"{len(calls)} killed runs of 'remuda print' or of a pool left files or processes",
             "remuda print --check --clean",
         )
     scratch = [path for path in folder.glob("*.d") if path.name.removesuffix(".d") not in live | calls]
     if scratch:
         yield Finding(
-            "note", f"{len(scratch)} folders are left of keepers that were killed", "remuda clean --force"
+            "note", f"{len(scratch)} folders are left over from killed keepers", "remuda clean --force"
         )
-
-
-def _orphans(folder: Path, live: set[str]) -> Iterator[tuple[int, str]]:
-    """Processes whose environment names a session of this folder that is dead.
-
-    A session of another folder may have the same name: what a living keeper keeps is no orphan.
-    """
-    known = {path.stem for path in folder.glob("*.json")}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        names = [one[15:].decode(errors="replace") for one in variables if one.startswith(b"REMUDA_SESSION=")]
-        if not names or names[0] not in known - live or _is_kept(int(entry.name)):
-            continue
-        if read_holder(SessionPaths(folder, names[0])) is None:
-            yield int(entry.name), names[0]
-
-
-def _is_kept(pid: int) -> bool:
-    """Is one of its ancestors a keeper? A keeper adopts what its program leaves, for as long as it lives."""
-    while pid > 1:
-        try:
-            if b"remuda.keeper" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-                return True
-            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-        except OSError:
-            return True  # it has just ended
-    return False
 
 
 def _hooks() -> Iterator[Finding]:
@@ -216,7 +195,7 @@ def _hooks() -> Iterator[Finding]:
     The CLI passes over a hook that fails without a word.
     """
     for path in broken_settings():
-        yield Finding("note", f"{path} is not a JSON object: no hook in it runs", "mend it")
+        yield Finding("note", f"{path} is not a JSON object, so none of its hooks run", "fix the file")
     for found in found_hooks():
         where = f"Stop hook for {found.hook.inbox or 'no inbox'} in {found.path}"
         for problem in found.problems:

@@ -16,28 +16,35 @@ from remuda.errors import RemudaError
 from remuda.inbox.journal import Inbox, Overview
 from remuda.inbox.writer import has_writer
 from remuda.keeper.claim import live_names, read_holder
+from remuda.keeper.hidden import keepers_in
 from remuda.keeper.record import SessionRecord
 from remuda.names import is_name
 from remuda.paths import SessionPaths
 
-from .common import complain, find_folder, folder_option
+from .common import find_folder, folder_option
+from .output import complain, echo
 
-_SUFFIXES = (".log.1", ".log", ".json", ".d", ".inbox")
+_SUFFIXES = (".log.1", ".log", ".history.1", ".history", ".json", ".d", ".inbox")
 _GONE = ".removed"
 _FILE = "inbox.jsonl"
 
 
 @click.command("clean")
 @click.option(
-    "--older-than", default="24h", show_default=True, metavar="DURATION", help="For example 90s, 2h30m, 7d."
+    "--older-than",
+    default="24h",
+    show_default=True,
+    metavar="TIME",
+    help="Remove only what is older than TIME (90, 45m, 7d).",
 )
-@click.option("--force", is_flag=True, help="Remove them; without it they are only shown.")
+@click.option("--force", is_flag=True, help="Remove the files; without it they are only listed.")
 @folder_option
 def command(older_than: str, force: bool, folder: Path | None) -> None:
-    """Remove logs, records and inboxes of sessions that ended a while ago. Shows first what it would remove.
+    """Remove logs, history, records and inboxes of sessions that ended a while ago.
 
-    A record is what '--resume' needs: without it a session cannot be brought back. Nothing is removed of a
-    session for which messages wait.
+    Without --force it shows what it would remove.
+
+    'start --resume' needs the record of a session. Sessions with waiting messages are kept.
 
     \b
     Examples:
@@ -46,7 +53,7 @@ def command(older_than: str, force: bool, folder: Path | None) -> None:
     """
     window = parse_duration(older_than)
     where = find_folder(folder)
-    live = set(live_names(where))
+    live = {*live_names(where), *keepers_in(where)}
     old, young = [], 0
     busy = set(_with_messages(where))
     for name in sorted(busy - live):
@@ -58,11 +65,17 @@ def command(older_than: str, force: bool, folder: Path | None) -> None:
             young += 1
     if force:
         _sweep(where)
-        _summary(sum(_remove_session(where, *one) for one in _by_name(old)), len(live), young, force=True)
+        _summary(
+            sum(_remove_session(where, *one) for one in _by_name(old)),
+            len(live),
+            young,
+            older_than,
+            force=True,
+        )
         return
     for path in old:
-        click.echo(f"would remove: {path}")
-    _summary(len(old), len(live), young, force=False)
+        echo(f"would remove: {path}")
+    _summary(len(old), len(live), young, older_than, force=False)
 
 
 def _with_messages(folder: Path) -> Iterator[str]:
@@ -82,7 +95,7 @@ def _is_empty(overview: Overview) -> bool:
 
 
 def _tell_kept(name: str) -> None:
-    click.echo(f"kept: {name}, for which messages wait; 'remuda inbox ls {name}' lists them")
+    echo(f"kept: {name}, which has waiting or dead-lettered messages; 'remuda messages {name}' lists them")
 
 
 def _leftovers(folder: Path, live: set[str]) -> Iterator[Path]:
@@ -115,7 +128,7 @@ def _is_of_a_session(path: Path, name: str, suffix: str) -> bool:
     if suffix == ".json":
         record = SessionRecord.load(path)
         return record is not None and record.name == name
-    # A log is known by nothing but how keepers make it.
+    # A log, or history, is known by nothing but how keepers make it.
     return stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o600
 
 
@@ -141,7 +154,7 @@ def _remove_session(folder: Path, name: str, paths: list[Path]) -> int:
                 return 0
             # The inbox first: all else is what it needs.
             if session.inbox in paths and not _remove_inbox(session.inbox):
-                click.echo(f"kept: {name}, whose inbox somebody has open for writing")
+                echo(f"kept: {name}; another program has its inbox open for writing")
                 return 0
             rest = [path for path in paths if path != session.inbox]
             return len(paths) - len(rest) + sum(map(_remove, rest))
@@ -157,7 +170,7 @@ def _sweep(folder: Path) -> None:
         if not kind.endswith((".d", ".inbox")) or not path.is_dir():
             continue
         if kind.endswith(".inbox") and _came_late(path):
-            complain(f"{path} was written to while it was removed; the messages are in its {_FILE}")
+            complain(f"{path} was written to during its removal; its messages are in {_FILE} there")
             continue
         shutil.rmtree(path, ignore_errors=True)
 
@@ -179,7 +192,7 @@ def _remove_inbox(path: Path) -> bool:
     if has_writer(str(file)):
         return False
     before = _size(file)
-    click.echo(f"removing: {path}")
+    echo(f"removing: {path}")
     path.rename(gone)
     file = gone / _FILE
     if has_writer(str(file)) or _size(file) != before:
@@ -198,7 +211,7 @@ def _out_of_sight(path: Path) -> Path:
 
 
 def _remove(path: Path) -> bool:
-    click.echo(f"removing: {path}")
+    echo(f"removing: {path}")
     if path.is_dir() and not path.is_symlink():
         gone = _out_of_sight(path)
         shutil.rmtree(gone, ignore_errors=True)
@@ -209,12 +222,11 @@ def _remove(path: Path) -> bool:
     return True
 
 
-def _summary(old: int, live: int, young: int, *, force: bool) -> None:
+def _summary(old: int, live: int, young: int, older_than: str, *, force: bool) -> None:
+    kept = f"{live} live session{'s' * (live != 1)}, {young} files younger than {older_than}"
     if not old:
-        click.echo(f"nothing to clean ({live} live, {young} files within the window)")
+        echo(f"nothing to clean ({kept})")
     elif force:
-        click.echo(f"cleaned {old} files")
+        echo(f"cleaned {old} files")
     else:
-        click.echo(
-            f"dry run: {old} files; --force removes them ({live} live, {young} files within the window)"
-        )
+        echo(f"dry run: {old} files; --force removes them (kept: {kept})")

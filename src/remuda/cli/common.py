@@ -1,13 +1,10 @@
-"""What the commands share: the session argument, where sessions lie, and how things are printed."""
+"""What the commands share: arguments and options, the folder of the sessions, states and limits in words."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import shutil
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,10 +12,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from remuda.config import Config, load_config
-from remuda.duration import parse_duration, show_duration, show_moment
-from remuda.errors import InvalidOptions, RemudaError
-from remuda.oneshot.output import without_halves
-from remuda.paths import sessions_folder
+from remuda.duration import LONGEST, parse_time, show_duration, show_moment
+from remuda.errors import InvalidOptions, RemudaError, SessionNotFound
+from remuda.names import is_name
+from remuda.paths import SessionPaths, known_names, sessions_folder
+from remuda.untrusted import one_line
+
+from .output import cut, style
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,10 +33,6 @@ _STATE_COLOURS = {
 }
 
 
-# Thirty years. Who asks for more means 'for ever', and the system calls that wait take no such number.
-_LONGEST = 1e9
-
-
 def seconds(text: str) -> float:
     """The type of an option that takes a time."""
     try:
@@ -45,19 +41,16 @@ def seconds(text: str) -> float:
         given = math.nan
     if not 0 <= given < math.inf:
         raise click.BadParameter(f"{text!r} is not a number of seconds")
-    return min(given, _LONGEST)
+    return min(given, LONGEST)
 
 
-def time_span(text: str) -> float:
+def time_span(text: str | float) -> float:
     """The type of an option that takes seconds, or a duration such as 2h30m."""
+    text = str(text)  # a default may be a number
     try:
-        return min(parse_duration(text), _LONGEST) if text[-1:].isalpha() else seconds(text)
-    except (click.BadParameter, InvalidOptions):
-        raise click.BadParameter(f"{text!r} is not a time; write for example 90, 45m or 2h30m") from None
-
-
-def complain(message: str) -> None:
-    click.echo(f"remuda: {message}", err=True)
+        return parse_time(text)
+    except InvalidOptions:
+        raise click.BadParameter(f"{text!r} is not a time; write for example 90s, 45m or 2h30m") from None
 
 
 def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -70,8 +63,51 @@ def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: st
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def pick_session(name: str | None, folder: Path) -> str:
+    """Return the session meant by a name, the beginning of one, or None.
+
+    None is the only live session, or the one that was started last. A name that is known stays as it is, and
+    so does one that begins no other. Live sessions come before those that have ended.
+    """
+    from remuda.keeper.claim import live_names, read_holder
+
+    if name is not None and (not is_name(name) or name in (known := known_names(folder))):
+        return name
+    living = list(live_names(folder))
+    if name is not None:
+        begun = names_beginning(name, living) or names_beginning(name, known)
+        if len(begun) > 1:
+            raise InvalidOptions(
+                f"'{name}' is the beginning of {len(begun)} session names",
+                hint=f"type more of it: {', '.join(begun[:5])}",
+            )
+        return begun[0] if begun else name
+    own = os.environ.get("REMUDA_SESSION")  # attaching to the terminal that one is in makes no sense
+    held = [
+        (holder.since, one)
+        for one in living
+        if one != own and (holder := read_holder(SessionPaths(folder, one)))
+    ]
+    if not held:
+        raise SessionNotFound("no session is running", hint="start one with: remuda start NAME -- COMMAND")
+    return max(held)[1]
+
+
+def names_beginning(word: str, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if word and name.startswith(word))
+
+
 def session_argument(function: F) -> F:
     return click.argument("name", shell_complete=complete_session)(function)
+
+
+def format_option(example: str) -> Callable[[F], F]:
+    return click.option(
+        "--format",
+        "template",
+        metavar="TEMPLATE",
+        help=f"Print one line each, with fields of the JSON, such as '{example}'.",
+    )
 
 
 def config_option(function: F) -> F:
@@ -109,18 +145,9 @@ def find_folder(folder: Path | None, config: Config | None = None) -> Path:
     return Path(chosen).expanduser().absolute() if chosen else sessions_folder()
 
 
-def print_json(document: object) -> None:
-    click.echo(without_halves(json.dumps(document, indent=2, ensure_ascii=False)))
-
-
 def coloured_state(text: str, state: str | None = None) -> str:
     """A state's name, or another text in its colour."""
-    return click.style(text, fg=_STATE_COLOURS.get(state or text, "cyan"))
-
-
-def one_line(text: str) -> str:
-    """Of what an agent says: no control characters on the user's terminal."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return style(text, fg=_STATE_COLOURS.get(state or text, "cyan"))
 
 
 def limit_lines(limit: Mapping[str, Any], now: float) -> list[str]:
@@ -137,45 +164,3 @@ def limit_lines(limit: Mapping[str, Any], now: float) -> list[str]:
 def short_path(path: str) -> str:
     home = os.environ.get("HOME", "")
     return "~" + path[len(home) :] if home and (path == home or path.startswith(home + "/")) else path
-
-
-def cells(text: str) -> int:
-    """How many columns a text takes on a terminal."""
-    return sum(2 if _is_wide(character) else 1 for character in click.unstyle(text))
-
-
-def _is_wide(character: str) -> bool:
-    import unicodedata
-
-    return ord(character) > 0x10FF and unicodedata.east_asian_width(character) in "WF"
-
-
-def cut(text: str, width: int) -> str:
-    """At most `width` columns of an unstyled text."""
-    if cells(text) <= width:
-        return text
-    taken = ""
-    for character in text:
-        if cells(taken + character) > width - 1:
-            break
-        taken += character
-    return taken + "…"
-
-
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    for line in table_lines(head, rows):
-        click.echo(line)
-
-
-def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as they need; the last takes what is left of a terminal, or all it wants elsewhere."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    widths = [max(cells(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    lines = []
-    for number, row in enumerate([head, *rows]):
-        padded = [text + " " * (size - cells(text)) for text, size in zip(row[:-1], widths[:-1], strict=True)]
-        line = "  ".join(padded)
-        last = row[-1] if width is None else cut(row[-1], max(8, width - cells(line) - 2))
-        line = f"{line}  {last}".rstrip()
-        lines.append(click.style(line, bold=True) if number == 0 else line)
-    return lines

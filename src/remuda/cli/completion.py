@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
 import click
-from click.shell_completion import get_completion_class
+
+from remuda.errors import InvalidOptions
+
+from .output import echo
+from .setup_completion import SHELLS, script
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def command(shell: str) -> None:
-    """Print the completion script of a shell: commands, options and the names of live sessions.
+@click.argument("shell", metavar="[bash|zsh|fish]", required=False, shell_complete=lambda *_: [*SHELLS])
+def command(shell: str | None) -> None:
+    """Print the completion script of a shell. 'remuda setup completion' installs it.
 
     \b
     Examples:
@@ -17,8 +23,9 @@ def command(shell: str) -> None:
       remuda completion zsh  > ~/.zfunc/_remuda
       remuda completion fish > ~/.config/fish/completions/remuda.fish
     """
-    from .app import cli
-
-    completion = get_completion_class(shell)
-    assert completion is not None
-    click.echo(completion(cli, {}, "remuda", "_REMUDA_COMPLETE").source())
+    if shell not in SHELLS:
+        own = os.path.basename(os.environ.get("SHELL", ""))
+        example = own if own in SHELLS else SHELLS[0]
+        what = "no shell given" if shell is None else f"no completion is available for '{shell}'"
+        raise InvalidOptions(what, hint=f"for example: remuda completion {example} (of {', '.join(SHELLS)})")
+    echo(script(shell), nl=False)

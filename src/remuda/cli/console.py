@@ -38,7 +38,7 @@ class Console:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise NotATerminal(
                 "attach needs a terminal on standard input and output",
-                hint="in a script use 'remuda screen', 'remuda status' or 'remuda ls --json'",
+                hint="in a script use 'remuda show', 'remuda send' or 'remuda ls --json'",
             )
         self.keyboard = sys.stdin.fileno()
         self._out = sys.stdout.fileno()
@@ -159,7 +159,7 @@ class Console:
             if ready:
                 self._take_signals()
             if not ready or set(self._pending) & {*_ENDING}:
-                raise InterruptedError("the terminal does not take what it is sent")
+                raise InterruptedError("the terminal does not accept output")
 
 
 def put(fd: int, data: bytes) -> bytes:

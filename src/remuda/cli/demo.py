@@ -21,15 +21,19 @@ from remuda.keeper.client import KeeperClient
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
+from .output import echo, style
+
 _NAME = "tour"
 _PATIENCE = 30.0
 _PRESS_INTERVAL = 1.0
 
 
 @click.command("demo")
-@click.option("--fast", is_flag=True, help="Do not pause for reading.  [default: when not on a terminal]")
+@click.option(
+    "--fast", is_flag=True, help="Do not pause between steps.  [default: if stdout is not a terminal]"
+)
 def command(fast: bool) -> None:
-    """A tour of a minute that runs by itself, on a scripted agent: no account, no network, nothing kept.
+    """Take a one-minute tour on a scripted agent. It needs no account and no network, and leaves no files.
 
     \b
     Example:
@@ -43,6 +47,18 @@ def command(fast: bool) -> None:
             tour.run()
         finally:
             tour.close()
+
+
+def _own_call() -> str:
+    """How to call this program from the current folder: by its name if that is on the PATH, else by path."""
+    program = Path(sys.executable).with_name("remuda")
+    on_path = shutil.which("remuda")
+    if not program.exists() or (on_path and Path(on_path).resolve() == program.resolve()):
+        return "remuda"
+    try:
+        return str(program.relative_to(Path.cwd()))
+    except ValueError:
+        return str(program)
 
 
 class Tour:
@@ -60,7 +76,7 @@ class Tour:
         self._cwd = project
 
     def run(self) -> None:
-        self._say("Remuda keeps agents running in sessions of their own. Here is one, on a scripted agent.")
+        self._say("Remuda runs each agent in a session that keeps running. This one is a scripted agent.")
         self._command("start", _NAME, "--agent", "demo", "--detach", "--cols", "100", "--rows", "24")
         with KeeperClient.connect(_NAME, self._sessions) as client:
             client.request("watch")
@@ -70,64 +86,72 @@ class Tour:
             self._a_permission(client)
         self._a_message()
         self._a_crash()
-        self._say("Every state comes with its evidence.")
+        self._say("Every state comes with its evidence:")
         self._command("status", _NAME, "--explain")
-        self._say("And the end is the end of everything the agent started.")
+        self._say("kill ends the agent and every process it started:")
         self._command("kill", _NAME)
+        call = _own_call()
         self._say(
-            "That was the tour. Now yours:  remuda start work --agent claude   or   remuda start x -- bash"
+            f"End of the tour. Now try:  {call} start work --agent claude   or   {call} start x -- bash"
         )
+        if call != "remuda":
+            self._say("Without the path:  pip install .  (or: uv tool install .)")
 
     def _a_turn(self, client: KeeperClient) -> None:
-        self._say("Somebody types a prompt. What the agent does is seen as it happens, not guessed:")
+        self._say("You type a prompt. Remuda follows what the agent reports, step by step:")
         self._type(client, "SLOW 2 tell me a story")
         self._until(client, "thinking")
         self._until(client, "idle")
         self._command("screen", _NAME, "--plain")
 
     def _a_permission(self, client: KeeperClient) -> None:
-        self._say("It asks for a permission that nobody sees? The list shows who waits, and for what.")
+        self._say("The agent requests permission. The list shows which agent is waiting, and for what:")
         self._type(client, "RUNBASH touch made-by-the-agent")
         self._until(client, "waiting_permission")
         self._command("ls")
-        self._say("Attached, you would press 1. So do we:")
+        self._say("In the terminal you would press 1 to allow it. The tour does that now:")
         self._press(client, b"1", "waiting_permission")
         self._until(client, "idle")
-        self._say(f"In the project now: {', '.join(sorted(os.listdir(self._cwd))) or 'nothing'}")
+        self._say(f"Files in the project now: {', '.join(sorted(os.listdir(self._cwd))) or 'nothing'}")
 
     def _a_message(self) -> None:
-        self._say("Send it a prompt from anywhere. It is typed when the agent is idle, and has a receipt:")
+        self._say(
+            "Send a prompt from anywhere. It is delivered when the agent is idle, and it has a receipt:"
+        )
         said = self._command("send", _NAME, "SLOW 2 are you there?", captured=True)
         message = said.split()[-1]
         self._command("wait", message)
         self._command("receipt", message)
-        self._say("A prompt is data: what would run a command is refused, unless you say that you mean it.")
+        self._say("A prompt is data. A text that would run a command is refused unless you pass --command:")
         self._command("send", _NAME, "/clear", fails=True)
 
     def _a_crash(self) -> None:
-        self._say("Whoever watches may die at any moment. Here a watcher is killed with SIGKILL…")
+        self._say("A program that watches a session can crash. Here one is killed with SIGKILL…")
         watcher = subprocess.Popen(
-            [sys.executable, "-m", "remuda", "logs", "-f", _NAME], env=self._env, stdout=subprocess.PIPE
+            [sys.executable, "-P", "-m", "remuda", "logs", "--keeper", "-f", _NAME],
+            env=self._env,
+            cwd=self._cwd,
+            stdout=subprocess.PIPE,
         )
         assert watcher.stdout is not None
         watcher.stdout.readline()
         watcher.kill()
         watcher.communicate()
-        self._say("…and the session has not noticed:")
+        self._say("…and the session keeps running:")
         self._command("ls")
 
     # ── telling and doing ──
 
     def _say(self, text: str) -> None:
-        click.echo("\n" + click.style(text, fg="cyan"))
+        echo("\n" + style(text, fg="cyan"))
         time.sleep(self._pause)
 
     def _command(self, *words: str, captured: bool = False, fails: bool = False) -> str:
         """Run it before the user's eyes; what it said, if that is wanted."""
-        click.echo(click.style(f"$ remuda {shlex.join(words)}", bold=True))
+        echo(style(f"$ remuda {shlex.join(words)}", bold=True))
         sys.stdout.flush()
         done = subprocess.run(
-            [sys.executable, "-m", "remuda", *words],
+            [sys.executable, "-P", "-m", "remuda", *words],
             env=self._env,
             cwd=self._cwd,
             check=not fails,
@@ -135,11 +159,11 @@ class Tour:
             text=True,
         )
         if captured:
-            click.echo(done.stdout, nl=False)
+            echo(done.stdout, nl=False)
         return done.stdout or ""
 
     def _type(self, client: KeeperClient, prompt: str) -> None:
-        click.echo(click.style(f"> {prompt}", fg="magenta"))
+        echo(style(f"> {prompt}", fg="magenta"))
         client.send(ClientConnection.input(f"\x1b[200~{prompt}\x1b[201~\r".encode()))
 
     def _press(self, client: KeeperClient, key: bytes, state: str) -> None:
@@ -149,7 +173,7 @@ class Tour:
         assert speech is not None
         while client.request("status")["state"] == state:
             if time.monotonic() > deadline:
-                raise WaitTimeout(f"the scripted agent stayed {state}")
+                raise WaitTimeout(f"the scripted agent is still {state}")
             if speech.dialog(client.request("screen")["lines"]):  # else it would be typed as a draft
                 client.send(ClientConnection.input(key))
                 self._until_not(client, state)
@@ -181,11 +205,11 @@ class Tour:
         if "state" not in document:
             return False
         if "event" in document:
-            click.echo(f"    {document['state']:<20} told by {document['source']}: {document['detail']}")
+            echo(f"    {document['state']:<20} reported by {document['source']}: {document['detail']}")
         return bool(document["state"] == state)
 
     def close(self) -> None:
         """Nothing is left of a tour, also of one that was cut short."""
         if shutil.which(sys.executable) and (self._sessions / f"{_NAME}.sock").exists():
-            words = [sys.executable, "-m", "remuda", "kill", "--grace", "0", _NAME]
+            words = [sys.executable, "-P", "-m", "remuda", "kill", "--grace", "0", _NAME]
             subprocess.run(words, env=self._env, capture_output=True, check=False)

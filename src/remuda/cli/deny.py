@@ -15,15 +15,13 @@ from .leave import answer, find_approval
 
 @click.command("deny")
 @waiting_argument("word", metavar="ID|SESSION")
-@click.option(
-    "-m", "--message", metavar="TEXT", help="Why, for the agent. For a plan: what is to be planned anew."
-)
-@click.option("--interrupt", is_flag=True, help="End the agent's turn, too.")
+@click.option("-m", "--message", metavar="TEXT", help="Reason for the agent. For a plan: what to change.")
+@click.option("--interrupt", is_flag=True, help="Also end the agent's turn.")
 @json_option
 def command(word: str, message: str | None, interrupt: bool, as_json: bool) -> None:
-    """Refuse what an agent asks leave for. It is told why, and goes on without it.
+    """Deny a permission request. The agent gets the reason and continues without it.
 
-    The first answer counts: when somebody else was first you are told who, and the exit code is 8.
+    The first decision counts: if someone decided before you, prints who it was and exits with 8.
 
     \b
     Examples:

@@ -8,21 +8,22 @@ from remuda.boss.client import BossClient
 from remuda.boss.guide import label, reason
 
 from .asking import item_of, make_guide, waiting_argument
-from .common import json_option, print_json
+from .common import json_option
+from .output import echo, print_json
 
 
 @click.command("dismiss")
 @waiting_argument(required=False)
-@click.option("--client", metavar="NAME", help="Without SESSION: what this tmux client shows.")
+@click.option("--client", metavar="NAME", help="Without SESSION: use what this tmux client shows.")
 @json_option
 def command(session: str | None, client: str | None, as_json: bool) -> None:
-    """Take one who waits out of the queue, until it waits for something new.
+    """Remove an agent from the queue, until it waits for something new ('later NAME never').
 
-    The session itself is left alone: a permission that it asks for stays open in its terminal, and in
-    'remuda approvals'. SESSION is a word of 'remuda queue': a name or folder, a pane, or the beginning of an
-    id. Without it: the one that your tmux client shows, and no other.
+    The agent itself is not affected: its permission request stays open in its terminal and in 'remuda
+    approvals'. SESSION is a name, folder, pane (%12) or the beginning of an id, as in 'remuda queue'. Without
+    it: the waiting agent that your tmux client shows, never another one.
 
-    Exits with 3 when it does not wait, and with 7 when the boss does not run.
+    Exits with 3 if the agent is not waiting, and with 7 if the boss is not running.
 
     \b
     Examples:
@@ -36,4 +37,4 @@ def command(session: str | None, client: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"dismissed": found})
     else:
-        click.echo(f"dismissed {label(found)} ({reason(found)})")
+        echo(f"dismissed {label(found)} ({reason(found)})")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from .common import find_folder, folder_option, json_option, print_json
+from .common import find_folder, folder_option, json_option
+from .output import echo, print_json, style
 
 _MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "fail": ("FAIL", "red")}
 
@@ -15,9 +16,9 @@ _MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "fail": ("FAIL", 
 @folder_option
 @json_option
 def command(folder: Path | None, as_json: bool) -> int:
-    """Check this machine and what is left of dead sessions. Says how to mend what is wrong.
+    """Check this machine and what dead sessions left, and say how to fix what is wrong.
 
-    Exits with 1 when something cannot work as it is. Changes nothing.
+    Changes nothing. Exits with 1 if something cannot work.
 
     \b
     Examples:
@@ -32,7 +33,5 @@ def command(folder: Path | None, as_json: bool) -> int:
     else:
         for one in findings:
             mark, colour = _MARKS[one.level]
-            click.echo(
-                f"{click.style(mark, fg=colour)}  {one.what}" + (f"\n      {one.fix}" if one.fix else "")
-            )
+            echo(f"{style(mark, fg=colour)}  {one.what}" + (f"\n      {one.fix}" if one.fix else ""))
     return 1 if any(one.level == "fail" for one in findings) else 0

@@ -11,19 +11,25 @@ from remuda.boss.folder import BossFolder
 from remuda.boss.lock import find_holder, wait_until_free
 from remuda.errors import BossDown
 
-from .common import json_option, print_json, seconds
+from .common import json_option, time_span
+from .output import echo, print_json
 
 _LONGEST = 15.0
 
 
 @click.command("down")
-@click.option("--force", is_flag=True, help="Kill it at once. It loses nothing by that either.")
+@click.option("--force", is_flag=True, help="Kill it at once; nothing is lost.")
 @click.option(
-    "--timeout", type=seconds, default=_LONGEST, show_default=True, help="Seconds to wait for its end."
+    "--timeout",
+    type=time_span,
+    metavar="TIME",
+    default=_LONGEST,
+    show_default=True,
+    help="Wait up to TIME for it to stop.",
 )
 @json_option
 def command(force: bool, timeout: float, as_json: bool) -> None:
-    """End the boss. Sessions go on, and what happens meanwhile is in the queue when it is started again.
+    """Stop the boss. Sessions keep running, and the queue is complete again after its next start.
 
     \b
     Examples:
@@ -33,7 +39,7 @@ def command(force: bool, timeout: float, as_json: bool) -> None:
     path = BossFolder.default().lock
     holder = find_holder(path)
     if holder is None or not holder.pid:
-        raise BossDown("the boss does not run")
+        raise BossDown("the boss is not running")
     try:
         os.kill(holder.pid, signal.SIGKILL if force else signal.SIGTERM)
     except ProcessLookupError:
@@ -42,4 +48,4 @@ def command(force: bool, timeout: float, as_json: bool) -> None:
     if as_json:
         print_json({"pid": holder.pid})
         return
-    click.echo(f"the boss (pid {holder.pid}) has ended")
+    echo(f"stopped the boss (pid {holder.pid})")

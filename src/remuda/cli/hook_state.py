@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import codecs
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -11,13 +11,17 @@ from typing import Any, NamedTuple
 
 import remuda
 from remuda.agents.claude.files import read_settings
-from remuda.agents.claude.settings import settings_files, user_file
+from remuda.agents.claude.settings import SettingsFile, settings_files, user_file
 from remuda.agents.claude.stop_hooks import (
     StopHook,
     block_cap,
     find_hooks,
     settings_environment,
 )
+from remuda.durable import read_regular
+from remuda.untrusted import parse_json
+
+from .common import short_path
 
 
 class Found(NamedTuple):
@@ -26,6 +30,12 @@ class Found(NamedTuple):
     path: Path
     hook: StopHook
     problems: list[str]
+
+
+def shown_place(file: SettingsFile) -> str:
+    """Its path, and where it is really written if a link leads elsewhere."""
+    path, real = str(file.path), str(file.real)
+    return short_path(path) if path == real else f"{short_path(path)} (which is {short_path(real)})"
 
 
 def own_script() -> Path:
@@ -46,14 +56,14 @@ def broken_settings(extra: Path | None = None) -> list[Path]:
     return [
         path
         for path in ([extra] if extra else settings_files(os.environ, Path.cwd()))
-        if path.is_file() and not _is_object(path)
+        if path.exists() and not _is_object(path)
     ]
 
 
 def _is_object(path: Path) -> bool:
     try:
-        data = path.read_bytes()
-        return not data.strip() or isinstance(json.loads(data), dict)
+        data = read_regular(path).removeprefix(codecs.BOM_UTF8)
+        return not data.strip() or isinstance(parse_json(data), dict)
     except (OSError, ValueError):
         return False
 
@@ -76,11 +86,11 @@ def _problems(hook: StopHook, document: Mapping[str, Any], cap: int) -> Iterator
     elif hook.script and not _is_own(Path(hook.script)):
         yield f"its program {hook.script} belongs to another installation of Remuda"
     if not hook.inbox:
-        yield "it names no inbox"
+        yield "it has no --inbox"
     elif not Path(hook.inbox).parent.is_dir():
         yield f"the folder of its inbox {hook.inbox} is missing"
-    if hook.mode == "persist" and hook.timeout <= _seconds(hook.option("--wait") or "540"):
-        yield f"its timeout of {hook.timeout:g} s ends it before its wait does"
+    if hook.mode == "persist" and hook.timeout <= _longest_wait(hook):
+        yield f"its timeout of {hook.timeout:g} s is shorter than its wait"
     if document.get("disableAllHooks"):
         yield "the settings disable all hooks"
     if cap:
@@ -88,7 +98,7 @@ def _problems(hook: StopHook, document: Mapping[str, Any], cap: int) -> Iterator
 
 
 def cap_text(cap: int) -> str:
-    return f"sessions that Remuda did not start drop the message after {cap} blocked stops in a row"
+    return f"sessions not started by Remuda drop a message after {cap} blocked stops in a row"
 
 
 def fix(found: Found) -> str:
@@ -101,6 +111,13 @@ def fix(found: Found) -> str:
 def _is_own(script: Path) -> bool:
     own = own_script()
     return os.path.realpath(script.parent) == os.path.realpath(own.parent)
+
+
+def _longest_wait(hook: StopHook) -> float:
+    """As `inbox.stop_hook.Options.longest_wait` has it."""
+    interval = hook.option("--idle-interval") or ("2" if "--idle-tick" in hook.words else "")
+    named = [_seconds(one) for one in (hook.option("--wait"), interval) if one]
+    return min(named, default=540.0)
 
 
 def _seconds(text: str) -> float:

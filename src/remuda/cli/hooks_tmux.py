@@ -11,26 +11,17 @@ from typing import Any, TypeVar
 import click
 
 import remuda.boss.key
-from remuda.errors import InvalidOptions, TmuxError
+from remuda.errors import TmuxError
 from remuda.tmux.address import Address
 from remuda.tmux.bindings import Keys, apply, bound_keys, conf_lines, is_ours, remove, taken_keys
 from remuda.tmux.conf import ConfFile, conf_file, conf_files
 from remuda.tmux.once import Tmux, installed_version
 
-from .common import json_option, print_json, short_path
+from .common import json_option, short_path
+from .hook_change import Agreement, agreed, agreement_options
+from .output import echo, print_json
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class WithTmux(click.Group):
-    """A group whose install, uninstall and show mean tmux where `--tmux` is among their words."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] in COMMANDS and "--tmux" in args:
-            return f"{args[0]} --tmux", COMMANDS[args[0]], [word for word in args[1:] if word != "--tmux"]
-        return super().resolve_command(ctx, args)
 
 
 def _conf_option(function: F) -> F:
@@ -38,28 +29,28 @@ def _conf_option(function: F) -> F:
         "--conf",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="This file.  [default: ~/.tmux.conf, or $XDG_CONFIG_HOME/tmux/tmux.conf where only that exists]",
+        help="tmux.conf to use.  [default: ~/.tmux.conf, or the one in $XDG_CONFIG_HOME/tmux]",
     )
     return option(function)
 
 
-def _agreement_options(function: F) -> F:
-    for option in (
-        click.option("--yes", is_flag=True, help="Do it without asking."),
-        click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing."),
-    ):
-        function = option(function)
-    return function
-
-
 @click.command("install")
 @_conf_option
-@click.option("--next", "next_key", default="Tab", show_default=True, metavar="KEY", help="To the next.")
-@click.option("--skip", "skip_key", default="S", show_default=True, metavar="KEY", help="Past this one.")
-@click.option("--popup", "popup_key", default="g", show_default=True, metavar="KEY", help="Choose one.")
-@click.option("--return", "back_key", default="B", show_default=True, metavar="KEY", help="Back.")
-@click.option("--no-segment", is_flag=True, help="Leave the status line alone.")
-@_agreement_options
+@click.option(
+    "--next",
+    "next_key",
+    default="Tab",
+    show_default=True,
+    metavar="KEY",
+    help="Key for the next waiting agent.",
+)
+@click.option(
+    "--skip", "skip_key", default="S", show_default=True, metavar="KEY", help="Key to skip this agent."
+)
+@click.option("--popup", "popup_key", default="g", show_default=True, metavar="KEY", help="Key for the list.")
+@click.option("--return", "back_key", default="B", show_default=True, metavar="KEY", help="Key to go back.")
+@click.option("--no-segment", is_flag=True, help="Do not change the status line.")
+@agreement_options
 def install(
     conf: Path | None,
     next_key: str,
@@ -69,11 +60,12 @@ def install(
     no_segment: bool,
     dry_run: bool,
     yes: bool,
+    diff: bool,
 ) -> None:
-    """Put keys and a piece of the status line into tmux.conf, and into your tmux server if one runs.
+    """Add keys and a status line to tmux.conf, and to the running tmux server if there is one.
 
-    The keys are those behind the prefix; an empty KEY binds none. What would change is shown first. To do so
-    again changes only what is no longer right.
+    Press the prefix before a key. An empty KEY binds nothing. You see the change before it is made. Safe to
+    run again: only outdated entries change.
 
     \b
     Examples:
@@ -86,18 +78,18 @@ def install(
     file.install(lines)
     tmux = Tmux(Address.here(os.environ))
     _tell_taken(tmux, lines)
-    if not _save(file, "already there", dry_run=dry_run, yes=yes):
+    if not _save(file, "already installed", Agreement(yes, dry_run, diff)):
         return
-    _try_server(lambda: apply(tmux, lines), "and in the tmux server that runs")
+    _try_server(lambda: apply(tmux, lines), "also changed the running tmux server")
 
 
 @click.command("uninstall")
 @_conf_option
-@_agreement_options
-def uninstall(conf: Path | None, dry_run: bool, yes: bool) -> None:
-    """Take our lines out of tmux.conf, and our keys out of your tmux server if one runs.
+@agreement_options
+def uninstall(conf: Path | None, dry_run: bool, yes: bool, diff: bool) -> None:
+    """Remove Remuda's lines from tmux.conf, and its keys from the running tmux server.
 
-    Every other byte of the file stays as it is; keys get back what they were bound to before.
+    Every other byte of the file stays as it is. Keys get their earlier bindings back.
 
     \b
     Example:
@@ -105,36 +97,45 @@ def uninstall(conf: Path | None, dry_run: bool, yes: bool) -> None:
     """
     file = _file(conf)
     file.uninstall()
-    if not _save(file, "no lines of ours", dry_run=dry_run, yes=yes):
+    if not _save(file, "not installed", Agreement(yes, dry_run, diff)):
         return
-    _try_server(lambda: remove(Tmux(Address.here(os.environ))), "and from the tmux server that runs")
+    _try_server(lambda: remove(Tmux(Address.here(os.environ))), "also removed from the running tmux server")
 
 
 @click.command("show")
 @_conf_option
 @json_option
 def show(conf: Path | None, as_json: bool) -> None:
-    """Show where our lines are, and which of our keys are bound in your tmux server.
+    """Show which files have Remuda's lines, and which of its keys are bound in your tmux server.
 
     \b
     Example:
       remuda hooks show --tmux
     """
+    with_ours, keys = found_parts(conf)
+    if as_json:
+        print_json({"files": with_ours, "keys": keys})
+    else:
+        print_parts(with_ours, keys)
+
+
+def found_parts(conf: Path | None = None) -> tuple[list[str], list[str] | None]:
+    """Return the files with our lines, and our keys in the server that runs; None if none runs."""
     files = [ConfFile(path) for path in ([conf] if conf else conf_files(os.environ))]
     with_ours = [str(file.path) for file in files if file.has_block]
     try:
         bound = bound_keys(Tmux(Address.here(os.environ)))
-        keys: list[str] | None = [key for key, line in bound.items() if is_ours(line)]
     except TmuxError:
-        keys = None
-    if as_json:
-        print_json({"files": with_ours, "keys": keys})
-        return
-    click.echo(f"in {', '.join(map(short_path, with_ours))}" if with_ours else "in no tmux.conf")
+        return with_ours, None
+    return with_ours, [key for key, line in bound.items() if is_ours(line)]
+
+
+def print_parts(with_ours: list[str], keys: list[str] | None) -> None:
+    echo(f"in {', '.join(map(short_path, with_ours))}" if with_ours else "in no tmux.conf")
     if keys is None:
-        click.echo("no tmux server runs here")
+        echo("no tmux server is running")
     else:
-        click.echo(f"keys in the server: {' '.join(keys) or 'none'}")
+        echo(f"keys in the server: {' '.join(keys) or 'none'}")
 
 
 COMMANDS = {"install": install, "uninstall": uninstall, "show": show}
@@ -162,26 +163,22 @@ def _tell_taken(tmux: Tmux, lines: list[str]) -> None:
     except TmuxError:
         return
     for key, line in taken.items():
-        click.echo(f"note: prefix {key} is bound already, and will mean ours: {' '.join(line.split())}")
+        echo(f"note: this replaces the binding of prefix {key}: {' '.join(line.split())}")
 
 
-def _save(file: ConfFile, nothing: str, *, dry_run: bool, yes: bool) -> bool:
+def _save(file: ConfFile, nothing: str, how: Agreement) -> bool:
     """Show, ask, do. False if it shall not be done."""
     path = short_path(str(file.path))
     if not file.is_changed:
-        click.echo(f"{path}: {nothing}; nothing to change")
-        return not dry_run
-    for line in file.difference():
-        click.echo(line)
-    if dry_run:
+        echo(f"{path}: {nothing}; nothing to change")
+        return not how.dry_run
+    before, after = [
+        None if one is None else one.decode("utf-8", "replace") for one in (file.before, file.after)
+    ]
+    if not agreed(path, before, after, f"change {path}", how):
         return False
-    if not yes:
-        if not sys.stdin.isatty():
-            raise InvalidOptions("nothing was changed", hint="give --yes to have it done")
-        if not click.confirm("change it?"):
-            return False
     file.save()
-    click.echo(f"changed {path}")
+    echo(f"changed {path}")
     return True
 
 
@@ -190,4 +187,4 @@ def _try_server(work: Callable[[], None], told: str) -> None:
         work()
     except TmuxError:
         return  # none runs, and the next one will read the file
-    click.echo(told)
+    echo(told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from . import inbox_care, inbox_look, inbox_put, inbox_serve
+from .output import print_lines
 
 
 class _InOrder(click.Group):
@@ -15,9 +16,9 @@ class _InOrder(click.Group):
 @click.group("inbox", cls=_InOrder, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Messages for an agent: put them, see what waits, and what was given up.
+    """Put messages into an inbox, list those that are waiting, and handle dead letters.
 
-    Every command takes the name of a session, or any folder with --inbox.
+    Each command takes the name of a session, or any folder with --inbox.
 
     \b
     Examples:
@@ -26,7 +27,7 @@ def command(ctx: click.Context) -> None:
       remuda inbox dead work
     """
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        print_lines(ctx.get_help().splitlines())
 
 
 command.add_command(inbox_put.command)

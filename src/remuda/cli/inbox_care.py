@@ -11,22 +11,23 @@ import click
 from remuda.errors import InboxBusy, InvalidOptions
 from remuda.inbox.consumer_lock import holder
 
-from .common import complain, json_option, print_json
+from .common import json_option
 from .inbox_target import find_target, inbox_argument, inbox_options, with_word
+from .output import complain, echo, print_json
 
 if TYPE_CHECKING:
     from remuda.inbox.stop_hook import Policy
 
 _OUTCOMES = {
-    "NothingToRecover": "nothing was in flight",
-    "StaleOrphanDeleted": "what was in flight had been answered",
-    "ReQueued": "it waits again",
-    "DeadLettered": "it is a dead letter now",
-    "Dropped": "it was dropped",
+    "NothingToRecover": "nothing to recover: no message was in flight",
+    "StaleOrphanDeleted": "nothing to recover: the message in flight had been answered",
+    "ReQueued": "the message is waiting again",
+    "DeadLettered": "the message is a dead letter now",
+    "Dropped": "the message was dropped",
 }
 
 
-@click.command("recover", short_help="Decide on a message whose agent died.")
+@click.command("recover", short_help="Recover the message of an agent that died.")
 @inbox_argument
 @click.option(
     "--on-orphan",
@@ -34,17 +35,18 @@ _OUTCOMES = {
     type=click.Choice(["retry", "deadletter", "drop"]),
     default="deadletter",
     show_default=True,
-    help="What becomes of a message that was in flight.",
+    help="What to do with a message that was in flight.",
 )
-@click.option("--force", is_flag=True, help="Also while the session runs, and may still be at it.")
+@click.option("--force", is_flag=True, help="Also while the session is running.")
 @inbox_options
 @json_option
 def recover(
     name: str | None, policy: str, force: bool, path: Path | None, folder: Path | None, as_json: bool
 ) -> None:
-    """Decide on the message that was in flight when its agent died.
+    """Recover the message that was in flight when its agent died.
 
-    'retry' may run it twice, 'drop' may lose it, 'deadletter' leaves it to you: see 'remuda inbox dead'.
+    'retry' delivers it again and may run it twice. 'drop' may lose it. 'deadletter' keeps it as a dead letter
+    for you to decide on ('remuda inbox dead').
 
     \b
     Examples:
@@ -54,10 +56,10 @@ def recover(
     target = find_target(name, path, folder)
     if target.alive and not force:
         # While its keeper has the inbox, --force is refused too.
-        forced = "" if holder(target.folder) else ", or --force"
+        forced = "" if holder(target.folder) else ", or pass --force"
         raise InboxBusy(
-            f"session '{target.session}' is running, and may still be at it",
-            hint=f"'remuda kill {target.session}' first{forced}",
+            f"session '{target.session}' is running, and may still work on the message",
+            hint=f"run 'remuda kill {target.session}' first{forced}",
         )
     outcome, notices = target.existing().recover(cast("Policy", policy))
     for notice in notices:
@@ -65,13 +67,13 @@ def recover(
     if as_json:
         print_json({"outcome": outcome})
     else:
-        click.echo(_OUTCOMES[outcome])
+        echo(_OUTCOMES[outcome])
 
 
 @click.command("redrive", short_help="Put dead letters back into the inbox.")
 @inbox_argument
 @click.argument("letter_id", metavar="[ID]", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every dead letter.")
+@click.option("--all", "everything", is_flag=True, help="Put back all dead letters.")
 @inbox_options
 @json_option
 def redrive(
@@ -82,7 +84,7 @@ def redrive(
     folder: Path | None,
     as_json: bool,
 ) -> None:
-    """Put dead letters back into the inbox, as new messages at its end.
+    """Put dead letters back into the inbox, as new messages at the end.
 
     \b
     Examples:
@@ -92,26 +94,26 @@ def redrive(
     name, letter_id = with_word(name, letter_id, path)
     target = find_target(name, path, folder)
     if (letter_id is None) == (not everything):
-        raise InvalidOptions("give the ID of a dead letter, or --all")
+        raise InvalidOptions("give either the ID of a dead letter or --all")
     ids = target.existing().redrive(letter_id)
     if as_json:
         print_json(ids)
         return
     for one in ids:
-        click.echo(f"accepted {one}")
+        echo(f"accepted {one}")
     if not ids:
-        click.echo("no dead letters")
+        echo("no dead letters")
 
 
-@click.command("compact", short_help="Give the disk back what is done.")
+@click.command("compact", short_help="Free the disk space of messages that are done.")
 @inbox_argument
 @inbox_options
 @json_option
 def compact(name: str | None, path: Path | None, folder: Path | None, as_json: bool) -> None:
-    """Give the disk back what is done: acknowledged messages, and receipts and answers that are old.
+    """Free the disk space of acknowledged messages, and of old receipts and answers.
 
-    It is done by itself as an inbox grows. The file keeps its length and its place, so that whoever appends
-    to it can go on: what was given back is a hole in it ('du' shows it, 'ls -l' does not).
+    This also happens by itself as an inbox grows. The file keeps its length, so that other programs can keep
+    appending to it. The freed part is a hole in the file: 'du' shows the difference, 'ls -l' does not.
 
     \b
     Example:
@@ -124,4 +126,4 @@ def compact(name: str | None, path: Path | None, folder: Path | None, as_json: b
         return
     if given.note:
         complain(given.note)
-    click.echo(f"gave back {given.inbox + given.receipts + given.outbox + given.dedup} bytes")
+    echo(f"freed {given.inbox + given.receipts + given.outbox + given.dedup} bytes")

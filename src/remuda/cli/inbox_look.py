@@ -11,47 +11,45 @@ from typing import Any
 import click
 
 from remuda.duration import show_duration
-from remuda.errors import MessageNotFound
 from remuda.inbox.journal import Inbox, clear_errors
+from remuda.inbox.letters import find as find_letter
 from remuda.inbox.stop_hook import Entry, Lock, Queue, number
 
-from .common import json_option, print_json, print_table, short_path
-from .inbox_target import (
-    Target,
-    encodable,
-    find_target,
-    first_line,
-    inbox_argument,
-    inbox_options,
-    shown,
-    with_word,
-)
+from .common import format_option, json_option, short_path
+from .inbox_target import Target, find_target, first_line, inbox_argument, inbox_options, with_word
+from .output import echo, print_fields, print_json, print_table, style
+from .template import check_alone, print_formatted
 
 _HEAD = ("ID", "AGE", "DUE", "ATTEMPT", "TEXT")
 _DEAD_HEAD = ("ID", "AGE", "REASON", "TEXT")
 
 
-@click.command("ls", short_help="List the messages that are not done, in order.")
+@click.command("ls", short_help="List waiting messages, in order.")
 @inbox_argument
 @inbox_options
+@format_option("{id} {due_in}")
 @json_option
-def ls(name: str | None, path: Path | None, folder: Path | None, as_json: bool) -> None:
-    """List the messages that are not done: the one in flight first, then those that wait, in order.
+def ls(name: str | None, path: Path | None, folder: Path | None, template: str | None, as_json: bool) -> None:
+    """List the messages that have not ended: first the one in flight, then the waiting ones in order.
 
     \b
     Examples:
       remuda inbox ls work
+      remuda inbox ls work --format '{id} {due_in}'
       remuda inbox ls work --json | jq -r '.[] | select(.in_flight) | .prompt'
       remuda inbox ls --inbox ~/agent/inbox.jsonl
     """
+    check_alone(template, json=as_json)
     target = find_target(name, path, folder)
     messages = list_messages(target)
     if as_json:
         print_json(messages)
+    elif template is not None:
+        print_formatted(template, messages)
     elif messages:
         print_table(_HEAD, [_row(message) for message in messages])
     else:
-        click.echo(f"no messages; put one with: remuda inbox put {target.words} TEXT")
+        echo(f"no messages; put one with: remuda inbox put {target.words} TEXT")
 
 
 def list_messages(target: Target) -> list[dict[str, Any]]:
@@ -76,14 +74,14 @@ def _message(entry: Entry, queue: Queue) -> dict[str, Any]:
     return {
         "id": entry.id,
         "in_flight": False,
-        "broken": entry.broken,
+        "broken": bool(entry.broken),
         "at": fields.get("at"),
         "due_in": round(max(0.0, wait), 3),
         "expires": fields.get("expires"),
         "attempt": int(number((held or {}).get("attempt"))) or 1,
         "from": fields.get("from"),
         "dedup": fields.get("dedup"),
-        "prompt": encodable(entry.text),
+        "prompt": entry.text,
     }
 
 
@@ -100,18 +98,18 @@ def _row(message: dict[str, Any]) -> tuple[str, ...]:
 
 def _due(message: dict[str, Any]) -> str:
     if message["in_flight"]:
-        return click.style("in flight", fg="cyan")
+        return style("in flight", fg="cyan")
     if message["broken"]:
-        return click.style("never", fg="red")  # cut short by a full disk: its sender was told so
+        return style("never", fg="red")  # cut short by a full disk: its sender was told so
     return f"in {show_duration(message['due_in'])}" if message["due_in"] else "now"
 
 
-@click.command("status", short_help="Say how many wait, and which one is in flight.")
+@click.command("status", short_help="Show how many messages are waiting.")
 @inbox_argument
 @inbox_options
 @json_option
 def status(name: str | None, path: Path | None, folder: Path | None, as_json: bool) -> None:
-    """Say how many messages wait, which one is in flight, and how old the oldest is.
+    """Show how many messages are waiting, which one is in flight, and how old the oldest is.
 
     \b
     Examples:
@@ -125,14 +123,13 @@ def status(name: str | None, path: Path | None, folder: Path | None, as_json: bo
     if as_json:
         print_json({"inbox": str(target.folder), **overview})
         return
-    for label, value in _lines(target, overview):
-        click.echo(f"{label:<10} {value}")
+    print_fields(_lines(target, overview))
 
 
 def _lines(target: Target, overview: dict[str, Any]) -> list[tuple[str, str]]:
     where = short_path(str(target.folder))
     lines = [("inbox", f"{where} ('{target.session}' is not running)" if target.alive is False else where)]
-    delayed = f", {overview['delayed']} of them later" if overview["delayed"] else ""
+    delayed = f", {overview['delayed']} of them delayed" if overview["delayed"] else ""
     lines.append(("waiting", f"{overview['waiting']}{delayed}"))
     if flight := overview["in_flight"]:
         since = number(flight.get("at")) or _moment(flight.get("since"))
@@ -156,7 +153,7 @@ def _moment(stamp: object) -> float:
 # ── dead letters ──
 
 
-@click.command("dead", short_help="List the messages that were given up, or show one.")
+@click.command("dead", short_help="List dead letters, or show one.")
 @inbox_argument
 @click.argument("letter_id", metavar="[ID]", required=False)
 @inbox_options
@@ -164,7 +161,9 @@ def _moment(stamp: object) -> float:
 def dead(
     name: str | None, letter_id: str | None, path: Path | None, folder: Path | None, as_json: bool
 ) -> None:
-    """List the messages that were given up, and why; with an ID, show one whole.
+    """List dead letters (messages that failed for good) and why they failed. With an ID, show one in full.
+
+    The beginning of an ID is enough. 'remuda inbox redrive' puts them back into the inbox.
 
     \b
     Examples:
@@ -176,52 +175,41 @@ def dead(
     target = find_target(name, path, folder)
     letters = list_dead(target.existing())
     if letter_id is not None:
-        _show_letter(_find(letters, letter_id, target), as_json=as_json)
+        found = find_letter(letters, letter_id, lambda one: {str(one["id"]), str(one["entry_id"])})
+        _show_letter(found, as_json=as_json)
     elif as_json:
         print_json(letters)
     elif letters:
         print_table(_DEAD_HEAD, [_dead_row(letter) for letter in letters])
     else:
-        click.echo("no dead letters")
+        echo("no dead letters")
 
 
 def list_dead(inbox: Inbox) -> list[dict[str, Any]]:
-    return [_letter(document) for document in inbox.dead_letters()]
+    return [_letter(document, inbox.entry_of(document)) for document in inbox.dead_letters()]
 
 
-def _letter(document: dict[str, Any]) -> dict[str, Any]:
-    entry = Entry(int(number(document.get("start_offset"))), 0, str(document.get("raw_line")))
+def _letter(document: dict[str, Any], entry: Entry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "entry_id": document.get("entry_id"),
         "reason": document.get("reason"),
         "at": _moment(document.get("delivered_at")) or None,
         "from": entry.fields.get("from"),
-        "prompt": encodable(entry.text),
+        "prompt": entry.text,
     }
 
 
 def _dead_row(letter: dict[str, Any]) -> tuple[str, ...]:
     age = show_duration(time.time() - letter["at"]) if letter["at"] else "-"
-    return letter["id"], age, shown(str(letter["reason"] or "-")), first_line(letter["prompt"])
-
-
-def _find(letters: list[dict[str, Any]], wanted: str, target: Target) -> dict[str, Any]:
-    for letter in letters:
-        if wanted in (letter["id"], letter["entry_id"]):
-            return letter
-    raise MessageNotFound(
-        f"there is no dead letter '{wanted}'", hint=f"'remuda inbox dead {target.words}' lists them"
-    )
+    return letter["id"], age, str(letter["reason"] or "-"), first_line(letter["prompt"])
 
 
 def _show_letter(letter: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(letter)
         return
-    for label in ("id", "reason", "from"):
-        if letter[label]:
-            click.echo(f"{label:<10} {shown(str(letter[label]))}")
+    print_fields((label, str(letter[label])) for label in ("id", "reason", "from") if letter[label])
     if letter["at"]:
-        click.echo(f"{'handed out':<10} {show_duration(time.time() - letter['at'])} ago")
-    click.echo(f"\n{shown(letter['prompt'])}")
+        print_fields([("delivered", f"{show_duration(time.time() - letter['at'])} ago")])
+    echo(f"\n{letter['prompt']}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,25 +10,21 @@ from typing import Any, BinaryIO
 import click
 
 from remuda.errors import InputError, InvalidOptions
-from remuda.inbox.inject import MAX_ATTEMPTS, without_line_end
+from remuda.inbox.inject import without_line_end
 from remuda.inbox.journal import Accepted, Inbox
 from remuda.inbox.message import DEFAULT_MAX_BYTES
+from remuda.inbox.stop_hook import MOST_ATTEMPTS
 
-from .common import complain, json_option, print_json, time_span
-from .inbox_target import (
-    Target,
-    find_target,
-    inbox_argument,
-    inbox_options,
-    with_word,
-)
+from .common import json_option, time_span
+from .inbox_target import Target, find_target, inbox_argument, inbox_options, with_word
+from .output import complain, echo, json_line, print_json
 from .sendable import check_agent, check_sendable
 
 
 def key(text: str) -> str:
     """The type of an option that takes a name: an empty one is a variable that was not set."""
     if not text:
-        raise click.BadParameter("it is empty")
+        raise click.BadParameter("the value is empty")
     return text
 
 
@@ -37,7 +32,7 @@ def lifetime(text: str) -> float:
     """The type of an option that takes a time to live."""
     given = time_span(text)
     if not given:
-        raise click.BadParameter("nothing can be delivered in no time")
+        raise click.BadParameter("the time must be longer than 0")
     return given
 
 
@@ -46,28 +41,35 @@ max_bytes_option = click.option(
     type=click.IntRange(min=1),
     default=DEFAULT_MAX_BYTES,
     show_default=True,
-    help="A larger prompt is refused.",
+    metavar="N",
+    help="Refuse a prompt of more than N bytes.",
 )
 
 
-@click.command("put", short_help="Put a message into an inbox, safely on the disk.")
+@click.command("put", short_help="Put a message into an inbox, and on disk.")
 @inbox_argument
 @click.argument("text", required=False, metavar="[TEXT|-]")
-@click.option("--delay", type=time_span, metavar="TIME", help="Not before so long: 90, 45m, 2h30m.")
-@click.option("--ttl", type=lifetime, metavar="TIME", help="Not after so long; the sender is told.")
-@click.option("--dedup", type=key, metavar="KEY", help="At most one message of this key in a day.")
-@click.option("--from", "sender", type=key, metavar="WHO", help="Who sends it; told when it bounces.")
+@click.option("--delay", type=time_span, metavar="TIME", help="Delay delivery by TIME (90, 45m, 2h30m).")
+@click.option(
+    "--ttl", type=lifetime, metavar="TIME", help="Drop the message if it is not delivered within TIME."
+)
+@click.option("--dedup", type=key, metavar="KEY", help="Accept at most one message with this key in a day.")
+@click.option(
+    "--from",
+    "sender",
+    type=key,
+    metavar="WHO",
+    help="Name of the sender, who is notified if the message expires.",
+)
 @click.option(
     "--max-attempts",
-    type=click.IntRange(1, MAX_ATTEMPTS),
+    type=click.IntRange(1, MOST_ATTEMPTS),
     metavar="N",
-    help="Then it is a dead letter.  [default: 10]",
+    help="Attempts before the message is dead-lettered.  [default: 10]",
 )
-@click.option(
-    "--command", "command_", is_flag=True, help="TEXT is a command of the agent's, such as /compact."
-)
-@click.option("--literal", is_flag=True, help="An @file in it stays text.")
-@click.option("--lines", is_flag=True, help="Each line of standard input is a message, as it comes.")
+@click.option("--command", "command_", is_flag=True, help="TEXT is a command of the agent, such as /compact.")
+@click.option("--literal", is_flag=True, help="Refuse TEXT with an @file that the agent would read.")
+@click.option("--lines", is_flag=True, help="Put each line of standard input as a message, as it arrives.")
 @max_bytes_option
 @inbox_options
 @json_option
@@ -82,18 +84,16 @@ def command(
     command_: bool,
     **given: Any,
 ) -> int:
-    """Put a message into an inbox. It is on the disk when 'accepted ID' is printed.
+    """Put a message into an inbox. It is on disk when 'accepted ID' is printed.
 
-    TEXT is the prompt; '-', or nothing, reads it from standard input, without the newline at its end.
-    For a session that has ended it is kept until the session is back.
+    TEXT is the prompt; '-' or no TEXT reads it from standard input, without the newline at the end. If the
+    session has ended, the message waits until it is back.
 
     \b
     Examples:
       remuda inbox put work "look at the failing tests"
-      git log -p -1 | remuda inbox put work -
-      remuda inbox put work "stand-up notes, please" --delay 2h30m --dedup standup-monday
-      tail -F app.log | grep --line-buffered ERROR | remuda inbox put work --lines --ttl 1h
-      remuda inbox put --inbox ~/agent/inbox.jsonl "any folder will do"
+      remuda inbox put work "write the weekly report" --delay 2h30m --dedup report-32
+      tail -F errors.log | remuda inbox put work --lines --ttl 1h
     """
     name, text = with_word(name, text, path)
     target = find_target(name, path, folder)
@@ -107,7 +107,7 @@ def command(
     if as_json:
         print_json(_document(accepted, target))
     else:
-        click.echo(_told(accepted, target))
+        echo(_told(accepted, target))
     return 0
 
 
@@ -121,8 +121,10 @@ def _put(target: Target, inbox: Inbox, prompt: str, options: dict[str, Any]) -> 
 def _told(accepted: Accepted, target: Target) -> str:
     said = f"accepted {accepted.id}"
     if accepted.duplicate:
-        return f"{said} (duplicate: its dedup key was accepted before)"
-    return f"{said} (kept: '{target.session}' is not running)" if target.alive is False else said
+        return f"{said} (duplicate: a message with this key was accepted before)"
+    return (
+        f"{said} (session '{target.session}' has ended; the message waits)" if target.alive is False else said
+    )
 
 
 def _document(accepted: Accepted, target: Target) -> dict[str, Any]:
@@ -134,18 +136,19 @@ def _document(accepted: Accepted, target: Target) -> dict[str, Any]:
 
 def _stdin() -> BinaryIO:
     if sys.stdin is None:
-        raise InputError("standard input is closed", hint="give the prompt as TEXT")
+        raise InputError("cannot read the prompt: standard input is closed", hint="give it as TEXT")
     return sys.stdin.buffer
 
 
 def read_prompt(max_bytes: int, *, asked: bool) -> str:
     source = _stdin()
     if not asked and sys.stdin.isatty():
-        raise InputError("there is no prompt", hint="give it as TEXT, or pipe it in; '-' reads the terminal")
+        raise InputError("no prompt given", hint="give it as TEXT, or pipe it in; '-' reads the terminal")
     data = source.read(max_bytes + 2)
     if len(data) > max_bytes + 1:
         raise InputError(
-            f"the prompt has more than {max_bytes} bytes", hint="put it into a file and name that"
+            f"the prompt has more than {max_bytes} bytes",
+            hint="put it into a file and send the path, or raise --max-bytes",
         )
     return without_line_end(_decoded(data, "standard input"))
 
@@ -161,9 +164,11 @@ def _decoded(data: bytes, what: str) -> str:
 
 def _check_lines(text: str | None, options: dict[str, Any]) -> None:
     if text not in (None, "-"):
-        raise InvalidOptions("both TEXT and --lines were given", hint="--lines reads standard input")
+        raise InvalidOptions("TEXT does not go with --lines", hint="--lines reads standard input")
     if "dedup" in options:
-        raise InvalidOptions("--dedup with --lines would keep the first line alone", hint="leave it out")
+        raise InvalidOptions(
+            "--dedup does not go with --lines", hint="it would accept the first line and refuse the others"
+        )
 
 
 def _put_lines(target: Target, max_bytes: int, options: dict[str, Any], *, as_json: bool) -> int:
@@ -176,14 +181,14 @@ def _put_lines(target: Target, max_bytes: int, options: dict[str, Any], *, as_js
             complain(f"line {number}: {error}")
             code = error.exit_code
         else:
-            click.echo(json.dumps(_document(accepted, target)) if as_json else _told(accepted, target))
+            echo(json_line(_document(accepted, target)) if as_json else _told(accepted, target))
     return code
 
 
 def _put_line(target: Target, inbox: Inbox, data: bytes, max_bytes: int, options: dict[str, Any]) -> Accepted:
     if len(data) > max_bytes:
-        raise InputError(f"it has more than {max_bytes} bytes")
-    return _put(target, inbox, _decoded(data, "it"), options)
+        raise InputError(f"the line has more than {max_bytes} bytes")
+    return _put(target, inbox, _decoded(data, "the line"), options)
 
 
 def _numbered_lines(max_bytes: int) -> Iterator[tuple[int, bytes]]:

@@ -11,17 +11,20 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from remuda.errors import FolderUnusable, InvalidOptions, RemudaError, SessionNotFound
+from remuda.errors import FolderUnusable, InvalidOptions, MessageNotFound, RemudaError, SessionNotFound
+from remuda.inbox.catalog import find_by_prefix
 from remuda.inbox.journal import Inbox
 from remuda.inbox.message import DEFAULT_MAX_BYTES
+from remuda.inbox.receipts import Trace
 from remuda.inbox.stop_hook import Files
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.listing import dead_records
+from remuda.keeper.recipient import refuse_foreign
 from remuda.keeper.record import SessionRecord
-from remuda.names import is_name
-from remuda.paths import SessionPaths, private_folder
+from remuda.names import did_you_mean, is_name
+from remuda.paths import SessionPaths, known_names, private_folder
 
-from .common import find_folder, folder_option
+from .common import find_folder, folder_option, names_beginning, pick_session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,6 +42,9 @@ class Target:
     alive: bool | None = None
 
     def inbox(self, max_bytes: int = DEFAULT_MAX_BYTES) -> Inbox:
+        """Raises `InvalidOptions` if using it would make more than one folder."""
+        if self.session is None:
+            check_parent(self.folder)
         return Inbox(self.folder, max_bytes=max_bytes)
 
     def existing(self) -> Inbox:
@@ -46,16 +52,24 @@ class Target:
         if self.folder.is_dir():
             return self.inbox()  # also one that can only be read
         if self.session is not None:
+            refuse_foreign(SessionPaths(self.folder.parent, self.session))
             private_folder(self.folder)
         else:
             raise FolderUnusable(
-                f"there is no inbox at {self.folder}", hint=f"'remuda inbox put {self.words} TEXT' makes one"
+                f"no inbox at {self.folder}", hint=f"'remuda inbox put {self.words} TEXT' makes one"
             )
         return self.inbox()
 
     @property
     def files(self) -> Files:
         return Files(str(self.folder / _FILE))
+
+
+def check_parent(path: Path) -> None:
+    """Refuse a path in a folder that does not exist: it may be a typo, and would be made in silence."""
+    if not path.parent.is_dir():
+        hint = f"mkdir -p {shlex.quote(str(path.parent))}"
+        raise InvalidOptions(f"the folder {path.parent} does not exist", hint=hint)
 
 
 def complete_inbox(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -80,7 +94,7 @@ def inbox_options(function: F) -> F:
         "--inbox",
         "path",
         type=click.Path(path_type=Path),
-        help=f"A folder, or the path of an {_FILE}, in place of a session.",
+        help=f"Use the inbox in this folder (or this {_FILE}), not that of a session.",
     )
     return option(folder_option(function))
 
@@ -90,18 +104,24 @@ def with_word(name: str | None, word: str | None, path: Path | None) -> tuple[st
     if path is None:
         return name, word
     if word is not None:
-        raise InvalidOptions("both a session and --inbox were given", hint="give one or the other")
+        raise InvalidOptions("a session name does not go with --inbox", hint="use one of them")
     return None, name
 
 
 def find_target(name: str | None, path: Path | None, folder: Path | None) -> Target:
     if name is not None and path is not None:
-        raise InvalidOptions("both a session and --inbox were given", hint="give one or the other")
+        raise InvalidOptions("a session name does not go with --inbox", hint="use one of them")
     if path is not None:
         return _of_path(path)
     if name is None:
-        raise InvalidOptions("no inbox was named", hint="name a session, or a folder with --inbox")
-    return _of_session(SessionPaths.of(name, find_folder(folder)))
+        raise InvalidOptions("no inbox given", hint="name a session, or a folder with --inbox")
+    where = find_folder(folder)
+    return _of_session(SessionPaths.of(_picked(name, where), where))
+
+
+def _picked(name: str, folder: Path) -> str:
+    """A session may have left nothing but its inbox, which has its name all the same."""
+    return name if is_name(name) and SessionPaths(folder, name).inbox.is_dir() else pick_session(name, folder)
 
 
 def _of_path(path: Path) -> Target:
@@ -110,19 +130,67 @@ def _of_path(path: Path) -> Target:
     if path.name == _FILE and not path.is_dir():
         return Target(path.parent, words)
     if path.is_file() or (path.suffix == ".jsonl" and not path.exists()):
-        raise InvalidOptions(f"{path} is not named {_FILE}", hint=f"name its folder, or the {_FILE} in it")
+        raise InvalidOptions(
+            f"{path} is not an inbox: its name is not {_FILE}", hint=f"give its folder, or the {_FILE} in it"
+        )
     return Target(path, words)
 
 
 def _of_session(paths: SessionPaths) -> Target:
+    if (found := _known(paths)) is not None:
+        return found
+    near = did_you_mean(paths.name, known_names(paths.folder))
+    hint = "'remuda ls --all' lists all; 'remuda inbox' takes any folder with --inbox"
+    raise SessionNotFound(f"session '{paths.name}' not found", hint=f"{near} {hint}" if near else hint)
+
+
+def _known(paths: SessionPaths) -> Target | None:
     alive = read_holder(paths) is not None
     if not alive and SessionRecord.load(paths.record) is None and not paths.inbox.is_dir():
-        raise SessionNotFound(
-            f"no session named '{paths.name}'",
-            hint="'remuda ls --all' lists them, 'remuda start' makes one; "
-            "'remuda inbox' takes any folder with --inbox",
-        )
+        return None
     return Target(paths.inbox, paths.name, paths.name, alive)
+
+
+def known_session(name: str, folder: Path | None) -> Target | None:
+    """The session of that name, alive or not; None when there is none."""
+    return _known(SessionPaths.of(name, find_folder(folder))) if is_name(name) else None
+
+
+def inbox_folders(path: Path | None, folder: Path | None) -> list[Path]:
+    """The inbox that was named, or those of all sessions."""
+    if path is not None:
+        return [find_target(None, path, folder).folder]
+    return sorted(find_folder(folder).glob("*.inbox"))
+
+
+def find_what(what: str, path: Path | None, folder: Path | None) -> Target | Trace:
+    """Return the session of that name or the message of that id; the beginning of either is enough.
+
+    Raises `MessageNotFound` for what is neither, and `InvalidOptions` for the beginning of several. With
+    `path` it is a message.
+    """
+    session = None if path is not None else known_session(what, folder)
+    if session is not None:
+        return session
+    where = find_folder(folder)
+    begun = names_beginning(what, known_names(where)) if path is None else []
+    try:
+        message = find_by_prefix(what, inbox_folders(path, folder))
+    except MessageNotFound:
+        if path is not None:
+            raise
+        if begun:
+            return find_target(what, None, folder)
+        near, hint = did_you_mean(what, known_names(where)), "'remuda ls' and 'remuda messages' list all"
+        raise MessageNotFound(
+            f"no session and no message '{what}'", hint=f"{near} {hint}" if near else hint
+        ) from None
+    if begun and message.id != what:
+        raise InvalidOptions(
+            f"'{what}' is the beginning of a session name and of a message id",
+            hint=f"type more of it: {begun[0]}, {message.id}",
+        )
+    return message
 
 
 def session_of(folder: Path) -> SessionPaths | None:
@@ -134,18 +202,6 @@ def session_of(folder: Path) -> SessionPaths | None:
     return paths if paths.record.exists() or paths.pid.exists() else None
 
 
-def shown(text: str) -> str:
-    """A text of somebody else, safe to print: no control byte in it reaches a terminal."""
-    kept = (one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
-    return "".join(kept)
-
-
-def encodable(text: str) -> str:
-    """What JSON can carry and a terminal or a file cannot (half of a pair), replaced."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def first_line(text: str) -> str:
     first, *more = text.strip().splitlines() or [""]
-    short = shown(first[:_FIRST]).replace("\t", " ")
-    return f"{short} …" if more or len(first) > _FIRST else short
+    return f"{first[:_FIRST]} …" if more or len(first) > _FIRST else first

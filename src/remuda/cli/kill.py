@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from remuda.errors import (
+    Aborted,
     InvalidOptions,
     RemudaError,
     SessionDead,
@@ -15,12 +19,18 @@ from remuda.errors import (
     SessionUnreachable,
     WaitTimeout,
 )
-from remuda.keeper.claim import live_names, read_holder
+from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.foreign import ForeignEnd
+from remuda.keeper.hidden import end_hidden, living_names
+from remuda.keeper.spec import DEFAULT_KILL_GRACE
+from remuda.keeper.survivors import end_survivors, find_survivors, remove_leftovers
 from remuda.paths import SessionPaths
 from remuda.wire.connection import ClientConnection
 
-from .common import complain, complete_session, find_folder, folder_option, seconds
+from .common import complete_session, find_folder, folder_option, pick_session, time_span
+from .output import ask_yes, complain, cut, echo
+from .progress import Progress
 
 # Beyond its grace: for the KILL, the last output, and slow watchers.
 _MARGIN = 15.0
@@ -28,16 +38,21 @@ _MARGIN = 15.0
 
 @click.command("kill")
 @click.argument("names", nargs=-1, shell_complete=complete_session)
-@click.option("--all", "everyone", is_flag=True, help="Every session of the folder.")
+@click.option("--all", "everyone", is_flag=True, help="End all sessions.")
+@click.option("--yes", is_flag=True, help="With --all: do not ask for confirmation.")
 @click.option(
-    "--grace", type=seconds, metavar="SECONDS", help="Time between TERM and KILL.  [default: the session's]"
+    "--grace", type=time_span, metavar="TIME", help="Time between TERM and KILL.  [default: the session's]"
 )
 @folder_option
-def command(names: tuple[str, ...], everyone: bool, grace: float | None, folder: Path | None) -> int:
-    """End sessions: the program and everything it started, for sure.
+def command(
+    names: tuple[str, ...], everyone: bool, yes: bool, grace: float | None, folder: Path | None
+) -> int:
+    """End sessions: the program and every process it started.
 
-    TERM first, then, after a grace, KILL to whoever is left. Returns when they are gone. Of several, those
-    that can be ended are, whatever is wrong with the others.
+    kill sends TERM, waits for --grace, then sends KILL, and returns when all processes have ended. It also
+    ends processes that are left of a session whose keeper was killed. With several names, a failure does not
+    stop the others. On a terminal the beginning of a NAME is enough, and it asks for confirmation, as --all
+    does. In a script, write the full NAME.
 
     \b
     Examples:
@@ -47,39 +62,86 @@ def command(names: tuple[str, ...], everyone: bool, grace: float | None, folder:
     """
     where = find_folder(folder)
     if not names and not everyone:
-        raise InvalidOptions("no session was named", hint="name at least one, or give --all")
+        raise InvalidOptions("no session given", hint="name at least one, or pass --all")
     if names and everyone:
-        raise InvalidOptions("names and --all together", hint="give one or the other")
-    chosen = list(live_names(where)) if everyone else list(dict.fromkeys(names))
+        raise InvalidOptions("session names do not go with --all", hint="use one of them")
+    is_asked = sys.stdin.isatty() and sys.stdout.isatty()
+    # A script that ends a session which is gone must not end another one whose name begins alike.
+    picked = tuple(pick_session(name, where) for name in names) if is_asked else names
+    chosen = list(dict.fromkeys([*living_names(where), *find_survivors(where)] if everyone else picked))
     if not chosen:
-        click.echo("no sessions")
+        echo("no sessions")
+    elif (everyone or picked != names) and not yes and is_asked:
+        count = "1 session" if len(chosen) == 1 else f"{len(chosen)} sessions"
+        if not ask_yes(f"End {count} ({cut(', '.join(chosen), 200)}) and every process started there?"):
+            raise Aborted("no session was ended")
     return _end_all(chosen, where, grace, gone_is_fine=everyone)
 
 
 def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fine: bool) -> int:
-    """All are told first, then waited for: their graces run side by side."""
+    """Send the requests to all keepers first, then wait: their graces run side by side."""
     failed: list[RemudaError] = []
+    ended: dict[str, str] = {}
+    absent: dict[str, RemudaError] = {}
     with contextlib.ExitStack() as stack:
-        told: list[tuple[KeeperClient, float]] = []
+        asked: list[tuple[KeeperClient, float | ForeignEnd]] = []
         for name in names:
-            try:
-                client = stack.enter_context(KeeperClient.connect(name, folder))
-                told.append((client, _tell(client, grace)))
-            except SessionUnreachable as error:
-                failed.append(_with_pid(error, SessionPaths.of(name, folder)))
-            except RemudaError as error:
-                if not (gone_is_fine and isinstance(error, (SessionDead, SessionNotFound))):
-                    failed.append(error)
-        for client, patience in told:
-            try:
-                code = _wait(client, patience)
-            except RemudaError as error:
-                failed.append(error)
-            else:
-                click.echo(f"{client.name} ended" + (f" with exit code {code}" if code is not None else ""))
+            with _collect(failed):
+                try:
+                    client = stack.enter_context(KeeperClient.connect(name, folder))
+                    asked.append((client, _tell(client, SessionPaths.of(name, folder), grace)))
+                except (SessionDead, SessionNotFound, SessionUnreachable) as error:
+                    absent[name] = error
+        for client, patience in asked:
+            with _collect(failed), Progress(after=1.0) as progress:
+                progress.say(f"waiting until all processes of '{client.name}' have ended")
+                code = patience.wait() if isinstance(patience, ForeignEnd) else _wait(client, patience)
+                ended[client.name] = _how(code)
+    for name in [*ended, *absent]:
+        with _collect(failed, ignored=(SessionDead, SessionNotFound) if gone_is_fine else ()):
+            rest = _end_rest(SessionPaths.of(name, folder), grace, absent.get(name))
+            echo(f"{name} {', '.join(filter(None, (ended.get(name), rest)))}")
     for one in failed:
-        complain(str(one))
+        complain(str(one), error=True)
     return failed[0].exit_code if failed else 0
+
+
+def _how(code: int | None) -> str:
+    """How a session ended that was told to."""
+    if code is None or code in (128 + signal.SIGTERM, 128 + signal.SIGHUP):
+        return "ended"
+    return "ended, with SIGKILL" if code == 128 + signal.SIGKILL else f"ended with exit code {code}"
+
+
+@contextlib.contextmanager
+def _collect(failed: list[RemudaError], ignored: tuple[type[RemudaError], ...] = ()) -> Iterator[None]:
+    try:
+        yield
+    except ignored:
+        pass
+    except RemudaError as error:
+        failed.append(error)
+
+
+def _end_rest(paths: SessionPaths, grace: float | None, absent: RemudaError | None) -> str:
+    """End what its keeper did not, and say what that was. Raises `absent` when there was nothing to end."""
+    patience = DEFAULT_KILL_GRACE if grace is None else grace
+    said = "ended; its files had been removed" if absent and end_hidden(paths, patience + _MARGIN) else ""
+    if isinstance(absent, SessionUnreachable) and not said:
+        raise _with_pid(absent, paths)  # its keeper lives, and what it keeps is not ours to end
+    count, left = end_survivors(paths, patience)
+    if left:
+        pids = [one.pid for one in left]
+        raise SessionUnreachable(
+            f"{len(left)} processes of '{paths.name}' have not ended: {', '.join(map(str, pids))}",
+            hint="they did not react to KILL; they may hang in the kernel",
+        )
+    if absent is not None:
+        if not count and not said:
+            raise absent
+        remove_leftovers(paths)
+    ended = f"ended {count} processes that were left" if count else ""
+    return ", ".join(filter(None, (said, ended)))
 
 
 def _with_pid(error: SessionUnreachable, paths: SessionPaths) -> SessionUnreachable:
@@ -87,12 +149,14 @@ def _with_pid(error: SessionUnreachable, paths: SessionPaths) -> SessionUnreacha
     holder = read_holder(paths)
     if error.hint or holder is None or not holder.keeper_pid:
         return error
-    hint = f"'kill -9 {holder.keeper_pid}' ends it; 'remuda doctor' then shows what is left of the session"
+    hint = f"'kill -9 {holder.keeper_pid}' ends it; then 'remuda kill {paths.name}' ends what is left"
     return SessionUnreachable(error.message, hint=hint)
 
 
-def _tell(client: KeeperClient, grace: float | None) -> float:
-    """Returns how long it may take from now."""
+def _tell(client: KeeperClient, paths: SessionPaths, grace: float | None) -> float | ForeignEnd:
+    """Returns how long it may take from now, or how the session of another supervisor is ended."""
+    if client.welcome is None:
+        return ForeignEnd(client, paths, DEFAULT_KILL_GRACE if grace is None else grace)
     client.send(ClientConnection.subscribe())
     answer = {}
     if client.speaks_ours:
@@ -108,6 +172,6 @@ def _wait(client: KeeperClient, patience: float) -> int | None:
         return client.wait_exit(patience)
     except WaitTimeout:
         raise SessionUnreachable(
-            f"session '{client.name}' does not end",
-            hint=f"see 'remuda logs {client.name}' for the processes that are left",
+            f"session '{client.name}' has not ended",
+            hint=f"'remuda logs --keeper {client.name}' names the processes that are left",
         ) from None

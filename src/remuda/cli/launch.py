@@ -12,50 +12,53 @@ import click
 
 from remuda.errors import EXIT_CODES, RemudaError
 
-from .common import complain, seconds
+from .common import time_span
+from .output import Program, complain, echo
 
-_HELP = """Run CMD on a terminal of its own, print what it prints, and end with it.
+_OLD_NAME = "heartbeat-launch"
+_HELP = """Run CMD on its own terminal, print its output, and exit when it exits.
 
-    For scripts: the program finds a terminal (50 rows, 200 columns) where the script has none, so an agent
-    starts its full interface. It does not inherit the identity of an agent that this runs in, and the cap on
-    blocked stops is lifted for its Stop hook. Run from a terminal it has that one, and you can type.
+    For scripts without a terminal: CMD gets one of 50 rows and 200 columns, so an agent starts its full
+    interface. CMD does not inherit the identity of an agent that runs this command. The cap on blocked stops
+    is lifted for its Stop hook. On a terminal, you can type into CMD.
 
-    The exit code is CMD's, 123 at most. Else 124: --timeout, and it was killed with all that it started. 125:
-    it stayed silent after the last idle prompt. 0: --exit-signal. 1: it could not be run. 128 and the signal,
-    when a signal ended us. Also installed as heartbeat-launch.
+    The exit code is that of CMD, at most 123. A signal that ended CMD gives 123 (1 under the name
+    heartbeat-launch). 124 means --timeout: CMD and its children were killed. 125 means no output after the
+    last idle prompt. 0 means --exit-signal. 1 means CMD could not be run. 128 plus the signal means that a
+    signal ended this command. It is also installed as heartbeat-launch.
 
     \b
     Examples:
       remuda launch --timeout 600 -- claude "look at the failing tests"
-      remuda launch --exit-signal run/.done -- claude "first"     the Stop hook makes the file:
-      remuda hooks install --inbox run/inbox.jsonl --signal-file run/.done
+      remuda launch --exit-signal run/.done -- claude "first"
+      remuda setup inbox --inbox run/inbox.jsonl --signal-file run/.done
     """
 
 
 def _prompt(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
     """It is typed: a control character in it would be a key."""
     if any(unicodedata.category(one) == "Cc" for one in text):
-        raise click.BadParameter("control characters cannot be typed as text")
+        raise click.BadParameter("control characters are not allowed")
     return text
 
 
 @click.command("launch", help=_HELP, context_settings={"allow_interspersed_args": False})
 @click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
-    "--cwd", default=".", type=click.Path(path_type=Path), help="Working folder.  [default: this one]"
+    "--cwd", default=".", type=click.Path(path_type=Path), help="Working folder.  [default: the current one]"
 )
 @click.option(
-    "--timeout", default="3600", type=seconds, metavar="SECONDS",
-    help="Kill it after so long; 0 for no limit.  [default: 3600]",
+    "--timeout", default="3600", type=time_span, metavar="TIME",
+    help="Kill CMD after TIME (90, 45m, 2h30m); 0 for no limit.  [default: 3600]",
 )  # fmt: skip
 @click.option("--exit-signal", type=click.Path(path_type=Path), metavar="FILE",
-              help="End it when this file appears, and remove the file.")  # fmt: skip
-@click.option("--idle-timeout", default="0", type=seconds, metavar="SECONDS",
-              help="Type the idle prompt after so much silence.  [default: never]")  # fmt: skip
+              help="End CMD when FILE appears, then remove FILE.")  # fmt: skip
+@click.option("--idle-timeout", default="0", type=time_span, metavar="TIME",
+              help="Type the idle prompt after TIME without output.  [default: never]")  # fmt: skip
 @click.option("--idle-prompt", default="Continue", callback=_prompt, metavar="TEXT",
-              help="Typed blindly, behind two Escapes.  [default: Continue]")  # fmt: skip
+              help="Text to type, after two Escapes, unchecked.  [default: Continue]")  # fmt: skip
 @click.option("--max-idle-retries", default=3, type=click.IntRange(min=0), metavar="N",
-              help="Give up after so many prompts in vain.  [default: 3]")  # fmt: skip
+              help="Give up after N idle prompts without output.  [default: 3]")  # fmt: skip
 def command(
     cmd: tuple[str, ...],
     cwd: Path,
@@ -66,7 +69,7 @@ def command(
     max_idle_retries: int,
 ) -> int:
     from remuda.agents.claude.launch import own_environment
-    from remuda.launch.plan import Plan
+    from remuda.launch.plan import HIGHEST_CODE, Plan
     from remuda.launch.run import launch
 
     plan = Plan(
@@ -78,9 +81,10 @@ def command(
         idle_timeout=idle_timeout,
         idle_prompt=idle_prompt,
         max_idle_retries=max_idle_retries,
+        signal_code=EXIT_CODES["FAILED"] if Program.name == _OLD_NAME else HIGHEST_CODE,
     )
     limit = f"with {timeout:g}s timeout" if timeout else "with no timeout"
-    _tell(f"spawning {shlex.join(cmd)} {limit}")
+    _tell(f"spawning {shlex.join(cmd)} in {plan.cwd} {limit}")
     try:
         return launch(plan, _tell)
     except RemudaError as error:
@@ -89,8 +93,9 @@ def command(
 
 
 def _tell(line: str) -> None:
+    program = Program.name if Program.name == _OLD_NAME else f"{Program.name} launch"
     try:
-        click.echo(f"remuda launch: {line}", err=True)
+        echo(f"{program}: {line}", err=True)
     except OSError:  # nobody reads what we say; the program goes on
         pass
 
@@ -99,4 +104,5 @@ def main() -> None:
     """The console script heartbeat-launch."""
     from .app import run
 
-    sys.exit(run(["launch", *sys.argv[1:]]))
+    Program.name = _OLD_NAME
+    sys.exit(run(command=command))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
 from remuda.boss.answers.unseen import why_unseen
+from remuda.boss.attention.naming import label
 from remuda.boss.client import BossClient
 from remuda.duration import show_duration
 from remuda.errors import Aborted, InvalidOptions, NotInQueue, NotSafe
+from remuda.untrusted import parse_json, printable, show_json
 
-from .common import print_json, short_path
-from .inbox_target import shown
+from .common import short_path
+from .output import ask_choice, echo, flat, print_json, style
 from .questions import question_lines, questions_of
 
 Approval = dict[str, Any]
@@ -36,17 +35,27 @@ def find_approval(boss: BossClient, word: str) -> Approval:
         return found
     try:
         session = boss.get("sessions", word)["session"]
-    except NotInQueue:
+    except NotInQueue as error:
+        near = error.hint if error.hint and error.hint.startswith("did you mean") else None
         raise NotInQueue(
-            f"there is no request and no session '{word}'", hint="'remuda approvals' lists what is asked"
+            f"no permission request and no session '{word}'",
+            hint=near or "'remuda approvals' lists open requests",
         ) from None
     asked = open_approvals(boss)
     asked = [one for one in asked if one["session_id"] == session["id"]]
     if not asked:
-        raise NotInQueue(f"{word} asks for nothing")
+        items = boss.get("queue", hidden=True)["items"]
+        own = next((one for one in items if one["session_id"] == session["id"]), None)
+        if own is not None and "ask" in own["detail"]:
+            boss.get("approvals", own["detail"]["ask"])  # raises: only its terminal can answer
+        raise NotInQueue(
+            f"session '{word}' has no open permission request", hint="'remuda approvals' lists open requests"
+        )
     if len(asked) > 1:
         numbers = ", ".join(f"{one['id']} ({one['tool']})" for one in asked)
-        raise InvalidOptions(f"{word} asks for {len(asked)} things", hint=f"say which: {numbers}")
+        raise InvalidOptions(
+            f"session '{word}' has {len(asked)} open requests", hint=f"pass the id of one: {numbers}"
+        )
     return asked[0]
 
 
@@ -63,13 +72,13 @@ def answer(boss: BossClient, approval: Approval, body: Mapping[str, Any], *, as_
         print_json(found)
         return
     done = "allowed" if body["behavior"] == "allow" else "denied"
-    click.echo(f"{done} {found['id']}: {found['tool']}")
+    echo(f"{done} {found['id']}: {found['tool']}")
 
 
 def must_be_terminal() -> None:
     """Raises `InvalidOptions` where nobody can be asked."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InvalidOptions("this is no terminal, so that nobody can be asked", hint="say --yes")
+        raise InvalidOptions("stdin or stdout is not a terminal, so you cannot confirm", hint="pass --yes")
 
 
 def must_be_seen(approval: Approval, session: Mapping[str, Any] | None) -> None:
@@ -77,7 +86,7 @@ def must_be_seen(approval: Approval, session: Mapping[str, Any] | None) -> None:
     if why := hidden(approval):
         name = (session or {}).get("name")
         way = f"'remuda attach {name}'" if name else "'remuda next'"
-        raise NotSafe(why, hint=f"go there with {way}, or say --yes to agree to what you do not see")
+        raise NotSafe(why, hint=f"go there with {way}, or pass --yes to approve without seeing it")
 
 
 def hidden(approval: Approval) -> str:
@@ -85,11 +94,25 @@ def hidden(approval: Approval) -> str:
     return why_unseen(approval["reason"], approval["tool"], approval["input"])
 
 
-def confirm(approval: Approval, session: Mapping[str, Any] | None, question: str) -> None:
-    """Show all of it, and ask. Raises `Aborted` for a no."""
+def confirm(approval: Approval, session: Mapping[str, Any] | None, question: str) -> bool:
+    """Show all of it, and ask. Returns whether to allow it. Raises `Aborted` if it is left as it is."""
     show(approval, session)
-    if not click.confirm(question):
-        raise Aborted("nothing was answered")
+    found = ask_choice(f"{question} y: allow, d: deny, n: leave it open", "ynd", default="n")
+    if found == "n":
+        raise Aborted("nothing was decided; the request is still open")
+    return found == "y"
+
+
+def edited_input(approval: Approval) -> dict[str, Any]:
+    """Open the input in the user's editor. Raises `Aborted` if it was not saved, else as `read_object`."""
+    from click import edit
+
+    text = edit(show_json(approval["input"], indent=2) + "\n", extension=".json")
+    if text is None:
+        raise Aborted("nothing was decided: the input was not saved in the editor")
+    found = read_object(text, None)
+    assert found is not None
+    return found
 
 
 def session_of(boss: BossClient, approval: Approval) -> dict[str, Any] | None:
@@ -106,7 +129,7 @@ def session_of(boss: BossClient, approval: Approval) -> dict[str, Any] | None:
 def show(approval: Approval, session: Mapping[str, Any] | None = None) -> None:
     """All of it: what is not shown cannot be agreed to."""
     for line in lines(approval, session):
-        click.echo(line)
+        echo(line)
 
 
 def lines(approval: Approval, session: Mapping[str, Any] | None = None) -> Iterator[str]:
@@ -120,35 +143,34 @@ def lines(approval: Approval, session: Mapping[str, Any] | None = None) -> Itera
     if approval["state"] == "open" and (why := hidden(approval)):
         yield f"  {why}"
     if diff := approval["detail"].get("diff"):
-        yield from (_coloured(line) for line in shown(diff).splitlines())
+        yield from (_coloured(line) for line in printable(diff).splitlines())
     if would := approval["detail"].get("policy"):
-        yield from _field("rule", f"{would['rule']} would decide: {would['decision']} (dry run)")
+        yield from _field("rule", f"{would['rule']} would {would['decision']} this (dry run)")
     yield from _outcome(approval)
 
 
 def _head(approval: Approval, session: Mapping[str, Any] | None) -> Iterator[str]:
     asked = f"{show_duration(max(0.0, time.time() - approval['asked_at']))} ago"
-    yield click.style(
-        f"{shown(approval['tool'])} · {approval['reason']} {approval['id']}, {asked}", bold=True
-    )
+    yield style(f"{flat(approval['tool'])} · {approval['reason']} {approval['id']}, {asked}", bold=True)
     if session is not None:
-        yield f"  {'session':<12} {session.get('name') or session['id']}"
+        folder = session.get("repo") or session.get("cwd")
+        yield f"  {'session':<12} {flat(label(session.get('name'), folder, session['id']))}"
         if session.get("cwd"):
-            yield f"  {'in':<12} {shown(short_path(session['cwd']))}"
+            yield f"  {'in':<12} {flat(short_path(session['cwd']))}"
 
 
 def _field(name: str, value: object) -> Iterator[str]:
-    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-    first, *rest = shown(text).splitlines() or [""]
+    text = value if isinstance(value, str) else show_json(value, indent=2)
+    first, *rest = printable(text).splitlines() or [""]
     if not rest:
-        yield f"  {shown(name):<12} {first}"
+        yield f"  {flat(name):<12} {first}"
         return
-    yield f"  {shown(name)}"
+    yield f"  {flat(name)}"
     yield from (f"    {line}" for line in [first, *rest])
 
 
 def _coloured(line: str) -> str:
-    return click.style(line, fg=_DIFF_COLOURS.get(line[:1]))
+    return style(line, fg=_DIFF_COLOURS.get(line[:1]))
 
 
 def _outcome(approval: Approval) -> Iterator[str]:
@@ -166,10 +188,10 @@ def outcome(approval: Approval) -> str:
     if approval["state"] == "open":
         return "open"
     if approval["answer"] is None:
-        said = "answered at the terminal" if "ran" in proof else "ended unanswered"
+        said = "decided in the terminal" if "ran" in proof else "ended without a decision"
     else:
-        said = f"{approval['answer'].get('behavior')} by {shown(approval['by'] or '?')}"
-        said += "" if approval["delivered_at"] else ", not known to have arrived"
+        said = f"{approval['answer'].get('behavior')} by {flat(approval['by'] or '?')}"
+        said += "" if approval["delivered_at"] else ", delivery not confirmed"
     if proof.get("ran") is True:
         return f"{said}; it ran{' and failed' if proof.get('failed') else ''}"
     return f"{said}; it did not run" if proof.get("ran") is False else said
@@ -181,7 +203,7 @@ def outcome(approval: Approval) -> str:
 def read_object(text: str | None, path: Path | None) -> dict[str, Any] | None:
     """The input to be used instead, from the command line ('-' for standard input) or a file."""
     if text is not None and path is not None:
-        raise InvalidOptions("both --edit and --edit-file were given", hint="give one or the other")
+        raise InvalidOptions("both --edit and --edit-file were given", hint="pass one of them")
     try:
         if path is not None:
             text = path.read_text()
@@ -192,11 +214,13 @@ def read_object(text: str | None, path: Path | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError as error:
         raise InvalidOptions(f"the edited input is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise InvalidOptions("the edited input must be a JSON object")
+        raise InvalidOptions(
+            "the edited input is not a JSON object", hint='write for example {"command": "ls"}'
+        )
     return found
 
 
@@ -206,7 +230,7 @@ def read_answers(given: tuple[str, ...]) -> dict[str, str | list[str]]:
     for word in given:
         name, sign, value = word.partition("=")
         if not sign or not name:
-            raise InvalidOptions(f"{word!r} is not QUESTION=ANSWER")
+            raise InvalidOptions(f"{word!r} is not QUESTION=ANSWER", hint="for example: --answer '1=Blue'")
         before = found.get(name)
         if before is None:
             found[name] = value

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, Self
 
-import click
-
 from remuda.boss.client import BossClient
 from remuda.errors import BossDown
 
+from .output import can_move, echo, json_line
 from .whole_screen import WholeScreen
 
 _SECOND = 1.0
@@ -33,7 +31,7 @@ def follow(
     """
     boss = BossClient()
     ask(boss)
-    with _Told(lines, as_json=as_json) if as_json or not sys.stdout.isatty() else _Drawn(lines) as shown:
+    with _Told(lines, as_json=as_json) if as_json or not can_move(sys.stdout) else _Drawn(lines) as shown:
         while True:
             try:
                 with boss.news() as news:
@@ -66,7 +64,7 @@ class _Drawn:
         self._screen.draw(self._lines(document))
 
     def show_down(self, error: BossDown) -> None:
-        self._screen.draw([str(error), "waiting for it"])
+        self._screen.draw([str(error), "waiting until the boss is back; Ctrl-C stops"])
 
 
 class _Told:
@@ -89,8 +87,8 @@ class _Told:
         told = {name: value for name, value in document.items() if name != "last_event_id"}
         if told != self._last:
             self._last = told
-            as_text = json.dumps(document, ensure_ascii=False) if self._as_json else None
-            click.echo(as_text or "\n".join([*self._lines(document), ""]))
+            as_text = json_line(document) if self._as_json else None
+            echo(as_text or "\n".join([*self._lines(document), ""]))
 
     def show_down(self, error: BossDown) -> None:
         pass

@@ -4,94 +4,138 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
+from remuda.agents.state import WAITING
 from remuda.duration import show_duration
-from remuda.errors import RemudaError
-from remuda.keeper.claim import live_names
+from remuda.errors import InvalidOptions, RemudaError
 from remuda.keeper.client import KeeperClient
-from remuda.keeper.listing import list_sessions
+from remuda.keeper.hidden import living_names
+from remuda.keeper.listing import dead_records, list_sessions
 
-from .common import (
-    coloured_state,
-    find_folder,
-    folder_option,
-    json_option,
-    print_json,
-    short_path,
-    table_lines,
-)
+from .common import coloured_state, find_folder, folder_option, format_option, json_option, short_path
+from .output import complain, echo, flat, print_json, table_lines
+from .outside import Document, list_outside
+from .template import check_alone, print_formatted
 from .whole_screen import WholeScreen
 
-_HEAD = ("NAME", "STATE", "SINCE", "AGENT", "CWD", "CLIENTS", "LAST LINE")
+_HEAD = ("NAME", "STATE", "SINCE", "AGENT", "WHERE", "CWD", "LAST LINE")
 # Sessions tell when they change; that one has come is seen by looking.
 _RESCAN_INTERVAL = 1.0
 
 
 @click.command("ls")
-@click.option("-a", "--all", "include_dead", is_flag=True, help="Also sessions that have ended.")
-@click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen, up to date.")
+@click.option("-a", "--all", "include_dead", is_flag=True, help="Also list agents that have ended.")
+@click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the names of kept sessions.")
+@format_option("{name} {state}")
 @folder_option
 @json_option
-def command(include_dead: bool, watch: bool, folder: Path | None, as_json: bool) -> None:
-    """List the sessions: what each is doing, since when, and the last line it shows.
+def command(
+    include_dead: bool, watch: bool, quiet: bool, template: str | None, folder: Path | None, as_json: bool
+) -> None:
+    """List all agents: what each is doing, since when, where, and the last thing it said.
+
+    Sessions of 'remuda start' are 'kept' ('attached' while a terminal shows them). Agents in tmux panes and
+    in the background are listed while the boss runs; with --socket-dir only the sessions in that folder are.
 
     \b
     Examples:
       remuda ls
-      remuda ls --json | jq -r '.[] | select(.state == "waiting_permission") | .name'
       remuda ls --watch
+      remuda ls --format '{name} {state}'
+      remuda ls --json | jq -r '.[] | select(.state == "waiting_permission") | .name'
+      remuda ls -q | fzf | xargs -o remuda attach
     """
     where = find_folder(folder)
-    if watch and not as_json:
-        _watch(where, include_dead)
+    if quiet:
+        if watch or as_json:
+            raise InvalidOptions("--quiet prints names once", hint="leave out --watch and --json")
+        check_alone(template, quiet=True)
+        names = {*living_names(where)} | (
+            {one.name for one in dead_records(where, set())} if include_dead else set()
+        )
+        for name in sorted(names):
+            echo(name)
         return
-    sessions = list_sessions(where, include_dead=include_dead)
-    if as_json:
-        print_json(sessions)
+    check_alone(template, json=as_json, watch=watch)
+
+    def listed() -> list[Document]:
+        kept = list_sessions(where, include_dead=include_dead)
+        note = (lambda _: None) if watch else complain  # no line may come between those of the picture
+        others = list_outside(ended=include_dead, note=note) if folder is None else []
+        return [*({**one, "kept": True, "pane": None} for one in kept), *(one.document() for one in others)]
+
+    if watch and not as_json:
+        _watch(where, lambda: _lines(listed(), include_dead=include_dead))
+    elif as_json:
+        print_json(listed())
+    elif template is not None:
+        print_formatted(template, listed())
     else:
-        click.echo("\n".join(_lines(sessions, include_dead=include_dead)))
+        echo("\n".join(_lines(listed(), include_dead=include_dead)))
 
 
-def _lines(sessions: list[dict[str, Any]], *, include_dead: bool) -> list[str]:
+def _lines(sessions: list[Document], *, include_dead: bool) -> list[str]:
     if not sessions:
         return [
             "no sessions" if include_dead else "no sessions; start one with: remuda start NAME -- COMMAND"
         ]
-    return table_lines(_HEAD, [_row(session) for session in sessions])
+    notes = [
+        flat(f"{session['name']}: degraded: {reason}")
+        for session in sessions
+        for reason in session.get("degraded") or []
+    ]
+    return [*table_lines(_HEAD, [_row(session) for session in sessions]), *notes]
 
 
-def _row(session: dict[str, Any]) -> tuple[str, ...]:
+def _row(session: Document) -> tuple[str, ...]:
     age = session.get("age")
     if age is None and session.get("since"):
         age = time.time() - session["since"]
-    last = session.get("last_line") or ""
-    if session.get("alive") is False:
-        code = session.get("exit_code")
-        last = f"{session.get('detail')}" + (f", exit code {code}" if code is not None else "")
     return (
         str(session["name"]),
-        coloured_state(str(session["state"])),
-        show_duration(age) if age is not None else "-",
-        str(session.get("agent", "-")),
-        short_path(str(session.get("cwd", "-"))),
-        str(session.get("clients", "-")),
-        str(last).strip() or str(session.get("detail") or ""),
+        coloured_state(str(session["state"] or "unknown")),
+        show_duration(age, whole=True) if age is not None else "-",
+        str(session.get("agent") or "-"),
+        _where(session),
+        short_path(str(session.get("cwd") or "-")),
+        _last(session),
     )
 
 
-def _watch(folder: Path, include_dead: bool) -> None:
+def _where(session: Document) -> str:
+    if session["kept"]:
+        return "attached" if session.get("clients") else "kept"
+    pid = f"pid {session['pid']}" if session["pid"] and session["alive"] else "-"
+    return str(session["pane"] or pid) if session["alive"] else "-"
+
+
+def _last(session: Document) -> str:
+    """What it said last; of an agent not the last line of its screen, which is the same for all of them."""
+    detail = str(session.get("detail") or "")
+    if not session["kept"]:
+        said = detail if session["state"] in WAITING else str(session["last_message"] or "")
+        return said or str(session["title"] or "")
+    if session.get("alive") is False:
+        code = session.get("exit_code")
+        return detail + (f", exit code {code}" if code is not None else "")
+    if session.get("last_message") is None or session.get("delivery") is None:
+        return str(session.get("last_line") or "").strip() or detail
+    said = str(session["last_message"]) or ("" if session["state"] == "idle" else detail)
+    return detail if session["state"] in WAITING else said
+
+
+def _watch(folder: Path, lines: Callable[[], list[str]]) -> None:
     clients: dict[str, KeeperClient] = {}
     with WholeScreen() as screen:
         try:
             while True:
                 _keep_connected(folder, clients)
-                screen.draw(
-                    _lines(list_sessions(folder, include_dead=include_dead), include_dead=include_dead)
-                )
+                screen.draw(lines())
                 _wait_for_news(clients)
         finally:
             for client in clients.values():
@@ -99,7 +143,7 @@ def _watch(folder: Path, include_dead: bool) -> None:
 
 
 def _keep_connected(folder: Path, clients: dict[str, KeeperClient]) -> None:
-    for name in set(live_names(folder)) - set(clients):
+    for name in set(living_names(folder)) - set(clients):
         try:
             client = KeeperClient.connect(name, folder, read_only=True)
             if client.speaks_ours:

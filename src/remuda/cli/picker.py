@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 from remuda.boss.guide import Item
 
-from .common import cells, cut
+from .output import RESET, cells, cut, flat, ours
 
-KEYS = "Enter go · s skip · z snooze 10m · d dismiss · j/k move · 1-9 go there · q leave"
-LEAVE_KEYS = "a allow · n deny · Enter go · s skip · z snooze 10m · d dismiss · q leave"
+KEYS = "Enter go · z later 10m · s last · d remove · j/k move · 1-9 go there · q quit"
+LEAVE_KEYS = "a allow · n deny · Enter go · z later 10m · s last · d remove · q quit"
+FADE = 5.0
+"""Seconds that is shown what was done."""
 READ = 0.7
 """Seconds that a request has to stand there before it can be answered."""
 _LEAVE = {"a": "allow", "n": "deny"}
@@ -25,7 +27,7 @@ _KEYS = {
     "q": "leave", "\x1b": "leave", "\x03": "leave",
 }  # fmt: skip
 _MOVES = {"j": 1, "\x1b[B": 1, "\x1bOB": 1, "k": -1, "\x1b[A": -1, "\x1bOA": -1, "\x04": 10, "\x15": -10}
-_BOLD, _FAINT, _MARKED, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[7m", "\x1b[m"
+_FAINT, _MARKED = ours("\x1b[2m"), ours("\x1b[7m")
 
 
 class Row(NamedTuple):
@@ -54,6 +56,7 @@ class Picker:
         """Whether all of the marked one's body was drawn."""
         self._drawn = ("", 0.0)
         """The request that was drawn last, and since when."""
+        self._fades_at: float | None = None
         self._asked: tuple[str, str] | None = None
         """What is to be done, and to which request, if the next key says yes."""
 
@@ -77,15 +80,19 @@ class Picker:
         places = [number for number, row in enumerate(rows) if row.item["id"] == before]
         self.at = places[0] if places else min(self.at, max(0, len(rows) - 1))
         if self._asked is not None and self._asked[1] != self.request:
-            self.fail("what it asked for is over")
+            self.fail("this request is no longer open")
 
     def fail(self, why: str) -> None:
         """Nothing that was begun is done."""
         self._asked, self.note = None, why
 
+    def say(self, what: str) -> None:
+        """Show what was done, for a while or until the next key."""
+        self.note, self._fades_at = what, self._clock() + FADE
+
     def press(self, key: str) -> str | None:
         """What is to be done: go, skip, snooze, dismiss, allow, deny, look, leave. None for nothing more."""
-        asked, self._asked, self.note = self._asked, None, ""
+        asked, self._asked, self.note, self._fades_at = self._asked, None, "", None
         if asked is not None:
             return asked[0] if key == "y" else None
         if key in _LEAVE:
@@ -103,27 +110,29 @@ class Picker:
     def _consider(self, what: str) -> None:
         drawn, since = self._drawn
         if not self.request:
-            self.note = "it asks for no leave that can be given here; Enter goes there"
+            self.note = "nothing here can be allowed or denied; press Enter to go there"
         elif drawn != self.request or self._clock() - since < READ:
-            self.note = "this has only just come up: read it, then press again"
+            self.note = "this request is new: read it, then press the key again"
         elif what == "allow" and (why := self._unseen()):
-            self.note = f"{why}; Enter goes there"
+            self.note = f"{why}; press Enter to go there"
         else:
             self._asked = (what, self.request)
-            self.note = f"{what} it? y: yes, any other key: no"
+            self.note = f"{what} this? y: yes, any other key: no"
 
     def _unseen(self) -> str:
         """Why not all of what it asks for can be seen here."""
-        return self.rows[self.at].hidden or ("" if self._is_whole else "not all of it fits in here")
+        return self.rows[self.at].hidden or ("" if self._is_whole else "too long for this screen")
 
     def _move_to(self, at: int) -> None:
         self.at = max(0, min(at, len(self.rows) - 1))
 
     def draw(self, cols: int, rows: int) -> list[str]:
         """At most `rows` lines of at most `cols` columns: the list, what the marked one says, the keys."""
+        if self._fades_at is not None and self._clock() >= self._fades_at:
+            self.note, self._fades_at = "", None
         if not self.rows:
             self._drawn = ("", 0.0)
-            return [cut(" nobody waits", cols), *[""] * (rows - 2), self._foot(cols)][-rows:]
+            return [cut(" no agent is waiting", cols), *[""] * (rows - 2), self._foot(cols)][-rows:]
         if self._drawn[0] != self.request:
             self._drawn = (self.request, self._clock())
         listed = max(1, min(len(self.rows), (rows - 2) // 2))
@@ -133,11 +142,11 @@ class Picker:
         if self._asked is not None and self._asked[0] == "allow" and (why := self._unseen()):
             self.fail(why)
         blank = [""] * max(0, rows - listed - 2 - len(body))
-        return [*lines, _FAINT + "─" * cols + _PLAIN, *body, *blank, self._foot(cols)][:rows]
+        return [*lines, _FAINT + "─" * cols + RESET, *body, *blank, self._foot(cols)][:rows]
 
     def _foot(self, cols: int) -> str:
         keys = LEAVE_KEYS if self.request else KEYS
-        return _FAINT + cut(self.trouble or self.note or keys, cols) + _PLAIN
+        return _FAINT + cut(flat(self.trouble or self.note or keys), cols) + RESET
 
     def _body(self, cols: int, rows: int) -> list[str]:
         """The end of it, where an agent's question stands; of what is asked for, which has to be read whole,
@@ -150,9 +159,9 @@ class Picker:
         return [*lines[: rows - 1], cut(f" … {len(lines) - rows + 1} more lines", cols)] if rows else []
 
     def _line(self, number: int, cols: int) -> str:
-        text = cut(f" {number + 1:>2}  {self.rows[number].text}", cols)
+        text = cut(f" {number + 1:>2}  {flat(self.rows[number].text)}", cols)
         filled = text + " " * (cols - cells(text))
-        return f"{_MARKED}{filled}{_PLAIN}" if number == self.at else text
+        return f"{_MARKED}{filled}{RESET}" if number == self.at else text
 
 
 def _wrapped(text: str, cols: int) -> list[str]:

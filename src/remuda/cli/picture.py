@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from remuda.duration import show_duration
 from remuda.keeper.client import KeeperClient
+from remuda.terminal.mouse import TRACKING
 from remuda.terminal.screen import Screen, open_screen
 from remuda.terminal.view import View
+from remuda.untrusted import one_line
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientEvent
+
+from .scroll import WHEEL_LINES, Scroll, scrolling_key
 
 # A flood is drawn this often at most; a single keystroke's echo is drawn at once.
 _FRAME_INTERVAL = 1 / 60
@@ -49,8 +54,8 @@ class RawPicture:
     def patience(self) -> float | None:
         return None
 
-    def remains(self) -> bytes:
-        return b""  # it was passed through
+    def remains(self) -> list[str]:
+        return []  # it was passed through
 
     @property
     def steady(self) -> bool:
@@ -81,8 +86,22 @@ class Picture:
     quiet: float | None = 0.002
     """When nothing has come for so long, what was shown in a hurry is entered into the picture (`rest`)."""
 
-    def __init__(self, client: KeeperClient, *, bar: bool, detach_key: int) -> None:
-        self._hint = f" {key_name(detach_key)} leaves " if detach_key else ""
+    def __init__(
+        self,
+        client: KeeperClient,
+        history: Callable[[], list[str]],
+        *,
+        bar: bool,
+        detach_key: int,
+        mouse: bool = False,
+        read_only: bool = False,
+    ) -> None:
+        """`history` gives the lines to scroll back in, the newest last."""
+        self._history = history
+        self._scroll: Scroll | None = None
+        self._mouse = mouse
+        self._mark = "(read-only) " if read_only else ""
+        self._hint = f" {key_name(detach_key)} detaches " if detach_key else ""
         document = client.welcome or {}
         self._name = client.name
         self._bar = bar
@@ -112,12 +131,15 @@ class Picture:
         return self._view
 
     def open(self, cols: int, rows: int) -> None:
-        self._view = View(self._screen, cols, rows, bar=self._bar)
+        self._view = View(self._screen, cols, rows, bar=self._bar, wheel=self._mouse)
         self.inner_size = (cols, rows - 1 if self._bar and rows > 1 else rows)
 
     def resize(self, cols: int, rows: int) -> None:
         self._enter_echoes()
         self.view.resize(cols, rows)
+        if self._scroll is not None:
+            self._scroll.resize(self.view.height)
+            self._show_scroll()
         self.inner_size = (cols, rows - 1 if self._bar and rows > 1 else rows)
         self._dirty = True
 
@@ -130,7 +152,7 @@ class Picture:
     @property
     def steady(self) -> bool:
         """Whether nothing is to be drawn and what is typed means what it says."""
-        return not self._dirty and not self.view.holds_input
+        return not self._dirty and not self.view.holds_input and self._scroll is None
 
     # The short way: where it cannot matter, an echo is shown as it came, and drawn (as nothing new) later.
     # It takes a third of the time of drawing (0.85 against 0.35 ms).
@@ -154,7 +176,7 @@ class Picture:
     def rest(self) -> None:
         """Nothing is going on: time for what would hold up an echo."""
         self._enter_echoes()
-        if self._room is None and not self._dirty:
+        if self._room is None and not self._dirty and self._scroll is None:
             self._room = self.view.room()
 
     def take(self, event: ClientEvent) -> None:
@@ -173,13 +195,39 @@ class Picture:
             self._state, self._heard_at = document, time.monotonic()
 
     def typed(self, data: bytes) -> bytes:
+        """What of it is for the session: nothing while somebody scrolls."""
+        if self._scroll is not None:
+            self._show_scroll(stays=self._scroll.type(data))
+            return b""
+        turned, data = self.view.take_wheel(data)
+        if turned > 0:
+            self._scroll_back(turned * WHEEL_LINES)
+        elif (key := scrolling_key(data)) and (key == "shift" or self._has_page_up_free()):
+            self._scroll_back(max(1, self.view.height - 1))
+            return b""
         return self.view.translate_input(data)
+
+    def _has_page_up_free(self) -> bool:
+        """Whether the program hardly has a use for PgUp: it draws no full screen and has no mouse."""
+        return not self._screen.alternate and not self._screen.modes.dec & TRACKING
+
+    def _scroll_back(self, lines: int) -> None:
+        self._enter_echoes()
+        self._scroll = Scroll(self._history(), self.view.height)
+        self._scroll.move(-lines)
+        self._show_scroll()
+
+    def _show_scroll(self, *, stays: bool = True) -> None:
+        if not stays:
+            self._scroll = None
+        self._dirty, self._room = True, None
+        self.view.show_page(None if self._scroll is None else self._scroll.page(self.inner_size[0]))
 
     def patience(self) -> float | None:
         """How long nothing needs to be drawn if nothing comes."""
         if self._dirty:
             return max(0.0, self._drawn_at + _FRAME_INTERVAL - time.monotonic())
-        if self._echoed or self._room is None:
+        if self._scroll is None and (self._echoed or self._room is None):
             return self.quiet
         return _BAR_INTERVAL if self._bar else None
 
@@ -194,7 +242,7 @@ class Picture:
             self._drawn_at = now
         return drawn
 
-    def remains(self) -> bytes:
+    def remains(self) -> list[str]:
         """What a session that ended leaves on the screen, for the terminal that was covered by its picture.
 
         As a terminal would: nothing of a program that drew on the alternate screen.
@@ -202,17 +250,18 @@ class Picture:
         self._enter_echoes()
         screen = self._screen
         if screen.alternate:
-            return b""
-        rows = [screen.styled_row(y, screen.cols) for y in range(screen.rows)]
-        while rows and not rows[-1].strip():
-            rows.pop()
-        return b"".join(row + b"\n" for row in rows)
+            return []
+        return [screen.styled_row(y, screen.cols).decode("utf-8", "replace") for y in range(screen.rows)]
 
     def _bar_texts(self, now: float) -> tuple[str, str]:
+        if self._scroll is not None:
+            below, above = self._scroll.lines_below, self._scroll.lines_above
+            place = f"{below} lines below, {above} above" if below or above else "no history above"
+            return f" {self._name} {self._mark}", f" {place}  q: back "
         age = float(self._state.get("age", 0.0)) + now - self._heard_at
         return (
-            f" {self._name} ",
-            f" {self._state.get('state', '')} {show_duration(max(1.0, age))} {self._hint}",
+            f" {self._name} {self._mark}",
+            f" {one_line(str(self._state.get('state', '')))} {show_duration(max(1.0, age))} {self._hint}",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from . import pool_look, pool_serve
+from .output import print_lines
 
 
 class _InOrder(click.Group):
@@ -15,7 +16,9 @@ class _InOrder(click.Group):
 @click.group("pool", cls=_InOrder, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Warm agents for 'remuda run', 'remuda print --pool' and programs: serve them, see them, end them.
+    """Keep agents warm for 'remuda ask', 'remuda run' and other programs.
+
+    'remuda help --page pool' has the guide.
 
     \b
     Examples:
@@ -25,7 +28,7 @@ def command(ctx: click.Context) -> None:
       remuda pool stop
     """
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        print_lines(ctx.get_help().splitlines())
 
 
 command.add_command(pool_serve.command)

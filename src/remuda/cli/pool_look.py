@@ -14,7 +14,8 @@ from remuda.duration import show_duration
 from remuda.errors import WaitTimeout
 from remuda.pool.line import Line, default_socket, request
 
-from .common import json_option, print_json, print_table, seconds
+from .common import json_option, time_span
+from .output import echo, print_fields, print_json, print_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,7 +24,7 @@ def socket_option(function: F) -> F:
     option = click.option(
         "--socket",
         type=click.Path(path_type=Path),
-        help="Where the pool is served.  [default: pool.sock under $REMUDA_HOME]",
+        help="Socket of the pool.  [default: pool.sock under $REMUDA_HOME]",
     )
     return option(function)
 
@@ -32,13 +33,17 @@ def _path(socket: Path | None) -> str:
     return str(socket.expanduser() if socket else default_socket())
 
 
-@click.command("warm", short_help="Have agents stand ready for this folder.")
+@click.command("warm", short_help="Keep agents ready for this folder.")
 @click.argument("count", type=click.IntRange(0), required=False)
-@click.option("--model", metavar="NAME")
-@click.option("--allowed-tools", metavar="TOOLS", multiple=True)
-@click.option("--permission-mode", metavar="MODE")
-@click.option("--permissions", type=click.Choice(["deny", "allow"]), help="As the calls will have it.")
-@click.option("--cwd", metavar="FOLDER", type=click.Path())
+@click.option("--model", metavar="NAME", help="Model of the requests.")
+@click.option(
+    "--allowed-tools", metavar="TOOLS", multiple=True, help="Tools that the requests allow; repeatable."
+)
+@click.option("--permission-mode", metavar="MODE", help="Permission mode of the requests.")
+@click.option(
+    "--permissions", type=click.Choice(["deny", "allow"]), help="How the requests answer permissions."
+)
+@click.option("--cwd", metavar="FOLDER", type=click.Path(), help="Folder of the requests.")
 @socket_option
 def warm(
     count: int | None,
@@ -49,9 +54,10 @@ def warm(
     cwd: str | None,
     socket: Path | None,
 ) -> None:
-    """Have COUNT agents stand ready for calls from this folder with this environment, and keep so many.
+    """Keep COUNT agents ready for requests from this folder with this environment.
 
-    0 keeps none. Without COUNT it is as many as the pool has room for.
+    Returns when they are ready. Without COUNT, as many as the pool has room for; 0 keeps none from now on. An
+    agent serves only requests with the same folder, environment and options.
 
     \b
     Examples:
@@ -68,14 +74,14 @@ def warm(
     }
     message = prewarm_message(count, options, cwd=os.getcwd(), environ=os.environ, permissions=permissions)
     request(_path(socket), message)
-    click.echo("warm")
+    echo("ready")
 
 
-@click.command("status", short_help="Say what a served pool is doing.")
+@click.command("status", short_help="Show the agents and requests of a pool.")
 @socket_option
 @json_option
 def status(socket: Path | None, as_json: bool) -> None:
-    """Say what a served pool is doing: its agents, what they do, what waits.
+    """Show the state of a pool: its agents, what each is doing, and the waiting requests.
 
     \b
     Examples:
@@ -87,15 +93,14 @@ def status(socket: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"socket": path, **document})
         return
-    for label, value in _lines(path, document):
-        click.echo(f"{label:<10} {value}")
+    print_fields(_lines(path, document))
     sessions = document["pool"]["sessions"]
     if sessions:
         rows = [
             [one["session_id"], one["state"], str(one["served"]), show_duration(one["age"]), one["profile"]]
             for one in sessions
         ]
-        print_table(["SESSION", "STATE", "SERVED", "AGE", "PROFILE"], rows)
+        print_table(["WORKER", "STATE", "SERVED", "AGE", "PROFILE"], rows)
 
 
 def _lines(path: str, document: dict[str, Any]) -> list[tuple[str, str]]:
@@ -109,31 +114,36 @@ def _lines(path: str, document: dict[str, Any]) -> list[tuple[str, str]]:
         ("agents", f"{shown}, of {pool['pool_size']}"),
         (
             "requests",
-            f"{document['requests']} on their way, {pool['waiting']} waiting, {document['served']} served",
+            f"{document['requests']} in progress, {pool['waiting']} waiting, {document['served']} served",
         ),
-        ("warm", f"{pool['warm_hit_ratio']:.0%} found an agent ready"),
+        ("warm", f"{pool['warm_hit_ratio']:.0%} of the requests found an agent ready"),
     ]
 
 
-@click.command("metrics", short_help="Print its counters, for Prometheus.")
+@click.command("metrics", short_help="Print the counters of a pool for Prometheus.")
 @socket_option
 def metrics(socket: Path | None) -> None:
-    """Print the counters of a served pool, as Prometheus reads them.
+    """Print the counters of a pool in the text format of Prometheus.
 
     \b
     Example:
       remuda pool metrics > /var/lib/node_exporter/remuda.prom
     """
-    click.echo(request(_path(socket), {"type": "metrics"})["text"], nl=False)
+    echo(request(_path(socket), {"type": "metrics"})["text"], nl=False)
 
 
-@click.command("stop", short_help="End a served pool.")
+@click.command("stop", short_help="Stop a pool.")
 @click.option(
-    "--timeout", type=seconds, default="60", show_default=True, metavar="SECONDS", help="Wait so long for it."
+    "--timeout",
+    type=time_span,
+    default="60",
+    show_default=True,
+    metavar="TIME",
+    help="Fail if the pool has not stopped after TIME (90, 45m).",
 )
 @socket_option
 def stop(timeout: float, socket: Path | None) -> None:
-    """End a served pool: it takes no more requests, lets those that run end, ends its agents, and is gone.
+    """Stop a pool: refuse new requests, let running ones finish, then end its agents.
 
     \b
     Example:
@@ -145,6 +155,6 @@ def stop(timeout: float, socket: Path | None) -> None:
         pid = line.greeting.get("pid")
         if not line.wait_for_end(timeout):
             raise WaitTimeout(
-                f"the server (pid {pid}) has not ended within {timeout:g} s", hint="it goes on ending"
+                f"the pool (pid {pid}) has not stopped within {timeout:g} s", hint="it is still shutting down"
             )
-    click.echo(f"stopped the pool (pid {pid})")
+    echo(f"stopped the pool (pid {pid})")

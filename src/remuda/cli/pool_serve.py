@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remuda.errors import InvalidOptions, RemudaError
+from remuda.errors import (
+    CommandNotFound,
+    FolderUnusable,
+    InvalidOptions,
+    RemudaError,
+    SpawnFailed,
+    SpawnTimeout,
+)
+from remuda.keeper.logfile import PrintableFormatter, open_log, parse_level
+from remuda.paths import home, private_folder
 from remuda.pool.line import default_socket
 from remuda.pool.protocol import MAX_FRAME_BYTES
+from remuda.untrusted import parse_object
 
-from .common import complain, json_option, print_json, seconds
+from .common import json_option, short_path, time_span
+from .output import complain, echo, print_json
 from .pool_look import socket_option
 
 if TYPE_CHECKING:
@@ -23,78 +34,116 @@ if TYPE_CHECKING:
 _AT_LEAST_ONE = click.IntRange(1)
 
 
+_DETACH_TIMEOUT = 30.0
+_LOG_BYTES = 1 << 20
+
+
 def _limit(text: str) -> float | None:
     """Seconds; 0 is no limit."""
-    return seconds(text) or None
+    return time_span(text) or None
 
 
 @click.command("serve", short_help="Keep agents warm for other processes.")
-@click.option("--size", type=_AT_LEAST_ONE, default=4, show_default=True, help="The most agents at one time.")
+@click.option("--size", type=_AT_LEAST_ONE, default=4, show_default=True, help="Maximum number of agents.")
 @click.option(
     "--backend",
     type=click.Choice(["terminal", "stream", "print"]),
     default="terminal",
     show_default=True,
-    help="How they run: kept terminals, the CLI's own stream, or a fresh one for each request.",
+    help="How agents run: in a terminal, over stream-json, or a new claude -p for each request.",
 )
 @socket_option
 @click.option(
     "--prewarm",
     type=click.IntRange(0),
     metavar="N",
-    help="Have N stand ready for this folder and this environment, from the start.",
+    help="Keep N agents ready for the current folder and environment.  "
+    "[default: 1; 0 in / and in your home folder, and with --backend print]",
 )
-@click.option("--warmup-prompt", metavar="TEXT", help="What each prewarmed agent is asked once.")
+@click.option("--warmup-prompt", metavar="TEXT", help="Send TEXT once to each prewarmed agent.")
 @click.option(
-    "--max-requests", type=_AT_LEAST_ONE, default=50, show_default=True, help="An agent serves so many."
+    "--max-requests",
+    type=_AT_LEAST_ONE,
+    default=50,
+    show_default=True,
+    help="Restart an agent after N requests.",
+    metavar="N",
 )
 @click.option(
-    "--max-age", type=_limit, default="3600", show_default=True, metavar="SECONDS", help="0 is no limit."
+    "--max-age",
+    type=_limit,
+    default="3600",
+    show_default=True,
+    metavar="TIME",
+    help="Restart an agent after TIME (90, 45m); 0 means never.",
 )
 @click.option(
-    "--max-idle", type=_limit, default="600", show_default=True, metavar="SECONDS", help="0 is no limit."
+    "--max-idle",
+    type=_limit,
+    default="600",
+    show_default=True,
+    metavar="TIME",
+    help="End an agent that is idle for TIME; 0 means never.",
 )
 @click.option(
     "--acquire-timeout",
-    type=seconds,
+    type=time_span,
     default="30",
     show_default=True,
-    metavar="SECONDS",
-    help="A request waits so long for an agent.",
+    metavar="TIME",
+    help="Fail a request that waits longer than TIME for an agent.",
 )
-@click.option("--spawn-timeout", type=seconds, default="30", show_default=True, metavar="SECONDS")
+@click.option(
+    "--spawn-timeout",
+    type=time_span,
+    default="30",
+    show_default=True,
+    metavar="TIME",
+    help="Give up on an agent that is not ready after TIME.",
+)
 @click.option(
     "--default-timeout",
-    type=seconds,
+    type=time_span,
     default="300",
     show_default=True,
-    metavar="SECONDS",
-    help="Of a request that names none.",
+    metavar="TIME",
+    help="End a request that names no timeout after TIME.",
 )
 @click.option(
     "--drain-timeout",
-    type=seconds,
+    type=time_span,
     default="30",
     show_default=True,
-    metavar="SECONDS",
-    help="At the end, what runs may go on so long.",
+    metavar="TIME",
+    help="When stopping, let requests run for up to TIME.",
 )
 @click.option(
     "--permissions",
     type=click.Choice(["deny", "allow"]),
     default="deny",
     show_default=True,
-    help="For tools that need one, where the request does not say.",
-)
-@click.option("--claude-binary", metavar="PATH", default="claude", help="The program to run.")
-@click.option("--max-connections", type=_AT_LEAST_ONE, default=128, show_default=True)
-@click.option(
-    "--max-queue", type=click.IntRange(0), default=256, show_default=True, help="Requests that may wait."
+    help="Answer to permission requests, unless a request says otherwise.",
 )
 @click.option(
-    "--max-body-bytes", type=click.IntRange(1024, MAX_FRAME_BYTES), default=MAX_FRAME_BYTES, show_default=True
+    "--claude-binary", metavar="PATH", default="claude", show_default=True, help="Agent program to run."
 )
-@click.option("--verbose", is_flag=True, help="Say on standard error what happens.")
+@click.option("--demo", is_flag=True, help="Serve the scripted agent: no account, no network.")
+@click.option("--detach", is_flag=True, help="Run in the background; return when the pool is served.")
+@click.option("--log-file", type=click.Path(path_type=Path), hidden=True)
+@click.option(
+    "--max-connections", type=_AT_LEAST_ONE, default=128, show_default=True, help="Maximum open connections."
+)
+@click.option(
+    "--max-queue", type=click.IntRange(0), default=256, show_default=True, help="Maximum waiting requests."
+)
+@click.option(
+    "--max-body-bytes",
+    type=click.IntRange(1024, MAX_FRAME_BYTES),
+    default=MAX_FRAME_BYTES,
+    show_default=True,
+    help="Maximum size of a request.",
+)
+@click.option("--verbose", is_flag=True, help="Log each event on standard error.")
 @json_option
 def command(
     size: int,
@@ -104,6 +153,9 @@ def command(
     max_age: float | None,
     drain_timeout: float,
     claude_binary: str,
+    demo: bool,
+    detach: bool,
+    log_file: Path | None,
     max_connections: int,
     max_queue: int,
     max_body_bytes: int,
@@ -111,41 +163,138 @@ def command(
     as_json: bool,
     **others: Any,
 ) -> None:
-    """Keep agents warm for other processes of this user. Runs until it is ended (Ctrl-C, 'remuda pool stop').
+    """Keep agents warm for other processes of this user, until Ctrl-C or 'remuda pool stop'.
 
-    A request brings its own folder and environment; an agent serves only requests that are alike in these, in
-    model, tools, settings and permissions, one conversation after the other, and no request sees another's.
+    Each request brings its own folder and environment. An agent serves only requests with the same folder,
+    environment, model, tools, settings and permissions. Each request is a new conversation and sees nothing
+    of the others.
 
     \b
     Examples:
-      remuda pool serve --size 4
+      remuda pool serve --size 4 --detach
       remuda pool serve --backend stream --prewarm 2
+      remuda pool serve --demo       the scripted agent, without Claude Code
     """
     import asyncio
 
     from remuda.pool.serve import ServeLimits
 
-    if prewarm is not None and prewarm > size:
-        raise InvalidOptions(f"--prewarm {prewarm} is more than there are: --size {size}")
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    prewarm = _default_prewarm(others["backend"]) if prewarm is None else prewarm
+    if prewarm > size:
+        raise InvalidOptions(f"--prewarm {prewarm} is more than --size {size}", hint="raise --size")
+    missing = None if demo else _missing(claude_binary)
+    path = str(socket.expanduser().absolute() if socket else default_socket())
+    if detach and log_file is None:
+        _announce(_detached(), as_json=as_json)
+        if missing:
+            complain(missing)
+        return
+    _log(log_file, "info" if verbose else "warning")
     options = {
         "pool_size": size,
         "max_requests_per_session": max_requests,
         "max_session_age": max_age,
         "close_timeout": drain_timeout,
         "claude_binary": os.path.abspath(claude_binary) if os.sep in claude_binary else claude_binary,
+        "agent": "demo" if demo else "claude",
         "inherit_env": False,
         **others,
     }
     limits = ServeLimits(max_connections, max_queue, max_body_bytes)
-    path = str(socket or default_socket())
-    asyncio.run(_serve(options, limits, path, prewarm, as_json=as_json))
+    ready = _Ready(missing, as_json=as_json, detached=log_file is not None)
+    asyncio.run(_serve(options, limits, path, prewarm, ready))
+
+
+def _default_prewarm(backend: str) -> int:
+    """None where a service is started: requests come from elsewhere, and an agent would trust that folder."""
+    return 0 if backend == "print" or os.getcwd() in ("/", os.path.expanduser("~")) else 1
+
+
+def _missing(named: str) -> str | None:
+    """What to say of a program that is not on the PATH: a request brings its own. A path must be right."""
+    import shutil
+
+    if os.sep in named:
+        if not os.path.isfile(named):
+            raise CommandNotFound(f"cannot find the program {named}")
+    elif shutil.which(named) is None:
+        return f"{named} is not on the PATH; only requests whose own PATH has it can be served"
+    return None
+
+
+def _log(path: Path | None, level: str) -> None:
+    if path is not None:
+        try:
+            open_log(path, level, None, _LOG_BYTES)
+        except OSError as error:
+            raise FolderUnusable(f"cannot write the log {path}: {error.strerror}") from error
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(parse_level(level))
+
+
+# ── in the background ──
+
+
+def _detached() -> dict[str, Any]:
+    """Run the same command in a process session of its own, with a log. Return what it announces."""
+    import subprocess
+    import sys
+
+    from remuda.readable import is_readable
+
+    log_file = private_folder(home()) / "pool.log"
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "remuda", *sys.argv[1:], "--json", "--log-file", str(log_file)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        if not is_readable(server.stdout.fileno(), _DETACH_TIMEOUT):
+            server.kill()
+            raise SpawnTimeout(f"the pool was not ready within {_DETACH_TIMEOUT:g} s", hint=f"see {log_file}")
+        told = b""
+        while not told.endswith(b"}\n") and (line := server.stdout.readline()):
+            told += line
+        if told:
+            server.returncode = 0  # it is not ours to wait for
+            return {**parse_object(told), "log_file": str(log_file)}
+        said = server.stderr.read(_LOG_BYTES).decode(errors="replace").strip().removeprefix("remuda: ")
+    if not said or not server.returncode:
+        raise SpawnFailed("the pool server exited before it was ready", hint=f"see {log_file}")
+    complain(said)
+    raise SystemExit(server.returncode)
+
+
+class _Ready:
+    """Tells whoever started the server that it serves, and leaves him if it was detached."""
+
+    def __init__(self, missing: str | None, *, as_json: bool, detached: bool) -> None:
+        self.missing, self._as_json, self._detached = missing, as_json, detached
+
+    def serving(self, facts: dict[str, Any]) -> None:
+        _announce(facts, as_json=self._as_json)
+        if self.missing and not self._detached:
+            complain(self.missing)
+        if self._detached:
+            null = os.open(os.devnull, os.O_RDWR)
+            for fd in (1, 2):
+                os.dup2(null, fd)
+            os.close(null)
+
+    def warm(self, count: int) -> None:
+        if not self._as_json:
+            echo(f"{count} {'agent is' if count == 1 else 'agents are'} ready for {os.getcwd()}", err=True)
 
 
 async def _serve(
-    options: dict[str, Any], limits: ServeLimits, path: str, prewarm: int | None, *, as_json: bool
+    options: dict[str, Any], limits: ServeLimits, path: str, prewarm: int, ready: _Ready
 ) -> None:
     import asyncio
 
@@ -154,17 +303,18 @@ async def _serve(
 
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    facts = {name: options[name] for name in ("default_timeout", "claude_binary")}
+    facts = {name: options[name] for name in ("agent", "default_timeout", "claude_binary")}
     client = Client(**options)
     async with serving(client, path, limits, **facts) as server:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
-        _announce(path, options, as_json=as_json)
+        told = {name: options[name] for name in ("pool_size", "backend", "agent")}
+        ready.serving({"socket": path, "pid": os.getpid(), **told})
         steps = [
             asyncio.create_task(ended.wait()),
             asyncio.create_task(server.asked_to_stop.wait()),
         ]
-        warming = asyncio.create_task(_prewarm(client, prewarm))
+        warming = asyncio.create_task(_prewarm(client, prewarm, ready))
         await asyncio.wait(steps, return_when=asyncio.FIRST_COMPLETED)
         for step in (*steps, warming):
             step.cancel()
@@ -172,20 +322,27 @@ async def _serve(
             loop.remove_signal_handler(number)  # a second one ends us at once
 
 
-async def _prewarm(client: Any, count: int | None) -> None:
+async def _prewarm(client: Any, count: int, ready: _Ready) -> None:
     from remuda.pool.errand import whole_options
 
-    if not count:
+    if not count or ready.missing:
         return
     try:
         await client.prewarm(count, **whole_options({}, cwd=os.getcwd(), environ=os.environ))
     except RemudaError as error:
-        complain(f"nothing stands ready: {error}")
-
-
-def _announce(path: str, options: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        facts = {name: options[name] for name in ("pool_size", "backend")}
-        print_json({"socket": path, "pid": os.getpid(), **facts})
+        logging.getLogger("remuda.pool").warning("prewarm failed: %s", error)
     else:
-        click.echo(f"serving {options['pool_size']} agents ({options['backend']}) at {path}; end with Ctrl-C")
+        ready.warm(count)
+
+
+def _announce(facts: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+        return
+    agent = "" if facts["agent"] == "claude" else f", {facts['agent']} agent"
+    end = "'remuda pool stop'" if "log_file" in facts else "Ctrl-C"
+    echo(
+        f"serving up to {facts['pool_size']} agents ({facts['backend']}{agent}) "
+        f"at {short_path(facts['socket'])} "
+        f"(pid {facts['pid']}); stop it with {end}"
+    )

@@ -20,6 +20,8 @@ from remuda.tmux.popup import popup_words
 
 from .asking import make_guide
 from .leave import ANSWER_TIMEOUT, Approval, hidden, lines, open_approvals
+from .next import attach_to, is_kept
+from .output import echo, ours, unstyled
 from .picker import Picker, Row
 from .queue import what, where
 
@@ -29,31 +31,32 @@ _SHORTEST = 0.5
 """A picture stays for so long, unless a key is pressed: every hook of every agent is something new."""
 _LEAVE = ("permission", "plan")
 """Reasons to wait for which a yes or a no is all that is needed."""
-_ANSWERS = ("allow", "deny")
+_ANSWERS = {"allow": "allowed", "deny": "denied"}
 _PUTTING_OFF: dict[str, dict[str, float]] = {"snooze": {"seconds": 600.0}, "dismiss": {}}
 
 
 @click.command("popup")
-@click.option("--client", metavar="NAME", help="Over this tmux client.  [default: yours]")
-@click.option("--inside", is_flag=True, help="The list itself, here: what the popup runs.")
-def command(client: str | None, inside: bool) -> None:
-    """Choose from those who wait, in a popup over your tmux client, and go there or answer at once.
+@click.option("--client", metavar="NAME", help="tmux client to show it on.  [default: yours]")
+@click.option("--inside", is_flag=True, help="Show the list in this terminal, like 'remuda queue -i'.")
+def command(client: str | None, inside: bool) -> int | None:
+    """Choose from the queue in a popup over your tmux client: go to an agent, or answer at once.
 
-    What one asks leave for is shown from its beginning: 'n' and then 'y' deny it, and 'a' and then 'y' allow
-    it where all of it can be seen.
+    A permission request is shown from its beginning. 'n' then 'y' denies it. 'a' then 'y' allows it, if
+    the complete request fits on the screen.
 
-    Needs tmux 3.2; an older one opens a window in place of a popup.
+    Needs tmux 3.2; an older tmux opens a window instead of a popup. Outside tmux, shows the list in this
+    terminal, like 'remuda queue -i'; Enter attaches a session of 'remuda start' here.
 
     \b
     Examples:
       remuda popup
-      remuda popup --inside          the same list, on this terminal
+      remuda popup --inside          the same list, in this terminal
     """
     guide = make_guide(client)
-    if inside:
-        choose(guide)
-    else:
-        open_popup(guide)
+    if inside or (client is None and not guide.is_inside):
+        return choose(guide)
+    open_popup(guide)
+    return None
 
 
 def open_popup(guide: Guide) -> None:
@@ -61,7 +64,7 @@ def open_popup(guide: Guide) -> None:
     view = guide.view(guide.here)
     if view is None:
         raise NoTmuxClient(
-            "there is no tmux to show a popup in", hint="'remuda popup --inside' shows it here"
+            "no tmux server is running that could show a popup", hint="use 'remuda queue -i' instead"
         )
     who = guide.chosen(view)
     program = [*own_command(guide.env), "popup", "--inside", "--client", who.name]
@@ -77,9 +80,17 @@ def open_popup(guide: Guide) -> None:
 # ── inside ──
 
 
-def choose(guide: Guide) -> None:
+def choose(guide: Guide) -> int | None:
+    item = _chosen(guide)
+    return attach_to(item) if item is not None else None
+
+
+def _chosen(guide: Guide) -> Item | None:
+    """Returns when it is left; the item to be attached to this terminal, if there is one."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise NotATerminal("the list needs a terminal", hint="in a script use 'remuda queue --json'")
+        raise NotATerminal(
+            "the interactive list needs a terminal", hint="in a script use 'remuda queue --json'"
+        )
     keys = _Keys()
     with _Changes() as changes:
         picker = Picker(_rows(guide))
@@ -92,8 +103,11 @@ def choose(guide: Guide) -> None:
                 done = picker.press(key) if key else "look"
                 if picker.asks:
                     keys.drop()
+                item = picker.marked
+                if done == "go" and item is not None and is_kept(item) and not guide.may_move(guide.here):
+                    return item
                 if done == "leave" or (done and _carry_out(guide, picker, done)):
-                    return
+                    return None
 
 
 def _rows(guide: Guide) -> list[Row]:
@@ -110,7 +124,7 @@ def _rows(guide: Guide) -> list[Row]:
 def _row(item: Item, line: str, request: Approval | None) -> Row:
     if request is None or item["reason"] not in _LEAVE:
         return Row(item, line, _body(item))
-    body = "\n".join(map(click.unstyle, lines(request, item.get("session"))))
+    body = unstyled("\n".join(lines(request, item.get("session"))))
     return Row(item, line, body, str(request["id"]), hidden(request))
 
 
@@ -122,7 +136,7 @@ def _line(guide: Guide, who: str, item: Item) -> str:
 def _body(item: Item) -> str:
     """What it asks, and what it said last."""
     asked = what(item) if item["reason"] != "stopped" else ""
-    said = "".join(c if c.isprintable() or c == "\n" else " " for c in str(item["message"]))
+    said = str(item["message"])
     return said if asked in said else f"{said}\n\n{asked}"
 
 
@@ -137,9 +151,10 @@ def _carry_out(guide: Guide, picker: Picker, what_to_do: str) -> bool:
             guide.skip(item)
         if what_to_do in _ANSWERS:
             body = {"by": "popup", "behavior": what_to_do}
-            picker.note = "telling it …"
+            picker.note = "sending the decision …"
             _show(picker)
             BossClient().post("approvals", picker.request, "answer", body=body, timeout=ANSWER_TIMEOUT)
+            picker.say(_ANSWERS[what_to_do])
         if item is not None and what_to_do in _PUTTING_OFF:
             BossClient().post("queue", str(item["id"]), what_to_do, body=_PUTTING_OFF[what_to_do])
             picker.note = ""
@@ -157,8 +172,8 @@ def _carry_out(guide: Guide, picker: Picker, what_to_do: str) -> bool:
 def _show(picker: Picker) -> None:
     cols, rows = os.get_terminal_size(sys.stdout.fileno())  # whatever the environment says
     lines = picker.draw(cols, rows)
-    sys.stdout.write("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
-    sys.stdout.flush()
+    drawn = ours("\x1b[H") + ours("\x1b[K\r\n").join(lines) + ours("\x1b[K\x1b[J")
+    echo(drawn, nl=False, coloured=True)
 
 
 class _Changes:
@@ -226,11 +241,10 @@ def _raw() -> Iterator[None]:
     import tty
 
     saved = termios.tcgetattr(sys.stdin)
-    sys.stdout.write("\x1b[?1049h\x1b[?25l")
+    echo(ours("\x1b[?1049h\x1b[?25l"), nl=False)
     try:
         tty.setraw(sys.stdin)
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, saved)
-        sys.stdout.write("\x1b[?25h\x1b[?1049l")
-        sys.stdout.flush()
+        echo(ours("\x1b[?25h\x1b[?1049l"), nl=False)

@@ -15,26 +15,34 @@ from remuda.errors import NotInQueue, NoTmuxClient
 from remuda.tmux.panes import check_pane
 from remuda.tmux.popup import capture
 
-from .asking import make_guide, waiting_argument
-from .common import json_option, print_json
+from .asking import find_session, make_guide, waiting_argument
+from .common import json_option
+from .output import can_move, echo, ours, print_json, print_screen, wants_colour
 
 _INTERVAL = 0.4
 
 
 @click.command("preview")
 @waiting_argument("target", required=False)
-@click.option("--follow", is_flag=True, help="Keep it on the screen, up to date.")
-@click.option("--history", type=click.IntRange(0), default=0, metavar="LINES", help="So many lines above it.")
+@click.option("--follow", is_flag=True, help="Keep it on the screen and update it.")
 @click.option(
-    "--styled/--plain", default=None, help="With colours, or text alone.  [default: colours on a terminal]"
+    "--history",
+    type=click.IntRange(0),
+    default=0,
+    metavar="LINES",
+    help="Also print LINES lines of history.  [default: 0]",
+)
+@click.option(
+    "--styled/--plain",
+    default=None,
+    help="Print with colours, or only text.  [default: colours on a terminal]",
 )
 @json_option
 def command(target: str | None, follow: bool, history: int, styled: bool | None, as_json: bool) -> None:
-    """Print what one who waits shows on his terminal, without going there.
+    """Print the screen of a waiting agent.
 
-    TARGET is a session's name or folder, its pane (%12) or the beginning of its id; without it, the first of
-    the queue.
-    A pane of your own tmux server needs no boss.
+    TARGET is a name, folder, pane (%12) or the beginning of an id; without it, the first agent in the queue
+    that can be shown. A pane of your own tmux server needs no boss.
 
     \b
     Examples:
@@ -42,14 +50,14 @@ def command(target: str | None, follow: bool, history: int, styled: bool | None,
       remuda preview %12 --follow
       remuda preview work --plain | tail -5
     """
-    coloured = (sys.stdout.isatty() if styled is None else styled) and not as_json
+    coloured = (wants_colour(sys.stdout) if styled is None else styled) and not as_json
     where, look = _find(target, coloured, history)
     if as_json:
         print_json({**where, "lines": look()})
     elif follow:
-        _follow(look)
+        _follow(look, coloured)
     else:
-        _write(look())
+        print_screen(look(), coloured=coloured)
 
 
 Look = Callable[[], list[str]]
@@ -67,17 +75,17 @@ def _find(target: str | None, styled: bool, history: int) -> tuple[dict[str, Any
         return {"pane": pane}, lambda: capture(tmux, pane, history=history, styled=styled)
     if session.get("name"):
         return {"name": session["name"]}, lambda: _screen(session["name"], styled)
-    raise NoTmuxClient("its terminal cannot be seen from here", hint=way_to({"session": session}))
+    raise NoTmuxClient("its screen cannot be read from here", hint=way_to({"session": session}))
 
 
 def _session(guide: Guide, target: str | None) -> Mapping[str, Any]:
     """The one named, else the first that waits and can be seen."""
     if target is not None:
-        found: Mapping[str, Any] = BossClient().get("sessions", target)["session"]
+        found: Mapping[str, Any] = find_session(BossClient(), target)["session"]
         return found
     items = [item for item in guide.queue.waiting() if item["session"]]
     if not items:
-        raise NotInQueue("nobody waits")
+        raise NotInQueue("no agent is waiting")
     seen = (item for item in items if guide.find(item) is not None or item["session"]["name"])
     first: Mapping[str, Any] = next(seen, items[0])["session"]
     return first
@@ -93,24 +101,15 @@ def _screen(name: str, styled: bool) -> list[str]:
     return lines
 
 
-def _write(lines: list[str]) -> None:
-    while lines and not lines[-1].strip():
-        lines.pop()
-    # Bytes, so that click does not take the colours out again when asked for them in a pipe.
-    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
-    sys.stdout.buffer.flush()
-
-
-def _follow(look: Look) -> None:
+def _follow(look: Look, coloured: bool) -> None:
     """Until Ctrl-C, or until what is looked at is gone."""
     before: list[str] | None = None
     try:
         while True:
             if (lines := look()) != before:
-                before = list(lines)
-                sys.stdout.write("\x1b[H\x1b[J" if sys.stdout.isatty() else "\f\n")
-                sys.stdout.flush()
-                _write(lines)
+                before = lines
+                echo(ours("\x1b[H\x1b[J" if can_move(sys.stdout) else "\f\n"), nl=False)
+                print_screen(lines, coloured=coloured)
             select.select([], [], [], _INTERVAL)
     except KeyboardInterrupt:
         pass

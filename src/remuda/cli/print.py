@@ -4,45 +4,61 @@ from __future__ import annotations
 
 import click
 
-_HELP = """Ask Claude Code one thing and print the answer: `claude -p`, as a session that can be watched.
+from .output import print_lines
 
-    Prompts, flags, output and exit codes are those of claude -p. While it works, 'remuda ls' shows the call
-    and 'remuda attach' opens it. It never hangs: every wait has an end, and says what it waited for.
+_FLAGS = {
+    "--backend terminal|stream": "run in a terminal (default), or stream-json",
+    "--input-file FILE": "read the prompt from FILE",
+    "--timeout TIME": "fail after TIME: 90, 45m, 2h30m (3600)",
+    "--first-output-timeout TIME": "fail if the agent prints nothing (90)",
+    "--stream-json-timeout TIME": "fail if no stream-json comes (0: never)",
+    "--stop-hook-timeout TIME": "fail if no hook reports the end (120)",
+    "--claude-binary PATH": "run the agent at PATH",
+    "--demo": "run the scripted agent, without an account",
+    "--ask": "wait for a human to answer permissions",
+    "--pool[=SOCKET]": "use 'remuda pool serve' if it is running",
+    "--pool-socket SOCKET": "the same",
+    "--keep": "keep the session, for attach and send",
+    "--no-inherit-hooks": "do not run your own hooks",
+    "--pretrust-cwd": "trust this folder for good, not just once",
+    "--show-child-output": "on a failure, print the agent's screen",
+    "--config FILE": "read defaults from FILE",
+    "--trace": "print each step on standard error",
+    "--check": "test this machine without an account",
+    "--check --clean": "also remove leftovers of killed runs",
+}
+_EXIT_CODES = {
+    0: "answered",
+    1: "the agent failed or refused",
+    2: "wrong flags, or an internal error",
+    4: "the prompt is empty or cannot be sent",
+    124: "a timeout",
+    130: "interrupted",
+}
+FLAGS = "\n".join(
+    [
+        "    \b\n    Flags that claude -p does not have ('remuda help print' lists all):",
+        *(f"      {flag:29}{text}" for flag, text in _FLAGS.items()),
+        "\n    \b\n    Exit codes:",
+        *(f"      {code:<5}{text}" for code, text in _EXIT_CODES.items()),
+    ]
+)
+"""The end of the help of `print` and `ask`."""
 
-    Standard input is read as well, behind the prompt, if anything comes there within three seconds.
+_HELP = f"""Send one prompt to Claude Code and print the answer, with the flags and output of claude -p.
+
+    While it runs, 'remuda ls' lists it and 'remuda attach' opens it. Every wait has a timeout, and the error
+    says what it waited for. 'remuda ask' does the same and uses a warm agent if a pool is served.
+
+    Standard input is appended to the prompt if data arrives within three seconds.
 
     \b
     Examples:
       remuda print "what does this repository do?"
       git diff | remuda print "review this" --output-format json
-      remuda print "run the tests" --allowedTools Bash --timeout 600
-      remuda print "deploy" --ask                  leave permissions to whoever attaches
-      remuda print "summarise" --backend stream    no terminal: faster, exact
-      remuda print "summarise" --pool              an agent that is warm already: faster still
+      remuda print "run the tests" --allowedTools Bash --timeout 10m
 
-    \b
-    Beside the flags of claude -p (docs/print.md has them all):
-      --backend terminal|stream        how the agent runs
-      --input-file FILE                read the prompt from there
-      --timeout SECONDS                end the call after so long (3600)
-      --first-output-timeout SECONDS   … when the agent has printed nothing at all (90)
-      --stop-hook-timeout SECONDS      … when its turn is over and nobody tells (120)
-      --claude-binary PATH             the program to run
-      --ask                            a permission waits for a human, it is not refused
-      --pool[=SOCKET]                  through 'remuda pool serve': warm; cold where none is served
-      --keep                           leave the session running, for attach and send
-      --no-inherit-hooks               your own hooks do not fire
-      --pretrust-cwd                   write down that this folder is trusted
-      --show-child-output              on a timeout, show the agent's screen
-      --config FILE                    defaults: model, inherit_hooks, max_turns, timeout_secs
-      --trace                          what happens when, on standard error
-      --check                          try everything but the agent itself; needs no account
-      --check --clean                  … and remove what is left of calls that were killed
-
-    \b
-    Exit codes:
-      0 answered · 1 the agent failed or refused · 2 wrong flags, or an internal error
-      4 no prompt, or one that cannot be given · 124 a limit ran out · 130 interrupted
+{FLAGS}
     """
 
 
@@ -55,12 +71,16 @@ _HELP = """Ask Claude Code one thing and print the answer: `claude -p`, as a ses
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS…] [PROMPT]")
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> int:
+    return carry_out(ctx, words)
+
+
+def carry_out(ctx: click.Context, words: tuple[str, ...], *, ask: bool = False) -> int:
     from remuda.oneshot.request import parse
     from remuda.oneshot.run import run
     from remuda.pool.printing import through_pool
 
-    request = parse(list(words))
+    request = parse(list(words), ask=ask)
     if request.wants == "help":
-        click.echo(ctx.get_help())
+        print_lines(ctx.get_help().splitlines())
         return 0
     return run(request, through_pool=through_pool)

@@ -7,19 +7,22 @@ import sys
 import threading
 import time
 
-import click
-
 from remuda.duration import show_duration
 
-from .common import complain, cut
+from .output import can_move, complain, cut, echo, flat, ours
 
 
 class Progress:
-    """`say` what is being waited for; the line is gone when the context ends."""
+    """`say` what is being waited for; the line is gone when the context ends.
 
-    def __init__(self) -> None:
-        self._shown = sys.stderr is not None and sys.stderr.isatty()
+    `after`: a shorter wait shows nothing.
+    """
+
+    def __init__(self, *, after: float = 0.0) -> None:
+        self._shown = can_move(sys.stderr)
         self._began = time.monotonic()
+        self._after = after
+        self._is_drawn = False
         self._text = ""
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -36,8 +39,7 @@ class Progress:
 
     def tell(self, message: str) -> None:
         """A line that stays."""
-        if self._shown and self._text:
-            click.echo("\r\x1b[K", nl=False, err=True)
+        self._clear()
         complain(message)
         self._draw()
 
@@ -46,14 +48,18 @@ class Progress:
             self._draw()
 
     def _draw(self) -> None:
-        if self._shown and self._text:
+        if self._shown and self._text and time.monotonic() - self._began >= self._after:
+            self._is_drawn = True
             width = shutil.get_terminal_size().columns
             line = f"{self._text} · {show_duration(time.monotonic() - self._began)}"
-            click.echo(f"\r\x1b[K{cut(line, width - 1)}", nl=False, err=True)
+            echo(ours("\r\x1b[K") + cut(flat(line), width - 1), nl=False, err=True)
 
     def __exit__(self, *exc: object) -> None:
         self._done.set()
         if self._thread is not None:
             self._thread.join()
-        if self._shown and self._text:
-            click.echo("\r\x1b[K", nl=False, err=True)
+        self._clear()
+
+    def _clear(self) -> None:
+        if self._is_drawn:
+            echo(ours("\r\x1b[K"), nl=False, err=True)

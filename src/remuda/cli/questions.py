@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import click
-
-from .inbox_target import shown
+from .output import ask_text, cells, echo, flat
 
 Question = Mapping[str, Any]
 
@@ -20,13 +18,13 @@ def questions_of(approval: Mapping[str, Any]) -> list[Question]:
 
 
 def question_lines(question: Question) -> Iterator[str]:
-    several = " (several may be chosen)" if question.get("multiSelect") else ""
-    yield f"  {shown(str(question.get('question', '')))}{several}"
+    several = " (you can choose several)" if question.get("multiSelect") else ""
+    yield f"  {question.get('question', '')}{several}"
     options = _options(question)
-    width = max((len(shown(_label(one))) for one in options), default=0)
+    width = max((cells(_label(one)) for one in options), default=0)
     for number, one in enumerate(options, 1):
-        more = shown(str(one.get("description") or ""))
-        yield f"    {number}  {shown(_label(one)):<{width}}  {more}".rstrip()
+        name, more = flat(_label(one)), flat(str(one.get("description") or ""))
+        yield f"    {number}  {name}{' ' * (width - cells(name))}  {more}".rstrip()
 
 
 def ask_answers(questions: list[Question]) -> dict[str, str | list[str]]:
@@ -34,10 +32,10 @@ def ask_answers(questions: list[Question]) -> dict[str, str | list[str]]:
     found: dict[str, str | list[str]] = {}
     for number, question in enumerate(questions, 1):
         for line in question_lines(question):
-            click.echo(line)
+            echo(line)
         several = bool(question.get("multiSelect"))
-        what = "numbers with commas between" if several else "a number"
-        said = click.prompt(f"{what}, or words of your own" if _options(question) else "your answer")
+        what = "numbers, separated by commas" if several else "a number"
+        said = ask_text(f"{what}, or your own words" if _options(question) else "your answer")
         found[str(number)] = _meant(question, said)
     return found
 

@@ -12,41 +12,62 @@ from remuda.boss.client import BossClient
 from remuda.boss.guide import Guide, Item, labels, reason
 from remuda.duration import show_duration
 from remuda.errors import TmuxError
+from remuda.untrusted import one_line
 
 from .asking import make_guide
-from .common import json_option, limit_lines, one_line, print_json, print_table, table_lines
+from .common import json_option, limit_lines
 from .live import follow
+from .output import echo, print_json, print_table, table_lines
 
 _HEAD = ("WHO", "WHY", "SINCE", "WHERE", "WHAT")
 _PAST = ("WHO", "WHY", "WAITED", "ENDED", "THEN", "WHAT")
 
 
 @click.command("queue")
-@click.option("-a", "--all", "hidden", is_flag=True, help="Also what was skipped or snoozed.")
-@click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen, up to date.")
-@click.option("--history", is_flag=True, help="What no longer waits instead, the newest first.")
-@click.option("-n", "--limit", type=click.IntRange(1, 1000), help="With --history: so many.  [default: 20]")
+@click.option("-i", "--interactive", is_flag=True, help="Choose from the list and answer, in this terminal.")
+@click.option("-a", "--all", "hidden", is_flag=True, help="Also list agents hidden by 'remuda later'.")
+@click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
+@click.option("--history", is_flag=True, help="List resolved items instead, newest first.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="With --history: list at most N items.  [default: 20]",
+)
 @json_option
-def command(hidden: bool, watch: bool, history: bool, limit: int | None, as_json: bool) -> None:
-    """List who waits for you and why, the first to be answered first.
+def command(
+    interactive: bool, hidden: bool, watch: bool, history: bool, limit: int | None, as_json: bool
+) -> int | None:
+    """List agents that are waiting for you, and why. The agent that has waited longest comes first.
 
-    Exits with 0 when nobody waits, and with 7 when the boss does not run. With --watch --json each change of
-    the list is a line. 'remuda agents' lists those who work, too.
+    Exits with 0 also if no agent is waiting, and with 7 if the boss is not running. With --watch --json, each
+    change of the list is one line. 'remuda ls' also lists agents that are working.
+
+    With -i you choose from the list. Enter goes to the agent: to its tmux pane, or by attaching its session
+    here. 'a' then 'y' allows a permission request, 'n' then 'y' denies it.
 
     \b
     Examples:
       remuda queue
+      remuda queue -i
       remuda queue --watch
       remuda queue --history -n 50
       remuda queue --json | jq -r '.items[] | [.reason, .session.cwd] | @tsv'
     """
+    if interactive and (hidden or watch or history or as_json):
+        raise click.UsageError("--interactive cannot be combined with --all, --watch, --history or --json")
     if history and watch:
-        raise click.UsageError("--watch does not go with --history")
+        raise click.UsageError("--watch cannot be combined with --history")
+    if limit is not None and not history:
+        raise click.UsageError("--limit needs --history")
+    if interactive:
+        from .popup import choose
+
+        return choose(make_guide())
     if history:
         _tell_past(BossClient().get("queue", "history", limit=limit or 20), as_json=as_json)
-        return
-    if limit is not None:
-        raise click.UsageError("--limit goes with --history")
+        return None
 
     def ask(boss: BossClient) -> Any:
         return boss.get("queue", hidden=hidden or None)
@@ -59,17 +80,18 @@ def command(hidden: bool, watch: bool, history: bool, limit: int | None, as_json
     elif as_json:
         print_json(ask(BossClient()))
     else:
-        click.echo("\n".join(lines(ask(BossClient()))))
+        echo("\n".join(lines(ask(BossClient()))))
+    return None
 
 
 def _lines(document: dict[str, Any], *, hidden: bool) -> list[str]:
     now = time.time()
-    put_off = f"{document['hidden']} put off" if document["hidden"] and not hidden else ""
+    put_off = f"{document['hidden']} hidden" if document["hidden"] and not hidden else ""
     if document["items"]:
         found = _table(document["items"], now)
-        found += [f"and {put_off}; --all lists them"] if put_off else []
+        found += [f"and {put_off}; 'remuda queue --all' lists them"] if put_off else []
     else:
-        found = ["nobody waits" + (f"; {put_off}" if put_off else "")]
+        found = ["no agent is waiting" + (f"; {put_off}" if put_off else "")]
     for account in document.get("limits", []):
         first, *rest = limit_lines(account, now)
         found += [f"limited: {first}", *(f"  {line}" for line in rest)]
@@ -85,7 +107,7 @@ def _tell_past(document: dict[str, Any], *, as_json: bool) -> None:
         named = zip(labels(items), items, strict=True)
         print_table(_PAST, [_past_row(who, item, now) for who, item in named])
     else:
-        click.echo("nobody has waited yet")
+        echo("no agent has waited yet")
 
 
 def _past_row(who: str, item: Item, now: float) -> tuple[str, ...]:
@@ -108,7 +130,7 @@ def _row(guide: Guide, who: str, item: Item, now: float) -> tuple[str, ...]:
 
 def _put_off(item: Item, now: float) -> str:
     back = max(item.get("skip_until") or 0.0, item.get("snooze_until") or 0.0)
-    return f" (put off, {show_duration(back - now)} more)" if back > now else ""
+    return f" (hidden for {show_duration(back - now)})" if back > now else ""
 
 
 def where(guide: Guide, item: Item) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,51 +10,88 @@ from typing import Any
 import click
 
 from remuda.duration import show_duration
-from remuda.errors import MessageDead, RemudaError
+from remuda.errors import MessageDead, RemudaError, WaitTimeout
+from remuda.inbox.catalog import find_by_prefix, find_last
 from remuda.inbox.journal import Inbox
-from remuda.inbox.receipts import Trace, find, follow
+from remuda.inbox.receipts import Trace, follow
 from remuda.inbox.stop_hook import number
 from remuda.keeper.claim import read_holder
-from remuda.oneshot.output import without_halves
+from remuda.keeper.client import KeeperClient, dead_hint
+from remuda.keeper.record import SessionRecord
+from remuda.paths import SessionPaths
 
-from .common import find_folder, folder_option, json_option, print_json
-from .inbox_target import find_target, session_of, shown
+from .common import folder_option, json_option
+from .inbox_target import complete_inbox, find_what, inbox_folders, session_of
+from .output import complain, echo, flat, print_answer, print_json, style
 from .progress import Progress
 
-_COLOURS = {"acked": "green", "dead": "red", "expired": "red", "dropped": "red", "nacked": "yellow"}
-_TOLD = ("id", "stage", "at", "attempt", "reported", "reported_characters", "usage", "due", "expires")
+STAGE_COLOURS = {"acked": "green", "dead": "red", "expired": "red", "dropped": "red", "nacked": "yellow"}
+_HIDDEN = (
+    "id",
+    "stage",
+    "at",
+    "attempt",
+    "reported",
+    "reported_characters",
+    "usage",
+    "due",
+    "expires",
+    "lease",
+)
+_WAITS = {
+    "accepted": "waiting until the agent is ready for it",
+    "written": "typed; waiting until the agent takes it",
+    "submitted": "the agent is working on it",
+    "recorded": "the agent is working on it",
+    "nacked": "it failed; waiting for the next attempt",
+    "requeued": "waiting for the next attempt",
+}
+"""What is waited for after each step."""
+_IDS = ("session_id", "transcript_path", "transcript_bytes", "prompt_id")
 
 
 @click.command("receipt")
-@click.argument("message_id", metavar="ID")
+@click.argument("what", metavar="[ID|NAME]", required=False, shell_complete=complete_inbox)
 @click.option(
-    "--inbox", "path", type=click.Path(path_type=Path), help="Look in this inbox, not in the sessions'."
+    "--inbox", "path", type=click.Path(path_type=Path), help="Search this inbox, not those of sessions."
 )
 @folder_option
 @json_option
-def command(message_id: str, path: Path | None, folder: Path | None, as_json: bool) -> None:
-    """Say what became of a message: every step it took, and the answer.
+def command(what: str | None, path: Path | None, folder: Path | None, as_json: bool) -> None:
+    """Show the receipt of a message: every step it took, and the answer.
 
-    accepted (on the disk) → written (typed, or given as argument) → submitted (the agent said so) → recorded
-    (in its transcript) → ended → acked; or nacked and tried again, or dead with the reason.
+    ID is the id of a message, or the beginning of it. With the NAME of a session, show its last message; with
+    neither, the last of all.
+
+    The steps are accepted (on disk), written (typed, or passed as argument), submitted (the agent confirmed
+    it), recorded (in the transcript), ended, acked. A failed attempt is nacked; then the message is tried
+    again, or dead with the reason.
 
     \b
     Examples:
-      remuda receipt m19a8c27f3b1-0d4be1f6a2
+      remuda receipt
+      remuda receipt work
       remuda receipt m19a8c27f3b1-0d4be1f6a2 --json | jq -r .answer.text
     """
-    found = find(message_id, inbox_folders(path, folder))
+    print_receipt(find_message(what, path, folder), what, as_json=as_json)
+
+
+def print_receipt(found: Trace, what: str | None, *, as_json: bool) -> None:
+    """`what` it was asked for by: an id that was given whole is not repeated."""
     if as_json:
         print_json(found.document())
         return
+    if what != found.id:
+        echo(style(found.id, bold=True))
     show_trace(found)
 
 
-def inbox_folders(path: Path | None, folder: Path | None) -> list[Path]:
-    """The inbox that was named, or those of all sessions."""
-    if path is not None:
-        return [find_target(None, path, folder).folder]
-    return sorted(find_folder(folder).glob("*.inbox"))
+def find_message(what: str | None, path: Path | None, folder: Path | None) -> Trace:
+    """By its id or the beginning of it; the last one of a session, or of all."""
+    if what is None:
+        return find_last(inbox_folders(path, folder))
+    found = find_what(what, path, folder)
+    return found if isinstance(found, Trace) else find_last([found.folder])
 
 
 def show_trace(found: Trace) -> None:
@@ -63,69 +99,89 @@ def show_trace(found: Trace) -> None:
         stage = str(step["stage"])
         at = number(step.get("at"))
         age = f"{show_duration(time.time() - at):>7} ago" if at else " " * 11
-        click.echo(
-            f"{click.style(f'{stage:<10}', fg=_COLOURS.get(stage))} {age}  {shown(_facts(step))}".rstrip()
-        )
+        echo(f"{style(f'{stage:<10}', fg=STAGE_COLOURS.get(stage))} {age}  {flat(_facts(step))}".rstrip())
     if found.answer is not None and found.answer.get("text"):
-        click.echo(f"\n{shown(str(found.answer['text']))}")
+        echo(f"\n{found.answer['text']}")
 
 
 def _facts(step: dict[str, Any]) -> str:
     facts = [f"attempt {step['attempt']}"] if number(step.get("attempt")) > 1 else []
     if due := number(step.get("due")):
-        facts.append(f"again in {show_duration(max(0.0, due - time.time()))}")
-    facts += [f"{key}={value}" for key, value in step.items() if key not in _TOLD and value not in (None, "")]
+        facts.append(f"next attempt in {show_duration(max(0.0, due - time.time()))}")
+    facts += [
+        f"{key}={value}"
+        for key, value in step.items()
+        if key not in (*_HIDDEN, *_IDS) and value not in (None, "")
+    ]
     return ", ".join(facts)
 
 
-def held(name: str) -> str:
-    return f"it is held: '{name}' has ended; 'remuda start {name} --resume' brings it back"
+def held(inbox: Path) -> str:
+    """Why a message for a session that has ended waits, and what to do."""
+    session = SessionPaths(inbox.parent, inbox.name.removesuffix(".inbox"))
+    record = SessionRecord.load(session.record)
+    hint = dead_hint(record) if record is not None else f"'remuda start {session.name}' begins a new one"
+    return f"the message waits: session '{session.name}' has ended; {hint}"
 
 
 class _Attendant:
-    """While somebody waits for what nobody delivers: says so, and bounces it when its time is up."""
+    """While someone waits for a message: says why it is not delivered, and bounces it when it expires."""
 
     def __init__(self, folder: Path, progress: Progress) -> None:
         self._folder = folder
         self._progress = progress
         self._session = session_of(folder)
         self._said = False
+        self.why = ""
+        """Why it was not handed over yet, as far as the keeper tells."""
 
     def __call__(self, found: Trace) -> None:
+        self.why = self._held() if found.stage in ("accepted", "nacked") else ""
+        self._progress.say(f"{found.id}: {self.why or _WAITS.get(found.stage, found.stage)}")
         if self._session is not None:
             gone = read_holder(self._session) is None
             if gone and not self._said:
-                self._progress.tell(held(self._session.name))
+                self._progress.tell(held(self._folder))
             self._said = gone  # said again when it came back and ended once more
         expires = number(found.steps[0].get("expires"))
         if expires and time.time() >= expires:
             with contextlib.suppress(OSError, RemudaError):  # it may not be ours to change
                 Inbox(self._folder).expire(found.id)
 
+    def _held(self) -> str:
+        if self._session is None or read_holder(self._session) is None:
+            return ""
+        try:
+            with KeeperClient.connect(self._session.name, self._session.folder, read_only=True) as client:
+                return str((client.describe().get("delivery") or {}).get("held") or "")
+        except (RemudaError, EOFError, OSError):
+            return ""
+
 
 def wait_for_end(message: str, folders: list[Path], timeout: float | None, *, as_json: bool) -> int:
     """Follow a message to its end and print the answer. Raises `MessageDead` and `WaitTimeout`."""
-    found = find(message, folders)
-    folder = found.folder
-    with Progress() as progress:
-        for found in follow(folder, message, timeout, _Attendant(folder, progress)):
-            progress.say(f"{message}: {found.stage}")
+    found = find_by_prefix(message, folders)
+    folder, message = found.folder, found.id
+    attendant = None
+    try:
+        with Progress() as progress:
+            attendant = _Attendant(folder, progress)
+            for found in follow(folder, message, timeout, attendant):
+                progress.say(f"{message}: {_WAITS.get(found.stage, found.stage)}")
+    except WaitTimeout as error:
+        if attendant is None or not attendant.why:
+            raise
+        raise WaitTimeout(f"{error.message}: {attendant.why}", hint=error.hint) from None
+    except KeyboardInterrupt:
+        complain(f"message {message} is still {found.stage}; 'remuda cancel {message}' cancels it")
+        raise
     if as_json:
         print_json(found.document())
     if found.stage != "acked":
         raise MessageDead(
-            f"message {message} was not answered: {found.stage}, {shown(found.reason) or 'no reason given'}",
-            hint=f"'remuda receipt {message}' shows its way",
+            f"message {message} was not answered: {found.stage}, {found.reason or 'no reason given'}",
+            hint=f"'remuda receipt {message}' shows every step",
         )
     if not as_json:
-        _show_answer(str((found.answer or {}).get("text") or ""))
+        print_answer(str((found.answer or {}).get("text") or ""))
     return 0
-
-
-def _show_answer(text: str) -> None:
-    """As `print` does: whole to a file or a pipe, and nothing that drives a terminal to a terminal."""
-    if sys.stdout is not None and sys.stdout.isatty():
-        from remuda.oneshot.emit import without_control
-
-        text = without_control(text)
-    click.echo(without_halves(text).encode())  # of a text it would leave something out

@@ -11,9 +11,9 @@ from remuda.boss.client import BossClient
 from remuda.errors import InvalidOptions, MessageDead, WaitTimeout
 
 from .asking import waiting_argument
-from .common import complain, json_option, print_json, time_span
+from .common import json_option, time_span
 from .inbox_put import max_bytes_option, read_prompt
-from .inbox_target import shown
+from .output import complain, echo, print_answer, print_json
 from .receipt import held, wait_for_end
 
 _LONGEST = 3600.0
@@ -23,13 +23,17 @@ _TYPING = 60.0
 @click.command("reply")
 @waiting_argument()
 @click.argument("text", required=False, metavar="[TEXT|-]")
-@click.option("--wait", is_flag=True, help="Wait for its end, and print the answer.")
-@click.option("--timeout", type=time_span, metavar="TIME", help="With --wait: give up waiting after so long.")
-@click.option("--dedup", metavar="KEY", help="To a kept session: at most one message of this key in a day.")
+@click.option("--wait", is_flag=True, help="Wait until the turn has ended, and print the answer.")
 @click.option(
-    "--command", "command_", is_flag=True, help="TEXT is a command of the agent's, such as /compact."
+    "--timeout", type=time_span, metavar="TIME", help="With --wait: wait at most TIME (90, 45m, 2h30m)."
 )
-@click.option("--literal", is_flag=True, help="Refuse a prompt whose @file would be read by the agent.")
+@click.option(
+    "--dedup",
+    metavar="KEY",
+    help="Accept at most one message with this key per day (sessions of 'remuda start').",
+)
+@click.option("--command", "command_", is_flag=True, help="TEXT is a command of the agent, such as /compact.")
+@click.option("--literal", is_flag=True, help="Refuse a prompt with an @file that the agent would read.")
 @max_bytes_option
 @json_option
 def command(
@@ -43,11 +47,11 @@ def command(
     max_bytes: int,
     as_json: bool,
 ) -> int | None:
-    """Give a prompt to a session that the boss knows: by name or folder, pane, or the beginning of its id.
+    """Send a prompt to an agent that the boss knows. SESSION is a name, folder, pane or start of an id.
 
-    A kept session gets it through its inbox, as with 'remuda send'. One in a tmux pane is typed to, but only
-    while it is proven to wait for a prompt with nothing in its composer and no dialog open; else nothing is
-    typed, you are told why, and the exit code is 8. '-', or nothing, reads TEXT from standard input.
+    A session of 'remuda start' gets it in its inbox, like 'remuda send'. For an agent in a tmux pane, types
+    it only if the agent is idle, its composer is empty and no dialog is open. Otherwise types nothing, prints
+    the reason and exits with 8. Without TEXT, or with '-', reads the prompt from stdin.
 
     \b
     Examples:
@@ -56,7 +60,7 @@ def command(
       remuda reply 1f0c /compact --command
     """
     if timeout is not None and not wait:
-        raise InvalidOptions("--timeout is for --wait")
+        raise InvalidOptions("--timeout needs --wait")
     prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
     longest = min(timeout, _LONGEST) if timeout is not None else _LONGEST
     body: dict[str, Any] = {"text": prompt, "command": command_, "literal": literal}
@@ -67,7 +71,7 @@ def command(
     )
     if found["via"] == "inbox":
         return _follow(found, timeout, wait=wait, as_json=as_json)
-    return _tell(found, wait=wait, as_json=as_json)
+    return _tell(found, session, wait=wait, as_json=as_json)
 
 
 def _follow(found: dict[str, Any], timeout: float | None, *, wait: bool, as_json: bool) -> int | None:
@@ -76,26 +80,27 @@ def _follow(found: dict[str, Any], timeout: float | None, *, wait: bool, as_json
     if as_json:
         print_json(found)
         return None
-    click.echo(f"accepted {found['id']}")
+    echo(f"accepted {found['id']}")
     if not found["alive"]:
-        complain(held(found["session"]))
+        complain(held(Path(found["inbox"])))
     return None
 
 
-def _tell(found: dict[str, Any], *, wait: bool, as_json: bool) -> int | None:
+def _tell(found: dict[str, Any], session: str, *, wait: bool, as_json: bool) -> int | None:
     if as_json:
         print_json(found)
     elif not wait:
-        click.echo(f"{found['stage']} in {found['pane']}")
+        where = "" if session == found["pane"] else f" (pane {found['pane']})"
+        echo(f"{found['stage']} to {session}{where}")
     if "note" in found:
         complain(found["note"])
     if not wait:
         return None
     answer = found.get("answer")
     if answer is None:
-        raise WaitTimeout(f"it was {found['stage']}, and its end was not heard of")
+        raise WaitTimeout(f"the prompt was {found['stage']}, but its turn did not end in time")
     if answer["end"] != "stopped":
-        raise MessageDead(f"it was not answered: {answer['end']} {shown(answer['text'])}".rstrip())
+        raise MessageDead(f"the agent did not answer: {answer['end']} {answer['text']}".rstrip())
     if not as_json:
-        click.echo(shown(answer["text"]))
+        print_answer(answer["text"])
     return 0

@@ -9,8 +9,11 @@ import click
 
 from remuda.errors import InvalidOptions
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.size import check_size
+from remuda.wire.connection import ClientConnection
 
-from .common import find_folder, folder_option, session_argument
+from .common import find_folder, folder_option, pick_session, session_argument
+from .output import echo
 
 
 @click.command("resize")
@@ -18,9 +21,10 @@ from .common import find_folder, folder_option, session_argument
 @click.argument("size", metavar="COLSxROWS")
 @folder_option
 def command(name: str, size: str, folder: Path | None) -> None:
-    """Give a session's terminal another size.
+    """Change the terminal size of a session.
 
-    With the size policy 'latest' it holds until somebody types in a terminal of another size.
+    With the size policy 'latest', the size lasts until someone types in a terminal of another size. The
+    beginning of a NAME is enough.
 
     \b
     Example:
@@ -28,7 +32,18 @@ def command(name: str, size: str, folder: Path | None) -> None:
     """
     found = re.fullmatch(r"(\d+)[xX](\d+)", size)
     if found is None:
-        raise InvalidOptions(f"{size!r} is not a size", hint="write columns and rows, for example 120x40")
-    with KeeperClient.connect(name, find_folder(folder)) as client:
-        now = client.request("resize", cols=int(found[1]), rows=int(found[2]))
-    click.echo(f"{name} is {now['cols']}x{now['rows']}")
+        raise InvalidOptions(f"{size!r} is not a size", hint="write COLSxROWS, for example 120x40")
+    where = find_folder(folder)
+    name = pick_session(name, where)
+    with KeeperClient.connect(name, where) as client:
+        cols, rows = _resized(client, *check_size(int(found[1]), int(found[2])))
+    echo(f"{name} is {cols}x{rows}")
+
+
+def _resized(client: KeeperClient, cols: int, rows: int) -> tuple[int, int]:
+    if client.welcome is not None:
+        now = client.request("resize", cols=cols, rows=rows)
+        return now["cols"], now["rows"]
+    client.send(ClientConnection.resize(cols, rows))
+    client.status()  # a Heimdall supervisor answers this after the other, which has no answer
+    return cols, rows

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import click
 
-from .asking import make_guide
-from .common import json_option, print_json
+from .asking import elsewhere_option, make_guide
+from .common import json_option
+from .output import echo, print_json
 
 
 @click.command("return")
-@click.option("--client", metavar="NAME", help="Take this tmux client back.  [default: yours]")
+@click.option("--client", metavar="NAME", help="tmux client to move.  [default: yours]")
+@elsewhere_option
 @json_option
-def command(client: str | None, as_json: bool) -> None:
-    """Go back to where you were before 'remuda next' first took you elsewhere.
+def command(client: str | None, elsewhere: bool, as_json: bool) -> None:
+    """Go back to the pane where you were before 'remuda next'.
 
-    However many panes were visited in between: it is the place where the first jump began, unless you have
-    walked away by hand since. Needs no boss. Exits with 3 when there is no such place.
+    After several 'remuda next' this is the pane where the first one began, unless you have changed panes by
+    hand since. Needs no boss. Exits with 3 if no such pane is known.
 
     \b
     Example:
       remuda return
     """
-    done = make_guide(client).back()
+    done = make_guide(client, elsewhere=elsewhere).back()
     if as_json:
         print_json(
             {
@@ -32,4 +34,4 @@ def command(client: str | None, as_json: bool) -> None:
             }
         )
     else:
-        click.echo(f"back in {done.pane.address}")
+        echo(f"back in {done.pane.address}")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import click
 
+from .output import print_lines
 from .run_options import ALIASES, OPTIONS
 
-_HELP = """Ask an agent one thing and print the answer, warm: through 'remuda pool serve'.
+_HELP = """Send one prompt to a warm agent of 'remuda pool serve' and print the answer.
 
-    Every call is a conversation of its own, in this folder and with this environment. Where no pool is served
-    it runs cold, as 'remuda print' does, and says so on standard error. PROMPT is - for standard input.
+    Each request is a new conversation, in this folder and with this environment. If no pool is served, it
+    runs cold, as 'remuda print' does, and reports that on standard error. PROMPT - reads standard input.
+
+    'remuda ask' does the same with the flags of claude -p. 'remuda help pool' has the details.
 
     \b
     Examples:
-      remuda run "what does this repository do?"          behind 'remuda pool serve --size 4 &'
-      git diff | remuda run - --json --timeout 600
+      remuda run "what does this repository do?"
+      git diff | remuda run - --json --timeout 10m
       remuda run "run the tests" --allowed-tools Bash --stream
-      remuda run "now" --no-fallback || echo "no pool, or no answer"
     """
 
 
@@ -45,7 +47,7 @@ class _Run(click.Command):
 
         code = main(ctx.obj)
         if code is None:
-            click.echo(ctx.get_help())
+            print_lines(ctx.get_help().splitlines())
         return code or 0
 
 

@@ -39,10 +39,10 @@ def run_cold(prompt: str, given: Mapping[str, Any]) -> int:
     if given.get("--permissions") == "allow":
         raise InvalidOptions(
             "--permissions allow needs a pool",
-            hint="'remuda pool serve', or name the tools with --allowed-tools",
+            hint="start one with 'remuda pool serve', or name the tools with --allowed-tools",
         )
     for refusal in refusals(Wanted(extra_args=tuple(given.get("--arg", [])))):
-        raise InvalidOptions(refusal, hint="'remuda print' may take it")
+        raise InvalidOptions(refusal, hint="'remuda print' may accept it")
     if (request_id := given.get("--request-id")) is not None:
         check_request_id("request_id", request_id)
     request = Request(
@@ -50,8 +50,10 @@ def run_cold(prompt: str, given: Mapping[str, Any]) -> int:
         passed=_words(given),
         model=given.get("--model"),
         backend="stream" if given.get("--backend") in ("stream", "print") else "terminal",
+        chose_backend="--backend" in given,
         timeout=given.get("--timeout", DEFAULT_TIMEOUT),
         claude_binary=given.get("--claude-binary"),
+        demo="--demo" in given,
         output_format="stream-json" if "--stream" in given else "json",
         partial_messages="--stream" in given,
         config=os.devnull,  # what it says is for print
@@ -81,7 +83,7 @@ def _move(given: Mapping[str, Any]) -> None:
         try:
             os.chdir(folder)
         except OSError as error:
-            raise InvalidOptions(f"--cwd {folder} cannot be entered: {error.strerror}") from error
+            raise InvalidOptions(f"cannot enter --cwd {folder}: {error.strerror}") from error
         os.environ["PWD"] = os.getcwd()
     sys.stdin = None  # the prompt has been read
 
@@ -115,7 +117,11 @@ class ColdEmitter(Emitter):
 
     def result(self, document: dict[str, Any]) -> None:
         if document.get("is_error"):
-            why = document.get("result") or "; ".join(map(str, document.get("errors", []))) or "it failed"
+            why = (
+                document.get("result")
+                or "; ".join(map(str, document.get("errors", [])))
+                or "the agent failed without a reason"
+            )
             self._printer.failed(AgentError(str(why)))
         else:
             self._printer.done(self._as_run(document), cold=True)
@@ -124,7 +130,7 @@ class ColdEmitter(Emitter):
         self._printer.failed(from_code(str(document["error_code"]), str(document["error_message"])))
 
     def _as_run(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        usage = document.get("usage") or {}
+        usage = document.get("usage")
         return {
             "request_id": self._request_id,
             "text": document.get("result", ""),
@@ -133,7 +139,7 @@ class ColdEmitter(Emitter):
             "duration": document.get("duration_ms", 0) / 1000,
             "queue_wait": 0.0,
             "warm": False,
-            "usage": {name: usage.get(name, 0) for name in _USAGE},
+            "usage": usage and {name: usage.get(name, 0) for name in _USAGE},
             "conversation_id": document.get("session_id"),
             "entrypoint": document.get("entrypoint"),
             "model": next(iter(document.get("modelUsage") or {}), None),

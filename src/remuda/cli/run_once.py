@@ -3,10 +3,10 @@
 | code | when |
 | --- | --- |
 | 0 | answered |
-| 1 | the agent reported an error; nobody reads the answer any more |
+| 1 | the agent reported an error; the reader of standard output is gone |
 | 2 | options that cannot be honoured; the agent crashed or did not start; the answer cannot be printed |
 | 3 | no pool is served there, with --no-fallback |
-| 4 | no prompt, or one that no agent can be given; a socket that is none |
+| 4 | the prompt is empty or cannot be sent; the path is not a socket |
 | 8 | the pool is served by another user |
 | 9 | what serves the pool is broken: nonsense, silence, hung up, another version |
 | 124 | --timeout; no session came free or up in time |
@@ -17,7 +17,6 @@ A cold run has those of `remuda print`: 0, 1, 2, 4, 124, 130.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -35,6 +34,7 @@ from remuda.oneshot.signals import Signalled, heed_signals, unheed_signals
 from remuda.pool.errand import run_message
 from remuda.pool.line import SILENCE_TIMEOUT, Line, default_socket, told_error
 from remuda.pool.protocol import Message
+from remuda.untrusted import show_json
 
 from .run_options import DEFAULT_TIMEOUT, PROFILE, parse, variables
 
@@ -113,7 +113,7 @@ def _read_prompt(word: str, timeout: float) -> str:
     if word != "-":
         text = word
     elif sys.stdin is None or sys.stdin.isatty():
-        raise InputError("there is no prompt", hint="give it as an argument, or on standard input")
+        raise InputError("the prompt is empty", hint="pass it as an argument or on standard input")
     else:
         from remuda.oneshot.prompt import read_to_end
 
@@ -123,7 +123,7 @@ def _read_prompt(word: str, timeout: float) -> str:
         except UnicodeDecodeError as error:
             raise InputError(f"standard input is not valid UTF-8 (byte {error.start})") from None
     if not text.strip():
-        raise InputError("there is no prompt", hint="give it as an argument, or on standard input")
+        raise InputError("the prompt is empty", hint="pass it as an argument or on standard input")
     return text
 
 
@@ -155,7 +155,7 @@ def _current_folder() -> str:
         return os.getcwd()
     except OSError as error:
         raise InvalidOptions(
-            "the folder in which this was called is gone", hint="call it in another"
+            "the current folder no longer exists", hint="change to another folder"
         ) from error
 
 
@@ -168,6 +168,8 @@ def _requires(given: Given) -> dict[str, str]:
     found = {}
     if "--backend" in given:
         found["backend"] = given["--backend"]
+    if "--demo" in given:
+        found["agent"] = "demo"
     if "--claude-binary" in given:
         found["claude_binary"] = os.path.abspath(os.path.expanduser(given["--claude-binary"]))
     return found
@@ -214,17 +216,17 @@ class Printer:
             self._document(message)
         elif message["type"] == "token" and message["text"]:
             self._last = message["text"][-1]
-            _write(message["text"])
+            write(message["text"])
 
     def done(self, result: Message, *, cold: bool = False) -> None:
         if self._json:
             document = {**result, "cold": cold}
             self._document({"type": "done", "result": document} if self._stream else document)
         elif self._stream and self._last != "\n":
-            _write("\n")
+            write("\n")
         elif not self._stream:
             text = str(result["text"])
-            _write(text if text.endswith("\n") else f"{text}\n")
+            write(text if text.endswith("\n") else f"{text}\n")
 
     def failed(self, error: RemudaError) -> int:
         if self._json:
@@ -232,21 +234,13 @@ class Printer:
             self._document({"type": "error", **told} if self._stream else {"error": told})
         else:
             if self._stream and self._last != "\n":
-                _write("\n")
+                write("\n")
             _complain(str(error))
         return exit_code(error)
 
     @staticmethod
     def _document(document: Message) -> None:
-        _write(json.dumps(document, ensure_ascii=False) + "\n")
-
-
-def _write(text: str) -> None:
-    if sys.stdout is not None and sys.stdout.isatty():
-        from remuda.oneshot.emit import without_control
-
-        text = without_control(text)
-    write(text)
+        write(show_json(document) + "\n")
 
 
 def _complain(text: str) -> None:

@@ -20,37 +20,38 @@ DEFAULT_TIMEOUT = 300.0
 
 # name of the flag: (kind, what its value is called, help). Kinds: flag, text, many, seconds, or the choices.
 OPTIONS: dict[str, tuple[str | tuple[str, ...], str, str]] = {
-    "--socket": ("text", "PATH", "Where the pool is served.  [default: pool.sock under $REMUDA_HOME]"),
-    "--no-fallback": ("flag", "", "Refuse where no pool is served, instead of a cold run."),
-    "--backend": (BACKENDS, "", "What the pool, or else the cold run, must use."),
-    "--model": ("text", "NAME", "The model."),
-    "--allowed-tools": ("many", "TOOLS", "Tools that need no permission; may be repeated."),
-    "--disallowed-tools": ("many", "TOOLS", "Tools that are not there; may be repeated."),
-    "--permission-mode": ("text", "MODE", "The agent's permission mode."),
+    "--socket": ("text", "PATH", "Socket of the pool.  [default: pool.sock under $REMUDA_HOME]"),
+    "--no-fallback": ("flag", "", "Fail if no pool is served, instead of running cold."),
+    "--backend": (BACKENDS, "", "Require this backend."),
+    "--model": ("text", "NAME", "Model to use."),
+    "--allowed-tools": ("many", "TOOLS", "Allow these tools without a permission request; repeatable."),
+    "--disallowed-tools": ("many", "TOOLS", "Remove these tools; repeatable."),
+    "--permission-mode": ("text", "MODE", "Permission mode of the agent."),
     "--permissions": (
         PERMISSIONS,
         "",
-        "What becomes of a tool that needs a permission.  [default: the pool's]",
+        "Allow or deny all permission requests.  [default: as the pool was started]",
     ),
-    "--system-prompt": ("text", "TEXT", "In place of the agent's own."),
-    "--append-system-prompt": ("text", "TEXT", "Behind the agent's own."),
-    "--settings": ("text", "FILE|JSON", "Settings for the agent."),
-    "--setting-sources": ("text", "LIST", "Which settings of the user's are read."),
-    "--mcp-config": ("many", "FILE|JSON", "MCP servers; may be repeated."),
-    "--add-dir": ("many", "FOLDER", "A folder that the agent may use too; may be repeated."),
-    "--arg": ("many", "FLAG", "Any other flag of the agent's, as --arg=--effort=low; may be repeated."),
-    "--env": ("many", "NAME[=VALUE]", "Set a variable, or take it away; may be repeated."),
-    "--cwd": ("text", "FOLDER", "Where the agent works.  [default: here]"),
-    "--timeout": ("seconds", "SECONDS", "For the whole call.  [default: 300]"),
-    "--request-id": ("text", "ID", "What the call is to be called."),
-    "--stream": ("flag", "", "Print as it comes."),
-    "--json": ("flag", "", "Print JSON: the result, or with --stream each event in a line."),
+    "--system-prompt": ("text", "TEXT", "Replace the system prompt of the agent."),
+    "--append-system-prompt": ("text", "TEXT", "Append TEXT to the system prompt of the agent."),
+    "--settings": ("text", "FILE|JSON", "Add settings for the agent."),
+    "--setting-sources": ("text", "LIST", "Read only these settings files: user, project, local."),
+    "--mcp-config": ("many", "FILE|JSON", "Add MCP servers; repeatable."),
+    "--add-dir": ("many", "FOLDER", "Let the agent use FOLDER too; repeatable."),
+    "--arg": ("many", "FLAG", "Pass any other flag to the agent, as in --arg=--effort=low; repeatable."),
+    "--env": ("many", "NAME[=VALUE]", "Set a variable, or remove it (NAME alone); repeatable."),
+    "--cwd": ("text", "FOLDER", "Run the agent in FOLDER.  [default: the current folder]"),
+    "--timeout": ("seconds", "TIME", "Fail after TIME (90, 45m, 2h30m).  [default: 300]"),
+    "--request-id": ("text", "ID", "Use ID as the id of the request."),
+    "--stream": ("flag", "", "Print the answer as it arrives."),
+    "--json": ("flag", "", "Print the result as JSON; with --stream, one event per line."),
     "--server-timeout": (
         "seconds",
-        "SECONDS",
-        "Give a server up that says nothing for so long.  [default: 20]",
+        "TIME",
+        "Fail if the server sends nothing for TIME.  [default: 20]",
     ),
-    "--claude-binary": ("text", "PATH", "The agent's program, for a cold run."),
+    "--demo": ("flag", "", "Use the scripted agent: no account, no network."),
+    "--claude-binary": ("text", "PATH", "Run the agent at PATH; a pool must use the same program."),
 }
 ALIASES = {
     "-m": "--model",
@@ -91,9 +92,11 @@ def parse(words: Sequence[str]) -> tuple[str | None, Given]:
             prompts.append(word)
         else:
             _take(given, word, rest)
+    if "--demo" in given and "--claude-binary" in given:
+        raise InvalidOptions("--demo and --claude-binary cannot be combined")
     if len(prompts) > 1:
         raise InputError(
-            f"there is more than one prompt: {prompts[1][:40]!r} follows the first", hint="quote it"
+            f"more than one prompt: {prompts[1][:40]!r} is the second", hint="put the prompt in quotes"
         )
     return (prompts or ["-"])[0], given
 
@@ -102,7 +105,10 @@ def _take(given: Given, word: str, rest: list[str]) -> None:
     flag, equals, value = word.partition("=")
     flag = ALIASES.get(flag, flag)
     if flag not in OPTIONS:
-        raise InvalidOptions(f"unknown option {flag}", hint="'remuda run --help' lists those there are")
+        from remuda.names import did_you_mean
+
+        hint = did_you_mean(flag, [*OPTIONS, *ALIASES]) or "'remuda run --help' lists all options"
+        raise InvalidOptions(f"unknown option {flag}", hint=hint)
     kind = OPTIONS[flag][0]
     if kind == "flag":
         if equals:
@@ -126,12 +132,11 @@ def _checked(flag: str, value: str, kind: str | tuple[str, ...]) -> str:
 
 
 def _seconds(flag: str, text: str) -> float:
-    try:
-        given = float(text)
-    except ValueError:
-        given = -1.0
-    if not 0 < given < 1e9:
-        raise InvalidOptions(f"{flag} {text!r} is not a number of seconds")
+    from remuda.oneshot.request import seconds
+
+    given = seconds(flag, text)
+    if not given:
+        raise InvalidOptions(f"{flag} must be more than 0")
     return given
 
 
@@ -141,6 +146,6 @@ def variables(words: Sequence[str]) -> dict[str, str | None]:
     for word in words:
         name, equals, value = word.partition("=")
         if not name:
-            raise InvalidOptions(f"--env {word!r} names no variable")
+            raise InvalidOptions(f"--env {word!r} has no variable name", hint="write NAME=VALUE or NAME")
         found[name] = value if equals else None
     return found

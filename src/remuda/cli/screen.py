@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
+from remuda.errors import SessionDead
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.history_reader import last_screen
+from remuda.paths import SessionPaths
 
-from .common import find_folder, folder_option, json_option, print_json, session_argument
+from .common import find_folder, folder_option, json_option, pick_session, session_argument
+from .last_screen import screen_document
+from .output import complain, print_json, print_screen, wants_colour
 
 
 @click.command("screen")
 @session_argument
 @click.option(
-    "--styled/--plain", default=None, help="With colours, or text alone.  [default: colours on a terminal]"
+    "--styled/--plain", default=None, help="Print colours, or only text.  [default: colours on a terminal]"
 )
 @folder_option
 @json_option
 def command(name: str, styled: bool | None, folder: Path | None, as_json: bool) -> None:
-    """Print what a session's terminal shows now, without attaching.
+    """Print the screen of a session, without attaching. For an ended session, print its last screen.
+
+    The beginning of a NAME is enough.
 
     \b
     Examples:
@@ -28,15 +36,21 @@ def command(name: str, styled: bool | None, folder: Path | None, as_json: bool) 
       remuda screen work --plain | tail -5
       remuda screen work --json | jq .cursor
     """
-    coloured = sys.stdout.isatty() if styled is None else styled
-    with KeeperClient.connect(name, find_folder(folder), read_only=True) as client:
-        shown = client.request("screen", styled=coloured and not as_json)
+    coloured = wants_colour(sys.stdout) if styled is None else styled
+    where = find_folder(folder)
+    shown = _shown(SessionPaths.of(pick_session(name, where), where), styled=coloured and not as_json)
     if as_json:
         print_json(shown)
         return
-    lines = shown["lines"]
-    while lines and not lines[-1].strip():
-        lines.pop()
-    # Bytes, so that click does not take the colours out again when asked for them in a pipe.
-    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
-    sys.stdout.buffer.flush()
+    print_screen(shown["lines"], coloured=coloured)
+
+
+def _shown(paths: SessionPaths, *, styled: bool) -> dict[str, Any]:
+    try:
+        with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
+            return client.request("screen", styled=styled)
+    except SessionDead as error:
+        if (screen := last_screen(paths)) is None:
+            raise
+        complain(f"{error.message}; below is its last screen")
+        return screen_document(screen, styled=styled)

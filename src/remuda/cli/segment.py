@@ -8,29 +8,30 @@ from remuda.boss.client import BossClient
 from remuda.errors import RemudaError
 from remuda.tmux.segment import segment
 
-from .common import json_option, print_json
+from .common import json_option
+from .output import echo, print_json
 
 _TIMEOUT = 0.5
 
 
 @click.command("segment")
-@click.option("--plain", is_flag=True, help="Without the styles of tmux.")
+@click.option("--plain", is_flag=True, help="Print without tmux styles.")
 @json_option
 def command(plain: bool, as_json: bool) -> None:
-    """Print what a status line shows: '✗ down' without a boss, nothing when nobody waits, else how many.
+    """Print the queue for a status line: '✗ down' without a boss, nothing if no agent waits, else the count.
 
-    Takes half a second at most and exits with 0, whatever it finds.
+    Takes at most half a second and always exits with 0.
 
     \b
     Examples:
       remuda segment --plain
-      set -ga status-right ' #(remuda segment)'      in tmux.conf; 'remuda hooks install --tmux' writes it
+      set -ga status-right ' #(remuda segment)'      in tmux.conf; 'remuda setup tmux' writes it
     """
     waiting, age = _look()
     if as_json:
         print_json({"up": waiting is not None, "waiting": waiting, "age": age})
     else:
-        click.echo(segment(waiting, age, styled=not plain))
+        echo(segment(waiting, age, styled=not plain))
 
 
 def _look() -> tuple[int | None, float | None]:

@@ -8,35 +8,46 @@ from typing import Any
 import click
 
 from remuda.errors import InvalidOptions
-from remuda.inbox.inject import MAX_ATTEMPTS
 from remuda.inbox.journal import Accepted
+from remuda.inbox.stop_hook import MOST_ATTEMPTS
 
-from .common import complain, folder_option, json_option, print_json, time_span
+from .common import folder_option, json_option, time_span
 from .inbox_put import key, lifetime, max_bytes_option, read_prompt
 from .inbox_target import Target, complete_inbox, find_target
+from .output import complain, echo, print_json
+from .outside import Outside, find_agent
 from .receipt import held, wait_for_end
+from .reply import command as reply
 from .sendable import check_sendable
+
+_FLAGS = {"sender": "from", "max_attempts": "max-attempts"}
 
 
 @click.command("send")
 @click.argument("name", shell_complete=complete_inbox)
 @click.argument("text", required=False, metavar="[TEXT|-]")
-@click.option("--wait", is_flag=True, help="Wait for its end, and print the answer.")
-@click.option("--timeout", type=time_span, metavar="TIME", help="With --wait: give up waiting after so long.")
-@click.option("--dedup", type=key, metavar="KEY", help="At most one message of this key in a day.")
-@click.option("--delay", type=time_span, metavar="TIME", help="Not before so long: 90, 45m, 2h30m.")
-@click.option("--ttl", type=lifetime, metavar="TIME", help="Not after so long; the sender is told.")
-@click.option("--from", "sender", type=key, metavar="WHO", help="Who sends it; told when it bounces.")
+@click.option("--wait", is_flag=True, help="Wait until the turn has ended, and print the answer.")
+@click.option("--timeout", type=time_span, metavar="TIME", help="With --wait: stop waiting after TIME.")
+@click.option("--dedup", type=key, metavar="KEY", help="Accept at most one message with this key in a day.")
+@click.option("--delay", type=time_span, metavar="TIME", help="Delay delivery by TIME (90, 45m, 2h30m).")
+@click.option(
+    "--ttl", type=lifetime, metavar="TIME", help="Drop the message if it is not delivered within TIME."
+)
+@click.option(
+    "--from",
+    "sender",
+    type=key,
+    metavar="WHO",
+    help="Name of the sender, who is notified if the message expires.",
+)
 @click.option(
     "--max-attempts",
-    type=click.IntRange(1, MAX_ATTEMPTS),
+    type=click.IntRange(1, MOST_ATTEMPTS),
     metavar="N",
-    help="Then it is a dead letter.  [default: 10]",
+    help="Attempts before the message is dead-lettered.  [default: 10]",
 )
-@click.option(
-    "--command", "command_", is_flag=True, help="TEXT is a command of the agent's, such as /compact."
-)
-@click.option("--literal", is_flag=True, help="Refuse a prompt whose @file would be read by the agent.")
+@click.option("--command", "command_", is_flag=True, help="TEXT is a command of the agent, such as /compact.")
+@click.option("--literal", is_flag=True, help="Refuse TEXT with an @file that the agent would read.")
 @max_bytes_option
 @folder_option
 @json_option
@@ -52,26 +63,46 @@ def command(
     as_json: bool,
     **given: Any,
 ) -> int | None:
-    """Send a prompt to the agent in session NAME. It is typed when the agent is idle, and has a receipt.
+    """Send a prompt to an agent. It is typed when the agent is idle, and has a receipt.
 
-    TEXT is the prompt; '-', or nothing, reads it from standard input. It is on the disk when 'accepted ID' is
-    printed. A prompt that begins with / is refused, unless --command says that a command is meant. For a
-    session that has ended it is kept until the session is back.
+    NAME is a session, or an agent in a tmux pane that the boss knows. The message for a session is on disk
+    when 'accepted ID' is printed; if the session has ended, the message waits until it is back. In a pane the
+    prompt is typed at once if the agent is idle and its input is empty; else nothing is typed (exit code 8).
+
+    TEXT is the prompt; '-' or no TEXT reads it from standard input. TEXT that begins with / is refused unless
+    you pass --command.
 
     \b
     Examples:
       remuda send work "look at the failing tests"
+      remuda send %12 "yes, and add a test"
       git diff | remuda send work - --wait --timeout 10m
       remuda send work /compact --command
-      remuda receipt m19a8c27f3b1-0d4be1f6a2      what became of it
+      remuda messages m19a8c27f3b1
     """
     if timeout is not None and not wait:
-        raise InvalidOptions("--timeout is for --wait")
-    target = find_target(name, None, folder)
+        raise InvalidOptions("--timeout needs --wait")
+    found = find_agent(name, folder)
+    options = {key: value for key, value in given.items() if value}
+    if isinstance(found, Outside):
+        only_kept = [f"--{_FLAGS.get(key, key)}" for key in options if key != "dedup"]
+        if only_kept:
+            raise InvalidOptions(
+                f"{only_kept[0]} is for kept sessions, and '{found.name}' is not one",
+                hint="'remuda ls' lists kept sessions",
+            )
+        assert reply.callback is not None
+        more = {"dedup": given["dedup"], "command_": command_, "literal": literal, "max_bytes": max_bytes}
+        code: int | None = reply.callback(
+            session=found.session["id"], text=text, wait=wait, timeout=timeout, as_json=as_json, **more
+        )
+        return code
+    target = find_target(found, None, folder)
     prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
     check_sendable(target, prompt, command=command_, literal=literal)
-    options = {key: value for key, value in given.items() if value}
     accepted = target.inbox(max_bytes).put(prompt, command=command_, literal=literal, **options)
+    if found != name:
+        complain(f"'{name}' is session '{found}'")
     if not wait:
         _tell(accepted, target, as_json=as_json)
         return None
@@ -82,8 +113,8 @@ def _tell(accepted: Accepted, target: Target, *, as_json: bool) -> None:
     if as_json:
         print_json({"id": accepted.id, "duplicate": accepted.duplicate, "alive": target.alive})
         return
-    click.echo(f"accepted {accepted.id}")
+    echo(f"accepted {accepted.id}")
     if accepted.duplicate:
-        complain("a message with this dedup key was accepted before, and this is its id")
+        complain("not sent again: a message with this --dedup key was accepted before, and this is its id")
     if not target.alive:
-        complain(held(target.words))
+        complain(held(target.folder))

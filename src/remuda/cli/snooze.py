@@ -12,7 +12,8 @@ from remuda.duration import parse_moment, show_duration, show_moment
 from remuda.errors import InvalidOptions
 
 from .asking import item_of, make_guide, waiting_argument
-from .common import json_option, print_json, time_span
+from .common import json_option, time_span
+from .output import echo, print_json
 
 _DEFAULT = 600.0
 
@@ -20,11 +21,11 @@ _DEFAULT = 600.0
 @click.command("snooze")
 @waiting_argument(required=False)
 @click.option(
-    "--for", "span", type=time_span, metavar="TIME", help="For so long: 90, 45m, 2h30m.  [default: 10m]"
+    "--for", "span", type=time_span, metavar="TIME", help="Hide it for TIME (90, 45m, 2h30m).  [default: 10m]"
 )
-@click.option("--until", "moment", metavar="TIME", help="Until then: 14:30, or '2026-02-03 09:00'.")
-@click.option("--wake", is_flag=True, help="Back into sight at once, also what was skipped.")
-@click.option("--client", metavar="NAME", help="Without SESSION: what this tmux client shows.")
+@click.option("--until", "moment", metavar="CLOCK", help="Hide it until 14:30, or '2026-02-03 09:00'.")
+@click.option("--wake", is_flag=True, help="Show it again at once, also after 'skip'.")
+@click.option("--client", metavar="NAME", help="Without SESSION: use what this tmux client shows.")
 @json_option
 def command(
     session: str | None,
@@ -34,13 +35,15 @@ def command(
     client: str | None,
     as_json: bool,
 ) -> None:
-    """Put one who waits out of sight for a while. It keeps its place, and is back when it waits for more.
+    """Hide an agent from the queue for a while. The same as 'remuda later NAME TIME'.
 
-    SESSION is a word of 'remuda queue': a name or folder, a pane, or the beginning of an id. Without it: the
-    one that your tmux client shows, if that one waits, else the first. 'remuda queue --all' lists also those
-    who are out of sight.
+    It keeps its place, and returns early if it waits for something new. 'remuda queue --all' also lists
+    hidden agents.
 
-    Exits with 3 when nobody waits, and with 7 when the boss does not run.
+    SESSION is a name, folder, pane (%12) or the beginning of an id, as in 'remuda queue'. Without it: the
+    waiting agent that your tmux client shows, else the first in the queue.
+
+    Exits with 3 if no agent is waiting, and with 7 if the boss is not running.
 
     \b
     Examples:
@@ -52,22 +55,22 @@ def command(
     now = time.time()
     until = _until(span, moment, wake=wake, now=now)
     if wake and session is None:
-        raise InvalidOptions("--wake needs a SESSION", hint="'remuda queue --all' lists who is out of sight")
+        raise InvalidOptions("--wake needs a SESSION", hint="'remuda queue --all' lists hidden agents")
     boss = BossClient()
     item = item_of(boss, session) if session else make_guide(client).shown_or_first()
     found = boss.post("queue", str(item["id"]), "snooze", body={"until": until})
     if as_json:
         print_json({"snoozed": found})
     elif found["snooze_until"] is None:
-        click.echo(f"{label(found)} is in the queue again")
+        echo(f"{label(found)} is in the queue again")
     else:
         span_text, moment_text = show_duration(round(until - now, 3)), show_moment(until, now)
-        click.echo(f"snoozed {label(found)} for {span_text}, until {moment_text}")
+        echo(f"snoozed {label(found)} for {span_text}, until {moment_text}")
 
 
 def _until(span: float | None, moment: str | None, *, wake: bool, now: float) -> float:
     if (span is not None) + (moment is not None) + wake > 1:
-        raise InvalidOptions("--for, --until and --wake exclude each other", hint="give one of them")
+        raise InvalidOptions("--for, --until and --wake cannot be combined", hint="pass one of them")
     if moment is not None:
         return parse_moment(moment, now)
     return now + (0.0 if wake else _DEFAULT if span is None else span)

@@ -14,81 +14,109 @@ from remuda.config import CLASSIFIERS
 from remuda.keeper.compose import compose
 from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS
 from remuda.keeper.start import start_session
+from remuda.paths import SessionPaths
 
-from .common import (
-    complain,
-    config_option,
-    configuration,
-    find_folder,
-    folder_option,
-    json_option,
-    print_json,
-    seconds,
-)
+from .came_up import PLAIN_AGENTS, check_came_up
+from .common import config_option, configuration, find_folder, folder_option, json_option, time_span
+from .output import complain, echo, print_json
+from .progress import Progress
 
-_HELP = """Start CMD, or an agent, as the session NAME on a terminal of its own.
+_HELP = """Start an agent, or any command CMD, as session NAME on its own terminal.
 
-    From a terminal you are attached to it at once; --detach leaves it in the background. It goes on when
-    you leave, when your connection breaks, and when you log out.
+    On a terminal, start attaches to the session at once; --detach leaves it in the background. The session
+    keeps running when you detach, lose your connection or log out.
+
+    With --detach, start fails (exit code 6) if the agent dies at once, and prints its last screen.
+
+    Permission mode: your own argument to the agent, else your settings, else manual; Remuda never widens it.
+
+    Claude Code starts in the permission mode of your arguments or settings. If they name none, it starts in
+    manual mode.
 
     \b
     Examples:
       remuda start work --agent claude
       remuda start work --detach -- claude --model sonnet "look at the failing tests"
       remuda start build -- make -j2
-      remuda start work --resume             bring a dead session back, with its conversation
+      remuda start work --resume             restart an ended session, with its conversation
     """
 
 
 @click.command("start", help=_HELP, context_settings={"ignore_unknown_options": False})
 @click.argument("name")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
-@click.option("--agent", type=click.Choice(AGENT_NAMES), help="What runs.  [default: seen from the command]")
+@click.option(
+    "--agent", type=click.Choice(AGENT_NAMES), help="Agent to run.  [default: found by the command]"
+)
 @click.option(
     "--cwd", "--workdir", type=click.Path(path_type=Path), help="Working folder.  [default: this one]"
 )
-@click.option("--cols", type=int, help="Columns.  [default: those of this terminal, else 220]")
-@click.option("--rows", type=int, help="Rows.  [default: those of this terminal, else 50]")
+@click.option("--cols", type=int, help="Columns.  [default: as this terminal, else 220]")
+@click.option("--rows", type=int, help="Rows.  [default: as this terminal, else 50]")
 @click.option(
-    "--size", type=click.Choice(["latest", "smallest", "fixed"]), help="Whose size the session has."
+    "--size",
+    type=click.Choice(["latest", "smallest", "fixed"]),
+    help="Follow the size of the terminal used last, or of the smallest; or keep the size.",
 )
-@click.option("-d", "--detach", is_flag=True, help="Do not attach.")
-@click.option("--resume", is_flag=True, help="Bring back the dead session NAME, with its conversation.")
+@click.option("-d", "--detach", is_flag=True, help="Start in the background, without attaching.")
+@click.option("--resume", is_flag=True, help="Restart the ended session NAME, with its conversation.")
 @click.option(
-    "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable for the program."
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an environment variable of the program.",
 )
-@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Record as asciicast v2.")
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Record the terminal into FILE, as asciicast v2.",
+)
 @click.option("--kill-group/--no-kill-group", "--kill-process-group/--no-kill-process-group", default=None,
-              help="Whether 'kill' ends all descendants, or the program alone.")  # fmt: skip
+              help="Let 'kill' end all descendants, or only the program.")  # fmt: skip
 @click.option(
-    "--trust", is_flag=True, default=None, help="Answer yes when the agent asks to trust the folder."
+    "--trust", is_flag=True, default=None, help="Answer yes if the agent asks whether to trust the folder."
 )
 @click.option(
     "--on-orphan",
     type=click.Choice(["retry", "deadletter", "drop"]),
-    help="What becomes of a message whose answer was under way when the session died.  [default: deadletter]",
+    help="What to do with a message that was in flight when the session died.  [default: deadletter]",
 )
 @click.option(
     "--turn-timeout",
-    type=seconds,
-    metavar="SECONDS",
-    help="A turn without a sign of life for so long has failed.",
+    type=time_span,
+    metavar="TIME",
+    help="Fail a turn after TIME without any sign of activity.",
 )
 @click.option(
     "--draft-patience",
-    type=seconds,
-    metavar="SECONDS",
-    help="A draft that nobody touched for so long is laid aside for a message.  [default: 15]",
+    type=time_span,
+    metavar="TIME",
+    help="Set a draft aside for a message once it is untouched for TIME.  [default: 15]",
 )
-@click.option("--grace", type=seconds, metavar="SECONDS", help="Time between TERM and KILL.  [default: 5]")
-@click.option("--scrollback-bytes", type=click.IntRange(min=0), help="Raw history for plain clients.")
-@click.option("--classifier", type=click.Choice(CLASSIFIERS), help="How byte timing is read.")
-@click.option("--idle-threshold-ms", type=click.IntRange(min=0), help="Silence that counts as idle.")
-@click.option("--debounce-ms", type=click.IntRange(min=0), help="How long a state must hold (claude).")
-@click.option("--session-env-var", metavar="NAME", help="Variable that tells the program its session.")
-@click.option("--log-file", type=click.Path(path_type=Path), help="The keeper's log.")
-@click.option("--log-level", help="trace, debug, info, warn or error.")
-@click.option("--log-filter", metavar="NAME=LEVEL,…", help="Levels for parts of the keeper.")
+@click.option("--grace", type=time_span, metavar="TIME", help="Time between TERM and KILL.  [default: 5]")
+@click.option("--scrollback-bytes", type=click.IntRange(min=0), help="Raw output kept for Heimdall clients.")
+@click.option(
+    "--history-bytes",
+    type=click.IntRange(min=0),
+    help="Output kept on disk for 'logs'; 0 keeps none.  [default: 8388608]",
+)
+@click.option(
+    "--classifier", type=click.Choice(CLASSIFIERS), help="How to derive a state from output timing."
+)
+@click.option(
+    "--idle-threshold-ms", type=click.IntRange(min=0), help="Milliseconds of silence that count as idle."
+)
+@click.option(
+    "--debounce-ms", type=click.IntRange(min=0), help="Milliseconds that a state must last to count (claude)."
+)
+@click.option(
+    "--session-env-var", metavar="NAME", help="Variable that holds the session name, for the program."
+)
+@click.option("--log-file", type=click.Path(path_type=Path), help="File for the log of the keeper.")
+@click.option("--log-level", help="Level of the log: trace, debug, info, warn or error.")
+@click.option("--log-filter", metavar="NAME=LEVEL,…", help="Log levels for parts of the keeper.")
 @folder_option
 @config_option
 @json_option
@@ -100,10 +128,14 @@ def command(name: str, cmd: tuple[str, ...], as_json: bool, detach: bool, **opti
     composed = compose(name, cmd, folder, options, config, attached=attach, size=size)
     if composed.forgotten:
         complain(
-            f"these variables were set for it before and are not now: {', '.join(composed.forgotten)}; "
-            "give them again with --env"
+            f"these variables of the earlier session are not set now: {', '.join(composed.forgotten)}; "
+            "set them with --env"
         )
     started = start_session(composed.spec)
+    if not attach and composed.spec.agent not in PLAIN_AGENTS:
+        with Progress(after=0.5) as progress:
+            progress.say(f"waiting until '{name}' is ready")
+            check_came_up(SessionPaths(folder, name))
     if attach:
         from .attach import attach_here
 
@@ -111,7 +143,7 @@ def command(name: str, cmd: tuple[str, ...], as_json: bool, detach: bool, **opti
     if as_json:
         print_json({"name": name, "keeper_pid": started.keeper_pid, "pid": started.child_pid})
     else:
-        click.echo(f"started {name} (pid {started.child_pid}); attach with: remuda attach {name}")
+        echo(f"started {name} (pid {started.child_pid}); attach with: remuda attach {name}")
     return None
 
 

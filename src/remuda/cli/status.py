@@ -17,18 +17,21 @@ from .common import (
     find_folder,
     folder_option,
     json_option,
-    print_json,
+    pick_session,
     short_path,
 )
+from .output import echo, flat, print_fields, print_json
 
 
 @click.command("status")
 @click.argument("name", required=False, shell_complete=complete_session)
-@click.option("--explain", is_flag=True, help="Show every piece of evidence, its age, and which one decided.")
+@click.option("--explain", is_flag=True, help="Show all evidence for the state, and which piece decided.")
 @folder_option
 @json_option
 def command(name: str | None, explain: bool, folder: Path | None, as_json: bool) -> None:
-    """Say what a session is doing, since when, and how we know. Without a name: how the boss is.
+    """Show the state of a session, since when, and which evidence says so. Without a NAME, show the boss.
+
+    The beginning of a NAME is enough. 'remuda show' also shows messages and the screen, and ended sessions.
 
     \b
     Examples:
@@ -44,18 +47,21 @@ def command(name: str | None, explain: bool, folder: Path | None, as_json: bool)
         return
     from remuda.keeper.client import KeeperClient
 
-    with KeeperClient.connect(name, find_folder(folder)) as client:
+    where = find_folder(folder)
+    with KeeperClient.connect(pick_session(name, where), where) as client:
         document = client.describe(explain=explain)
         other = client.other_version
     if as_json:
         print_json(document)
         return
-    for label, value in _lines(document):
-        click.echo(f"{label:<10} {value}")
-    if other:
-        click.echo(f"{'note':<10} its keeper is version {other}; what both know works")
-    if explain:
-        _explain(document.get("votes", []))
+    print_fields(status_fields(document, other_version=other))
+    if explain and (votes := document.get("votes")):
+        explain_votes(votes)
+
+
+def status_fields(document: dict[str, Any], *, other_version: str | None) -> list[tuple[str, str]]:
+    note = f"the keeper of this session has version {other_version}; what both versions know works"
+    return [*_lines(document), *([("note", note)] if other_version else [])]
 
 
 def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
@@ -67,9 +73,9 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("state", f"{state} (by {source}{': ' + detail if detail else ''})"),
     ]
     if document.get("dissent"):
-        lines.append(("disputed", f"by {', '.join(document['dissent'])}; see --explain"))
+        lines.append(("disputed", f"{', '.join(document['dissent'])} says otherwise; see --explain"))
     lines.append(("pid", f"{document['pid']}{'' if document.get('alive') else ' (dead)'}"))
-    lines.append(("silent", show_duration(document.get("idle", 0))))
+    lines.append(("output", f"{show_duration(document.get('idle', 0))} ago"))
     if "argv" in document:
         lines += _own_lines(document)
     return lines
@@ -89,7 +95,7 @@ def _own_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     if document.get("title"):
         lines.append(("title", document["title"]))
     if session_id := document.get("conversation", {}).get("session_id"):
-        lines.append(("talk", session_id))
+        lines.append(("conversation", session_id))
     lines += _delivery_lines(document.get("delivery") or {})
     if document.get("recording"):
         lines.append(("recording", document["recording"]))
@@ -107,15 +113,15 @@ def _delivery_lines(delivery: dict[str, Any]) -> list[tuple[str, str]]:
     if delivery.get("held"):
         until = delivery.get("limited_until")
         when = f" until {show_moment(until, time.time())}" if until else ""
-        lines.append(("held", f"messages wait: {delivery['held']}{when}"))
+        lines.append(("held", f"messages are waiting: {delivery['held']}{when}"))
     return lines
 
 
-def _explain(votes: list[dict[str, Any]]) -> None:
-    click.echo("\nevidence, the most valuable source first:")
+def explain_votes(votes: list[dict[str, Any]]) -> None:
+    echo("\nevidence, the strongest source first:")
     for vote in votes:
         mark = "▶" if vote["decides"] else " " if vote["counts"] else "·"
         state = coloured_state(vote["state"].ljust(18), vote["state"])
         age = f"{show_duration(vote['age']):>6} ago"
-        click.echo(f"  {mark} {vote['source']:<10} {state} {age}  {vote['detail']}")
-    click.echo("  ▶ decided; · does not count while better sources speak")
+        echo(flat(f"  {mark} {vote['source']:<10} {state} {age}  {vote['detail']}"))
+    echo("  ▶ decided; · does not count while stronger sources report")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import click
-
 from remuda.boss.client import BossClient
 from remuda.duration import show_duration
 
-from .common import limit_lines, print_json, short_path
+from .common import limit_lines, short_path
+from .output import print_fields, print_json
 
 
 def show_boss(as_json: bool) -> None:
@@ -19,13 +18,12 @@ def show_boss(as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
-    for label, value in _lines(document):
-        click.echo(f"{label:<10} {value}")
+    print_fields(_lines(document))
 
 
 def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     uptime = show_duration(document["uptime"])
-    put_off = f", and {document['hidden']} put off" if document["hidden"] else ""
+    put_off = f", and {document['hidden']} postponed" if document["hidden"] else ""
     lines = [
         ("boss", f"{document['status']}, pid {document['pid']}, version {document['version']}, up {uptime}"),
         ("url", f"http://127.0.0.1:{document['port']}"),
@@ -34,7 +32,9 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("database", short_path(document["database"])),
     ]
     if document["laid_aside"]:
-        lines.append(("note", f"an earlier database could not be used; it is {document['laid_aside']}"))
+        lines.append(
+            ("note", f"an earlier database could not be read; it was moved to {document['laid_aside']}")
+        )
     for limit in document.get("limits", []):
         first, *rest = limit_lines(limit, time.time())
         lines += [("limited", first), *(("", line) for line in rest)]
@@ -55,7 +55,7 @@ def _hooks() -> list[str]:
 
     found = found_hooks()
     if not found:
-        return ["none; 'remuda hooks install --boss' lets your Claude sessions tell it at once"]
+        return ["none; 'remuda setup boss' lets Claude Code sessions report to it"]
     return [
         f"{len(one.events)} in {short_path(str(one.path))}"
         + "".join(f"; {problem}: {one.fix}" for problem in one.problems[:1])

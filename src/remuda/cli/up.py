@@ -11,7 +11,8 @@ import click
 from remuda.boss.folder import BossFolder
 from remuda.paths import private_folder
 
-from .common import config_option, configuration, json_option, print_json, short_path
+from .common import config_option, configuration, json_option, short_path
+from .output import echo, print_json
 
 if TYPE_CHECKING:
     from remuda.boss.ports import Boss
@@ -21,43 +22,47 @@ DEFAULT_PORT = 4127
 
 
 @click.command("up")
-@click.option("--detach", is_flag=True, help="Return when it serves; it goes on in the background.")
+@click.option("--detach", is_flag=True, help="Run in the background; return once it is ready.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help=f"Port on 127.0.0.1; 0 takes a free one.  [default: [boss] port, else {DEFAULT_PORT}]",
+    help=f"Port on 127.0.0.1; 0 picks a free one.  [default: [boss] port, else {DEFAULT_PORT}]",
 )
-@click.option("--print-token", is_flag=True, help="Print the token of its HTTP endpoint, and end.")
-@click.option("--install", is_flag=True, help="Write a systemd unit or launchd plist for it, and show it.")
-@click.option("--uninstall", is_flag=True, help="Take that file away again.")
+@click.option(
+    "--print-token", "show_token", is_flag=True, help="Print the token of its HTTP interface, and exit."
+)
+@click.option(
+    "--install", is_flag=True, help="Write a systemd unit or launchd plist that starts it at login."
+)
+@click.option("--uninstall", is_flag=True, help="Remove that file.")
 @config_option
 @json_option
 def command(
     detach: bool,
     port: int | None,
-    print_token: bool,
+    show_token: bool,
     install: bool,
     uninstall: bool,
     config_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Start the boss: one queue of all agents that wait for you, for this user, on this machine.
+    """Start the boss: the process that keeps the queue of waiting agents. One runs per user.
 
-    It can be ended or killed at any moment, and loses nothing: sessions go on without it, hooks keep for it
-    what they have to tell, and when it is started again it finds everything.
+    Stopping or killing it loses nothing. Sessions keep running, hooks store their events on disk, and the
+    next boss reads them.
 
     \b
     Examples:
       remuda up --detach
       remuda up --port 4200
-      remuda up --install          at every login, by systemd or launchd
+      remuda up --install          start it at every login, by systemd or launchd
       curl -H "Authorization: Bearer $(remuda up --print-token)" http://127.0.0.1:4127/v1/queue
     """
-    if sum((detach, print_token, install, uninstall)) > 1:
+    if sum((detach, show_token, install, uninstall)) > 1:
         raise click.UsageError("--detach, --print-token, --install and --uninstall exclude each other")
     folder = BossFolder.default()
-    if print_token:
-        _print_token(folder)
+    if show_token:
+        print_token()
     elif install or uninstall:
         from .up_service import install_service, uninstall_service
 
@@ -68,11 +73,12 @@ def command(
         (_detached if detach else _in_front)(folder, chosen, config, as_json)
 
 
-def _print_token(folder: BossFolder) -> None:
+def print_token() -> None:
     from remuda.inbox.serve import load_token
 
+    folder = BossFolder.default()
     private_folder(folder.path)
-    click.echo(load_token(folder.token))
+    echo(load_token(folder.token))
 
 
 def _detached(folder: BossFolder, port: int, config: Config, as_json: bool) -> None:
@@ -99,6 +105,6 @@ def _announce(folder: BossFolder, told: dict[str, Any], as_json: bool) -> None:
             {"pid": told["pid"], "url": url, "socket": str(folder.socket), "laid_aside": told["laid_aside"]}
         )
         return
-    click.echo(f"the boss runs (pid {told['pid']}) at {url} and {short_path(str(folder.socket))}")
+    echo(f"the boss is running (pid {told['pid']}) at {url} and {short_path(str(folder.socket))}")
     if told["laid_aside"]:
-        click.echo(f"its database could not be used; it is kept as {told['laid_aside']}", err=True)
+        echo(f"its database could not be read; it was moved to {told['laid_aside']}", err=True)

@@ -9,80 +9,84 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-import click
-
 from remuda.durable import replace_file
 from remuda.errors import InvalidOptions
+from remuda.paths import config_home
 
-from .common import print_json
+from .output import echo, print_json
 
 _UNIT = "remuda-boss.service"
 _LABEL = "remuda.boss"
-_ENVIRONMENT = (
-    "REMUDA_HOME",
-    "XDG_STATE_HOME",
-    "XDG_CONFIG_HOME",
-    "CLAUDE_CONFIG_DIR",
-    "TMUX_TMPDIR",
+_FOLDERS = ("REMUDA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "TMUX_TMPDIR")
+"""Where the boss finds its files, an agent's and tmux: nobody else tells a service."""
+_WORDS = (
     "REMUDA_HUNG_AFTER",
+    "TRAILBOSS_POLL_INTERVAL_MS",
+    "TRAILBOSS_QUIET_THRESHOLD_MS",
+    "TRAILBOSS_OPT_IN_PREFIX",
 )
-"""Where the boss finds its files, an agent's and tmux, and how patient it is: nobody else tells a service."""
+"""How patient it is, and its detector."""
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def install_service(port: int | None, as_json: bool) -> None:
     """Write the file, show it, and say what is left to do: starting services is the user's."""
-    path = _file()
+    path = service_file()
     text = (_plist if _is_mac() else _unit)(_arguments(port), _environment(os.environ))
     if path.exists() and not _is_ours(path):
-        raise InvalidOptions(f"{path} is not of our making", hint="move it away first")
+        raise InvalidOptions(f"{path} was not written by Remuda", hint="move it away first")
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, text.encode(), 0o644)
     commands = _commands("install", path)
     if as_json:
         print_json({"file": str(path), "content": text, "commands": commands})
         return
-    click.echo(f"wrote {path}:\n")
-    click.echo(text)
-    click.echo("now run:")
+    echo(f"wrote {path}:\n")
+    echo(text)
+    echo("now run:")
     for one in commands:
-        click.echo(f"  {one}")
+        echo(f"  {one}")
 
 
 def uninstall_service(as_json: bool) -> None:
-    path = _file()
+    path = service_file()
     if not path.exists():
-        raise InvalidOptions(f"there is no {path}")
+        raise InvalidOptions(f"{path} does not exist", hint="the service is not installed")
     if not _is_ours(path):
-        raise InvalidOptions(f"{path} is not of our making", hint="it was left alone")
+        raise InvalidOptions(f"{path} was not written by Remuda", hint="it was left alone")
     path.unlink()
     commands = _commands("uninstall", path)
     if as_json:
         print_json({"file": str(path), "commands": commands})
         return
-    click.echo(f"removed {path}; now run:")
+    echo(f"removed {path}; now run:")
     for one in commands:
-        click.echo(f"  {one}")
+        echo(f"  {one}")
+
+
+def is_installed() -> bool:
+    path = service_file()
+    return path.exists() and _is_ours(path)
 
 
 def _is_mac() -> bool:
     return sys.platform == "darwin"
 
 
-def _file() -> Path:
+def service_file() -> Path:
     if _is_mac():
         return Path("~/Library/LaunchAgents").expanduser() / f"{_LABEL}.plist"
-    base = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    return base / "systemd" / "user" / _UNIT
+    return config_home(os.environ) / "systemd" / "user" / _UNIT
 
 
 def _arguments(port: int | None) -> list[str]:
-    return [sys.executable, "-m", "remuda", "up", *(["--port", str(port)] if port is not None else [])]
+    return [sys.executable, "-P", "-m", "remuda", "up", *(["--port", str(port)] if port is not None else [])]
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What a service has to be given of ours. Raises `InvalidOptions` for what no such file can hold."""
-    found = {name: _absolute(environ[name]) for name in _ENVIRONMENT if environ.get(name)}
+    found = {name: _absolute(environ[name]) for name in _FOLDERS if environ.get(name)}
+    found |= {name: environ[name] for name in _WORDS if environ.get(name)}
     found["PATH"] = environ.get("PATH") or os.defpath
     for name, value in found.items():
         if _UNWRITABLE.search(value):
@@ -103,7 +107,7 @@ def _unit(arguments: list[str], given: Mapping[str, str]) -> str:
         [
             "# Written by 'remuda up --install'; 'remuda up --uninstall' removes it.",
             "[Unit]",
-            "Description=Remuda's boss: which agent waits for you",
+            "Description=Remuda's boss: the queue of waiting agents",
             "",
             "[Service]",
             f"ExecStart={' '.join(command)}",

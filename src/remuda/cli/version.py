@@ -8,7 +8,8 @@ import click
 
 from remuda._version import __version__
 
-from .common import json_option, print_json
+from .common import json_option
+from .output import echo, print_json
 
 
 @click.command("version")
@@ -26,4 +27,4 @@ def command(as_json: bool) -> None:
     if as_json:
         print_json(facts)
     else:
-        click.echo(f"remuda {__version__} (Python {facts['python']}, protocol {PROTOCOL_VERSION})")
+        echo(f"remuda {__version__} (Python {facts['python']}, protocol {PROTOCOL_VERSION})")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import calendar
 import fcntl
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import stop_hook
-from .stop_hook import FINAL, FINGERPRINT, Files, Lock, Reader, number
+from .stop_hook import FINAL, FINGERPRINT, Files, Lock, Reader, decode_json, number
 
 KEEP_SECONDS = 7 * 24 * 3600.0
 """Receipts and answers of messages that ended are kept for so long …"""
@@ -38,8 +37,8 @@ _CHUNK = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """Bytes that were given back. `note` says why the inbox itself could not be, where it could not."""
+class Reclaimed:
+    """Bytes of disk space that were freed, by file. `note` says why the inbox itself was not, if so."""
 
     inbox: int = 0
     receipts: int = 0
@@ -58,7 +57,7 @@ class FileLock:
     def __enter__(self) -> None:
         """Raises FileNotFoundError when the folder is gone, also while this waited for it."""
         while True:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd = stop_hook.open_file(self._path, os.O_RDWR | os.O_CREAT)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             if is_at(self._fd, self._path):
                 return
@@ -80,7 +79,7 @@ def is_at(fd: int, path: str) -> bool:
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
-def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Given:
+def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Reclaimed:
     """Give back what can be. Any number of processes may use the inbox meanwhile. Raises OSError."""
     now = time.time() if now is None else now
     files = Files(os.path.join(folder, "inbox.jsonl"))
@@ -88,32 +87,32 @@ def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Giv
         inbox = stop_hook.Inbox(files)
         try:
             inbox.open()
+            given, note = _punch(inbox) if inbox.reader is not None else (0, "")
             # The outbox first: what is open is read from the receipts.
-            kept = _Receipts(files.receipts)
+            kept = _Receipts(files.receipts, _standing(inbox))
             outbox = _rewrite(files, files.outbox, small, lambda lines: _kept_answers(lines, kept.open, now))
-            receipts = _rewrite(files, files.receipts, small, lambda lines: kept.kept(lines, now))
+            receipts = _rewrite(files, files.receipts, small, lambda lines: kept.kept(lines, now, inbox))
             cursor = inbox.queue.cursor
             with FileLock(f"{files.folder}/{WRITER_LOCK}"):
                 path = f"{files.folder}/{DEDUP_FILE}"
                 dedup = _rewrite(files, path, small, lambda lines: _kept_keys(lines, cursor, now))
-            given, note = _punch(inbox) if inbox.reader is not None else (0, "")
         finally:
             inbox.close()
-    return Given(given, receipts, outbox, dedup, note)
+    return Reclaimed(given, receipts, outbox, dedup, note)
 
 
 # ── our own files ──
 
 
 def json_lines(path: str) -> Iterator[dict[str, Any]]:
-    for _, document in _parsed(stop_hook.read_file(path) or b""):
+    for _, document in parsed_lines(stop_hook.read_file(path) or b""):
         yield document
 
 
-def _parsed(data: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def parsed_lines(data: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
     for line in data.split(b"\n"):
         try:
-            document = json.loads(line) if line else None
+            document = decode_json(line) if line else None
         except ValueError:  # torn by a crash; the writer ends such a line before the next
             continue
         if isinstance(document, dict):
@@ -130,17 +129,33 @@ def _rewrite(files: Files, path: str, small: int, choose: Callable[[Lines], Line
         return 0
     if size < small:
         return 0
-    data = b"".join(line + b"\n" for line, _ in choose(list(_parsed(stop_hook.read_file(path) or b""))))
+    data = b"".join(line + b"\n" for line, _ in choose(list(parsed_lines(stop_hook.read_file(path) or b""))))
     if len(data) >= size:
         return 0
     files.replace(path, data)
     return size - len(data)
 
 
-class _Receipts:
-    """Which messages have not ended, and when the others did."""
+def _standing(inbox: stop_hook.Inbox) -> set[str]:
+    """What stands between the cursor and the frontier, done or not.
 
-    def __init__(self, path: str) -> None:
+    If the queue's own file is lost, only the receipts tell which of them are done.
+    """
+    found: set[str] = set()
+    position = inbox.queue.cursor
+    while inbox.reader is not None and position < inbox.queue.frontier:
+        entry, position = inbox.reader.next(position)
+        if entry is None:
+            break
+        found.add(entry.id)
+    return found
+
+
+class _Receipts:
+    """Which messages have not ended, and when the others did. Those in `standing` are kept at any age."""
+
+    def __init__(self, path: str, standing: set[str]) -> None:
+        self._standing = standing
         self.ended: dict[str, float] = {}
         self.open: set[str] = set()
         for one in json_lines(path):
@@ -152,8 +167,19 @@ class _Receipts:
                 self.ended.pop(message, None)  # a plain line that came again has the id of the one before
                 self.open.add(message)
 
-    def kept(self, lines: Lines, now: float) -> Lines:
-        return _youngest(lines, lambda one: self.ended.get(str(one.get("id"))), now)
+    def kept(self, lines: Lines, now: float, inbox: stop_hook.Inbox) -> Lines:
+        """Up to when messages are forgotten is on the disk before they are."""
+        kept = _youngest(lines, self._ended, now)
+        left = {str(one.get("id")) for _, one in kept}
+        gone = [self.ended.get(str(one.get("id")), 0.0) for _, one in lines if str(one.get("id")) not in left]
+        if gone and max(gone) > inbox.queue.forgotten:
+            inbox.queue.forgotten = max(gone)
+            inbox.queue.save(inbox.reader)
+        return kept
+
+    def _ended(self, one: dict[str, Any]) -> float | None:
+        message = str(one.get("id"))
+        return None if message in self._standing else self.ended.get(message)
 
 
 def _kept_answers(lines: Lines, still_open: set[str], now: float) -> Lines:
@@ -199,7 +225,7 @@ def _kept_keys(lines: Lines, cursor: int, now: float) -> Lines:
 
 def _punch(inbox: stop_hook.Inbox) -> tuple[int, str]:
     """The cursor is on the disk: what lies before it is nobody's any more, but for what tells the file."""
-    fd = os.open(inbox.files.inbox, os.O_RDWR | os.O_CLOEXEC)
+    fd = stop_hook.open_file(inbox.files.inbox, os.O_RDWR)
     try:
         before = os.fstat(fd).st_blocks
         for start, end in _acknowledged(fd, inbox):
@@ -207,7 +233,7 @@ def _punch(inbox: stop_hook.Inbox) -> tuple[int, str]:
                 _make_hole(fd, start, end - start)
         return max(0, before - os.fstat(fd).st_blocks) * 512, ""
     except OSError as error:
-        return 0, f"the acknowledged part of the inbox cannot be given back here: {error.strerror}"
+        return 0, f"the disk space of acknowledged messages cannot be freed here: {error.strerror}"
     finally:
         os.close(fd)
 
@@ -256,7 +282,7 @@ def _make_hole(fd: int, start: int, length: int) -> None:
     try:
         fallocate = ctypes.CDLL(None, use_errno=True).fallocate64
     except AttributeError:
-        raise OSError(0, "this system makes no holes in files") from None
+        raise OSError(0, "this system does not support holes in files") from None
     fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     if fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, start, length) != 0:
         number_of = ctypes.get_errno()

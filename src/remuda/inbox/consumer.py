@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from . import stop_hook
 from .compaction import compact
 from .consumer_lock import ConsumerLock
 from .receipts import read_receipts
-from .stop_hook import Entry, Files, Lock
-from .waiting import entries
+from .stop_hook import Files, Lock
+from .waiting import TakenBack, take_back
 
 _CONVERSATION = ("session_id", "transcript_path")
 
@@ -44,6 +44,11 @@ class Leased:
     @property
     def literal(self) -> bool:
         return bool(self.fields.get("literal"))
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether somebody took it back while it was in flight."""
+        return bool(self.facts.get("unwanted"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,27 +110,34 @@ class Consumer:
 
     def expire(self) -> None:
         """Bounce what waits to be next and has waited too long, though nothing can be handed out now."""
-        with self._inbox() as inbox:
-            inbox.next_entry()
+        unfinished = True
+        while unfinished:
+            with self._inbox() as inbox:
+                inbox.next_entry()
+                unfinished = inbox.unfinished
+            stop_hook.let_others_in()
 
     def peek(self) -> Leased | None:
         """What `lease` would give now. Nothing is written down."""
         with self._inbox() as inbox:
             taken = None if inbox.reader is None else inbox.queue.take(inbox.reader)
-            if taken is None or taken[0].broken or taken[0].expired(inbox.queue.clock):
+            if taken is None or inbox.verdict(*taken) is not None:
                 return None
             entry, attempt = taken
             return Leased(entry.id, entry.text, attempt, entry.fields)
 
     def lease(self, transport: str, **facts: Any) -> Leased | None:
         """The next message, in flight from now on. None when there is none that is due."""
-        with self._inbox(transport) as inbox:
-            taken = inbox.next_entry()
-            if taken is None:
-                return None
-            entry, attempt = taken
-            inbox.deliver(entry, attempt, transport=transport, **facts)
-            return Leased(entry.id, entry.text, attempt, entry.fields, time.time(), facts=facts)
+        while True:
+            with self._inbox(transport) as inbox:
+                taken = inbox.next_entry()
+                if taken is not None:
+                    entry, attempt = taken
+                    inbox.deliver(entry, attempt, transport=transport, **facts)
+                    return Leased(entry.id, entry.text, attempt, entry.fields, time.time(), facts=facts)
+                if not inbox.unfinished:
+                    return None
+            stop_hook.let_others_in()
 
     def orphan(self) -> Leased | None:
         """What was in flight when the last consumer died."""
@@ -137,7 +149,7 @@ class Consumer:
             if self._is_over(inbox, flight):
                 return None
             lease = inbox.lease() or {}
-            entry = Entry(int(flight["start_offset"]), int(flight["end_offset"]), str(flight.get("raw_line")))
+            entry = inbox.entry_of(flight)
             message = str(lease.get("id") or entry.id)
             attempt = int(stop_hook.number(lease.get("attempt"))) or 1
             submitted = self._submitted(message, attempt)
@@ -193,19 +205,21 @@ class Consumer:
             try:
                 compact(str(self.folder))
             except (OSError, stop_hook.InboxError) as error:
-                self.notices.append(f"no disk space could be given back: {error}")
+                self.notices.append(f"cannot free disk space: {error}")
 
-    def cancel(self, message: str, reason: str) -> Literal["dropped", "in flight", "unknown"]:
+    def cancel(self, message: str, reason: str) -> TakenBack:
         """Drop one that waits. One that is in flight is not touched."""
         with self._inbox() as inbox:
-            entry = next((one for one in entries(inbox) if one.id == message), None)
-            if entry is None:
-                return "unknown"
-            flight = inbox.in_flight()
-            if flight is not None and entry.start == int(flight["start_offset"]):
-                return "in flight"
-            inbox.bury(entry, reason, "dropped")
-            return "dropped"
+            return take_back(inbox, message, reason)
+
+    def note_unwanted(self, leased: Leased) -> None:
+        """Write down that it is not to be tried again: also the consumer after a crash keeps to it."""
+        with self._inbox() as inbox:
+            lease = inbox.lease()
+            if lease is not None and lease.get("id") == leased.id:
+                self._files.replace(
+                    self._files.lease, stop_hook.encode_json(lease | {"unwanted": True}).encode()
+                )
 
     # ── on its way ──
 
@@ -231,12 +245,12 @@ class Consumer:
                 return "gone"
             return inbox.nack(flight, delay, reason, count_attempt=counts, **facts)
 
-    def put_back(self, leased: Leased) -> None:
+    def put_back(self, leased: Leased, reason: str = "the session was no longer ready") -> None:
         """It was never handed over: as if it had not been leased."""
         with self._inbox() as inbox:
             flight = inbox.in_flight()
             if flight is not None:
-                inbox.nack(flight, 0.0, "the session was no longer ready", count_attempt=False)
+                inbox.nack(flight, 0.0, reason, count_attempt=False)
 
     def bury(self, leased: Leased, reason: str, **facts: Any) -> None:
         """A dead letter: kept, listed, and redriven only on purpose."""

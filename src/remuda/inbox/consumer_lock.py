@@ -7,14 +7,13 @@ while somebody holds this.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from pathlib import Path
 
 from remuda.errors import FolderUnusable, InboxBusy
 from remuda.paths import private_folder
 
-from .stop_hook import Files, Lock, consumer_of
+from .stop_hook import Files, Lock, consumer_of, encode_json, open_file
 
 
 class ConsumerLock:
@@ -61,16 +60,16 @@ def holder(folder: Path | str) -> str | None:
 
 
 def _locked(files: Files, who: str) -> int:
-    fd = os.open(files.consumer, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_file(files.consumer, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps({"pid": os.getpid(), "who": who}).encode() + b"\n", 0)
+        os.pwrite(fd, encode_json({"pid": os.getpid(), "who": who}).encode() + b"\n", 0)
     except BlockingIOError:
         os.close(fd)
         busy = consumer_of(files) or "another consumer"
         raise InboxBusy(
-            f"the inbox {files.folder} is served by {busy}", hint="end that one first, or leave it to it"
+            f"the inbox {files.folder} is served by {busy}", hint="stop that consumer first"
         ) from None
     except OSError:
         os.close(fd)

@@ -6,7 +6,6 @@ reached then; what lies behind the last record is looked through for the key.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from . import stop_hook
 from .compaction import DEDUP_FILE, DEDUP_WINDOW
 from .message import Message
-from .stop_hook import Entry, Files, number
+from .stop_hook import Entry, Files, Key, decode_json, encode_json, number
 
 _CHUNK = 1 << 20
 
@@ -49,13 +48,13 @@ class Keys:
     def _unrecorded(self, key: str, position: int) -> str | None:
         """In the part of the inbox that no record speaks of, which is short but for the first key of all."""
         try:
-            fd = os.open(self._files.inbox, os.O_RDONLY | os.O_CLOEXEC)
+            fd = stop_hook.open_file(self._files.inbox, os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
             if position > os.fstat(fd).st_size:  # another file is there now
                 position = 0
-            found = _search(fd, position, key)
+            found = _search(fd, position, key, Key(self._files.key))
             return str(found["id"]) if found is not None and self._counts(found) else None
         finally:
             os.close(fd)
@@ -66,7 +65,7 @@ class Keys:
 
 
 def _field(name: str, value: str) -> bytes:
-    return f"{json.dumps(name)}: {json.dumps(value)}".encode()
+    return f"{encode_json(name)}: {encode_json(value)}".encode()
 
 
 def _records(data: bytes, needle: bytes) -> list[dict[str, Any]]:
@@ -74,7 +73,7 @@ def _records(data: bytes, needle: bytes) -> list[dict[str, Any]]:
     for line in data.split(b"\n"):
         if line and needle in line:
             try:
-                document = json.loads(line)
+                document = decode_json(line)
             except ValueError:  # torn by a crash
                 continue
             if isinstance(document, dict):
@@ -82,7 +81,7 @@ def _records(data: bytes, needle: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def _search(fd: int, position: int, key: str) -> dict[str, Any] | None:
+def _search(fd: int, position: int, key: str, secret: Key) -> dict[str, Any] | None:
     """The last envelope with this key, line by line, without what was given back to the disk."""
     wanted = _field("dedup", key)
     try:
@@ -97,7 +96,7 @@ def _search(fd: int, position: int, key: str) -> dict[str, Any] | None:
         for line in lines:
             start += len(line) + 1
             if wanted in line:
-                entry = Entry(0, 0, line.strip(b"\0 \r").decode("utf-8", "replace"))
+                entry = Entry(0, 0, line.strip(b"\0 \r").decode("utf-8", "replace"), secret)
                 if entry.fields.get("dedup") == key:
                     found = {"id": entry.id, "at": entry.fields.get("at"), "end": start}
     return found

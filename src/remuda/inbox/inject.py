@@ -7,17 +7,16 @@ text/plain              the prompt as it stands, without the newline at its end
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from remuda.duration import parse_duration
+from remuda.duration import LONGEST, parse_duration
 from remuda.errors import InputError, InvalidOptions
+from remuda.untrusted import BadJson, one_line, parse_json
 
-MAX_ATTEMPTS = 1_000_000
-"""More are meant as 'for ever', and no reader of the file should trip over the number."""
+from .stop_hook import MOST_ATTEMPTS
+
 _CHAT = ("channel", "author", "ts")
 
 
@@ -46,9 +45,9 @@ def without_line_end(text: str) -> str:
 
 def _parse(text: str) -> dict[str, Any]:
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        raise InputError("the body is not JSON") from None
+        document = parse_json(text)
+    except BadJson as error:
+        raise InputError(f"the body is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise InputError("the body is not a JSON object")
     return document
@@ -86,8 +85,7 @@ def chat_line(document: dict[str, Any], now: datetime) -> str:
 
 def _label(document: dict[str, Any], field: str) -> str:
     """On one line: a name with a line end in it could pass for a message of somebody else."""
-    text = _text(field, document.get(field) or "")
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    return one_line(_text(field, document.get(field) or ""))
 
 
 def _when(given: object, now: datetime) -> datetime:
@@ -107,7 +105,7 @@ def _when(given: object, now: datetime) -> datetime:
 
 def _text(field: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InputError(f"'{field}' is not a text")
+        raise InputError(f"'{field}' is not a string")
     return value
 
 
@@ -118,34 +116,34 @@ def _key(field: str, value: object) -> str:
 
 
 def _number(field: str, value: object) -> float:
-    try:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
-    except OverflowError:  # a whole number of hundreds of digits
-        pass
-    raise InputError(f"'{field}' is not a number")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"'{field}' is not a number")
+    return float(value)
 
 
 def _time(field: str, value: object) -> float:
     if isinstance(value, str):
         try:
-            return parse_duration(value)
+            seconds = parse_duration(value)
         except InvalidOptions as error:
             raise InputError(f"'{field}': {error}") from None
-    seconds = _number(field, value)
+    else:
+        seconds = _number(field, value)
     if seconds < 0:
         raise InputError(f"'{field}' is negative")
+    if seconds >= LONGEST:
+        raise InputError(f"'{field}' is too long", hint=f"use less than {LONGEST:.0f} seconds")
     return seconds
 
 
 def _lifetime(field: str, value: object) -> float:
     if not (seconds := _time(field, value)):
-        raise InputError(f"'{field}' is zero: nothing can be delivered in no time")
+        raise InputError(f"'{field}' must be more than zero")
     return seconds
 
 
 def _count(field: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_ATTEMPTS:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_ATTEMPTS:
         raise InputError(f"'{field}' is not a number of attempts")
     return value
 

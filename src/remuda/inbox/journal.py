@@ -6,23 +6,30 @@ Foreign writers append to the same file without asking; ours never write into th
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
+from remuda.arguments import check_path
 from remuda.errors import FolderUnusable, InboxBusy, InboxCorrupt, InputError
 from remuda.paths import private_folder
 
 from . import letters, stop_hook
-from .compaction import Given, compact, json_lines
+from .compaction import Reclaimed, compact, json_lines, parsed_lines
 from .dedup import Keys
-from .message import DEFAULT_MAX_BYTES, Message, make_message, plain_message
-from .stop_hook import Entry, Files, Lock
-from .waiting import entries
+from .message import (
+    DEFAULT_MAX_BYTES,
+    Message,
+    PutOptions,
+    check_put_options,
+    make_message,
+    plain_message,
+)
+from .stop_hook import Entry, Files, Key, Lock
+from .waiting import TakenBack, entries, take_back
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -33,7 +40,10 @@ _TRIES = 100
 
 
 class Accepted(NamedTuple):
-    """`duplicate`: a message with the same dedup key was accepted before, and this is its id."""
+    """The id of an accepted message.
+
+    `duplicate` is True if a message with the same dedup key was accepted before; `id` is the id of that one.
+    """
 
     id: str
     duplicate: bool = False
@@ -41,7 +51,7 @@ class Accepted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What `inbox status` shows."""
+    """The numbers of `Inbox.overview`. `oldest_age` is in seconds, None if nothing waits."""
 
     waiting: int
     delayed: int
@@ -52,7 +62,7 @@ class Overview:
 
 
 class Recovered(NamedTuple):
-    """`outcome` is named as heartbeat-rs names it."""
+    """The result of `Inbox.recover`: the outcome in the words of heartbeat-rs, and notices for a human."""
 
     outcome: str
     notices: list[str]
@@ -87,16 +97,27 @@ def clear_errors(what: str = "") -> Iterator[None]:
 
 
 class Inbox:
-    """One inbox folder. Any number of processes and threads may use it at once.
+    """Put messages into an inbox folder, look at it, and handle its dead letters.
 
-    It keeps one small file open from a put to the next; to `close` it is only needed before an unmount.
+    Any number of processes and threads may use one folder at once. Every method blocks for as long as the
+    disk or a lock takes. One small file stays open between calls: call `close` before an unmount.
+
+        with Inbox("run/inbox") as inbox:
+            sent = inbox.put("Summarise the new mail", dedup="mail-42", ttl="8h")
+
+    Every method can raise `FolderUnusable` (the folder cannot be read or written) and `InboxCorrupt` (its
+    files contradict each other).
     """
 
     def __init__(
         self, folder: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES, durable: bool = True
     ) -> None:
-        """Without `durable` no disk is waited for: for an inbox that is of no use after a loss of power."""
-        self.folder = Path(folder)
+        """Use the inbox in `folder`, which is made by the first `put`.
+
+        `max_bytes` limits the size of a prompt. With `durable=False` nothing waits for the disk: messages may
+        be lost if the power fails.
+        """
+        self.folder = Path(check_path("folder", folder))
         self._max_bytes = max_bytes
         self._files = Files(str(self.folder / "inbox.jsonl"), durable=durable)
         self._writer = Writer(self._files)
@@ -104,7 +125,7 @@ class Inbox:
         self._unreadable = f"cannot read the inbox {self.folder}"
 
     def close(self) -> None:
-        """Nothing of the folder is kept open any more. An inbox that was closed can be used again."""
+        """Close the file that stays open between calls. The inbox can be used again afterwards."""
         self._writer.close()
 
     def __enter__(self) -> Inbox:
@@ -115,16 +136,28 @@ class Inbox:
 
     # ── putting ──
 
-    def put(self, prompt: str, **options: Any) -> Accepted:
-        """Append a message; it is on the disk when this returns. For the options see `make_message`."""
+    def put(self, prompt: str, **options: Unpack[PutOptions]) -> Accepted:
+        """Append a message and return its id. It is on the disk when this returns.
+
+        Options (see `PutOptions`): `delay` delivers it after this TIME (seconds, or "2h30m"), `ttl` bounces
+        it if it is not delivered within this TIME. `dedup` accepts one message with this key per day.
+        `sender` is named if it bounces. `max_attempts` (10) is how often it is tried before it is
+        dead-lettered. `command` runs a command of the agent, such as /compact. `literal` refuses a prompt in
+        which the agent would read an @file. `priority`: higher goes first, if `allow_priority` was called.
+        `message_id` is the id to use, `now` the time it was sent.
+
+        Raises `InputError` for an empty, oversized or invalid prompt, `InvalidOptions` for an unknown option
+        or a bad value, and `FolderUnusable` if it cannot be written.
+        """
         if options:
+            check_put_options(options)
             message = make_message(prompt, max_bytes=self._max_bytes, **options)
         else:
             message = plain_message(prompt, self._max_bytes)
         if message.priority and not self._files.by_priority():
             raise InputError(
-                "this inbox keeps the order in which messages come, and has no priorities",
-                hint=f'its owner allows them with {{"priority": true}} in {self._files.options}',
+                "this inbox delivers messages in order and does not allow priorities",
+                hint=f'to allow them, write {{"priority": true}} into {self._files.options}',
             )
         try:  # by hand: a context manager would be a tenth of a put
             accepted = self._accept(message)
@@ -135,9 +168,9 @@ class Inbox:
         return accepted
 
     def allow_priority(self, allowed: bool = True) -> None:
-        """Whether urgent messages may pass others. Off, an inbox keeps the order in which messages came."""
+        """Allow messages with a higher priority to go first. By default messages are delivered in order."""
         self._make_folder()
-        self._files.replace(self._files.options, json.dumps({"priority": allowed}).encode())
+        self._files.replace(self._files.options, stop_hook.encode_json({"priority": bool(allowed)}).encode())
 
     def _accept(self, message: Message) -> Accepted:
         """The folder is made and looked at once, and again when it is gone."""
@@ -177,10 +210,10 @@ class Inbox:
 
     # ── giving back ──
 
-    def compact(self) -> Given:
-        """Give disk space back: all that is acknowledged, and what is old in our own files.
+    def compact(self) -> Reclaimed:
+        """Free the disk space of acknowledged messages and of old receipts, and return how much that was.
 
-        Done by itself whenever a file grew by some megabytes; here also when they are few.
+        This also happens by itself when a file has grown by 8 MiB.
         """
         with clear_errors(self._unwritable):
             return compact(str(self.folder), small=0)
@@ -195,7 +228,7 @@ class Inbox:
     # ── looking ──
 
     def overview(self, now: float | None = None) -> Overview:
-        """A folder that is not there yet holds nothing."""
+        """Return counts: waiting, delayed, in flight, dead. All zero if the folder does not exist yet."""
         with clear_errors(self._unreadable):
             try:
                 with Lock(self._files):
@@ -205,7 +238,7 @@ class Inbox:
 
     @contextmanager
     def quiet(self) -> Iterator[Overview]:
-        """What is there, and nothing is put or handed out until the context ends."""
+        """Lock the inbox and yield its overview: nothing is put or delivered until the `with` ends."""
         with ExitStack() as held:
             with clear_errors(self._unreadable):
                 held.enter_context(Lock(self._files))
@@ -240,7 +273,7 @@ class Inbox:
         )
 
     def waiting(self) -> list[Entry]:
-        """The messages that wait, in order; the one in flight is the first. None without a folder."""
+        """Return the messages that wait, in order, with the one in flight; empty without a folder."""
         with clear_errors(self._unreadable):
             try:
                 with Lock(self._files), self._opened() as inbox:
@@ -251,13 +284,18 @@ class Inbox:
     # ── what has no consumer ──
 
     def recover(self, policy: Policy) -> Recovered:
-        """Decide on what was in flight when its agent died. Raises `InboxBusy` while a keeper is there."""
+        """Retry, dead-letter or drop the message that was in flight when its agent died.
+
+        `policy` is "retry", "deadletter" or "drop". Raises `InboxBusy` while a keeper runs, which does that
+        itself.
+        """
         notices: list[str] = []
         with clear_errors(self._unwritable):
-            return Recovered(stop_hook.recover(self._files, policy, notices), notices)
+            outcome, _ = stop_hook.recover(self._files, policy, notices)
+            return Recovered(outcome, notices)
 
     def expire(self, message: str) -> bool:
-        """Bounce this one, if its time to live ran out and nobody is there who would: for whoever waits."""
+        """Bounce a message whose time to live is over, if no consumer runs. Return whether it was bounced."""
         with clear_errors(self._unwritable), Lock(self._files):
             if stop_hook.consumer_of(self._files) is not None:
                 return False
@@ -269,31 +307,46 @@ class Inbox:
                         return True
         return False
 
+    def take_back(self, message: str) -> TakenBack:
+        """Drop a waiting message. Return "dropped", "in flight" or "unknown".
+
+        Raises `InboxBusy` while a keeper runs; `Session.cancel` asks that one.
+        """
+        with clear_errors(self._unwritable), Lock(self._files):
+            if (consumer := stop_hook.consumer_of(self._files)) is not None:
+                raise InboxBusy(f"{consumer} delivers this inbox")
+            with self._opened() as inbox:
+                return take_back(inbox, message, stop_hook.UNWANTED)
+
     # ── dead letters ──
 
     def dead_letters(self) -> Iterator[dict[str, Any]]:
+        """Yield the dead letters, oldest first, as they are in the file."""
         with clear_errors(self._unreadable):
             yield from json_lines(self._files.dead_letters)
 
     def redrive(self, choose: str | None = None) -> list[str]:
-        """Put dead letters back, all or the one whose entry or message id this is; the ids they have now.
+        """Put dead letters back into the inbox and return their new ids.
 
-        An envelope that was cut short was never accepted and is no message: it stays a dead letter.
+        `choose` is the id of one (or its beginning); None takes all. A letter that cannot be read stays. The
+        options of the sender go with the message if this inbox wrote it. Raises `MessageNotFound`.
         """
         with clear_errors(self._unwritable), Lock(self._files), self._writer.lock():
             return self._redrive(choose)
 
     def _redrive(self, choose: str | None) -> list[str]:
-        dead = list(self.dead_letters())
-        whole = letters.choose(dead, choose)
-        messages = [letters.again(one) for one in whole]
+        lines = stop_hook.read_file(self._files.dead_letters) or b""
+        dead, key = list(self.dead_letters()), Key(self._files.key)
+        whole = letters.choose(dead, choose, key)
+        messages = [letters.again(one, key) for one in whole]
         known = self._known({message.id for message in messages})
         for message, letter in zip(messages, whole, strict=True):
             if message.id not in known:  # else a crash ended this before its letters were taken away
                 self._writer.append(message.line)
-                self._note_redriven(message, letter)
-        data = b"".join(json.dumps(one).encode() + b"\n" for one in dead if one not in whole)
-        self._files.replace(self._files.dead_letters, data)
+                self._note_redriven(message, letters.entry_of(letter, key).id)
+        taken = {line for line, one in parsed_lines(lines) if one in whole}
+        kept = [line for line in lines.split(b"\n") if line and line not in taken]
+        self._files.replace(self._files.dead_letters, b"".join(line + b"\n" for line in kept))
         return [message.id for message in messages]
 
     def _known(self, ids: set[str]) -> set[str]:
@@ -302,8 +355,12 @@ class Inbox:
             waiting = {entry.id for entry in entries(inbox)} & ids
         return waiting | {str(one.get("id")) for one in json_lines(self._files.receipts)} & ids
 
-    def _note_redriven(self, message: Message, letter: dict[str, Any]) -> None:
-        stop_hook.Inbox(self._files).receipt(message.id, "accepted", redriven=letters.entry_of(letter).id)
+    def _note_redriven(self, message: Message, letter: str) -> None:
+        stop_hook.Inbox(self._files).receipt(message.id, "accepted", redriven=letter)
+
+    def entry_of(self, letter: dict[str, Any]) -> Entry:
+        """Return the message of a dead letter."""
+        return letters.entry_of(letter, Key(self._files.key))
 
 
 def _is_of(entry: Entry, flight: dict[str, Any] | None) -> bool:

@@ -2,44 +2,68 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from remuda.errors import InputError, MessageNotFound
+from remuda.errors import InputError, InvalidOptions, MessageNotFound
+from remuda.untrusted import dump_json
 
 from . import stop_hook
 from .message import DEFAULT_MAX_BYTES, Message, make_message
-from .stop_hook import Entry
+from .stop_hook import Entry, Key
+
+Letter = dict[str, Any]
 
 
-def entry_of(letter: dict[str, Any]) -> Entry:
-    return Entry(int(stop_hook.number(letter.get("start_offset"))), 0, str(letter.get("raw_line")))
+def entry_of(letter: Letter, key: Key) -> Entry:
+    return Entry(int(stop_hook.number(letter.get("start_offset"))), 0, str(letter.get("raw_line")), key)
 
 
-def choose(letters: list[dict[str, Any]], wanted: str | None) -> list[dict[str, Any]]:
+def choose(letters: list[Letter], wanted: str | None, key: Key) -> list[Letter]:
     """Those that can be put back: all, or the one whose entry or message id this is."""
-    chosen = [one for one in letters if wanted is None or wanted in _names(one)]
-    if wanted is not None and not chosen:
-        raise MessageNotFound(f"there is no dead letter '{wanted}'", hint="'remuda inbox dead' lists them")
-    whole = [one for one in chosen if not entry_of(one).broken]
+    chosen = letters if wanted is None else [find(letters, wanted, lambda one: _names(one, key))]
+    whole = [one for one in chosen if _is_whole(entry_of(one, key))]
     if wanted is not None and not whole:
-        raise InputError(f"the dead letter '{wanted}' was cut short", hint="send its prompt again")
+        why = entry_of(chosen[0], key).broken or "its prompt is empty"
+        raise InputError(f"dead letter '{wanted}' cannot be redriven: {why}", hint="send its prompt again")
     return whole
 
 
-def again(letter: dict[str, Any]) -> Message:
+T = TypeVar("T")
+
+
+def find(letters: list[T], wanted: str, names: Callable[[T], set[str]]) -> T:
+    """The one of that name, or the only one with a name that begins so.
+
+    Raises `MessageNotFound`, and `InvalidOptions` when it is the beginning of several.
+    """
+    exact = [one for one in letters if wanted in names(one)]
+    near = exact or [one for one in letters if any(name.startswith(wanted) for name in names(one))]
+    if not near or not wanted:
+        raise MessageNotFound(f"dead letter '{wanted}' not found", hint="'remuda inbox dead' lists them")
+    if len(near) > 1 and not exact:
+        raise InvalidOptions(f"'{wanted}' matches {len(near)} dead letters", hint="give more of the id")
+    return near[0]
+
+
+def _is_whole(entry: Entry) -> bool:
+    return not entry.broken and bool(entry.text.strip())
+
+
+def again(letter: Letter, key: Key) -> Message:
     """The message of a dead letter, with an id that is the same whenever it is asked for."""
-    entry = entry_of(letter)
+    entry = entry_of(letter, key)
+    sender = entry.fields.get("from")
     return make_message(
         entry.text,
-        sender=entry.fields.get("from"),
-        max_attempts=int(stop_hook.number(entry.fields.get("max_attempts"))),
+        sender=sender if isinstance(sender, str) else None,
+        max_attempts=entry.max_attempts() if "max_attempts" in entry.fields else 0,
         command=bool(entry.fields.get("command")),
         literal=bool(entry.fields.get("literal")),
         max_bytes=max(DEFAULT_MAX_BYTES, 4 * len(entry.text)),
-        message_id=f"r{stop_hook.digest(json.dumps(letter, sort_keys=True))[:20]}",
+        message_id=f"r{stop_hook.digest(dump_json(dict(sorted(letter.items()))))[:20]}",
     )
 
 
-def _names(letter: dict[str, Any]) -> set[str]:
-    return {str(letter.get("entry_id")), entry_of(letter).id}
+def _names(letter: Letter, key: Key) -> set[str]:
+    return {str(letter.get("entry_id")), entry_of(letter, key).id}

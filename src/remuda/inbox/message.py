@@ -1,19 +1,49 @@
-"""A message as our own writers put it into an inbox: one line of JSON, made here and checked here."""
+"""A message as our own writers put it into an inbox: one line of JSON, made here and checked here.
+
+The writer adds its mark (see `writer`).
+"""
 
 from __future__ import annotations
 
-import json
 import time
 from json.encoder import encode_basestring_ascii as quoted
 from os import urandom
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
-from remuda.errors import InputError
+from remuda.arguments import check_flag, check_options
+from remuda.duration import LONGEST, as_seconds
+from remuda.errors import InputError, InvalidOptions
+from remuda.untrusted import dump_json
 
-from .stop_hook import read_clock
+from .stop_hook import MOST_ATTEMPTS, MOST_URGENT, is_id, read_clock
 
 _VERSION = 1
 DEFAULT_MAX_BYTES = 10 << 20
+
+
+class PutOptions(TypedDict, total=False):
+    """Options of `Inbox.put` and `Session.send`. TIME is a number of seconds, or a string such as "2h30m"."""
+
+    delay: float | str
+    """Deliver it after this TIME. Later messages may pass it."""
+    ttl: float | str
+    """Bounce it if it was not delivered within this TIME. 0 for no limit."""
+    dedup: str | None
+    """Accept one message with this key a day; a second one gets the id of the first."""
+    sender: str | None
+    """A name for the line in `outbox.jsonl` that reports a bounce."""
+    max_attempts: int
+    """Attempts before it is dead-lettered. 0 for the default, 10."""
+    command: bool
+    """Run the text as a command of the agent (`/compact`), not as a prompt."""
+    literal: bool
+    """Refuse the prompt if the agent would read an `@file` in it."""
+    priority: int
+    """Higher goes first, in an inbox that allows it (see `Inbox.allow_priority`)."""
+    message_id: str | None
+    """The id of the message. Default: a new one."""
+    now: float | None
+    """When the message was sent, in seconds since the epoch. Default: now."""
 
 
 class Message(NamedTuple):
@@ -29,8 +59,8 @@ class Message(NamedTuple):
 def make_message(
     prompt: str,
     *,
-    delay: float = 0.0,
-    ttl: float = 0.0,
+    delay: float | str = 0.0,
+    ttl: float | str = 0.0,
     dedup: str | None = None,
     sender: str | None = None,
     max_attempts: int = 0,
@@ -41,12 +71,23 @@ def make_message(
     max_bytes: int = DEFAULT_MAX_BYTES,
     now: float | None = None,
 ) -> Message:
-    """Raises `InputError` for what no agent could be given.
+    """Raises `InputError` for what no agent could be given, `InvalidOptions` for an option out of bounds.
 
-    `command`: the sender means it as a command of the agent's (`/compact`), not as a prompt. `literal`: no
-    `@file` in it is to be read by the agent. `priority`: higher goes first, where its owner allows that.
+    The options are those of `PutOptions`. `now` is when it was sent, in seconds since the epoch.
     """
     check_prompt(prompt, max_bytes)
+    delay, ttl = _as_seconds("delay", delay), _as_seconds("ttl", ttl)
+    _check_number("max_attempts", max_attempts, 0, MOST_ATTEMPTS, whole=True)
+    _check_number("priority", priority, -MOST_URGENT, MOST_URGENT, whole=True)
+    if now is not None:
+        _check_number("now", now, 0, 1e12)
+    dedup, sender = _whole_text("dedup", dedup), _whole_text("sender", sender)
+    check_flag("command", command)
+    check_flag("literal", literal)
+    if message_id is not None and not is_id(message_id):
+        raise InvalidOptions(
+            f"message_id {message_id!r:.80} is not an id", hint="use letters, digits, '.', '_' and '-'"
+        )
     at, more = _milliseconds(time.time() if now is None else now), ""
     if delay or ttl or max_attempts:
         at, more = _limits(at, delay, ttl, max_attempts, on_clock=now is None)
@@ -77,8 +118,6 @@ def _limits(at: float, delay: float, ttl: float, max_attempts: int, *, on_clock:
 
     With them goes the time on the clock that nobody sets.
     """
-    if delay < 0 or ttl < 0 or max_attempts < 0:
-        raise InputError("a delay, a time to live and a number of attempts cannot be negative")
     clock = read_clock() if on_clock and (delay or ttl) else None
     at = at if clock is None else _milliseconds(clock.wall)
     fields = {
@@ -96,21 +135,61 @@ def _milliseconds(at: float) -> float:
 
 
 def _fields(some: dict[str, Any]) -> str:
-    return "".join(f", {quoted(name)}: {json.dumps(value)}" for name, value in some.items() if value)
+    return "".join(f", {quoted(name)}: {dump_json(value)}" for name, value in some.items() if value)
+
+
+def check_put_options(options: PutOptions) -> None:
+    """Raise `InvalidOptions` for a keyword that `Inbox.put` does not have."""
+    check_options(options, PutOptions.__annotations__, "message")
+
+
+def _as_seconds(name: str, value: float | str) -> float:
+    """Return a TIME in seconds."""
+    if isinstance(value, str):
+        value = as_seconds(name, value)
+    _check_number(name, value, 0, LONGEST)
+    return value
+
+
+def _check_number(name: str, value: object, least: float, most: float, *, whole: bool = False) -> None:
+    """NaN is not between any bounds."""
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+        what = "an integer" if whole else "a number of seconds"
+        raise InvalidOptions(f"{name} is {_shown(value)}", hint=f"use {what} from {least:.0f} to {most:.0f}")
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.40}"
+    except ValueError:  # an integer of thousands of digits
+        return "too large"
+
+
+def _whole_text(name: str, value: str | None) -> str | None:
+    """Return it with an escape for each half of a surrogate pair: a reader of the file would replace that."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidOptions(f"{name} is {_shown(value)}", hint="use a string")
+    return value.encode("utf-8", "backslashreplace").decode()
 
 
 def check_prompt(prompt: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    if not isinstance(prompt, str):
+        raise InputError(f"the prompt is {_shown(prompt)}", hint="use a string")
     if not prompt.strip():
         raise InputError("the prompt is empty")
     if "\0" in prompt:
-        raise InputError("the prompt holds a NUL byte, which no terminal can carry")
+        raise InputError("the prompt contains a NUL byte, which a terminal cannot carry")
     try:
         size = len(prompt) if prompt.isascii() else len(prompt.encode())
     except UnicodeEncodeError:
         raise InputError("the prompt is not valid UTF-8") from None
     if size > max_bytes:
         raise InputError(
-            f"the prompt has {size} bytes, more than {max_bytes}", hint="put it into a file and name that"
+            f"the prompt has {size} bytes, more than {max_bytes}",
+            hint="put the text into a file and name the file in the prompt",
         )
 
 

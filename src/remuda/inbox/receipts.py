@@ -7,7 +7,6 @@ the two together, so that a chain always begins with `accepted`.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +18,9 @@ from remuda.errors import FolderUnusable, MessageNotFound, WaitTimeout
 from remuda.inotify import CREATE, MODIFY, MOVED_TO, Inotify
 from remuda.readable import is_readable
 
+from . import stop_hook
 from .journal import Inbox
-from .stop_hook import number
+from .stop_hook import Entry, Files, Key, decode_json, number
 
 FINAL = frozenset({"acked", "dead", "expired", "dropped"})
 _LOOK_INTERVAL = 0.5
@@ -30,28 +30,32 @@ _ATTENDED_WAIT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A message's whole chain as it is now."""
+    """The receipt of a message: every step it went through so far."""
 
     id: str
     folder: Path
     steps: tuple[dict[str, Any], ...]
     answer: dict[str, Any] | None = None
     before: dict[str, Any] | None = None
-    """The last receipt of an earlier message with the same id, as plain lines may have."""
+    """The last step of an earlier message with the same id; plain lines can share one."""
 
     @property
     def stage(self) -> str:
+        """The last stage: "accepted", "written", "submitted", "recorded", "nacked", or a final one."""
         return str(self.steps[-1]["stage"])
 
     @property
     def ended(self) -> bool:
+        """True if the stage is final: "acked", "dead", "expired" or "dropped"."""
         return self.stage in FINAL
 
     @property
     def reason(self) -> str:
+        """Why the message is in this stage; may be empty."""
         return str(self.steps[-1].get("reason") or "")
 
     def document(self) -> dict[str, Any]:
+        """Return the JSON of `remuda receipt ID`."""
         return {
             "id": self.id,
             "inbox": str(self.folder),
@@ -63,7 +67,7 @@ class Trace:
 
 
 def read_receipts(folder: Path, message: str) -> list[dict[str, Any]]:
-    return [one for one in _lines_with(folder / "receipts.jsonl", message) if one.get("id") == message]
+    return [one for one in lines_with(folder / "receipts.jsonl", message) if one.get("id") == message]
 
 
 def trace(folder: Path, message: str, seen: Trace | None = None) -> Trace | None:
@@ -78,7 +82,7 @@ def trace(folder: Path, message: str, seen: Trace | None = None) -> Trace | None
     steps = (first or {"id": message, "stage": "accepted"}, *own)
     answers = [
         one
-        for one in _lines_with(folder / "outbox.jsonl", message)
+        for one in lines_with(folder / "outbox.jsonl", message)
         if one.get("id") == message and "bounced" not in one
     ]
     if before is not None and steps[-1]["stage"] != "acked":
@@ -109,9 +113,7 @@ def find(message: str, folders: list[Path]) -> Trace:
         found = trace(folder, message)
         if found is not None:
             return found
-    raise MessageNotFound(
-        f"no message '{message}' is known here", hint="'remuda inbox ls NAME' lists those that wait"
-    )
+    raise MessageNotFound(f"message '{message}' not found", hint="'remuda messages' lists recent messages")
 
 
 def follow(
@@ -132,7 +134,7 @@ def follow(
             # The search for its first step reads the inbox, which may be long: once is enough.
             found = trace(folder, message, seen)
             if found is None:
-                raise MessageNotFound(f"no message '{message}' is known in {folder}")
+                raise MessageNotFound(f"message '{message}' not found in {folder}")
             # Not by their number: old receipts may have gone meanwhile.
             if seen is None or found.steps[-1] != seen.steps[-1]:
                 yield found
@@ -145,7 +147,7 @@ def follow(
                 longest = _ATTENDED_WAIT
             left = longest if deadline is None else deadline - time.monotonic()
             if left <= 0:
-                raise WaitTimeout(f"message {message} has not ended; it is {found.stage}")
+                raise WaitTimeout(f"message {message} has not ended in time; it is {found.stage}")
             watch.wait(min(left, longest))
 
 
@@ -186,31 +188,40 @@ def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
         except FolderUnusable:  # it is not ours to lock
             known = False
         return {"id": message, "stage": "accepted"} if known else None
-    for one in _lines_with(folder / "inbox.jsonl", message):
-        if one.get("id") == message and "remuda" in one:
-            step = {"id": message, "stage": "accepted", "at": number(one.get("at"))}
-            return step | ({"expires": one["expires"]} if "expires" in one else {})
+    key = Key(Files(str(folder / "inbox.jsonl")).key)
+    for start, line in raw_lines_with(folder / "inbox.jsonl", message):
+        entry = Entry(start, start + len(line), line.decode("utf-8", "replace").strip(), key)
+        if entry.id == message:
+            step = {"id": message, "stage": "accepted", "at": number(entry.fields.get("at"))}
+            return step | ({"expires": entry.fields["expires"]} if "expires" in entry.fields else {})
     return None
 
 
-def _lines_with(path: Path, needle: str) -> Iterator[dict[str, Any]]:
+def lines_with(path: Path, needle: str) -> Iterator[dict[str, Any]]:
     """The JSON objects of a file whose line holds these letters. A torn line is none."""
+    for _, line in raw_lines_with(path, needle):
+        with contextlib.suppress(ValueError):
+            document = decode_json(line)
+            if isinstance(document, dict):
+                yield document
+
+
+def raw_lines_with(path: Path, needle: str) -> Iterator[tuple[int, bytes]]:
+    """Where each line begins, and its bytes, leaving out what was given back to the disk."""
     wanted = needle.encode()
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        for line in _data_lines(file):
-            if wanted in line:
-                try:
-                    document = json.loads(line.strip(b"\0"))
-                except ValueError:
-                    continue
-                if isinstance(document, dict):
-                    yield document
-
-
-def _data_lines(file: Any) -> Iterator[bytes]:
-    """Lines, leaving out what was given back to the disk."""
     try:
-        file.seek(os.lseek(file.fileno(), 0, os.SEEK_DATA))
-    except (OSError, AttributeError):
-        file.seek(0)
-    return iter(file)
+        fd = stop_hook.open_file(str(path), os.O_RDONLY)
+    except stop_hook.NotOurFile as error:
+        raise FolderUnusable(str(error)) from error
+    except OSError:
+        return
+    with contextlib.suppress(OSError), open(fd, "rb") as file:
+        try:
+            start = file.seek(os.lseek(file.fileno(), 0, os.SEEK_DATA))
+        except (OSError, AttributeError):
+            start = file.seek(0)
+        for line in file:
+            if wanted in line:
+                text = line.lstrip(b"\0")
+                yield start + len(line) - len(text), text
+            start += len(line)

@@ -1,6 +1,7 @@
 """An inbox over HTTP, for feeders that can post and cannot run a command: loopback only, token always.
 
     POST /inject    a message; answered with 200 when it is on the disk
+    POST /cancel    take a message back, or interrupt its turn; the answer says what became of it
     GET  /status    how many wait, what is in flight
 
 Small on purpose: one request a connection, everything bounded. A web page that the user has open can reach
@@ -13,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
-import json
 import os
 import re
 import secrets
+import socket
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +26,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from remuda.durable import sync_folder
-from remuda.errors import FolderUnusable, InvalidOptions, RemudaError
+from remuda.admission.acceptor import Acceptor, Connection, fitting, stream_protocol
+from remuda.admission.rule import Limits
+from remuda.durable import open_new, sync_folder
+from remuda.errors import FolderUnusable, InvalidOptions, MessageNotFound, NotSafe, RemudaError
+from remuda.untrusted import BadJson, dump_json, parse_json
 
 from .inject import read_injected
 from .journal import Accepted, Inbox
@@ -34,8 +38,8 @@ from .message import DEFAULT_MAX_BYTES
 
 TOKEN_NAME = ".inject-token"  # noqa: S105  # the name of a file
 MAX_HEAD_BYTES = 16 * 1024
-MAX_CONNECTIONS = 64
-HEAD_TIMEOUT = 10.0
+LIMITS = Limits(pending=64, trusted=64)
+HEAD_TIMEOUT = 5.0
 BODY_TIMEOUT = 60.0
 CLOSE_TIMEOUT = 5.0
 _LINGER_TIMEOUT = 10.0
@@ -49,11 +53,13 @@ _REASONS = {
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
+    409: "Conflict",
     411: "Length Required",
     413: "Content Too Large",
     503: "Service Unavailable",
 }
-_METHODS = {"/inject": "POST", "/status": "GET"}
+_METHODS = {"/inject": "POST", "/cancel": "POST", "/status": "GET"}
+_LONGEST_ID = 128
 _ONCE = ("authorization", "content-length", "host", "origin")
 
 T = TypeVar("T")
@@ -76,6 +82,7 @@ class InjectServer:
     """Serves one inbox from `open` to `close`.
 
     `check` raises `InvalidOptions` for a prompt, with its options, that whoever reads the inbox would refuse.
+    `cancel` takes a message back by its id, and returns what became of it.
     """
 
     def __init__(
@@ -85,37 +92,45 @@ class InjectServer:
         *,
         max_prompt_bytes: int = DEFAULT_MAX_BYTES,
         check: Callable[[str, dict[str, Any]], None] | None = None,
+        cancel: Callable[[str], dict[str, Any]],
     ) -> None:
         self._check = check
+        self._cancel = cancel
         self._inbox = Inbox(folder, max_bytes=max_prompt_bytes)
         self._token = token.encode()
         self._max_prompt_bytes = max_prompt_bytes
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._answering: set[asyncio.Task[None]] = set()
         """Those whose request is complete."""
         # One: what was answered first stands first in the inbox.
         self._disk = ThreadPoolExecutor(1, "inbox")
+        # A turn takes a while to stop, and nobody's message waits for that.
+        self._cancelling = ThreadPoolExecutor(4, "cancel")
         self.url = ""
 
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Raises `InvalidOptions` for a host that is not loopback, or a port that cannot be had."""
         address = loopback(host)
         try:
-            self._server = await asyncio.start_server(self._serve, address, port, limit=MAX_HEAD_BYTES)
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            listener = socket.create_server((address, port), family=family)
         except (OSError, OverflowError) as error:
             reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             raise InvalidOptions(
                 f"cannot listen on port {port} of {address}: {reason}", hint="choose another with --port"
             ) from error
-        port = self._server.sockets[0].getsockname()[1]
+        [limits] = fitting(LIMITS)
+        self._acceptor = Acceptor(listener, limits, stream_protocol(self._serve, MAX_HEAD_BYTES))
+        self._acceptor.open()
+        port = listener.getsockname()[1]
         shown = f"[{address}]" if ":" in address else address
         self.url = f"http://{shown}:{port}"
 
     async def close(self) -> None:
         """Takes no more. What is complete is still answered, if that takes no longer than `CLOSE_TIMEOUT`."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         for task in self._tasks - self._answering:
             task.cancel()
         if self._answering:
@@ -124,16 +139,16 @@ class InjectServer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._disk.shutdown(wait=False, cancel_futures=True)
+        self._cancelling.shutdown(wait=False, cancel_futures=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._tasks) >= MAX_CONNECTIONS:
-            writer.close()
-            return
         self._tasks.add(task)
         try:
-            await self._one(task, reader, writer)
+            await self._one(task, connection, reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, asyncio.CancelledError):
             pass
         finally:
@@ -142,10 +157,18 @@ class InjectServer:
             writer.close()
 
     async def _one(
-        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        task: asyncio.Task[None],
+        connection: Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         try:
-            request = await self._read(reader, writer)
+            request = await self._head(reader)
+            if not connection.trust():
+                raise _Refused(503, "too many requests at once; try again")
+            if _METHODS[request.target] == "POST":
+                request = request._replace(body=await self._body(reader, writer, request.headers))
             self._answering.add(task)
             answer = await self._answer(request)
         except _Refused as refused:
@@ -158,12 +181,6 @@ class InjectServer:
 
     # ── the request ──
 
-    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Request:
-        request = await self._head(reader)
-        if request.target != "/inject":
-            return request
-        return request._replace(body=await self._body(reader, writer, request.headers))
-
     async def _head(self, reader: asyncio.StreamReader) -> _Request:
         try:
             async with asyncio.timeout(HEAD_TIMEOUT):
@@ -171,13 +188,13 @@ class InjectServer:
         except asyncio.LimitOverrunError:
             raise _Refused(413, "the head of the request is too large") from None
         except TimeoutError:
-            raise _Refused(408, "the head of the request did not come") from None
+            raise _Refused(408, "the head of the request did not arrive in time") from None
         line, *fields = head.decode("latin-1").split("\r\n")[:-2]
         method, target = _parse_line(line)
         headers = _parse_headers(fields)
         _check_sender(headers)
         if target not in _METHODS:
-            raise _Refused(404, "there is POST /inject and GET /status")
+            raise _Refused(404, "unknown path; use POST /inject, POST /cancel or GET /status")
         if method != _METHODS[target]:
             raise _Refused(405, f"{target} takes {_METHODS[target]}", Allow=_METHODS[target])
         self._check_token(headers)
@@ -187,8 +204,9 @@ class InjectServer:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode("latin-1"), self._token)
         if scheme.lower() != "bearer" or not right:
+            what = "the token is wrong" if "authorization" in headers else "no token was sent"
             raise _Refused(
-                401, "send the token as 'Authorization: Bearer TOKEN'", **{"WWW-Authenticate": "Bearer"}
+                401, f"{what}; send 'Authorization: Bearer TOKEN'", **{"WWW-Authenticate": "Bearer"}
             )
 
     async def _body(
@@ -207,16 +225,19 @@ class InjectServer:
             async with asyncio.timeout(BODY_TIMEOUT):
                 return await reader.readexactly(int(length))
         except TimeoutError:
-            raise _Refused(408, "the body of the request did not come") from None
+            raise _Refused(408, "the body of the request did not arrive in time") from None
 
     def _too_large(self) -> _Refused:
-        return _Refused(413, f"a prompt has at most {self._max_prompt_bytes} bytes")
+        return _Refused(413, f"a prompt can have at most {self._max_prompt_bytes} bytes")
 
     # ── the answer ──
 
     async def _answer(self, request: _Request) -> dict[str, Any]:
         if request.target == "/status":
             return await self._on_disk(self._status)
+        if request.target == "/cancel":
+            message = _read_id(request.body)
+            return await self._on_disk(lambda: self._cancel(message), self._cancelling)
         content_type = request.headers.get("content-type", "")
         try:
             prompt, options = read_injected(request.body, content_type, datetime.now().astimezone())
@@ -238,13 +259,29 @@ class InjectServer:
             overview["in_flight"].pop("flight", None)  # the prompt stays here
         return overview
 
-    async def _on_disk(self, work: Callable[[], T]) -> T:
+    async def _on_disk(self, work: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._disk, work)
+            return await asyncio.get_running_loop().run_in_executor(threads or self._disk, work)
         except InvalidOptions as error:
             raise _Refused(400, str(error)) from error
+        except MessageNotFound as error:
+            raise _Refused(404, "message not found") from error
+        except NotSafe as error:
+            raise _Refused(409, str(error)) from error
         except (RemudaError, OSError) as error:
             raise _Refused(503, str(error)) from error
+
+
+def _read_id(body: bytes) -> str:
+    """The whole id: who has only the token cannot try beginnings of others' ids."""
+    try:
+        document = parse_json(body)
+    except BadJson as error:
+        raise _Refused(400, f"the body is not JSON: {error}") from None
+    message = document.get("id") if isinstance(document, dict) and document.keys() == {"id"} else None
+    if not isinstance(message, str) or not 0 < len(message) <= _LONGEST_ID:
+        raise _Refused(400, "the body needs 'id', the id of a message, and nothing else")
+    return message
 
 
 def _parse_line(line: str) -> tuple[str, str]:
@@ -259,7 +296,7 @@ def _parse_headers(fields: list[str]) -> dict[str, str]:
     for field in fields:
         name, colon, value = field.partition(":")
         if not colon or not re.fullmatch(r"[!-9;-~]+", name):
-            raise _Refused(400, "a header cannot be read")
+            raise _Refused(400, "a header is invalid")
         if name.lower() in headers and name.lower() in _ONCE:
             raise _Refused(400, f"there are two {name} headers")
         headers[name.lower()] = value.strip()
@@ -268,18 +305,18 @@ def _parse_headers(fields: list[str]) -> dict[str, str]:
 
 def _check_sender(headers: dict[str, str]) -> None:
     if "host" not in headers:
-        raise _Refused(400, "the request names no Host")
+        raise _Refused(400, "the request has no Host header")
     name = re.sub(r":[0-9]*$", "", headers["host"].lower())
     try:
         loopback(name.removeprefix("[").removesuffix("]"))
     except InvalidOptions:
-        raise _Refused(403, "the Host is not this machine") from None
+        raise _Refused(403, "the Host header does not name this machine") from None
     if "origin" in headers:
-        raise _Refused(403, "not for web pages")
+        raise _Refused(403, "requests from web pages are refused")
 
 
 def _response(status: int, document: dict[str, Any], headers: dict[str, str]) -> bytes:
-    body = json.dumps(document).encode() + b"\n"
+    body = dump_json(document).encode() + b"\n"
     lines = [
         f"HTTP/1.1 {status} {_REASONS[status]}",
         "Content-Type: application/json",
@@ -313,7 +350,7 @@ def loopback(host: str) -> str:
         pass
     raise InvalidOptions(
         f"'{host}' is not a loopback address",
-        hint="use 127.0.0.1 or ::1, and an SSH tunnel or a proxy of yours for other machines",
+        hint="use 127.0.0.1 or ::1; for other machines, use an SSH tunnel or your own proxy",
     )
 
 
@@ -339,24 +376,23 @@ def _read_token(path: Path) -> str:
         if not stat.S_ISREG(found.st_mode):
             raise InvalidOptions(f"the token file {path} is not a file")
         if found.st_uid not in (os.getuid(), 0) or stat.S_IMODE(found.st_mode) & 0o077:
-            raise InvalidOptions(f"others can read the token file {path}", hint=f"chmod 600 {path}")
+            raise InvalidOptions(f"other users can read the token file {path}", hint=f"chmod 600 {path}")
         token = os.read(fd, 4096).decode("latin-1").strip()
     finally:
         os.close(fd)
     if not re.fullmatch(r"[!-~]{16,1024}", token):
         raise InvalidOptions(
-            f"{path} holds no token: 16 or more letters, digits and signs on one line",
-            hint="remove it, and one is made",
+            f"{path} has no valid token (one line of 16 or more letters, digits and punctuation)",
+            hint="remove it to get a new one",
         )
     return token
 
 
 def _make_token(path: Path) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = open_new(temporary)
     try:
         try:
-            os.fchmod(fd, 0o600)  # whatever the umask
             os.write(fd, secrets.token_urlsafe(32).encode() + b"\n")
             os.fsync(fd)
         finally:

@@ -9,7 +9,7 @@ written here once.
 
 Files lie as heartbeat-rs lays them, and a launcher written for it runs unchanged:
 
-    inbox.jsonl         appended to by anyone: a plain line, a JSON string, or our envelope
+    inbox.jsonl         appended to by anyone: a plain line, a JSON string, or an envelope of our writers
     .inbox-offset       everything before this byte is acknowledged
     .in-flight          the entry that was handed out and not acknowledged
     .responded          the next tick may acknowledge it
@@ -17,7 +17,9 @@ Files lie as heartbeat-rs lays them, and a launcher written for it runs unchange
 
 Ours beside them: .inbox-lock (one tick at a time), .inbox-consumer (held by a keeper for life),
 .inbox-queue.json (what was passed over and when it is due, and how the file is recognised),
-.inbox-lease.json (who got the entry in flight, and on which attempt), receipts.jsonl and outbox.jsonl.
+.inbox-lease.json (who got the entry in flight, and on which attempt), receipts.jsonl and outbox.jsonl, and
+.inbox-key: the secret by which our writers mark their envelopes. Only a marked envelope has options
+(`command`, delays, attempts, priority); any other is delivered as the prompt that it holds.
 
 A tick takes the lock, acknowledges what was answered, hands out the next entry, and prints its decision.
 Every write is a temporary file, fsync, rename, in an order that leaves the entry in the inbox or in flight at
@@ -27,8 +29,19 @@ every instant; the folder is synced before anyone is told.
 import posix
 import sys
 import time
-from errno import EACCES, EPIPE, EROFS
-from posix import O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY
+from errno import EACCES, EINVAL, EISDIR, ELOOP, ENXIO, EPIPE, EROFS
+from posix import (
+    O_APPEND,
+    O_CLOEXEC,
+    O_CREAT,
+    O_DIRECTORY,
+    O_EXCL,
+    O_NOFOLLOW,
+    O_NONBLOCK,
+    O_RDONLY,
+    O_RDWR,
+    O_WRONLY,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,15 +55,35 @@ if TYPE_CHECKING:
 IDLE_TICK = "--- IDLE TICK ---"
 TORN_GRACE = 2.0
 """A last line without its end is held back for so long after the last write to the file."""
+TORN_LIMIT = 20.0
+"""A stop waits at most this long for the end of a last line: below the 30 s that many give their hooks."""
 DEFAULT_WAIT = 540.0
 """Below the CLI's own limit of 600 s for a hook."""
+DEFAULT_INTERVAL = 2.0
+"""Seconds between idle ticks, as heartbeat-stop has them."""
+STDIN_PATIENCE = 5.0
+"""Standard input that stays open is read until nothing came for this long. The CLI closes it at once."""
+MAX_PAYLOAD = 64 << 20
+"""Bytes of a payload: more is not one of the CLI's."""
 MAX_ATTEMPTS = 10
+MOST_ATTEMPTS = 1_000_000
+"""More mean 'forever'."""
+MOST_URGENT = 1_000_000_000
+"""The bound of a priority, up and down."""
+LONGEST = 1e9
+"""Thirty years, as in `remuda.duration`: no delay is longer."""
+MAX_DEPTH = 500
+"""Levels of nesting in JSON, as in `remuda.untrusted`."""
 LOOK_AHEAD = 1000
 """Among so many the most urgent goes first, in an inbox whose owner wants that."""
+BATCH = 128
+"""At most this many entries are given up at once; then the lock is free for others."""
 FINAL = ("acked", "dead", "dropped", "expired")
 """The stages in which a message ends."""
 ORPHANED = "its session ended before it was acknowledged"
 TOO_LATE = ("its time to live ran out", "expired")
+UNWANTED = "taken back"
+UNCERTAIN = "it is unknown whether this copy of an old message was delivered before"
 _LOOK_AT_OTHERS = 5.0
 """So often a session that waits asks whether the one that has the entry is still there."""
 _CHUNK = 65536
@@ -59,6 +92,8 @@ FINGERPRINT = 4096
 """So many bytes before the cursor tell whether the file is still the one that was read; never given back."""
 GROWTH = 8 << 20
 """A file that grew by so much, or a cursor that moved so far, is a reason to give space back."""
+_LEASE_TRIES = 6000
+"""Waits of 10 ms for the end of another program's lease. The kernel ends it after 45 s by itself."""
 _STAMP = len('"2026-01-01T00:00:00Z"}\n')
 
 
@@ -68,6 +103,17 @@ class InboxError(Exception):
 
 class InboxRead(InboxError):
     pass
+
+
+class NotOurFile(InboxRead, OSError):
+    """What has the name of a file of the inbox is not a regular file of this user. It was not used."""
+
+    def __init__(self, path: str, what: str) -> None:
+        text = f"{path} {what}; an inbox can only have regular files of its user: remove it"
+        super().__init__(EINVAL, text)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class OffsetCorrupt(InboxError):
@@ -89,59 +135,197 @@ class ConsumerAlive(InboxError):
 # ── JSON, without importing json: it costs more than the whole tick ──────────────────────────────────────
 
 
+_INTEGER_DIGITS = 18
+"""Every integer of this many digits fits into 64 bits."""
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if number - number != 0:
+        raise ValueError(f"the number {digits[:20]}… is too large")
+    return number
+
+
+def _integer(digits: str) -> "int | float":
+    if len(digits) <= _INTEGER_DIGITS:
+        return int(digits)
+    number = _float(digits)
+    return int(digits) if abs(number) <= 2**63 and -(2**63) <= int(digits) < 2**63 else number
+
+
+def _constant(name: str) -> "NoReturn":
+    raise ValueError(f"{name} is not JSON")
+
+
 class _ScannerRules:
     strict = False
     object_hook = object_pairs_hook = None
-    parse_float = float
-    parse_int = int
-    parse_constant = {"NaN": None, "Infinity": None, "-Infinity": None}.get
+    parse_float = staticmethod(_float)
+    parse_int = staticmethod(_integer)
+    parse_constant = staticmethod(_constant)
 
 
-def decode_json(text: str) -> "Any":
-    """The document in `text`. Raises ValueError."""
+def decode_json(data: "str | bytes") -> "Any":
+    """Return the document in `data`, by the rules of `remuda.untrusted.parse_json`. Raises ValueError.
+
+    Bytes that are not UTF-8 become U+FFFD.
+    """
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        _check_depth(text)
     try:
-        from _json import make_scanner
-    except ImportError:
-        import json
-
-        return json.loads(text)
-    try:
-        document, end = make_scanner(_ScannerRules)(  # type: ignore[arg-type]  # any object with these attributes will do
-            text, len(text) - len(text.lstrip(" \t\r\n"))
-        )
+        document, end = _scanner()(text, len(text) - len(text.lstrip(" \t\r\n")))
     except (StopIteration, RecursionError, SystemError) as error:
         # SystemError: the scanner of 3.11 takes json's exception from sys.modules, and sets none without it.
         raise ValueError("not JSON") from error
     if text[end:].strip(" \t\r\n"):
         raise ValueError("something follows the JSON")
-    return document
+    return _whole(document) if "\\ud" in text or "\\uD" in text or _has_surrogate(text) else document
 
 
-def encode_json(value: "Any") -> str:
+def _scanner() -> "Any":
     try:
-        from _json import encode_basestring_ascii as quoted
+        from _json import make_scanner
     except ImportError:
         import json
 
-        return json.dumps(value)
-    if value is None or value is True or value is False:
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, str):
-        return str(quoted(value))
+        rules = _ScannerRules
+        return json.JSONDecoder(
+            parse_float=rules.parse_float,
+            parse_int=rules.parse_int,
+            parse_constant=rules.parse_constant,
+            strict=rules.strict,
+        ).scan_once  # type: ignore[attr-defined]
+    return make_scanner(_ScannerRules)  # type: ignore[arg-type]  # any object with these attributes will do
+
+
+def _check_depth(text: str) -> None:
+    import re  # slow to load, and such a document is rare
+
+    depth = 0
+    # A string without an end goes to the end of the text: else each quote in it would begin another search.
+    for found in re.finditer(r'"(?:[^"\\]|\\.)*+"?|[][{}]', text, re.DOTALL):
+        depth += (found[0] in "[{") - (found[0] in "]}")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _has_surrogate(text: str) -> bool:
+    try:
+        return not text.isascii() and not text.encode()
+    except UnicodeEncodeError:
+        return True
+
+
+def _whole(value: "Any") -> "Any":
+    """The same, with U+FFFD in place of each half of a surrogate pair: no terminal and no file takes one."""
+    if isinstance(value, str) and _has_surrogate(value):
+        return "".join("\ufffd" if "\ud800" <= one <= "\udfff" else one for one in value)
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{quoted(key)}: {encode_json(value[key])}" for key in value) + "}"
+        return {_whole(key): _whole(one) for key, one in value.items()}
+    return value
+
+
+def encode_json(value: "Any") -> str:
+    """Raises ValueError for a number that JSON does not have, TypeError for any other value."""
+    try:
+        from _json import encode_basestring_ascii, make_encoder
+    except ImportError:
+        import json
+
+        return json.dumps(value, allow_nan=False)
+    encode = make_encoder(None, _not_json, encode_basestring_ascii, None, ": ", ", ", False, False, False)
+    return "".join(encode(value, 0))
+
+
+def _not_json(value: object) -> "NoReturn":
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _finite(value: "Any") -> "Any":
+    """The same, with null in place of each number that JSON does not have."""
+    if isinstance(value, float) and value - value != 0:
+        return None
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(encode_json(one) for one in value) + "]"
-    return repr(value)
+        return [_finite(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return value
+
+
+def number(value: object) -> float:
+    """A number from a file; 0 for everything that is not a finite number."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return 0.0
+    try:
+        found = float(value)
+    except OverflowError:
+        return 0.0
+    return found if found - found == 0 else 0.0
+
+
+def seconds(value: object) -> float:
+    """A duration that can be waited: 0 to `LONGEST`, as `remuda.duration.clamp_seconds` gives it."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= LONGEST:
+        return LONGEST
+    return max(0.0, number(value))
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_file(path: str) -> "bytes | None":
-    """All of it; None when there is none."""
+def open_file(path: str, flags: int) -> int:
+    """Open a file of an inbox, never through a symbolic link and without waiting for a pipe.
+
+    It must be a regular file of this user, or of root if it is only read: a clone can bring anything else.
+    Raises `NotOurFile`, which names it, and OSError.
+    """
     try:
-        fd = posix.open(path, O_RDONLY | O_CLOEXEC)
+        fd = _open_without_lease(path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    except OSError as error:
+        if error.errno == ELOOP:
+            raise NotOurFile(path, "is a symbolic link") from error
+        if error.errno in (ENXIO, EISDIR):
+            raise NotOurFile(path, "is not a regular file") from error
+        raise
+    found = posix.fstat(fd)
+    wrong = ""
+    if found.st_mode & 0o170000 != 0o100000:
+        wrong = "is not a regular file"
+    elif found.st_uid != posix.geteuid() and (found.st_uid or flags & (O_WRONLY | O_RDWR)):
+        wrong = "belongs to another user"
+    if wrong:
+        posix.close(fd)
+        raise NotOurFile(path, wrong)
+    return fd
+
+
+def _open_without_lease(path: str, flags: int) -> int:
+    """O_NONBLOCK fails where another program has a lease (see `writer.has_writer`): wait for its end."""
+    for _ in range(_LEASE_TRIES):
+        try:
+            return posix.open(path, flags, 0o600)
+        except BlockingIOError:
+            time.sleep(0.01)
+    return posix.open(path, flags, 0o600)
+
+
+def open_new(path: str) -> int:
+    """Open a new file for writing. What had its name, left by a crash or put there, is removed."""
+    flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
+    try:
+        return posix.open(path, flags, 0o600)
+    except FileExistsError:
+        remove_file(path)
+        return posix.open(path, flags, 0o600)
+
+
+def read_file(path: str) -> "bytes | None":
+    """All of a file of an inbox; None when there is none. Raises as `open_file` does."""
+    try:
+        fd = open_file(path, O_RDONLY)
     except FileNotFoundError:
         return None
     try:
@@ -155,6 +339,15 @@ def read_all(fd: int) -> bytes:
     while piece := posix.read(fd, 1 << 20):
         pieces.append(piece)
     return b"".join(pieces)
+
+
+def _read_kernel(path: str) -> bytes:
+    """All of a file of the kernel, which may belong to any user."""
+    fd = posix.open(path, O_RDONLY | O_CLOEXEC)
+    try:
+        return read_all(fd)
+    finally:
+        posix.close(fd)
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -193,6 +386,7 @@ class Files:
         self.lease = self._beside(".inbox-lease.json")
         self.consumer = self._beside(".inbox-consumer")
         self.options = self._beside(".inbox-options.json")
+        self.key = self._beside(".inbox-key")
         self.receipts = self._beside("receipts.jsonl")
         self.outbox = self._beside("outbox.jsonl")
         self.grown = False
@@ -221,7 +415,7 @@ class Files:
         Without `sync` a loss of power may leave it empty: for what can be made out from another file.
         """
         temporary = f"{path}.tmp"
-        fd = posix.open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+        fd = open_new(temporary)
         try:
             write_all(fd, data)
             if sync and self.durable:
@@ -235,8 +429,14 @@ class Files:
 
         With `once` not again when it is the last one there, but for its time, which ends it.
         """
-        line = encode_json(document).encode() + b"\n"
-        fd = posix.open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
+        self.append_all(path, [document], once=once)
+
+    def append_all(self, path: str, documents: "list[Json]", *, once: bool = False) -> None:
+        """As `append`, for many at the cost of one."""
+        if not documents:
+            return
+        line = b"".join(_line(document) for document in documents)
+        fd = open_file(path, O_RDWR | O_CREAT | O_APPEND)
         try:
             size = posix.fstat(fd).st_size
             wanted = len(line) if once else 1
@@ -254,13 +454,13 @@ class Files:
     def last_line(self, path: str) -> "Json | None":
         """The last whole line, as JSON; None when there is none, or it is longer than any of ours."""
         try:
-            fd = posix.open(path, O_RDONLY | O_CLOEXEC)
+            fd = open_file(path, O_RDONLY)
         except FileNotFoundError:
             return None
         try:
             size = posix.fstat(fd).st_size
             lines = posix.pread(fd, _CHUNK, max(0, size - _CHUNK)).rstrip(b"\n").split(b"\n")
-            document = decode_json(lines[-1].decode("utf-8", "replace"))
+            document = decode_json(lines[-1])
         except ValueError:
             return None
         finally:
@@ -279,10 +479,18 @@ class Files:
         data = read_file(path)
         if data is None:
             return None
-        document = decode_json(data.decode("utf-8", "replace"))
+        document = decode_json(data)
         if not isinstance(document, dict):
             raise ValueError("not an object")
         return document
+
+
+def _line(document: "Json") -> bytes:
+    try:
+        text = encode_json(document)
+    except ValueError:  # what an agent reports may hold anything; its receipt is not lost for that
+        text = encode_json(_finite(document))
+    return text.encode() + b"\n"
 
 
 class Lock:
@@ -296,11 +504,11 @@ class Lock:
         from fcntl import LOCK_EX, flock
 
         try:
-            self._fd = posix.open(self._path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+            self._fd = open_file(self._path, O_RDWR | O_CREAT)
         except OSError as error:
             if error.errno not in (EROFS, EACCES):
                 raise
-            self._fd = posix.open(self._path, O_RDONLY | O_CLOEXEC)  # enough to look
+            self._fd = open_file(self._path, O_RDONLY)  # enough to look
         flock(self._fd, LOCK_EX)
         return self
 
@@ -311,7 +519,7 @@ class Lock:
 def consumer_of(files: Files) -> "str | None":
     """Who holds the inbox for life (see `consumer_lock`), None when nobody alive does. Under the lock."""
     try:
-        fd = posix.open(files.consumer, O_RDONLY | O_CLOEXEC)
+        fd = open_file(files.consumer, O_RDONLY)
     except FileNotFoundError:
         return None
     try:
@@ -328,7 +536,7 @@ def consumer_of(files: Files) -> "str | None":
 
 def _holder(data: bytes) -> str:
     try:
-        known = decode_json(data.decode("utf-8", "replace"))
+        known = decode_json(data)
         return f"{known['who']} (pid {known['pid']})"
     except (ValueError, KeyError, TypeError):  # it has not written it yet
         return "another consumer"
@@ -349,7 +557,7 @@ def this_boot() -> str:
     """Names the run of the machine, "" where it has no name."""
     if not _boot:
         try:
-            _boot.append((read_file("/proc/sys/kernel/random/boot_id") or b"").decode("ascii", "replace")[:8])
+            _boot.append(_read_kernel("/proc/sys/kernel/random/boot_id").decode("ascii", "replace")[:8])
         except OSError:
             _boot.append("")
     return _boot[0]
@@ -386,38 +594,188 @@ def read_clock() -> Clock:
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_make_digest: "list[Any]" = []
+
+
+def _sha256(data: bytes) -> "Any":
+    if not _make_digest:  # once: a module that is not there is looked for each time, at 50 us
+        try:
+            from _sha2 import sha256  # 3.12 and later
+        except ImportError:
+            try:
+                from _sha256 import sha256
+            except ImportError:
+                from hashlib import sha256
+        _make_digest.append(sha256)
+    return _make_digest[0](data)
+
+
+def digest(text: "str | bytes") -> str:
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    return str(_sha256(data).hexdigest())
+
+
+_MARK = ', "mark": "'
+_MARK_DIGITS = 32
+_MARK_LENGTH = len(_MARK) + _MARK_DIGITS + len('"}')
+_HEX = "0123456789abcdef"
+_ID_SIGNS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
+
+def make_mark(secret: bytes, body: bytes) -> str:
+    """What proves that who wrote this part of a line knows the secret. It does not tell the secret."""
+    return str(_sha256(secret + _sha256(secret + body).digest()).hexdigest())[:_MARK_DIGITS]
+
+
+def marked_line(secret: bytes, line: bytes, place: int) -> bytes:
+    """An envelope with its mark. `place` is where it is about to be written: a copy stands behind that."""
+    body = b'%b, "place": %d' % (line.rstrip(b"\n").removesuffix(b"}"), place)
+    return b'%b%b%b"}\n' % (body, _MARK.encode(), make_mark(secret, body).encode())
+
+
+class Key:
+    """The secret of one inbox: it separates the envelopes of our own writers from all other lines.
+
+    Its file holds 64 hexadecimal digits, and how long the inbox was when it was made. It is read once, when
+    the first envelope is met, and made by the first writer (see `writer`).
+    """
+
+    __slots__ = ("_path", "_secret", "no_older", "problem", "since")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._secret: bytes | None = None
+        self.since: int | None = None
+        """The length of the inbox at that time; None when there is no key."""
+        self.problem = ""
+        self.no_older = False
+        """The inbox was replaced: its length then says nothing of the lines of now."""
+
+    @property
+    def secret(self) -> bytes:
+        """Empty when there is none, and `problem` says why."""
+        if self._secret is None:
+            self._secret = b""
+            try:
+                self._parse(read_file(self._path))
+            except NotOurFile:
+                self._secret = None
+                raise
+            except OSError as error:
+                self.problem = f"{self._path} cannot be read: {error.strerror}"
+        return self._secret
+
+    def _parse(self, data: "bytes | None") -> None:
+        words = (data or b"").decode("ascii", "replace").split()
+        if data is None:
+            self.problem = f"{self._path} is missing"
+        elif len(words) == 2 and len(words[0]) == 64 and _is_made_of(words[0], _HEX) and _is_count(words[1]):
+            self._secret, self.since = bytes.fromhex(words[0]), int(words[1])
+        else:
+            self.problem = f"{self._path} is not a key"
+
+    def distrusts(self, raw: str) -> str:
+        """Why this line is not taken for one of our writers; empty for one that is theirs."""
+        mark = raw[-_MARK_LENGTH:]
+        if not (mark.startswith(_MARK) and mark.endswith('"}') and raw.isascii()):
+            return "it has no mark"
+        if not self.secret:
+            return self.problem
+        from _operator import _compare_digest
+
+        right = make_mark(self.secret, raw[:-_MARK_LENGTH].encode())
+        return "" if _compare_digest(right, mark[len(_MARK) : -2]) else "its mark is not of this inbox"
+
+    def is_older(self, start: int) -> bool:
+        """Whether what stands there was written before this inbox had a key: by an earlier version."""
+        return not self.secret or (self.since is not None and start < self.since and not self.no_older)
+
+
+def _is_made_of(text: str, signs: str) -> bool:
+    return all(one in signs for one in text)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _INTEGER_DIGITS
+
+
+def is_id(name: object) -> bool:
+    """Whether a message may have this id. It is shown on terminals, and is never that of a plain line."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= 128
+        and _is_made_of(name, _ID_SIGNS)
+        and not name.startswith("line-")
+    )
+
+
+def _is_new_id(name: object) -> bool:
+    """Whether it has the form that `message.new_id` gives: what an unmarked envelope may have."""
+    head, _, tail = name.partition("-") if isinstance(name, str) else ("", "", "")
+    return head[:1] == "m" and 1 < len(head) <= 16 and len(tail) == 10 and _is_made_of(head[1:] + tail, _HEX)
+
+
 class Entry:
-    """One message of the inbox: where it stands, the line as it was written, and what it says."""
+    """A message in an inbox: its `id`, its `text` and `fields`, and its line (`raw`, from `start` to `end`).
 
-    __slots__ = ("broken", "end", "fields", "raw", "start", "text")
+    `fields` are the options of the sender: "not_before", "expires", "max_attempts" and so on.
+    """
 
-    def __init__(self, start: int, end: int, raw: str) -> None:
+    __slots__ = ("_id", "broken", "claim", "distrust", "end", "fields", "place", "raw", "start", "text")
+
+    def __init__(self, start: int, end: int, raw: str, key: "Key | None" = None) -> None:
         self.start = start
         self.end = end
         self.raw = raw
         self.fields: Json = {}
-        self.broken = False
-        """An envelope of ours that was cut short: its sender was never told that it is accepted."""
-        self.text = self._unwrapped(raw)
+        """What its sender asked for: of envelopes with the mark of this inbox alone."""
+        self._id = ""
+        self.place: int | None = None
+        """For which place a marked envelope was written: its start, or before it if another was quicker."""
+        self.claim: Json = {}
+        """An envelope without the mark of this inbox, if its id has the form of ours."""
+        self.distrust = ""
+        """Why the fields of an envelope were left out."""
+        self.broken = ""
+        """Why an envelope cannot be read. One that was cut short was never accepted."""
+        self.text = self._unwrapped(raw, key)
 
-    def _unwrapped(self, raw: str) -> str:
+    def _unwrapped(self, raw: str, key: "Key | None") -> str:
         try:
             if raw[:1] == '"':
                 text = decode_json(raw)
                 return text if isinstance(text, str) else raw
             if raw[:1] == "{" and '"remuda"' in raw:
                 document = decode_json(raw)
-                if isinstance(document.get("remuda"), int) and isinstance(document.get("prompt"), str):
-                    self.fields = document
+                if _is_place(document.get("remuda")) and isinstance(document.get("prompt"), str):
+                    self._take(document, key or Key(""))
                     return str(document["prompt"])
-        except (ValueError, AttributeError):
-            self.broken = raw.startswith('{"remuda"')
+        except ValueError as error:
+            if raw.startswith('{"remuda"'):
+                cut = not raw.endswith("}")
+                self.broken = f"an envelope that {'was cut short' if cut else f'cannot be read: {error}'}"
         return raw  # a foreign object is delivered as it stands
+
+    def _take(self, document: "Json", key: Key) -> None:
+        """Believe what our own writers wrote. An id of others is believed where none of ours can be meant."""
+        name = document.get("id")
+        self.distrust = key.distrusts(self.raw)
+        if not self.distrust:
+            self.fields = document
+            self.place = int(number(document.get("place")))
+            self._id = str(name) if is_id(name) else ""
+        elif _is_new_id(name):
+            self.claim = document
+            self._id = str(name) if key.is_older(self.start) else ""
+
+    @property
+    def has_id(self) -> bool:
+        """Whether its writer gave it one."""
+        return bool(self._id)
 
     @property
     def id(self) -> str:
-        given = self.fields.get("id")
-        return given if isinstance(given, str) else f"line-{self.start}-{digest(self.raw)[:12]}"
+        return self._id or line_id(self.start, self.raw)
 
     def wait(self, clock: "ReadClock") -> float:
         """Seconds until it may be handed out, as its sender asked. Never more than were asked for."""
@@ -433,37 +791,33 @@ class Entry:
         now = clock()
         at = number(self.fields.get("at"))
         if not at:
-            return until - now.wall
-        return until - at - now.since(at, self.fields.get("clock"))
+            return min(until - now.wall, LONGEST)
+        return min(until - at - now.since(at, self.fields.get("clock")), LONGEST)
 
     def max_attempts(self) -> int:
-        return int(number(self.fields.get("max_attempts"))) or MAX_ATTEMPTS
+        asked = number(self.fields.get("max_attempts"))
+        return int(min(max(1.0, asked), MOST_ATTEMPTS)) if asked else MAX_ATTEMPTS
+
+    def priority(self) -> float:
+        return max(-MOST_URGENT, min(number(self.fields.get("priority")), MOST_URGENT))
 
 
-def number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
-
-
-def digest(text: "str | bytes") -> str:
-    try:
-        from _sha2 import sha256  # 3.12 and later
-    except ImportError:
-        try:
-            from _sha256 import sha256
-        except ImportError:
-            from hashlib import sha256
-    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    return str(sha256(data).hexdigest())
+def line_id(start: int, raw: str) -> str:
+    """The id of an entry that has none: its place and its words."""
+    return f"line-{start}-{digest(raw)[:12]}"
 
 
 class Reader:
     """Reads entries of an open inbox, from any byte on, at a cost that does not depend on its length."""
 
-    def __init__(self, fd: int, grace: float = TORN_GRACE) -> None:
+    def __init__(self, fd: int, key: "Key | None" = None, grace: float = TORN_GRACE) -> None:
         self._fd = fd
+        self._key = key
         found = posix.fstat(fd)
         self.size = found.st_size
         self._settled = time.time() - found.st_mtime >= grace or found.st_mtime > time.time() + grace
+        self.settles_at = found.st_mtime + grace
+        """The wall time at which a last line without its end counts as whole, if no more is written."""
         self.torn = False
         """Whether a last line without its end is being held back."""
 
@@ -476,7 +830,7 @@ class Reader:
                 return None, start
             line = posix.pread(self._fd, end - start, start).decode("utf-8", "replace").strip()
             if line:
-                return Entry(start, end, line), end
+                return Entry(start, end, line, self._key), end
             position = end
         return None, start
 
@@ -508,7 +862,8 @@ class Reader:
         return self.size if self._settled else None
 
     def text(self, start: int, end: int) -> str:
-        return posix.pread(self._fd, max(0, end - start), start).decode("utf-8", "replace").strip()
+        length = max(0, min(end, self.size) - start)
+        return posix.pread(self._fd, length, start).decode("utf-8", "replace").strip()
 
     def fingerprint(self, position: int) -> str:
         """Of the last bytes before `position`: what tells a file that was cut and grew again."""
@@ -524,6 +879,11 @@ class Queue:
 
     Everything before `frontier` is acknowledged but what is `held`: entries that are due later. The cursor
     that others see is the first byte that is not acknowledged.
+
+    A message is handed out once, also when its line is copied to the end of the file. A marked line says for
+    which place it was written, and each is written after the ones before it: one whose place is before the
+    end of another that was passed (`marked`) is odd. So is every line of a file that was replaced. What is
+    odd is looked for by its id in the receipts; if it is older than they are, nothing is certain.
     """
 
     def __init__(self, files: Files, clock: "ReadClock" = read_clock) -> None:
@@ -531,10 +891,25 @@ class Queue:
         self.clock = clock
         self.frontier = 0
         self.held: list[Json] = []
+        self.marked: int | None = None
+        """The end of the last marked line before the frontier; None when it is not known."""
+        self.forgotten = 0.0
+        """Of messages that ended before this time the receipts are gone."""
+        self._replaced_size, self.replaced_at = 0, 0.0
+        """How long the file was when it was found replaced, and when that was."""
+        self._receipts: dict[str, Json] | None = None
+        self.copies: list[str] = []
+        """Ids of copies that were passed."""
+        self.buried: set[int] = set()
+        """Where the held ones stand that are being given up: they are not handed out."""
         self._reader: Reader | None = None
         self._known: Json = {}
         self._stored = 0
-        self._corrupt = False
+        self._lost = ""
+        """What is wrong with our own file: `corrupt` or `missing`."""
+        self._offset_lost = False
+        self._no_cursor = False
+        """Nothing tells where the cursor was: the offset is missing, too."""
         self.notice = ""
         self.replaced = False
         self.changed = False
@@ -545,14 +920,16 @@ class Queue:
         return min([int(one["start"]) for one in self.held] + [self.frontier])
 
     def load(self, reader: "Reader | None") -> None:
-        self.frontier = self._stored = self._read_offset()
         known = self._read_own()
+        needed = reader is not None or exists(self._files.in_flight)
+        self.frontier = self._stored = self._read_offset(known, needed=needed)
         if known is not None and reader is not None and self.frontier > reader.size:
             # The offset is no place in the inbox; whether ours is one of this file is looked at below.
             self.notice = f"{self._files.offset} was beyond the inbox; restored from .inbox-queue.json"
             self.frontier, self.changed = int(known["cursor"]), True
         if known is not None and int(known.get("cursor", -1)) == self.frontier:
             self.frontier, self.held = int(known["frontier"]), list(known["held"])
+            self.marked = int(known["marked"]) if _is_place(known.get("marked")) else None
         elif known is not None:
             # The offset was written and the queue was not: all before it is acknowledged, and behind it
             # all up to the frontier but what is held. An offset that somebody set back is read from again.
@@ -561,56 +938,120 @@ class Queue:
                 self.frontier = max(offset, int(known["frontier"]))
                 self.held = [one for one in known["held"] if int(one["start"]) >= offset]
         self._known, self._reader = known or {}, reader
+        self.forgotten = number(self._known.get("forgotten"))
+        self._replaced_size = int(number(self._known.get("replaced_size")))
+        self.replaced_at = number(self._known.get("replaced_at"))
         if reader is not None:
             self._recognise(reader)
-            if self._corrupt and not self.replaced:
-                self._rebuild(reader)
+            if self._lost and not self.replaced:
+                self._mend(reader)
+            if self._offset_lost and (self._no_cursor or self.replaced):
+                self._reach_flight(reader)
         self._set_clocks()
 
+    def _mend(self, reader: Reader) -> None:
+        """Make our own file anew, if there was one: it is first written when a message has ended."""
+        if self._lost == "missing":
+            ended = sum(one.get("stage") in FINAL for one in self._last_receipts().values())
+            if ended <= exists(self._files.in_flight):  # a crash came between that end and the file
+                return
+        before = self.frontier
+        self._rebuild(reader)
+        if self._lost == "corrupt" or self.frontier != before:
+            self.changed = True
+            self.notice = f"{self._files.queue} was {self._lost}; rebuilt from the receipts"
+
     def _rebuild(self, reader: Reader) -> None:
-        """Our own file is corrupt: the receipts tell what behind the cursor is done, or was given back.
+        """The receipts tell what behind the cursor is done, or was given back.
 
         Not of the first, which the cursor says is not done: a plain line may have the id of an earlier one.
         """
-        self.notice = f"{self._files.queue} was corrupt; made anew from the receipts"
-        self.changed = True
         last = self._last_receipts()
-        first = position = self.frontier
+        position = self.frontier
+        first = None if self._no_cursor else position
         passed: list[Json] = []
+        seen: set[str] = set()
         while True:
             entry, position = reader.next(position)
             if entry is None:
                 return
             receipt = last.get(entry.id, {})
-            done = receipt.get("stage") in FINAL and entry.start != first
+            done = entry.id in seen or (receipt.get("stage") in FINAL and entry.start != first)
+            seen.add(entry.id)
             if not done:
                 passed.append(self._as_given_back(entry, receipt))
+                if self._no_cursor and not receipt and self._was_passed(entry):
+                    passed[-1]["uncertain"] = True
             if done or receipt.get("stage") == "nacked":
                 self.held += passed
                 self.frontier, passed = entry.end, []
 
+    def _reach_flight(self, reader: Reader) -> None:
+        """Without a cursor, or with that of another file: what stands before the entry in flight was done.
+
+        Not what was given back or may be overtaken, nor what our writers put: its end is in the receipts.
+        """
+        try:
+            flight = self._files.read_json(self._files.in_flight)
+        except ValueError:
+            return
+        if flight is None or not _is_flight(flight):
+            return
+        start = int(flight["start_offset"])
+        if reader.text(start, int(flight["end_offset"])) != flight["raw_line"]:
+            return
+        self.changed, self.replaced = self.changed or self.replaced, False
+        while True:
+            entry, after = reader.next(self.frontier)
+            if entry is None or entry.start >= start:
+                break
+            receipt = self._last_receipts().get(entry.id, {})
+            may_wait = bool(receipt) or entry.place is not None or self._files.by_priority()
+            if may_wait and receipt.get("stage") not in FINAL:
+                self.held.append(self._as_given_back(entry, receipt))
+            self._note_mark(entry)
+            self.frontier, self.changed = after, True
+            self.notice = f"{self._files.offset} was missing; restored from .in-flight"
+
+    def _was_passed(self, entry: Entry) -> bool:
+        """Whether a later one was handed out only after this one: its receipts are gone by their age."""
+        return entry.place is not None and "not_before" not in entry.fields and not self._files.by_priority()
+
     def _as_given_back(self, entry: Entry, receipt: "Json") -> "Json":
-        left, tries = entry.wait(self.clock), 0
+        left, tries = entry.wait(self.clock), 0.0
         if receipt.get("stage") == "nacked":
-            tries = int(number(receipt.get("attempt")))
+            tries = seconds(receipt.get("attempt"))
             left = number(receipt.get("due")) - self.clock().wall
         # Which of its tries counted is not known: none did.
-        one: Json = {"start": entry.start, "end": entry.end, "due": 0.0, "attempt": tries + 1}
+        one: Json = {"start": entry.start, "end": entry.end, "due": 0.0, "attempt": int(tries) + 1}
         if tries:
-            one["uncounted"] = tries
-        if priority := number(entry.fields.get("priority")):
+            one["uncounted"] = int(tries)
+        if priority := entry.priority():
             one["priority"] = priority
         return one if left <= 0 else self._anchored(one, left)
 
     def _last_receipts(self) -> "dict[str, Json]":
-        last: dict[str, Json] = {}
-        for line in (read_file(self._files.receipts) or b"").split(b"\n"):
+        if self._receipts is None:
+            self._receipts = {}
             try:
-                receipt = decode_json(line.decode("utf-8", "replace"))
-                last[str(receipt["id"])] = receipt
-            except (ValueError, KeyError, TypeError):  # torn by a crash, or not ours
-                continue
-        return last
+                data = read_file(self._files.receipts) or b""
+            except OSError:  # then none can be written, and nothing is handed out
+                data = b""
+            for line in data.split(b"\n"):
+                try:
+                    receipt = decode_json(line)
+                    self._receipts[str(receipt["id"])] = receipt
+                except (ValueError, KeyError, TypeError):  # torn by a crash, or not ours
+                    continue
+        return self._receipts
+
+    def has_ended(self, message: str) -> bool:
+        return self._last_receipts().get(message, {}).get("stage") in FINAL
+
+    def note_receipt(self, receipt: "Json") -> None:
+        """This one has just been written."""
+        if self._receipts is not None:
+            self._receipts[str(receipt["id"])] = receipt
 
     def _recognise(self, reader: Reader) -> None:
         """Begin anew with a file that is not the one we read so far, however it came there.
@@ -620,10 +1061,12 @@ class Queue:
         """
         if self.frontier > reader.size or not self._same(reader, "mark", self.cursor):
             self.notice = "the inbox was truncated or replaced; reading it from its beginning"
-            self.frontier, self.held, self.replaced = 0, [], True
+            self.frontier, self.held, self.marked, self.replaced = 0, [], None, True
+            self._replaced_size, self.replaced_at = reader.size, self.clock().wall
         elif self.held and not self._same(reader, "tail", self.frontier):
-            self.notice = "the inbox was changed behind the cursor; reading it from there"
-            self.frontier, self.held, self.changed = self.cursor, [], True
+            self.notice = "the inbox was changed after the cursor; reading it from there"
+            self.frontier, self.held, self.marked, self.changed = self.cursor, [], None, True
+            self._rebuild(reader)
 
     def _same(self, reader: Reader, name: str, before: int) -> bool:
         """Whether the bytes before the place where this mark was made are those of then."""
@@ -651,31 +1094,42 @@ class Queue:
             return due - now.wall
         return due - number(one["since"]) - now.since(number(one["since"]), one.get("clock"))
 
-    def _read_offset(self) -> int:
+    def _read_offset(self, known: "Json | None", *, needed: bool = True) -> int:
+        """Raises `OffsetCorrupt`, if it is `needed`: an inbox that is not there has nothing to hand out."""
         data = read_file(self._files.offset)
-        text = (b"0" if data is None else data).decode("utf-8", "replace").strip()
-        if not text.isdigit():
-            return self._offset_from_evidence(text)
-        return int(text)
-
-    def _offset_from_evidence(self, text: str) -> int:
-        """The cursor file is corrupt; our own file and the entry in flight may still tell."""
-        known = self._read_own()
-        if known is not None and isinstance(known.get("cursor"), int):
-            self.notice = f"{self._files.offset} was corrupt ({text[:40]!r}); restored from .inbox-queue.json"
+        self._offset_lost = data is None
+        text = (data or b"").decode("utf-8", "replace").strip()
+        if _is_count(text):
+            return int(text)
+        if known is not None:
+            what = "missing" if data is None else f"corrupt ({text[:40]!r})"
+            self.notice = f"{self._files.offset} was {what}; restored from .inbox-queue.json"
+            self.changed = True
             return int(known["cursor"])
+        if data is None or not needed:
+            self._no_cursor = data is None
+            return 0
         raise OffsetCorrupt(
             f"corrupt offset file {self._files.offset}: {text[:40]!r}; write the right byte offset into it, "
-            "or remove it to begin at the start of the inbox"
+            "or remove it to rebuild it from the receipts"
         )
 
     def _read_own(self) -> "Json | None":
         try:
             known = self._files.read_json(self._files.queue)
         except ValueError:
-            known = {}
-        self._corrupt = known is not None and not _is_queue(known)
-        return None if self._corrupt else known
+            known = self._as_before()
+        self._lost = "missing" if known is None else "" if _is_queue(known) else "corrupt"
+        return None if self._lost else known
+
+    def _as_before(self) -> "Json":
+        """As an earlier version may have written it: a delay without end as `inf`, which is not JSON."""
+        data = read_file(self._files.queue) or b""
+        try:
+            known = decode_json(data.replace(b": inf,", b": 0.0,").replace(b": nan,", b": 0.0,"))
+        except ValueError:
+            return {}
+        return known if isinstance(known, dict) else {}
 
     def save(self, reader: "Reader | None") -> None:
         """On the disk when this returns."""
@@ -685,7 +1139,13 @@ class Queue:
     def write(self, reader: "Reader | None") -> None:
         """The offset first: an older queue file tells `load` what is acknowledged, a newer one does not."""
         cursor = self.cursor
-        document = {"cursor": cursor, "frontier": self.frontier, "held": self.held}
+        document: Json = {"cursor": cursor, "frontier": self.frontier, "held": self.held}
+        if self.marked is not None:
+            document["marked"] = self.marked
+        if self.forgotten:
+            document["forgotten"] = self.forgotten
+        if self.replaced_at:
+            document |= {"replaced_size": self._replaced_size, "replaced_at": self.replaced_at}
         if reader is not None:
             document |= {"mark": reader.fingerprint(cursor), "mark_at": cursor}
             if self.held:
@@ -711,7 +1171,7 @@ class Queue:
         if not self.held:
             return []
         now = self.clock()
-        due = [one for one in self.held if self.wait(one, now) <= 0]
+        due = [one for one in self.held if one["start"] not in self.buried and self.wait(one, now) <= 0]
         return sorted(due, key=lambda one: -number(one.get("priority")))
 
     def _look_ahead(self, reader: Reader) -> None:
@@ -720,7 +1180,7 @@ class Queue:
             entry, after = reader.next(self.frontier)
             if entry is None:
                 return
-            self._pass_over(entry, entry.wait(self.clock), after)
+            self._pass_over(entry, after)
 
     def _take_new(self, reader: Reader) -> "tuple[Entry, int] | None":
         while True:
@@ -728,13 +1188,14 @@ class Queue:
             if entry is None:
                 self.frontier = max(self.frontier, min(after, reader.size)) if not reader.torn else after
                 return None
-            if (left := entry.wait(self.clock)) <= 0:
+            if entry.wait(self.clock) <= 0 and not self._is_copy(entry):
                 return entry, 1
-            self._pass_over(entry, left, entry.end)
+            self._pass_over(entry, entry.end)
 
     def hold(self, start: int, end: int, due: float, attempt: int, **facts: "Any") -> None:
         """Not now: those behind it may pass. `due` is a wall time, 0 for at once. What is known is kept."""
         self._reach(start)
+        self._pass(start)
         before = self.find(start) or {}
         self.drop(start)
         one: Json = {**before, "start": start, "end": end, "due": due, "attempt": attempt, **facts}
@@ -748,17 +1209,66 @@ class Queue:
             entry, after = self._reader.next(self.frontier)
             if entry is None or entry.start >= start:
                 return
-            self._pass_over(entry, entry.wait(self.clock), after)
+            self._pass_over(entry, after)
 
-    def _pass_over(self, entry: Entry, left: float, after: int) -> None:
+    def _pass_over(self, entry: Entry, after: int) -> None:
+        """It is held; a copy of another one is passed and is gone."""
+        if self._is_copy(entry):
+            self.copies.append(entry.id)
+            self.frontier, self.changed = after, True
+            return
+        left = entry.wait(self.clock)
         one: Json = {"start": entry.start, "end": entry.end, "due": 0.0, "attempt": 1}
-        if priority := number(entry.fields.get("priority")):
+        if priority := entry.priority():
             one["priority"] = priority
+        if self.is_uncertain(entry):
+            one["uncertain"] = True
         self.held.append(one if left <= 0 else self._anchored(one, left))
+        self._note_mark(entry)
         self.frontier = after
 
+    def _pass(self, start: int) -> None:
+        """The entry at the frontier is being ended, or held: what is known of marked lines goes past it."""
+        if self._reader is not None and self.frontier <= start:
+            entry, _ = self._reader.next(start)
+            if entry is not None and entry.start == start:
+                self._note_mark(entry)
+
+    def _note_mark(self, entry: Entry) -> None:
+        if entry.place is not None and not self._is_odd(entry):
+            self.marked = entry.end
+
+    def _is_odd(self, entry: Entry) -> bool:
+        """Whether it may be a copy, or have been handed out before the file was replaced."""
+        if entry.start < self._replaced_size:
+            return entry.has_id or bool(entry.claim)
+        if entry.place is None:
+            moved = entry.claim.get("place", entry.start) != entry.start
+            return bool(entry.claim) and (moved or not entry.has_id)
+        if self.replaced_at and number(entry.fields.get("at")) <= self.replaced_at:
+            return True
+        return entry.place != entry.start if self.marked is None else entry.place < self.marked
+
+    def _is_copy(self, entry: Entry) -> bool:
+        """Whether a message with its id has ended, or waits in another place.
+
+        Also with an id that it only claims: who claims that of a message that ended keeps back no other.
+        """
+        if not self._is_odd(entry):
+            return False
+        last = self._last_receipts()
+        if any(last.get(str(one), {}).get("stage") in FINAL for one in (entry.id, entry.claim.get("id"))):
+            return True
+        waiting = [self._reader.next(int(one["start"]))[0] for one in self.held] if self._reader else []
+        return any(one is not None and one.id == entry.id for one in waiting)
+
+    def is_uncertain(self, entry: Entry) -> bool:
+        """Whether it is so old that its receipts may be gone. False for an entry that was passed."""
+        at = number((entry.fields or entry.claim).get("at"))
+        return at <= self.forgotten and entry.start >= self.frontier and bool(at) and self._is_odd(entry)
+
     def _anchored(self, one: "Json", left: float) -> "Json":
-        now = self.clock()
+        now, left = self.clock(), min(left, LONGEST)
         return {**one, "due": now.wall + left, "since": now.wall, "clock": now.stamp()}
 
     def find(self, start: int) -> "Json | None":
@@ -773,6 +1283,7 @@ class Queue:
     def done(self, start: int, end: int) -> None:
         """Acknowledged, or given up: it will not be handed out again."""
         self._reach(start)
+        self._pass(start)
         self.drop(start)
         self.frontier = max(self.frontier, end)
 
@@ -808,18 +1319,21 @@ def _is_place(value: object) -> bool:
 class Decision:
     """What the hook says: `block` with a text, or nothing. `empty` means that nothing could be handed out."""
 
-    __slots__ = ("empty", "goes_on", "text", "wake_at")
+    __slots__ = ("empty", "goes_on", "text", "torn", "wake_at")
 
     def __init__(
         self,
         text: "str | None",
         *,
         empty: bool = False,
+        torn: bool = False,
         wake_at: "float | None" = None,
         goes_on: bool = False,
     ) -> None:
         self.text = text
         self.empty = empty
+        self.torn = torn
+        """A message is being written: its line has no end yet."""
         self.wake_at = wake_at
         self.goes_on = goes_on
         """There is work yet, here or in another session: who watches the signal file is told of no end."""
@@ -833,18 +1347,23 @@ class Inbox:
         self.transport = transport
         self.queue = Queue(files, clock)
         self.notices: list[str] = []
+        self.key = Key(files.key)
         self._fd = -1
+        self._taken_back: Entry | None = None
         self.reader: Reader | None = None
+        self.unfinished = False
+        """Whether `next_entry` gave up a batch of bad entries, and there may be more to do."""
 
     def open(self) -> None:
         try:
-            self._fd = posix.open(self.files.inbox, O_RDONLY | O_CLOEXEC)
-            self.reader = Reader(self._fd)
+            self._fd = open_file(self.files.inbox, O_RDONLY)
+            self.reader = Reader(self._fd, self.key)
         except FileNotFoundError:
             self.reader = None
         except OSError as error:
             raise InboxRead(f"cannot read {self.files.inbox}: {error.strerror}") from error
         self.queue.load(self.reader)
+        self.key.no_older = bool(self.queue.replaced_at)
         if self.queue.notice:
             self.notices.append(self.queue.notice)
         if self.queue.replaced:
@@ -854,6 +1373,10 @@ class Inbox:
         if self._fd >= 0:
             posix.close(self._fd)
             self._fd = -1
+
+    def entry_of(self, flight: "Json") -> Entry:
+        start, end = int(flight["start_offset"]), int(flight["end_offset"])
+        return Entry(start, end, str(flight.get("raw_line")), self.key)
 
     # ── in flight ──
 
@@ -899,7 +1422,8 @@ class Inbox:
             self.files.put_in_place(self.files.lease, encode_json(lease).encode())
             # What a loss of power takes of this one is in the lease.
             self.files.put_in_place(self.files.in_flight, encode_json(flight).encode(), sync=False)
-            self.receipt(entry.id, "written", attempt=attempt, transport=self.transport)
+            facts = {"options_ignored": entry.distrust} if entry.distrust else {}
+            self.receipt(entry.id, "written", attempt=attempt, transport=self.transport, **facts)
             if until_stop:
                 _touch(self.files.responded)
             self.files.sync()
@@ -912,7 +1436,8 @@ class Inbox:
         lease = self.lease() or {}
         message = str(lease.get("id") or "")
         if message:
-            self.receipt(message, outcome, attempt=int(number(lease.get("attempt"))) or 1, **facts)
+            attempt = int(number(lease.get("attempt"))) or 1
+            self.receipt(message, outcome, attempt=attempt, lease=lease.get("ticked"), **facts)
         self._let_go(flight)
 
     def _let_go(self, flight: "Json") -> None:
@@ -922,18 +1447,13 @@ class Inbox:
         self.forget()
 
     def finish(self, flight: "Json") -> bool:
-        """Complete the end of what is in flight, if a crash cut that short: a receipt or a letter tells."""
+        """Complete an end that a crash cut short, if a receipt or a dead letter shows it. Return whether."""
         lease = self.lease() or {}
         if self._has_letter(flight):
             self.give_up(flight, "a dead letter already")
             return True
         last = self.files.last_line(self.files.receipts)
-        if (
-            last is None
-            or last.get("stage") not in FINAL
-            or last.get("id") != lease.get("id")
-            or last.get("attempt") != lease.get("attempt")
-        ):
+        if last is None or last.get("stage") not in FINAL or not _is_of_lease(last, lease):
             return False
         self._let_go(flight)
         return True
@@ -943,17 +1463,17 @@ class Inbox:
     ) -> str:
         """Not answered: due again in `delay` seconds, or a dead letter when its attempts are used up.
 
-        An attempt that is not counted, of a rate limit say, is no step towards that. The stage it is in now:
-        `nacked` or `dead`.
+        An attempt that does not count (a rate limit) is not one of those. Return the new stage: `nacked` or
+        `dead`.
         """
         lease = self.lease() or {}
-        entry = Entry(int(flight["start_offset"]), int(flight["end_offset"]), str(flight.get("raw_line")))
+        entry = self.entry_of(flight)
         attempt = int(number(lease.get("attempt"))) or 1
         free = int(number((self.queue.find(entry.start) or {}).get("uncounted"))) + (not count_attempt)
         if attempt - free >= entry.max_attempts() or not self.is_of_this_file(flight):
             self.give_up(flight, reason, **facts)
             return "dead"
-        due = self.queue.clock().wall + max(0.0, delay)
+        due = self.queue.clock().wall + seconds(delay)
         returned = {"uncounted": free, "returned": lease.get("ticked")}
         self.queue.hold(entry.start, entry.end, due, attempt + 1, **returned)
         self.queue.write(self.reader)
@@ -963,7 +1483,7 @@ class Inbox:
         return "nacked"
 
     def is_of_this_file(self, flight: "Json") -> bool:
-        """Whether it still stands where it was read: else its end is no place in the inbox of now."""
+        """Return whether the file still has it at this offset; if not, its end offset means nothing."""
         raw, start, end = flight.get("raw_line"), int(flight["start_offset"]), int(flight["end_offset"])
         if self.reader is None or not isinstance(raw, str):
             return True
@@ -981,10 +1501,15 @@ class Inbox:
         self.files.sync()
 
     def receipt(self, message: str, stage: str, **facts: "Any") -> None:
-        self.files.append(self.files.receipts, {"id": message, "stage": stage, "at": time.time(), **facts})
+        self._write_receipts([{"id": message, "stage": stage, "at": time.time(), **facts}])
+
+    def _write_receipts(self, receipts: "list[Json]") -> None:
+        self.files.append_all(self.files.receipts, receipts)
+        for one in receipts:
+            self.queue.note_receipt(one)
 
     def answer(self, message: str, payload: "Json") -> None:
-        """What the agent said to it, for whoever waits. Written once, also when a crash repeats this tick."""
+        """Write the agent's answer to the outbox; once, also if a crash repeats this tick."""
         said = {
             "id": message,
             "session_id": payload.get("session_id"),
@@ -997,46 +1522,79 @@ class Inbox:
 
     # ── giving up ──
 
-    def dead_letter(self, flight: "Json", reason: str, *, fresh: bool = False) -> None:
-        """Heartbeat's five fields in the order of their names, and why.
-
-        Not again when it is there already, left by a crash before the entry was done; `fresh` says that it
-        cannot be.
-        """
-        if fresh or not self._has_letter(flight):
-            letter = {key: flight.get(key) for key in sorted(_LETTER)}
-            self.files.append(self.files.dead_letters, letter | {"reason": reason})
-
     def _has_letter(self, flight: "Json") -> bool:
-        letter = {key: flight.get(key) for key in sorted(_LETTER)}
-        start = encode_json(letter).encode().removesuffix(b"}") + b", "
-        return b"\n" + start in b"\n" + (read_file(self.files.dead_letters) or b"")
+        """Whether it is there already, left by a crash before the entry was done."""
+        return _is_letter_in(b"\n" + (read_file(self.files.dead_letters) or b""), flight)
 
     def give_up(self, flight: "Json", reason: str, **facts: "Any") -> None:
         """The entry in flight becomes a dead letter."""
-        entry = Entry(int(flight["start_offset"]), int(flight["end_offset"]), str(flight.get("raw_line")))
-        self.dead_letter(flight, reason)
+        entry = self.entry_of(flight)
+        if not self._has_letter(flight):
+            self.files.append(self.files.dead_letters, _letter(flight) | {"reason": reason})
         self._bounce(entry, reason, "dead")
         self.acknowledge(flight, "dead", reason=reason, **facts)
 
     def bury(self, entry: Entry, reason: str, stage: str) -> None:
         """An entry that will not be handed out (again)."""
-        if stage == "dead":
-            self._bury_once(entry, reason)
-        self.receipt(entry.id, stage, reason=reason)
-        self._bounce(entry, reason, stage)
-        self.queue.done(entry.start, entry.end)
+        self._set_aside(entry, reason, stage)
+        self._bury([(entry, reason, stage)])
+
+    def take_back(self, entry: Entry, reason: str) -> None:
+        """Drop an entry that waits. That is saved before its receipt, so no crash hands it out after all."""
+        held = self.queue.find(entry.start) or {}
+        attempt = int(held.get("attempt", 1))
+        self.queue.hold(entry.start, entry.end, 0.0, attempt, why=reason, stage="dropped")
+        self.queue.save(self.reader)
+        self._taken_back = entry
+        self.bury(entry, reason, "dropped")
+
+    def _set_aside(self, entry: Entry, reason: str, stage: str) -> None:
+        """Hold it for its burial, with the time of its letter if it gets one."""
+        held = self.queue.find(entry.start) or {}
+        if "buried" not in held:
+            letter = {"buried": iso_time(), "why": reason, "fresh": True} if stage == "dead" else {}
+            self.queue.hold(entry.start, entry.end, 0.0, int(held.get("attempt", 1)), **letter)
+        self.queue.buried.add(entry.start)
+
+    def _bury(self, some: "list[tuple[Entry, str, str]]") -> None:
+        """Give up those that were set aside. Many cost no more writes to the disk than one."""
+        self._write_letters([(entry, reason) for entry, reason, stage in some if stage == "dead"])
+        at = time.time()
+        self._write_receipts(
+            [
+                {"id": entry.id, "stage": stage, "at": at, "reason": why}
+                for entry, why, stage in some
+                if not self._is_dropped(entry)
+            ]
+        )
+        for entry, reason, stage in some:
+            self._bounce(entry, reason, stage)
+            self.queue.done(entry.start, entry.end)
+            self.queue.buried.discard(entry.start)
         self.queue.save(self.reader)
 
-    def _bury_once(self, entry: Entry, reason: str) -> None:
-        """The time of the letter is saved first: with it a crash before `done` finds its own letter again."""
+    def _is_dropped(self, entry: Entry) -> bool:
+        """Whether a crash came between the receipt of one that was taken back and its end in the queue."""
         held = self.queue.find(entry.start) or {}
-        if fresh := "buried" not in held:
-            attempt = int(held.get("attempt", 1))
-            self.queue.hold(entry.start, entry.end, 0.0, attempt, buried=iso_time())
+        return (
+            held.get("stage") == "dropped"
+            and entry is not self._taken_back
+            and self.queue.has_ended(entry.id)
+        )
+
+    def _write_letters(self, dead: "list[tuple[Entry, str]]") -> None:
+        """The times of letters are saved first: with them a crash before `done` finds its letters again."""
+        held = [self.queue.find(entry.start) or {} for entry, _ in dead]
+        fresh = [bool(one.pop("fresh", False)) for one in held]
+        if any(fresh):
             self.queue.save(self.reader)
-            held = self.queue.find(entry.start) or {}
-        self.dead_letter(_flight(entry, str(held["buried"])), reason, fresh=fresh)
+        there = b"" if all(fresh) else b"\n" + (read_file(self.files.dead_letters) or b"")
+        letters = []
+        for (entry, reason), one, is_fresh in zip(dead, held, fresh, strict=True):
+            flight = _flight(entry, str(one["buried"]))
+            if is_fresh or not _is_letter_in(there, flight):
+                letters.append(_letter(flight) | {"reason": reason})
+        self.files.append_all(self.files.dead_letters, letters)
 
     def _bounce(self, entry: Entry, reason: str, stage: str) -> None:
         if sender := entry.fields.get("from"):
@@ -1046,29 +1604,57 @@ class Inbox:
     # ── handing out ──
 
     def next_entry(self) -> "tuple[Entry, int] | None":
-        """The entry to hand out now, with its attempt; what is past its time or tries is buried first."""
+        """The entry to hand out now, with its attempt; what is past its time or tries is buried first.
+
+        None also when it is `unfinished`: the caller lets others have the lock, and calls again.
+        """
+        self.unfinished = False
+        taken = self._next_entry()
+        for one in self.queue.copies:
+            self.notices.append(f"skipped a copy of message {one}: a message is delivered once")
+        self.queue.copies.clear()
+        return taken
+
+    def _next_entry(self) -> "tuple[Entry, int] | None":
         if self.reader is None:
             return None
         before = (self.queue.frontier, len(self.queue.held))
-        while (taken := self.queue.take(self.reader)) is not None:
+        taken, bad = self._take_good(self.reader)
+        if bad:
+            self._bury(bad)
+            before = (self.queue.frontier, len(self.queue.held))
+        if self.queue.changed or len(self.queue.held) != before[1]:
+            self.queue.save(self.reader)  # the acknowledgement of this one moves past those
+        elif taken is None and self.queue.frontier != before[0]:
+            self.queue.save(self.reader)
+        return taken
+
+    def _take_good(self, reader: Reader) -> "tuple[tuple[Entry, int] | None, list[tuple[Entry, str, str]]]":
+        """The next entry in order with its attempt, and those before it that are to be given up."""
+        bad: list[tuple[Entry, str, str]] = []
+        while (taken := self.queue.take(reader)) is not None:
             entry, attempt = taken
             attempt = max(attempt, self._attempts_so_far(entry) + 1)
-            if (verdict := self._verdict(entry, attempt)) is not None:
-                self.bury(entry, *verdict)
-                continue
-            if self.queue.changed or len(self.queue.held) != before[1]:
-                self.queue.save(self.reader)  # the acknowledgement of this one moves past those
-            return entry, attempt
-        if self.queue.changed or before != (self.queue.frontier, len(self.queue.held)):
-            self.queue.save(self.reader)
-        return None
+            if (verdict := self.verdict(entry, attempt)) is None:
+                return (entry, attempt), bad
+            self._set_aside(entry, *verdict)
+            bad.append((entry, *verdict))
+            # One with a sender ends its batch: a crash then repeats no bounce but the last.
+            if len(bad) == BATCH or entry.fields.get("from"):
+                self.unfinished = True
+                break
+        return None, bad
 
-    def _verdict(self, entry: Entry, attempt: int) -> "tuple[str, str] | None":
+    def verdict(self, entry: Entry, attempt: int) -> "tuple[str, str] | None":
         """Why it is not handed out, and the stage it ends in; None for an entry in order."""
         held = self.queue.find(entry.start) or {}
         tried = attempt - 1 - int(number(held.get("uncounted")))
-        if entry.broken:
-            return "an envelope that was cut short", "dead"
+        if why := entry.broken or held.get("why"):
+            return str(why), "dropped" if held.get("stage") == "dropped" else "dead"
+        if not entry.text.strip():
+            return "its prompt is empty", "dead"
+        if "uncertain" in held or self.queue.is_uncertain(entry):
+            return UNCERTAIN, "dead"
         if "buried" in held or tried >= entry.max_attempts():
             return f"{tried} attempts", "dead"
         if entry.expired(self.queue.clock):
@@ -1088,6 +1674,15 @@ class Inbox:
         return int(number(lease.get("attempt"))) if lease and lease.get("id") == entry.id else 0
 
 
+def _is_of_lease(receipt: "Json", lease: "Json") -> bool:
+    """Not by the id alone: a plain line that comes again in an emptied inbox has that of the one before."""
+    if any(receipt.get(name) != lease.get(name) for name in ("id", "attempt")):
+        return False
+    if "lease" in receipt:
+        return bool(receipt["lease"] == lease.get("ticked"))
+    return number(receipt.get("at")) >= number(lease.get("at"))  # as the version before wrote it
+
+
 def _is_flight(flight: object) -> bool:
     return (
         isinstance(flight, dict)
@@ -1098,6 +1693,16 @@ def _is_flight(flight: object) -> bool:
 
 
 _LETTER = ("delivered_at", "end_offset", "entry_id", "raw_line", "start_offset")
+
+
+def _letter(flight: "Json") -> "Json":
+    """Heartbeat's five fields in the order of their names."""
+    return {key: flight.get(key) for key in sorted(_LETTER)}
+
+
+def _is_letter_in(letters: bytes, flight: "Json") -> bool:
+    """Whether these lines, each after a line end, have the letter of this entry."""
+    return b"\n" + encode_json(_letter(flight)).encode().removesuffix(b"}") + b", " in letters
 
 
 def _flight(entry: Entry, at: str) -> "Json":
@@ -1115,8 +1720,26 @@ def iso_time() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def tick(files: Files, payload: "Json", began: int, notices: "list[str]") -> Decision:
-    """One stop: acknowledge what was answered, hand out what is next."""
+def tick(files: Files, payload: "Json | None", began: int, notices: "list[str]") -> Decision:
+    """One stop: acknowledge what was answered, hand out what is next.
+
+    `payload` is None when it cannot be read: nothing tells whose stop it is, and it acknowledges nothing.
+    A folder that does not exist is an empty inbox.
+    """
+    if not exists(files.folder):
+        return Decision(None, empty=True)
+    while (decision := _tick(files, payload, began, notices)) is None:
+        let_others_in()
+    return decision
+
+
+def let_others_in() -> None:
+    """Between two times that this process takes the lock. It would be first each time without a pause."""
+    time.sleep(0.001)
+
+
+def _tick(files: Files, payload: "Json | None", began: int, notices: "list[str]") -> "Decision | None":
+    """None when there were bad entries, and there is more to do."""
     with Lock(files):
         inbox = Inbox(files)
         try:
@@ -1127,12 +1750,15 @@ def tick(files: Files, payload: "Json", began: int, notices: "list[str]") -> Dec
             if exists(files.responded) and (early := _settle(inbox, payload, began)) is not None:
                 return early
             taken = inbox.next_entry()
+            if inbox.unfinished:
+                return None
             if taken is None:
-                soon = time.time() + TORN_GRACE if inbox.reader is not None and inbox.reader.torn else None
+                torn = inbox.reader is not None and inbox.reader.torn
+                soon = inbox.reader.settles_at if inbox.reader is not None and torn else None
                 dues = [due for due in (soon, inbox.queue.next_due()) if due is not None]
-                return Decision(None, empty=True, wake_at=min(dues, default=None))
+                return Decision(None, empty=True, torn=torn, wake_at=min(dues, default=None))
             entry, attempt = taken
-            who = {"session_id": payload.get("session_id"), "holder": this_agent()}
+            who = {"session_id": (payload or {}).get("session_id"), "holder": this_agent()}
             inbox.deliver(entry, attempt, until_stop=True, **who)
             return Decision(entry.text)
         finally:
@@ -1140,13 +1766,15 @@ def tick(files: Files, payload: "Json", began: int, notices: "list[str]") -> Dec
             inbox.close()
 
 
-def _settle(inbox: Inbox, payload: "Json", began: int) -> "Decision | None":
+def _settle(inbox: Inbox, payload: "Json | None", began: int) -> "Decision | None":
     """What was in flight when this stop came. A decision if it ends here, None to go on to the next."""
     flight = inbox.in_flight()
     if flight is None:
         raise InconsistentState(
             f"inconsistent state in {inbox.files.folder}: .responded without .in-flight; run recover"
         )
+    if payload is None:
+        return Decision(None, goes_on=True)
     lease = inbox.lease() or {}
     ours, theirs = payload.get("session_id"), lease.get("session_id")
     is_other = bool(ours and theirs and ours != theirs) and not _is_this_agent(lease)
@@ -1161,9 +1789,7 @@ def _settle(inbox: Inbox, payload: "Json", began: int) -> "Decision | None":
         return Decision(IDLE_TICK if is_new else None, empty=True, goes_on=True, wake_at=look_at)
     if _is_at_work(payload):
         return Decision(None, goes_on=True)  # the agent goes on by itself; this is no end
-    message = str(
-        lease.get("id") or f"line-{flight['start_offset']}-{digest(str(flight.get('raw_line')))[:12]}"
-    )
+    message = str(lease.get("id") or line_id(flight["start_offset"], str(flight.get("raw_line"))))
     inbox.answer(message, payload)
     inbox.acknowledge(flight, session_id=ours, prompt_id=payload.get("prompt_id"))
     return None
@@ -1175,7 +1801,9 @@ def _is_over(inbox: Inbox, flight: "Json", lease: "Json") -> bool:
         return True
     if not _is_gone(lease):
         return False
-    inbox.notices.append(f"session {lease['session_id']} ended with an entry in flight: a dead letter now")
+    inbox.notices.append(
+        f"session {lease['session_id']} ended with an entry in flight: it is now a dead letter"
+    )
     inbox.give_up(flight, ORPHANED)
     return True
 
@@ -1192,10 +1820,13 @@ def _is_at_work(payload: "Json") -> bool:
 # Which agent has an entry: its session may get another id, and its number may be another's one day.
 
 
+_PID_DIGITS = 9
+
+
 def this_agent() -> "Json | None":
     """The agent whose hook this is, for a lease; None when it does not say."""
     pid = posix.environ.get(b"CLAUDE_PID", b"").decode("ascii", "replace")
-    if not pid.isdecimal():
+    if not pid.isdecimal() or len(pid) > _PID_DIGITS:
         return None
     return {"pid": int(pid), "born": _born(pid), "host": posix.uname().nodename, "space": _pid_space()}
 
@@ -1217,7 +1848,7 @@ def _is_gone(lease: "Json") -> bool:
         return False
     try:
         posix.kill(int(number(holder.get("pid"))), 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
         pass
@@ -1227,7 +1858,7 @@ def _is_gone(lease: "Json") -> bool:
 def _born(pid: str) -> str:
     """When it was started, in the kernel's words; "" where nothing tells, and for one that is gone."""
     try:
-        stat = (read_file(f"/proc/{pid}/stat") or b"").decode("ascii", "replace")
+        stat = _read_kernel(f"/proc/{pid}/stat").decode("ascii", "replace")
     except OSError:
         return ""
     fields = stat.rpartition(")")[2].split()
@@ -1258,14 +1889,18 @@ def exists(path: str) -> bool:
 
 
 def _touch(path: str) -> None:
-    posix.close(posix.open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600))
+    posix.close(open_file(path, O_WRONLY | O_CREAT))
 
 
 # ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def recover(files: Files, policy: "Policy", notices: "list[str]") -> str:
-    """Decide on an entry that was in flight when its session died. The outcome's name.
+NOTHING_TO_RECOVER = "NothingToRecover"
+_ID_SHOWN = 128
+
+
+def recover(files: Files, policy: "Policy", notices: "list[str]") -> "tuple[str, str]":
+    """Decide on an entry that was in flight when its session died. Return the outcome and the entry's id.
 
     Raises `ConsumerAlive` while a keeper has the inbox: what is in flight there is not dead.
     """
@@ -1275,26 +1910,30 @@ def recover(files: Files, policy: "Policy", notices: "list[str]") -> str:
             if (consumer := consumer_of(files)) is not None:
                 raise ConsumerAlive(f"{consumer} delivers this inbox and recovers it by itself")
             remove_file(f"{files.dead_letters}.tmp")
-            inbox.open()
             flight = inbox.in_flight()
             if flight is None:
                 remove_file(files.responded)
                 files.sync()
-                return "NothingToRecover"
-            start, end = int(flight["start_offset"]), int(flight["end_offset"])
-            held = inbox.queue.find(start)
-            if inbox.queue.frontier >= end and held is None:
-                inbox.forget()
-                return "StaleOrphanDeleted"
-            if inbox.finish(flight):
-                return "StaleOrphanDeleted"
-            if held is not None and _given_back(held, inbox.lease() or {}):
-                inbox.forget()  # with its delay; only this was left to do
-                return "ReQueued"
-            return _apply(inbox, flight, policy)
+                return NOTHING_TO_RECOVER, ""
+            inbox.open()
+            return _settle_orphan(inbox, flight, policy), str(flight.get("entry_id") or "")[:_ID_SHOWN]
         finally:
             notices += inbox.notices
             inbox.close()
+
+
+def _settle_orphan(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
+    start, end = int(flight["start_offset"]), int(flight["end_offset"])
+    held = inbox.queue.find(start)
+    if inbox.queue.frontier >= end and held is None:
+        inbox.forget()
+        return "StaleOrphanDeleted"
+    if inbox.finish(flight):
+        return "StaleOrphanDeleted"
+    if held is not None and _given_back(held, inbox.lease() or {}):
+        inbox.forget()  # with its delay; only this was left to do
+        return "ReQueued"
+    return _apply(inbox, flight, policy)
 
 
 def _given_back(held: "Json", lease: "Json") -> bool:
@@ -1304,6 +1943,9 @@ def _given_back(held: "Json", lease: "Json") -> bool:
 def _apply(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
     lease = inbox.lease() or {}
     message, attempt = str(lease.get("id") or ""), int(number(lease.get("attempt"))) or 1
+    if policy == "retry" and lease.get("unwanted"):
+        inbox.give_up(flight, UNWANTED)
+        return "DeadLettered"
     if policy == "retry" and not inbox.is_of_this_file(flight):
         inbox.give_up(flight, "the inbox was replaced while it was in flight")
         return "DeadLettered"
@@ -1370,20 +2012,73 @@ class FolderWatch:
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+HELP = """Deliver the next message of an inbox. Claude Code runs this after every answer.
+
+Reads the Stop payload from standard input and acknowledges the message in
+flight. Then prints {"decision":"block","reason":…} with the next message, or
+nothing, which lets the agent stop. Flags, files and exit codes are those of
+heartbeat-stop; the command is also installed under that name.
+
+Options:
+  --inbox FILE             Path of the inbox; required.
+  --mode drain|persist     On an empty inbox, let the agent stop (default), or
+                           wait for a message.
+  --wait SECONDS           persist: wait up to SECONDS, then send an idle tick.
+                           [default: 540]
+  --idle-interval SECONDS  persist: heartbeat-stop's name for --wait.
+                           [default as heartbeat-stop: 2]
+  --idle-tick              persist: use --idle-interval, or its default.
+  --signal-file FILE       Touch FILE when the agent may stop, for
+                           'remuda launch --exit-signal'.
+  -h, --help               Show this text.
+
+Commands:
+  recover                  Handle the message that a dead session left in
+                           flight. Run it before the next session starts.
+    --on-orphan POLICY     deadletter (default), retry or drop.
+
+'remuda setup inbox' adds it to the agent's settings in its fastest form.
+
+Examples:
+  remuda stop-hook --inbox run/inbox.jsonl < /dev/null
+  remuda stop-hook recover --inbox run/inbox.jsonl --on-orphan retry
+"""
+
+
 class Options:
     def __init__(self) -> None:
         self.command = "tick"
         self.inbox: str | None = None
         self.mode = "drain"
-        self.idle_interval = 2.0
+        self.idle_interval: float | None = None
         self.signal_file: str | None = None
-        self.wait = DEFAULT_WAIT
+        self.wait: float | None = None
         self.idle_tick = False
         self.on_orphan: Policy = "deadletter"
 
+    def interval(self) -> "float | None":
+        """Return the seconds between idle ticks as heartbeat-stop has them; None where `--wait` decides."""
+        old_way = self.idle_tick or (self.wait is None and program() == "heartbeat-stop")
+        return DEFAULT_INTERVAL if self.idle_interval is None and old_way else self.idle_interval
+
+    def longest_wait(self) -> float:
+        """Return how many seconds persist waits for a message before it gives an idle tick.
+
+        Whoever names an interval has a hook timeout that fits it, so it is never waited longer.
+        """
+        named = [one for one in (self.wait, self.interval()) if one is not None]
+        return min(named, default=DEFAULT_WAIT)
+
+
+def tell(text: str) -> None:
+    """Print one line on standard error. It may quote a sender, who gets no say over a terminal."""
+    shown = "".join(one if one.isprintable() else "\ufffd" for one in text) + "\n"
+    if sys.stderr is not None:  # Python has none where it was closed
+        sys.stderr.write(shown)
+
 
 def fail(message: str, code: int) -> "NoReturn":
-    sys.stderr.write(f"{program()}: {message}\n")
+    tell(f"{program()}: {message}")
     raise SystemExit(code)
 
 
@@ -1391,18 +2086,29 @@ def program() -> str:
     return sys.argv[0].rpartition("/")[2].removesuffix(".py").replace("stop_hook", "remuda stop-hook")
 
 
+def show_help() -> "NoReturn":
+    write_all(1, f"Usage: {program()} [recover] --inbox FILE [OPTIONS]\n\n{HELP}".encode())
+    raise SystemExit(0)
+
+
 def parse_options(words: "list[str]") -> Options:
     options = Options()
+    if words[:1] == ["help"]:
+        show_help()
     given = iter(words)
     for word in given:
         flag, equals, value = word.partition("=")
-        if flag == "recover" and options.command == "tick":
+        if word in ("-h", "--help"):
+            show_help()
+        elif flag == "recover" and options.command == "tick":
             options.command = "recover"
         elif flag == "--idle-tick" and not equals:
             options.idle_tick = True
         elif flag in _VALUES:
-            value = value if equals else next(given, "")
-            _VALUES[flag](options, value)
+            taken = value if equals else next(given, None)
+            if taken is None:
+                fail(f"{flag} needs a value", 2)
+            _VALUES[flag](options, taken)
         else:
             fail(f"unexpected argument '{word}'", 2)
     return options
@@ -1420,12 +2126,12 @@ def _choice(name: str, *choices: str) -> "Any":
 def _seconds(name: str) -> "Any":
     def take(options: Options, value: str) -> None:
         try:
-            seconds = float(value)
+            given = float(value)
         except ValueError:
-            seconds = -1.0
-        if not 0 <= seconds < 1e9:
+            given = -1.0
+        if not 0 <= given < LONGEST:
             fail(f"invalid value '{value}' for --{name}: a number of seconds", 2)
-        setattr(options, name.replace("-", "_"), seconds)
+        setattr(options, name.replace("-", "_"), given)
 
     return take
 
@@ -1444,57 +2150,97 @@ _VALUES: "dict[str, Any]" = {
 }
 
 
-def read_payload() -> "Json":
-    """What the CLI tells on standard input; empty when it tells nothing, or a person started us."""
+def _read_stdin() -> bytes:
+    """All of standard input: to its end, or until nothing came for `STDIN_PATIENCE`.
+
+    heartbeat-stop never reads it, so a script may have left a pipe there that nobody writes to.
+    """
+    from select import POLLIN, poll
+
+    ready, pieces, size = poll(), [], 0
+    ready.register(0, POLLIN)
+    while size <= MAX_PAYLOAD and ready.poll(STDIN_PATIENCE * 1000) and (piece := posix.read(0, 1 << 20)):
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)
+
+
+def read_payload() -> "Json | None":
+    """Return what the CLI writes to standard input: empty when it writes nothing, or a person started us.
+
+    None when it is not a JSON object; then the reason is printed on standard error.
+    """
     try:
-        if posix.isatty(0):
-            return {}
-        pieces = []
-        while piece := posix.read(0, 1 << 20):
-            pieces.append(piece)
-        payload = decode_json(b"".join(pieces).decode("utf-8", "replace"))
-    except (OSError, ValueError):
+        data = b"" if posix.isatty(0) else _read_stdin()
+    except OSError:
         return {}
-    return payload if isinstance(payload, dict) else {}
+    if not data.strip():
+        return {}
+    try:
+        payload, why = decode_json(data), "not an object"
+        if len(data) > MAX_PAYLOAD:
+            raise ValueError(f"it has more than {MAX_PAYLOAD >> 20} MiB")
+    except ValueError as error:
+        payload, why = None, str(error)
+    if isinstance(payload, dict):
+        return payload
+    tell(f"{program()}: the payload of this stop is invalid ({why}); no message is acknowledged")
+    return None
 
 
 def run_tick(options: Options, files: Files, began: int) -> Decision:
-    """A tick, and in persist mode the wait for the next message."""
+    """A tick, and the wait for a message: in persist mode, or while one is being written."""
     notices: list[str] = []
     payload = read_payload()
     try:
         decision = tick(files, payload, began, notices)
         if options.mode == "persist" and decision.empty:
-            decision = _idle(options, files, payload, decision, began, notices)
+            return _wait_for_message(options, files, payload, began, notices)
+        if decision.torn:
+            return _wait_for_line_end(files, payload, began, notices)
     finally:
         for notice in notices:
-            sys.stderr.write(f"{program()}: {notice}\n")
+            tell(f"{program()}: {notice}")
     return decision
 
 
-def _idle(
-    options: Options, files: Files, payload: "Json", decision: Decision, began: int, notices: "list[str]"
+def _wait_for_message(
+    options: Options, files: Files, payload: "Json | None", began: int, notices: "list[str]"
 ) -> Decision:
-    if options.idle_tick:
-        if options.idle_interval:
-            sys.stderr.write(
-                f"idle sleep {options.idle_interval:g}s — ensure hook timeout > {options.idle_interval:g}s\n"
-            )
-            time.sleep(options.idle_interval)
-        return Decision(IDLE_TICK)
-    deadline = time.monotonic() + options.wait
+    if interval := options.interval():
+        tell(f"{program()}: idle sleep {interval:g}s — ensure hook timeout > {interval:g}s")
+    decision = _tick_again(files, payload, began, notices, options.longest_wait(), lambda one: one.empty)
+    return decision or Decision(IDLE_TICK)
+
+
+def _wait_for_line_end(files: Files, payload: "Json | None", began: int, notices: "list[str]") -> Decision:
+    """Drain would end the session while a message for it is being written."""
+    decision = _tick_again(files, payload, began, notices, TORN_LIMIT, lambda one: one.torn)
+    if decision is None:
+        notices.append(f"the last line of {files.inbox} is incomplete; a later stop will read it")
+    return decision or Decision(None, goes_on=True)
+
+
+def _tick_again(
+    files: Files,
+    payload: "Json | None",
+    began: int,
+    notices: "list[str]",
+    limit: float,
+    is_awaited: "Callable[[Decision], bool]",
+) -> "Decision | None":
+    """Tick whenever something is written, until there is a decision; None after `limit` seconds."""
+    deadline = time.monotonic() + limit
     with FolderWatch(files.folder) as watch:
-        while decision.empty:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return Decision(IDLE_TICK)
-            # Looked at after the watch began, so that nothing comes unseen between the two. What others were
-            # handed during the wait is not this session's: hence the time of the stop.
+        while (left := deadline - time.monotonic()) > 0:
+            # After the watch began, so that nothing comes unseen between the two. What others were handed
+            # during the wait is not this session's: hence the time of the stop.
             decision = tick(files, payload, began, notices)
-            if decision.empty:
-                due = left if decision.wake_at is None else max(0.01, decision.wake_at - time.time())
-                watch.wait(min(left, due))
-    return decision
+            if not is_awaited(decision):
+                return decision
+            due = left if decision.wake_at is None else max(0.01, decision.wake_at - time.time())
+            watch.wait(min(left, due))
+    return None
 
 
 def say(decision: Decision, options: Options) -> int:
@@ -1504,7 +2250,7 @@ def say(decision: Decision, options: Options) -> int:
             try:
                 _touch(options.signal_file)
             except OSError as error:
-                sys.stderr.write(f"{program()}: cannot touch {options.signal_file}: {error.strerror}\n")
+                tell(f"{program()}: cannot touch {options.signal_file}: {error.strerror}")
         return 0
     said = f'{{"decision":"block","reason":{encode_json(decision.text)}}}'
     try:
@@ -1514,8 +2260,16 @@ def say(decision: Decision, options: Options) -> int:
     return 0
 
 
+def fill_standard_streams() -> None:
+    """A closed one is the null device: else a file of the inbox would get its number, and our answer."""
+    while (fd := posix.open("/dev/null", O_RDWR)) <= 2:
+        pass
+    posix.close(fd)
+
+
 def main() -> None:
     began = ticks()
+    fill_standard_streams()
     options = parse_options(sys.argv[1:])
     if not options.inbox:
         fail("--inbox is required", 1)
@@ -1523,16 +2277,19 @@ def main() -> None:
     if options.command == "recover":
         notices: list[str] = []
         try:
-            outcome = recover(files, options.on_orphan, notices)
+            outcome, entry_id = NOTHING_TO_RECOVER, ""
+            if exists(files.folder):
+                outcome, entry_id = recover(files, options.on_orphan, notices)
         except (InboxError, OSError) as error:
             fail(f"recover: {error}", 1)
-        for line in [*notices, f"recover: {outcome}"]:
-            sys.stderr.write(f"{program()} {line}\n")
+        shown = f'{outcome} {{ entry_id: "{entry_id}" }}' if entry_id else outcome
+        for line in [*notices, f"recover: {shown}"]:
+            tell(f"{program()} {line}")
         raise SystemExit(0)
     try:
         decision = run_tick(options, files, began)
     except Exception as error:  # noqa: BLE001  # what it may be is not known, and what to do is
-        sys.stderr.write(f"{program()}: error: {error}\n")
+        tell(f"{program()}: error: {error}")
         decision = Decision(None)  # fail open: an agent never hangs for the sake of its inbox
     code = say(decision, options)
     if files.grown:
@@ -1547,9 +2304,9 @@ def give_back(files: Files) -> None:
         from remuda.inbox.compaction import compact
 
         if note := compact(files.folder).note:
-            sys.stderr.write(f"{program()}: {note}\n")
+            tell(f"{program()}: {note}")
     except Exception as error:  # noqa: BLE001  # whatever is wrong, the session has its answer
-        sys.stderr.write(f"{program()}: no space was given back: {error}\n")
+        tell(f"{program()}: cannot free disk space: {error}")
 
 
 if __name__ == "__main__":

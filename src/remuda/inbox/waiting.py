@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from .stop_hook import Entry, Inbox
+
+TakenBack = Literal["dropped", "in flight", "unknown"]
 
 
 def entries(inbox: Inbox) -> Iterator[Entry]:
@@ -21,3 +24,15 @@ def entries(inbox: Inbox) -> Iterator[Entry]:
         if entry is None:
             return
         yield entry
+
+
+def take_back(inbox: Inbox, message: str, reason: str) -> TakenBack:
+    """Drop a message that waits. One that is in flight is not touched."""
+    entry = next((one for one in entries(inbox) if one.id == message), None)
+    if entry is None:
+        return "unknown"
+    flight = inbox.in_flight()
+    if flight is not None and entry.start == int(flight["start_offset"]):
+        return "in flight"
+    inbox.take_back(entry, reason)
+    return "dropped"

@@ -2,6 +2,9 @@
 
 A put is an fsync and what Python does around it, which on a quick disk is no small part: here nothing is
 looked at twice.
+
+Every envelope gets the mark of its inbox here. The first writer makes the key, and has it on the disk before
+the first line that is marked with it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from . import stop_hook, writer_lock
 from .compaction import WRITER_LOCK, FileLock
 from .stop_hook import Files
 
-_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _TORN_LOOK = 0.05
 _SIGURG = 23  # `signal` is not imported for it: every command that puts a message imports this module
 
@@ -31,6 +33,7 @@ class Writer:
         """The file whose name, with that of its folder, is known to be on the disk."""
         self._left: tuple[int, int, int, int] | None = None
         """Which file the last put left, how long and when: while it is so, a line of ours is its last."""
+        self._key: tuple[os.stat_result, bytes] | None = None
 
     def lock(self) -> FileLock:
         return FileLock(self._lock)
@@ -46,12 +49,16 @@ class Writer:
             writer_lock.give_back(self._lock, lock)
 
     def append(self, line: bytes) -> int:
-        """On the disk, with its name; where its line ends. Raises FileNotFoundError when the file went."""
-        fd = os.open(self._path, _APPEND, 0o600)
+        """On the disk, marked, with its name; where it ends. Raises FileNotFoundError when the file went."""
+        fd = stop_hook.open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             found = os.fstat(fd)
             as_left = self._left == (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            data = line if as_left or not _is_torn(fd, found) else b"\n" + line
+            end_line = b"" if as_left or not _is_torn(fd, found) else b"\n"
+            if end_line:
+                found = os.fstat(fd)
+            line = stop_hook.marked_line(self._secret(found.st_size), line, found.st_size + len(end_line))
+            data = end_line + line
             # In one write, so that no other writer's line can get into it. On a full disk part of it stays
             # behind: a broken envelope, which no consumer hands out.
             if os.write(fd, data) != len(data):
@@ -74,6 +81,27 @@ class Writer:
         self._files.crossed(end - len(data), end)
         return end
 
+    def _secret(self, size: int) -> bytes:
+        """The inbox's key, made if there is none. Under the lock: no two writers make one."""
+        try:
+            there = os.lstat(self._files.key)
+        except FileNotFoundError:
+            return self._make_key(size)
+        if self._key is None or not _is_same_file(self._key[0], there):
+            # One of another user is not replaced.
+            os.close(stop_hook.open_file(self._files.key, os.O_RDONLY))
+            secret = stop_hook.Key(self._files.key).secret
+            if not secret:
+                return self._make_key(size)
+            self._key = there, secret
+        return self._key[1]
+
+    def _make_key(self, size: int) -> bytes:
+        secret = os.urandom(32)
+        self._files.replace(self._files.key, f"{secret.hex()} {size}\n".encode())
+        self._key = os.stat(self._files.key), secret
+        return secret
+
     def _look_again(self, fd: int, there: os.stat_result, line: bytes) -> int:
         """Others were at it meanwhile. Where the line ends, which is not where it was to be expected."""
         if not os.path.samestat(os.fstat(fd), there) and not self.is_in_place(line):
@@ -83,7 +111,7 @@ class Writer:
 
     def is_in_place(self, line: bytes) -> bool:
         """Whether the file of now has it too, and for good: an editor may have read it and saved its own."""
-        fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = stop_hook.open_file(self._path, os.O_RDONLY)
         try:
             if line not in stop_hook.read_all(fd):
                 return False
@@ -91,6 +119,10 @@ class Writer:
             return True
         finally:
             os.close(fd)
+
+
+def _is_same_file(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_ino, one.st_mtime_ns, one.st_dev) == (other.st_ino, other.st_mtime_ns, other.st_dev)
 
 
 def _is_torn(fd: int, found: os.stat_result) -> bool:
@@ -107,13 +139,14 @@ def _is_torn(fd: int, found: os.stat_result) -> bool:
 
 
 def _ends(fd: int, size: int) -> bool:
-    return not size or os.pread(fd, 1, size - 1) in (b"\n", b"\0")
+    # A NUL does not end a line: the holes of `compaction` never reach the last bytes of the file.
+    return not size or os.pread(fd, 1, size - 1) == b"\n"
 
 
 def has_writer(path: str) -> bool:
     """Whether somebody has this file open for writing. False also where the system cannot tell."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = stop_hook.open_file(path, os.O_RDONLY)
     except OSError:
         return False
     try:

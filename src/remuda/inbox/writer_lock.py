@@ -12,6 +12,8 @@ from errno import EBADF
 from fcntl import LOCK_EX, LOCK_UN, flock
 from typing import NamedTuple
 
+from .stop_hook import open_file
+
 _MOST = 32
 """So many files are kept open, of all inboxes that a process writes to."""
 
@@ -64,7 +66,7 @@ def drop(path: str) -> None:
 
 
 def _open(path: str) -> LockFile:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_file(path, os.O_RDWR | os.O_CREAT)
     found = os.fstat(fd)
     return LockFile(fd, found.st_dev, found.st_ino)
 

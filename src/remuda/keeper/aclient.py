@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -16,8 +15,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from remuda._version import __version__
-from remuda.errors import ProtocolError, RemudaError, SessionUnreachable, from_code
+from remuda.errors import ProtocolError, RemoteProtocolError, RemudaError, SessionUnreachable, from_code
 from remuda.paths import SessionPaths, SocketAddress
+from remuda.untrusted import OWN_DEPTH, BadJson, parse_json
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 from remuda.wire.messages import PROTOCOL_VERSION
@@ -38,6 +38,8 @@ class AsyncKeeperClient(asyncio.Protocol):
         self.name = name
         self.welcome: Document = {}
         """What the keeper said of the session when it was reached."""
+        self.fault = ""
+        """Why we hung up: what the keeper sent that cannot be read."""
         self._on_event = on_event
         self._on_end = on_end
         self._connection = ClientConnection()
@@ -79,7 +81,7 @@ class AsyncKeeperClient(asyncio.Protocol):
             raise
         if client.welcome.get("version") != PROTOCOL_VERSION:
             client.close()
-            raise SessionUnreachable(f"the keeper of '{name}' is of another version")
+            raise SessionUnreachable(f"the keeper of '{name}' has another version; restart the session")
         return client
 
     # ── asking ──
@@ -109,7 +111,8 @@ class AsyncKeeperClient(asyncio.Protocol):
         self._transport.write(data)
 
     def _gone(self) -> SessionUnreachable:
-        return SessionUnreachable(f"the keeper of '{self.name}' is gone")
+        why = f": {self.fault}" if self.fault else ""
+        return SessionUnreachable(f"the keeper of '{self.name}' has ended{why}")
 
     # ── hearing ──
 
@@ -121,7 +124,8 @@ class AsyncKeeperClient(asyncio.Protocol):
         try:
             for event in self._connection.receive(data):
                 self._hear(event)
-        except ProtocolError:
+        except ProtocolError as error:
+            self.fault = error.message
             self._hang_up()
 
     def _hear(self, event: wire.ClientEvent) -> None:
@@ -162,7 +166,10 @@ class AsyncKeeperClient(asyncio.Protocol):
             piece = await self.request("parcel", id=document["parcel"]["id"], offset=offset)
             pieces.append(str(piece["data"]))
             offset = piece["next"]
-        whole: Document = json.loads("".join(pieces))
+        try:
+            whole: Document = parse_json("".join(pieces), depth=OWN_DEPTH, keep_surrogates=True)
+        except BadJson as error:
+            raise RemoteProtocolError(f"the keeper of '{self.name}' sent invalid JSON: {error}") from None
         return whole
 
     # ── the end ──

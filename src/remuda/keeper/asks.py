@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from remuda.agents.permission import Asking, Over, Question, Ruling
-from remuda.errors import AlreadyAnswered, InvalidOptions
+from remuda.errors import AlreadyAnswered, InvalidOptions, ProtocolError
 
 log = logging.getLogger("remuda.keeper.asks")
 
@@ -43,6 +43,7 @@ class _Open:
             "suggestions": [dict(one) for one in question.suggestions],
             "tool_use_id": question.tool_use_id,
             "reason": question.reason,
+            "cwd": question.cwd,
             "at": round(self.at, 3),
         }
 
@@ -95,8 +96,12 @@ class Asks:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         one = self._open[number] = _Open(number, question, self._wall(), future)
         future.add_done_callback(lambda done: self._given_up(one, done))
-        log.info("%s asks leave for %s", number, question.tool)
-        self._tell({"event": "ask", **one.document()})
+        log.info("%s requests permission for %s", number, question.tool)
+        try:
+            self._tell({"event": "ask", **one.document()})
+        except (ProtocolError, ValueError, RecursionError) as error:
+            log.warning("%s cannot be sent to clients: %s", number, error)
+            self._end(one, "it cannot be sent to clients")
         return future
 
     def _over(self, found: object) -> None:
@@ -104,11 +109,11 @@ class Asks:
             return
         for one in list(self._open.values()):
             if found.all or one.question.tool_use_id in found.ids:
-                self._end(one, "it was answered at the terminal, or the turn is over")
+                self._end(one, "it was answered at the terminal, or the turn has ended")
 
     def _given_up(self, one: _Open, done: asyncio.Future[Answer]) -> None:
         if done.cancelled():
-            self._end(one, "the agent waits no longer")
+            self._end(one, "the agent is no longer waiting")
 
     def _end(self, one: _Open, why: str) -> None:
         if self._open.pop(one.id, None) is None:
@@ -137,7 +142,9 @@ class Asks:
     def _too_late(self, number: str) -> AlreadyAnswered:
         why = dict(self._closed).get(number)
         return AlreadyAnswered(
-            f"nothing is asked as '{number}'" if why is None else f"'{number}' is no longer asked: {why}"
+            f"no permission request '{number}'"
+            if why is None
+            else f"permission request '{number}' is closed: {why}"
         )
 
     def close(self) -> None:
@@ -149,14 +156,14 @@ def read_ruling(args: Mapping[str, Any]) -> Ruling:
     """Raises `InvalidOptions` for what is no answer."""
     behavior, given = args.get("behavior"), args.get("input")
     if behavior not in ("allow", "deny"):
-        raise InvalidOptions(f"behavior is allow or deny, not {behavior!r}")
+        raise InvalidOptions(f"behavior must be allow or deny, not {behavior!r}")
     if given is not None and not isinstance(given, dict):
         raise InvalidOptions("input must be an object")
     message = args.get("message", "")
     if not isinstance(message, str) or len(message) > _TEXT_CHARACTERS:
-        raise InvalidOptions(f"message must be a text of at most {_TEXT_CHARACTERS} characters")
+        raise InvalidOptions(f"message must be a string of at most {_TEXT_CHARACTERS} characters")
     allow = behavior == "allow"
     wrong = [key for key in (("message", "interrupt") if allow else ("input", "always")) if args.get(key)]
     if wrong:
-        raise InvalidOptions(f"{wrong[0]} makes no sense with {behavior}")
+        raise InvalidOptions(f"{wrong[0]} cannot be combined with {behavior}")
     return Ruling(allow, given, message, bool(args.get("interrupt")), bool(args.get("always")))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.agents import find_agent
 from remuda.agents.base import LaunchContext
 from remuda.frozen import frozen
-from remuda.paths import private_folder
+from remuda.paths import FOLDER_VARIABLE, private_folder
 from remuda.terminal.pty import Pty, spawn
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from .spec import SessionSpec
 
-_BACKLOG = 64
+_BACKLOG = 1024
+"""Connections wait there until the keeper is loaded, also those of a flood."""
 
 
 @frozen
@@ -89,7 +90,8 @@ def begin(
     )
     for path, content in launch.files.items():
         _write(path, content)
-    pty = spawn(launch.argv, cwd=Path(spec.cwd), env=launch.env, cols=spec.cols, rows=spec.rows)
+    env = {**launch.env, FOLDER_VARIABLE: str(paths.folder)}
+    pty = spawn(launch.argv, cwd=Path(spec.cwd), env=env, cols=spec.cols, rows=spec.rows)
     return Begun(agent, answers, listener, token, launch, pty, prompt)
 
 

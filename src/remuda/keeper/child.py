@@ -148,6 +148,13 @@ class Child:
     def input_full(self) -> bool:
         return self._input_bytes > INPUT_HIGH_BYTES
 
+    def has_read_all(self) -> bool:
+        """Whether the program is known to have read all that was written."""
+        try:
+            return not self._input and self._pty.fd >= 0 and self._pty.unread_bytes() == 0
+        except OSError:
+            return False
+
     def when_input_drains(self, callback: Callable[[], None]) -> None:
         self._input_drained.append(callback)
 
@@ -232,7 +239,7 @@ class Child:
             send_signal(pid, signal.SIGHUP)
         if await self._gone_before(float("inf")):
             return
-        log.warning("not gone after %.1f s: killing %s", grace, self._concerned())
+        log.warning("still running after %.1f s, killing: %s", grace, self._concerned())
         deadline = self._loop.time() + _KILL_LIMIT
         while self._loop.time() < deadline:
             self.signal(signal.SIGKILL)
@@ -240,7 +247,7 @@ class Child:
             self._kill_at = float("inf")
             if await self._gone_before(self._loop.time() + 0.1):
                 return
-        log.error("processes that even SIGKILL did not end: %s", self._concerned())
+        log.error("processes still running after SIGKILL: %s", self._concerned())
 
     def hasten(self, grace: float) -> None:
         """Let the KILL come in `grace` seconds, or earlier if that was said before."""

@@ -124,12 +124,16 @@ def _answers(path: Path) -> bool:
 
 def _is_at(fd: int, path: Path) -> bool:
     """Is the open file still the one at `path`? Between open and lock its last owner may have removed it."""
-    try:
-        there = os.stat(path)
-    except FileNotFoundError:
-        return False
     here = os.fstat(fd)
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+    return _identity(path) == (here.st_dev, here.st_ino)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class Claim:
@@ -140,6 +144,7 @@ class Claim:
         self._fd = fd
         self._socket_id: tuple[int, int] | None = None
         self._listener: socket.socket | None = None
+        self._pids = (0, 0)
 
     @classmethod
     def take(cls, paths: SessionPaths) -> Claim:
@@ -187,9 +192,29 @@ class Claim:
 
     def write_pids(self, keeper_pid: int, child_pid: int) -> None:
         """Readable at any moment, also in the middle of this."""
+        self._pids = keeper_pid, child_pid
         text = f"{keeper_pid}\n{child_pid}".encode()
         os.pwrite(self._fd, text + b"\n", 0)
         os.ftruncate(self._fd, len(text))
+
+    def restore(self) -> socket.socket | None:
+        """Put back the pid file and the socket if they were removed. Returns the new socket.
+
+        Raises `SessionExists` when another keeper has the name by now.
+        """
+        if self._fd < 0:
+            return None
+        if not _is_at(self._fd, self.paths.pid):
+            taken = Claim.take(self.paths)
+            since = os.fstat(self._fd).st_mtime_ns
+            os.close(self._fd)
+            self._fd = taken._fd
+            self.write_pids(*self._pids)
+            os.utime(self._fd, ns=(since, since))  # it says how long the session has run
+        elif _identity(self.paths.socket) == self._socket_id:
+            return None
+        self._listener = self._bind()
+        return self._listener
 
     def release(self) -> None:
         """Remove our files, and only ours: the name may have been taken over if somebody deleted them."""
@@ -202,13 +227,8 @@ class Claim:
             self._fd = -1
 
     def _remove_files(self) -> None:
-        if self._socket_id is not None:
-            try:
-                there = os.stat(self.paths.socket)
-                if (there.st_dev, there.st_ino) == self._socket_id:
-                    self.paths.socket.unlink()
-            except FileNotFoundError:
-                pass
+        if self._socket_id is not None and _identity(self.paths.socket) == self._socket_id:
+            self.paths.socket.unlink(missing_ok=True)
         if _is_at(self._fd, self.paths.pid):
             self.paths.pid.unlink(missing_ok=True)
 

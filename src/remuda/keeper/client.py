@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from remuda._version import __version__
+from remuda.arguments import absolute_path
+from remuda.duration import check_seconds, clamp_seconds
 from remuda.errors import (
     SessionDead,
     SessionNotFound,
@@ -23,7 +25,8 @@ from remuda.errors import (
     WaitTimeout,
     from_code,
 )
-from remuda.paths import SessionPaths, SocketAddress
+from remuda.names import did_you_mean
+from remuda.paths import SessionPaths, SocketAddress, known_names
 from remuda.readable import is_readable
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection, ClientEvent
@@ -36,8 +39,15 @@ ANSWER_TIMEOUT = 5.0
 _READ_BYTES = 1 << 16
 
 
+class _NoSocket(Exception):
+    """Nothing answers at the session's socket."""
+
+
 class KeeperClient:
-    """One connection to one session. Use as a context manager, or `close` it."""
+    """A connection to the keeper of one session: requests, output, and input.
+
+    Use it in a `with`, or `close` it. Every call blocks, with a limit.
+    """
 
     def __init__(
         self,
@@ -54,7 +64,7 @@ class KeeperClient:
         self._numbers = itertools.count(1)
         self._waiting: deque[ClientEvent] = deque()
         self.welcome: dict[str, Any] | None = None
-        """What the keeper said of itself; None for a supervisor that knows only Heimdall's part."""
+        """What the keeper reported about itself; None for a Heimdall supervisor."""
         self._greet(read_only, window_bytes, raw)
 
     @classmethod
@@ -67,8 +77,23 @@ class KeeperClient:
         window_bytes: int = 0,
         raw: bool = False,
     ) -> KeeperClient:
-        """Raises `SessionNotFound`, `SessionDead` or `SessionUnreachable`."""
-        paths = SessionPaths.of(name, folder)
+        """Connect to a session. Raises `SessionNotFound`, `SessionDead` or `SessionUnreachable`.
+
+        `window_bytes` limits how much output the keeper sends before it is acknowledged; 0 means unlimited.
+        """
+        paths = SessionPaths.of(name, None if folder is None else absolute_path("folder", folder))
+        try:
+            return cls._connect(paths, read_only=read_only, window_bytes=window_bytes, raw=raw)
+        except _NoSocket:
+            from .hidden import is_back, recall
+
+            if recall(paths) is None or not is_back(paths):
+                raise absent(paths) from None
+        return cls._connect(paths, read_only=read_only, window_bytes=window_bytes, raw=raw)
+
+    @classmethod
+    def _connect(cls, paths: SessionPaths, *, read_only: bool, window_bytes: int, raw: bool) -> KeeperClient:
+        name = paths.name
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(ANSWER_TIMEOUT)
@@ -77,10 +102,10 @@ class KeeperClient:
             return cls(sock, name, read_only=read_only, window_bytes=window_bytes, raw=raw)
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()
-            raise absent(paths) from None
+            raise _NoSocket from None
         except EOFError:
             sock.close()
-            raise SessionUnreachable(f"the keeper of '{name}' hung up") from None
+            raise SessionUnreachable(f"the keeper of '{name}' closed the connection") from None
         except OSError as error:
             sock.close()
             raise SessionUnreachable(f"cannot reach session '{name}': {error.strerror or error}") from error
@@ -97,10 +122,12 @@ class KeeperClient:
         if isinstance(first, wire.WelcomeReceived):
             self.welcome = first.document
             self._next_of(wire.StatusReceived)
+        else:
+            self._connection.expect_heimdall()
 
     @property
     def other_version(self) -> str | None:
-        """The keeper's version when it is not ours; new and old keep working for what both know."""
+        """The keeper's version if it differs from ours, else None. Both keep working for what both know."""
         theirs = (self.welcome or {}).get("keeper_version")
         return str(theirs) if theirs is not None and theirs != __version__ else None
 
@@ -111,23 +138,26 @@ class KeeperClient:
     # ── asking ──
 
     def status(self) -> Status:
-        """Heimdall's short answer, which every supervisor gives."""
+        """Return the short status that every supervisor gives, also Heimdall's."""
         self._sock.sendall(ClientConnection.ask_status())
         answer = self._next_of(wire.StatusReceived)
         assert isinstance(answer, wire.StatusReceived)
         return answer.status
 
     def request(self, op: str, **args: Any) -> dict[str, Any]:
-        """Raises what the keeper refused with, and `SessionUnreachable` when it vanished."""
+        """Send a request and return its result.
+
+        Raises the error that the keeper reports, and `SessionUnreachable` if the keeper ends or is silent.
+        """
         try:
             return self._request(op, args)
         except (EOFError, ConnectionError) as error:
-            raise SessionUnreachable(f"the keeper of '{self.name}' is gone") from error
+            raise SessionUnreachable(f"the keeper of '{self.name}' has ended") from error
 
     def _request(self, op: str, args: dict[str, Any]) -> dict[str, Any]:
         if not self.speaks_ours:
             raise SessionUnreachable(
-                f"session '{self.name}' is kept by another program or version, which cannot answer this"
+                f"session '{self.name}' is run by another program or version, which does not support this"
             )
         number = next(self._numbers)
         self._sock.sendall(ClientConnection.request(number, op, args))
@@ -139,7 +169,7 @@ class KeeperClient:
         return result if isinstance(result, dict) else {}
 
     def describe(self, *, explain: bool = False) -> dict[str, Any]:
-        """Everything known of the session; for a foreign supervisor, what its status byte tells."""
+        """Return the status of the session; of a Heimdall session, what its status byte says."""
         if self.speaks_ours:
             return self.request("status", explain=explain)
         status = self.status()
@@ -182,19 +212,22 @@ class KeeperClient:
         return self._sock.fileno()
 
     def send(self, data: bytes) -> None:
-        """Frames made by `ClientConnection`. A keeper that does not take them in time is a broken stream."""
+        """Send frames of `ClientConnection`. Raises `OSError` if the keeper does not take them in time."""
         self._sock.sendall(data)
 
     def send_some(self, data: bytes | bytearray | memoryview) -> int:
-        """How much of it the socket takes at once."""
+        """Send what the socket takes at once, and return how many bytes that was."""
         try:
             return os.write(self._sock.fileno(), data)  # a socket with a timeout never blocks by itself
         except BlockingIOError:
             return 0
 
     def receive(self, timeout: float | None = 0.0) -> Iterator[ClientEvent]:
-        """What has come, waiting up to `timeout` for the first of it. Raises `EOFError` at the end."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        """Yield the events that have arrived, waiting up to `timeout` seconds for the first.
+
+        None waits without a limit. Raises `EOFError` when the keeper closes the connection.
+        """
+        deadline = None if timeout is None else time.monotonic() + clamp_seconds(timeout)
         while not self._waiting:  # a frame may come in several pieces
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not is_readable(self._sock.fileno(), left):
@@ -206,7 +239,7 @@ class KeeperClient:
             yield self._waiting.popleft()
 
     def read(self) -> bytes:
-        """What has come, when something is known to have come: for `take`. Empty at the end."""
+        """Read what has arrived, for `take`. Blocks if nothing has. Returns b"" at the end."""
         try:
             # `recv` would ask the kernel once more whether there is anything.
             return os.read(self._sock.fileno(), _READ_BYTES)
@@ -215,20 +248,35 @@ class KeeperClient:
 
     @property
     def between_frames(self) -> bool:
-        """Whether all is taken of what has come."""
+        """True if no event and no part of a frame is pending."""
         return not self._waiting and self._connection.between_frames
 
     def take(self, data: bytes | None = None) -> Iterator[ClientEvent]:
-        """The meaning of what `read` gave. Without it, reads itself, and raises `EOFError` at the end."""
+        """Yield the events in `data`, which `read` returned.
+
+        Without `data`, reads by itself and raises `EOFError` at the end.
+        """
         if data is None and not (data := self.read()):
             raise EOFError
         self._waiting.extend(self._connection.receive(data))
         while self._waiting:
             yield self._waiting.popleft()
 
+    def take_tail(self, timeout: float) -> Iterator[ClientEvent]:
+        """Yield what a Heimdall supervisor sends after its EXIT, until it closes the connection."""
+        deadline = time.monotonic() + check_seconds("timeout", timeout)
+        while is_readable(self._sock.fileno(), max(0.0, deadline - time.monotonic())):
+            if not (data := self.read()):
+                break
+            yield from self.take(data)
+        yield from self._connection.end()
+
     def wait_exit(self, timeout: float | None) -> int | None:
-        """After `subscribe`: the exit code when the session ends; None when its keeper vanished."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        """Wait for the end of a session that was subscribed to, and return its exit code.
+
+        Returns None if the keeper ended without a report. Raises `WaitTimeout`.
+        """
+        deadline = None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
         try:
             while True:
                 left = None if deadline is None else deadline - time.monotonic()
@@ -268,15 +316,19 @@ def absent(paths: SessionPaths) -> SessionNotFound | SessionDead | SessionUnreac
     name = paths.name
     if holder := read_holder(paths):
         return SessionUnreachable(
-            f"session '{name}' has no socket, though its keeper runs (pid {holder.keeper_pid})",
-            hint="its socket file was removed; end it by that pid",
+            f"session '{name}' has no socket, but its keeper is running (pid {holder.keeper_pid})",
+            hint=f"its socket file was removed; 'remuda kill {name}' ends it",
         )
     record = SessionRecord.load(paths.record)
     if record is None:
-        return SessionNotFound(f"no session named '{name}'", hint="'remuda ls' shows those there are")
-    how = (
-        f"with exit code {record.exit_code}" if record.exit_code is not None else "when its keeper was killed"
-    )
-    return SessionDead(
-        f"session '{name}' has ended {how}", hint=f"'remuda start {name} --resume' brings it back"
-    )
+        near, hint = did_you_mean(name, known_names(paths.folder)), "'remuda ls' lists all"
+        return SessionNotFound(f"session '{name}' not found", hint=f"{near} {hint}" if near else hint)
+    how = f" with exit code {record.exit_code}" if record.exit_code is not None else ": its keeper was killed"
+    return SessionDead(f"session '{name}' has ended{how}", hint=dead_hint(record))
+
+
+def dead_hint(record: SessionRecord) -> str:
+    """What to do about a session that has ended. One that died at its start would do so again."""
+    if record.came_up:
+        return f"'remuda start {record.name} --resume' brings it back"
+    return f"it failed while starting; 'remuda logs {record.name}' prints its output"

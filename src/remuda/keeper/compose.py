@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents import find_agent, guess_agent
+from remuda.arguments import absolute_path, check_text
 from remuda.config import Config, check_variable
+from remuda.duration import check_seconds
 from remuda.errors import InvalidOptions, SessionNotFound
 from remuda.names import check_name
 from remuda.paths import SessionPaths
@@ -20,6 +22,8 @@ from .logfile import parse_filter, parse_level
 from .record import SessionRecord
 from .size import check_size
 from .spec import DEFAULT_COLS, DEFAULT_ROWS, SessionSpec
+
+_TEXTS = ("agent", "classifier", "log_filter", "log_level", "on_orphan", "session_env_var", "size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,9 @@ def compose(
     paths = SessionPaths.of(check_name(name), folder)
     record = _record_to_resume(paths) if said.get("resume") else None
     options = _remembered(said, record)
+    for key in _TEXTS:
+        if options.get(key) is not None:
+            check_text(key, options[key])
     agent_name, argv, cwd = _what_to_run(record, list(cmd), options)
     agent = find_agent(agent_name)
     cols, rows = check_size(_first(options.get("cols"), size[0]), _first(options.get("rows"), size[1]))
@@ -76,19 +83,20 @@ def compose(
         ),
         debounce_ms=_first(options.get("debounce_ms"), None if chosen_here else config.debounce_ms),
         scrollback_bytes=_first(options.get("scrollback_bytes"), config.scrollback_bytes),
+        history_bytes=_first(options.get("history_bytes"), config.history_bytes),
         kill_group=_first(options.get("kill_group"), config.kill_process_group),
-        kill_grace=_first(options.get("grace"), config.kill_grace),
-        log_file=_absolute(options.get("log_file") or config.log_file),
+        kill_grace=check_seconds("grace", _first(options.get("grace"), config.kill_grace)),
+        log_file=_absolute("log_file", options.get("log_file") or config.log_file),
         log_level=log_level,
         log_filter=log_filter,
         log_max_bytes=config.log_max_bytes,
-        record_file=_absolute(options.get("record")),
+        record_file=_absolute("record", options.get("record")),
         resume=bool(options.get("resume")),
         expect_attach=attached,
         on_orphan=options.get("on_orphan") or "deadletter",
         trust=bool(options.get("trust")),
-        draft_patience=_first(options.get("draft_patience"), DRAFT_PATIENCE),
-        turn_timeout=_first(options.get("turn_timeout"), 0.0),
+        draft_patience=check_seconds("draft_patience", _first(options.get("draft_patience"), DRAFT_PATIENCE)),
+        turn_timeout=check_seconds("turn_timeout", _first(options.get("turn_timeout"), 0.0)),
         asks=True,
     )
     return Composed(spec, _forgotten(record, added))
@@ -98,14 +106,14 @@ def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _absolute(path: str | Path | None) -> str | None:
-    return str(Path(path).expanduser().absolute()) if path else None
+def _absolute(name: str, path: str | Path | None) -> str | None:
+    return str(absolute_path(name, path)) if path else None
 
 
 def _record_to_resume(paths: SessionPaths) -> SessionRecord:
     record = SessionRecord.load(paths.record)
     if record is None:
-        raise SessionNotFound(f"there is no session '{paths.name}' to resume")
+        raise SessionNotFound(f"no session '{paths.name}' to resume")
     return record
 
 
@@ -127,7 +135,7 @@ def _what_to_run(
     again = record is not None and not cmd
     argv = list(record.argv) if record and again else _command(agent_name, cmd, explicit=named is not None)
     cwd = options.get("cwd") or (Path(record.cwd) if record else Path.cwd())
-    return agent_name, argv, Path(cwd).expanduser().absolute()
+    return agent_name, argv, absolute_path("cwd", cwd)
 
 
 def _command(agent_name: str, cmd: list[str], *, explicit: bool) -> list[str]:
@@ -136,7 +144,7 @@ def _command(agent_name: str, cmd: list[str], *, explicit: bool) -> list[str]:
         if not default or not explicit:
             raise InvalidOptions(
                 "nothing to run",
-                hint="name a command behind '--', or an agent: remuda start work --agent claude",
+                hint="give a command after '--', or an agent: remuda start work --agent claude",
             )
         return default
     # `--agent claude -- --model sonnet`: arguments for the agent, not a command.

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.speech import Halted, Past, Signal, Speech, Submitted
+from remuda.agents.speech import Halted, Past, Signal, Speech, Stopped, Submitted
 from remuda.agents.state import RESTING, Source, State
+from remuda.durable import open_regular
 from remuda.turns.driver import Driver
 from remuda.turns.policy import Rules
+from remuda.untrusted import one_line, parse_json
 
+from .health import Health
 from .mailbox import Mailbox
 from .observe import MAX_LINE_BYTES, Observation
 from .session import Session
+from .trust import LentTrust
 from .watch import watch
 
 log = logging.getLogger("remuda.keeper.delivery")
 
-_MIXED = "A draft and a message met in the composer. Neither was sent."
-_REPEATS = "The message that met the limit will be delivered again. It does not run twice."
+_MIXED = "A draft and a message are mixed in the composer. Neither was sent."
+_MESSAGE_CHARACTERS = 200
+_REPEATS = "The message that hit the limit will be delivered again. It does not run twice."
 
 
 class Delivery:
@@ -35,6 +39,10 @@ class Delivery:
         observation: Observation,
         resumed: Mapping[str, Any],
         last_word: Callable[[], bool] = lambda: False,
+        trust: LentTrust | None = None,
+        *,
+        hooks_expected: bool = True,
+        settings: Collection[Path] = (),
     ) -> None:
         speech, inbox = mailbox.speech, mailbox.folder
         self._session = session
@@ -42,6 +50,7 @@ class Delivery:
         self._observation = observation
         spec = session.spec
         self._account = mailbox.account
+        self._trust = trust or LentTrust(None, spec.name)
         rules = Rules(
             on_orphan=spec.on_orphan,
             once=spec.once or spec.single_try,
@@ -52,13 +61,16 @@ class Delivery:
             stop_timeout=spec.stop_timeout,
         )
         self._driver = Driver(
-            SessionTerminal(session, speech, observation, resumed, last_word),
+            SessionTerminal(session, speech, observation, resumed, last_word, self._trust),
             speech,
             mailbox.consumer,
             self._account,
             rules,
         )
         self._ready_wanted = False
+        self.health = Health(session, observation, speech, hooks_expected=hooks_expected, settings=settings)
+        self.last_message = ""
+        """The beginning of what the agent said when it last stopped, on one line."""
         observation.listeners.append(self._driver.nudge)
         observation.listeners.append(self._look_ready)
         observation.record_listeners.append(self._record)
@@ -70,10 +82,13 @@ class Delivery:
 
     def hook(self, payload: Mapping[str, Any]) -> dict[str, Any] | None:
         """A hook's payload; the answer when the agent must not go on with it."""
-        self._driver.alive()
+        self._alive()
         signal = self._speech.hook_signal(payload)
+        self.health.hook(signal)
         if signal is None:
             return None
+        if isinstance(signal, Stopped):
+            self.last_message = one_line(signal.text[:_MESSAGE_CHARACTERS])
         refused = self._refused(signal)
         self._driver.hear(signal)
         return {"decision": "block", "reason": refused} if refused else None
@@ -86,13 +101,22 @@ class Delivery:
             return _MIXED
         return _REPEATS if self._driver.repeats(signal) else None
 
-    def _record(self, record: Mapping[str, Any]) -> None:
+    def _alive(self) -> None:
         self._driver.alive()
-        if (signal := self._speech.record_signal(record)) is not None:
+        self._trust.agent_began()
+
+    def _record(self, record: Mapping[str, Any]) -> None:
+        self._alive()
+        signal = self._speech.record_signal(record)
+        self.health.record(signal)
+        if signal is not None:
             self._driver.hear(signal)
 
     def interrupt(self, message: str) -> bool:
         return self._driver.interrupt(message)
+
+    def interrupt_turn(self) -> str | None:
+        return self._driver.interrupt_turn()
 
     def ready(self) -> dict[str, Any]:
         """Whether a prompt would be typed at once; if not, `ready` is told when it would."""
@@ -115,7 +139,9 @@ class Delivery:
     async def close(self, how: str) -> None:
         for one in self._watches:
             one.close()
+        self.health.close()
         await self._driver.close(how)
+        await self._trust.close()
 
 
 class SessionTerminal:
@@ -128,8 +154,11 @@ class SessionTerminal:
         observation: Observation,
         resumed: Mapping[str, Any],
         last_word: Callable[[], bool],
+        trust: LentTrust,
     ) -> None:
         self.last_word = last_word
+        self.may_trust = trust.lend
+        self.trusted = trust.answered
         self._resumed = resumed
         self._session = session
         self._speech = speech
@@ -140,6 +169,9 @@ class SessionTerminal:
 
     def type(self, data: bytes) -> None:
         self._session.child.write(data)
+
+    def has_read_all(self) -> bool:
+        return self._session.child.has_read_all()
 
     def hold_typing(self) -> None:
         self._session.keyboard.hold()
@@ -221,11 +253,11 @@ def _size(path: Path) -> int:
 
 def _records(path: Path, start: int = 0) -> Iterator[Mapping[str, Any]]:
     """Every whole record of a transcript. A line that a kill cut short is none."""
-    with contextlib.suppress(OSError), open(path, "rb") as file:
+    with contextlib.suppress(OSError), open(open_regular(path), "rb") as file:
         file.seek(start if start <= os.fstat(file.fileno()).st_size else 0)
         while line := file.readline(MAX_LINE_BYTES):
             try:
-                record = json.loads(line)
+                record = parse_json(line)
             except ValueError:
                 continue
             if isinstance(record, dict):

@@ -13,12 +13,18 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from remuda.admission.acceptor import Acceptor, Connection, fitting, stream_protocol
+from remuda.admission.rule import Limits
+from remuda.untrusted import BadJson, parse_object
+
 log = logging.getLogger("remuda.keeper.hooks")
 
 MAX_HEAD_BYTES = 64 * 1024
-MAX_CONNECTIONS = 64
-HEAD_TIMEOUT = 10.0
+LIMITS = Limits(pending=64, trusted=128)
+HEAD_TIMEOUT = 5.0
+BODY_TIMEOUT = 60.0
 MAX_BODY_BYTES = 64 << 20  # a tool's whole output travels in a hook
+_LENGTH_DIGITS = 18
 TOKEN_HEADER = "x-remuda-token"  # noqa: S105  # the name of a header
 
 Payload = dict[str, Any]
@@ -32,12 +38,15 @@ _REASONS = {
     404: "Not Found",
     405: "Method Not Allowed",
     413: "Too Large",
+    503: "Service Unavailable",
 }
 
 
 class _Refused(Exception):  # never leaves this module
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, why: str = "") -> None:
         self.status = status
+        self.why = why
+        """For the log. Empty for a request without the token: other users could fill the log with these."""
 
 
 class HookServer:
@@ -50,32 +59,34 @@ class HookServer:
         self._handler = handler
         self._listener = listener
         self._token = token
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """What came before is served now."""
         if self._listener is not None:
-            self._server = await asyncio.start_server(self._serve, sock=self._listener, limit=MAX_HEAD_BYTES)
+            [limits] = fitting(LIMITS)
+            protocol = stream_protocol(self._serve, MAX_HEAD_BYTES)
+            self._acceptor = Acceptor(self._listener, limits, protocol)
+            self._acceptor.open()
 
     async def close(self) -> None:
         """Ends all connections at once: an agent that still waits for an answer goes on without it."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._tasks) >= MAX_CONNECTIONS:
-            writer.close()
-            return
         self._tasks.add(task)
         try:
             trusted = False
-            while await self._one(reader, writer, trusted=trusted):
+            while await self._one(connection, reader, writer, trusted=trusted):
                 trusted = True
         except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, asyncio.CancelledError):
             pass
@@ -84,14 +95,22 @@ class HookServer:
             writer.close()
 
     async def _one(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, trusted: bool
+        self,
+        connection: Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        trusted: bool,
     ) -> bool:
         """One request; whether the connection may carry another. `trusted`: it has shown the token before."""
         try:
             headers = await self._head(reader, trusted=trusted)
+            if not connection.trust():
+                raise _Refused(503, "too many connections are open")
             payload = await self._body(reader, headers)
         except _Refused as refused:
-            log.warning("refused a hook request: %d", refused.status)
+            if refused.why:
+                log.warning("refused a hook request with status %d: %s", refused.status, refused.why)
             writer.write(_response(refused.status, b"", keep=False))
             await writer.drain()
             return False
@@ -111,7 +130,7 @@ class HookServer:
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
-                raise ConnectionResetError("the agent waits no longer")
+                raise ConnectionResetError("the agent is no longer waiting")
             return answer.result()
         finally:
             answer.cancel()
@@ -141,17 +160,16 @@ class HookServer:
     @staticmethod
     async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> Payload:
         length = headers.get("content-length", "")
-        if not length.isdigit():
-            raise _Refused(400)
-        if int(length) > MAX_BODY_BYTES:
-            raise _Refused(413)
+        if not length.isdecimal():
+            raise _Refused(400, f"its Content-Length is {length[:20]!r}")
+        if len(length) > _LENGTH_DIGITS or int(length) > MAX_BODY_BYTES:
+            raise _Refused(413, f"its body has more than {MAX_BODY_BYTES} bytes")
+        async with asyncio.timeout(BODY_TIMEOUT):
+            body = await reader.readexactly(int(length))
         try:
-            payload = json.loads(await reader.readexactly(int(length)))
-        except (ValueError, RecursionError):
-            raise _Refused(400) from None
-        if not isinstance(payload, dict):
-            raise _Refused(400)
-        return payload
+            return parse_object(body)
+        except BadJson as error:
+            raise _Refused(400, f"its body cannot be read: {error}") from None
 
 
 def _same(given: bytes, token: bytes) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 from remuda.errors import RemudaError
 from remuda.paths import SessionPaths
 
-from .claim import live_names
 from .client import KeeperClient
+from .hidden import living_names
 from .record import SessionRecord
 
 # Asking is waiting, not computing: one keeper that does not answer delays nobody else.
@@ -21,10 +21,10 @@ _AT_ONCE = 16
 
 def list_sessions(folder: Path, *, include_dead: bool = False) -> list[dict[str, Any]]:
     """One document a session, by name. A keeper that does not answer is listed as unreachable."""
-    names = list(live_names(folder))
+    names = living_names(folder)
     with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(names)))) as pool:
         living = list(pool.map(lambda name: _ask(folder, name), names))
-    dead = [_from_record(record) for record in dead_records(folder, set(names))] if include_dead else []
+    dead = [from_record(record) for record in dead_records(folder, set(names))] if include_dead else []
     return sorted(living + dead, key=lambda document: str(document["name"]))
 
 
@@ -49,7 +49,7 @@ def dead_records(folder: Path, living: set[str]) -> Iterator[SessionRecord]:
                 yield record
 
 
-def _from_record(record: SessionRecord) -> dict[str, Any]:
+def from_record(record: SessionRecord) -> dict[str, Any]:
     return {
         "name": record.name,
         "agent": record.agent,

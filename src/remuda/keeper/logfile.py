@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -9,6 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from remuda.errors import InvalidOptions
+from remuda.untrusted import printable
 
 LEVELS = {
     "trace": logging.DEBUG,
@@ -46,7 +48,7 @@ class _PrivateHandler(logging.FileHandler):
             stream = self.stream or self._reopened()
             found = os.fstat(stream.fileno())
             size = found.st_size + len(line.encode(errors="backslashreplace"))
-            if stat.S_ISREG(found.st_mode) and 0 < self._max_bytes < size:
+            if 0 < self._max_bytes < size:
                 self.stream = None
                 stream.close()
                 os.replace(self.baseFilename, f"{self.baseFilename}.1")
@@ -61,18 +63,48 @@ class _PrivateHandler(logging.FileHandler):
         return stream
 
     def _open(self) -> TextIOWrapper:
-        fd = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            os.fchmod(fd, 0o600)  # whatever the umask
+        fd = _open_regular(self.baseFilename)
         return TextIOWrapper(
             os.fdopen(fd, "ab"), encoding="utf-8", errors="backslashreplace", write_through=True
         )
 
 
+def _open_regular(path: str) -> int:
+    """Never through a link, and without waiting for a pipe. Raises OSError for all but a regular file."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        fd = os.open(path, flags, 0o600)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.ENXIO, "")
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.EINVAL, "it is a symbolic link") from error
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.EINVAL, "it is not a regular file") from error
+        raise
+    os.fchmod(fd, 0o600)  # whatever the umask
+    return fd
+
+
+class PrintableFormatter(logging.Formatter):
+    """Makes one printable line of each record. A traceback follows on lines of its own, indented.
+
+    Records quote agents and senders. Their text can neither command the terminal of a reader nor begin a line
+    that looks like another record.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the library's name
+        return super().formatMessage(record).replace("\n", " ")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record)).replace("\n", "\n    ")
+
+
 def open_log(path: Path, level: str, filters: str | None, max_bytes: int) -> None:
     logging.raiseExceptions = False  # a full disk costs log lines, nothing else
     handler = _PrivateHandler(path, max_bytes)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(parse_level(level))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from pathlib import Path
@@ -44,6 +45,12 @@ class Mailbox:
         except (RemudaError, InboxError, OSError) as error:
             log.warning("no first message: %s", error)
             return None
+
+    def put_back_first(self) -> None:
+        """The agent could not be started: its argument reached nobody."""
+        if self.first is not None:
+            with contextlib.suppress(RemudaError, InboxError, OSError):  # else recovery finds it in flight
+                self.consumer.put_back(self.first[0], "the agent could not be started")
 
     def take_given(self) -> None:
         """The first message is one that the agent was started with. Raises what keeps it from being ours."""

@@ -19,6 +19,8 @@ from typing import Any
 
 from remuda._version import __version__
 from remuda.agents.timing import make_classifier
+from remuda.errors import RemudaError
+from remuda.proctree import start_ticks
 from remuda.terminal.screen import open_screen, unavailable_reason
 
 from .asks import Asks
@@ -38,6 +40,7 @@ from .record import SessionRecord, remove_traces
 from .server import Operation, Server
 from .session import Session
 from .spec import SessionSpec
+from .trust import LentTrust
 from .turn_operations import make_ask_operations, make_turn_operations
 
 log = logging.getLogger("remuda.keeper")
@@ -94,9 +97,10 @@ class Keeper:
             self._begun.abandon()
             raise
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, session.kill, None, "keeper was told to end")
+        loop.add_signal_handler(signal.SIGTERM, session.kill, None, "the keeper was asked to end")
         try:
             server = self._introduce(session)
+            loop.add_signal_handler(signal.SIGHUP, self._put_files_back, server)
             await self._hooks.open()
             return session, server
         except BaseException:
@@ -118,12 +122,23 @@ class Keeper:
                     self._observation,
                     dict(self._record.conversation),
                     self._last_word(),
+                    self._lent_trust(),
+                    hooks_expected=self._hooks_expected,
+                    settings=list(self._begun.launch.files),
                 )
                 self._cleanliness = Cleanliness(session, observer, self._mailbox.speech)
         self._claim.write_pids(os.getpid(), session.child.pid)
-        self._record = replace(self._record, child_pid=session.child.pid)
+        self._record = replace(
+            self._record,
+            child_pid=session.child.pid,
+            child_started=start_ticks(session.child.pid) or "",
+            terminal=self._begun.pty.terminal,
+            terminal_made=self._begun.pty.terminal_made,
+        )
         self._save_record()
-        operations = make_operations(self._degraded, self._told, self._on_emitted, self._more_operations())
+        operations = make_operations(
+            self._degraded_now, self._told, self._on_emitted, self._more_operations()
+        )
         return Server(session, self._claim.listen(), operations)
 
     def _listen_for_asks(self, session: Session) -> None:
@@ -147,6 +162,12 @@ class Keeper:
 
         return ask
 
+    def _lent_trust(self) -> LentTrust:
+        """Also takes back what keepers that were killed were lent."""
+        spec = self._spec
+        record = self._agent.trust_record(spec.env, spec.cwd)
+        return LentTrust(record, spec.name, lends=spec.forget_trust)
+
     def _more_operations(self) -> dict[str, Operation]:
         if self._delivery is None or self._cleanliness is None:
             return make_ask_operations(self._asks)
@@ -162,6 +183,10 @@ class Keeper:
             screen.feed(self._agent.screen_setup)
         session = Session(spec, self._begun.pty, screen, classifier)
         session.recorder = self._recorder
+        try:
+            session.keep_history(self._paths)
+        except OSError as error:
+            self._degraded.append(f"no history: {error.strerror}")
         for reason in self._degraded:
             log.warning("degraded: %s", reason)
         return session
@@ -204,8 +229,17 @@ class Keeper:
         return {
             "conversation": self._record.conversation,
             "delivery": delivery,
-            "hooks": self._begun.listener is not None and not self._begun.launch.degraded,
+            "last_message": self._delivery.last_message if self._delivery is not None else "",
+            "hooks": self._delivery is not None and self._delivery.health.hooked,
+            "hooks_expected": self._hooks_expected,
         }
+
+    @property
+    def _hooks_expected(self) -> bool:
+        return self._begun.listener is not None and not self._begun.launch.degraded
+
+    def _degraded_now(self) -> list[str]:
+        return [*self._degraded, *(self._delivery.health.reasons() if self._delivery is not None else ())]
 
     def _conversation_changed(self, conversation: dict[str, Any]) -> None:
         self._record = replace(self._record, conversation=conversation)
@@ -216,6 +250,18 @@ class Keeper:
             self._record.save(self._paths.record)
         except OSError as error:
             log.error("cannot save the session's record: %s", error)
+
+    def _put_files_back(self, server: Server) -> None:
+        """They were removed under us, and someone looks for this session."""
+        try:
+            listener = self._claim.restore()
+        except (OSError, RemudaError) as error:
+            log.error("cannot put the session's files back: %s", error)
+            return
+        if listener is not None:
+            log.warning("the session's files had been removed, and are back")
+            server.listen_on(listener)
+            self._save_record()
 
     def is_delivering(self) -> bool:
         return self._delivery is not None and self._delivery.document()["in_flight"] is not None
@@ -238,7 +284,10 @@ class Keeper:
 
     async def close(self, session: Session, server: Server, code: int, owner: Owner | None) -> None:
         log.info("%s, exit code %d", session.end_reason, code)
-        self._record = self._record.ended(time.time(), code, session.end_reason)
+        if session.history_file is not None:
+            session.history_file.close()
+        ended = self._record.ended(time.time(), code, session.end_reason, came_up=session.came_up)
+        self._record = ended
         self._save_record()
         if self._asks is not None:
             self._asks.close()
@@ -275,6 +324,11 @@ async def keep(
     session, server = await keeper.open()
     owner = None if lifeline is None else Owner(lifeline, session.kill, keeper.is_delivering)
     gc.freeze()  # what is there now stays: no collection has to look at it
+    if not report.is_wanted():  # it stays open: the starter waits for our end
+        session.kill(0.0, "its starter gave up")
+        code = await session.ended()
+        await keeper.close(session, server, code, owner)
+        return code
     started = {"ok": True, "pid": os.getpid(), "child_pid": session.child.pid}
     if spec.once:
         keeper.tell_news(session, report.send_first(started))

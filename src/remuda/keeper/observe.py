@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import time
@@ -11,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.base import Observer
+from remuda.agents.base import Observer, RecordOrder
 from remuda.agents.state import Vote
 from remuda.agents.tools import ToolBegan, ToolEnded
+from remuda.durable import open_regular, read_regular
+from remuda.untrusted import parse_json
 
 from .session import Session
 from .watch import FileWatch, PolledWatch, watch
@@ -86,6 +87,10 @@ class Observation:
         """Also where no hook names it."""
         return self._tail.path if self._tail is not None else None
 
+    @property
+    def registry_path(self) -> Path | None:
+        return self._registry_path
+
     def _follow(self) -> None:
         """Watch the files that belong to the conversation as it is now."""
         registry = self._observer.registry_path()
@@ -98,7 +103,7 @@ class Observation:
         if transcript is not None and (self._tail is None or self._tail.path != transcript):
             if self._tail is not None:
                 self._tail.close()
-            self._tail = Tail(transcript, self._on_record, whole=self._is_awaited())
+            self._tail = Tail(transcript, self._on_record, self._observer.order(), whole=self._is_awaited())
         if self._observer.conversation != self._conversation:
             self._conversation = dict(self._observer.conversation)
             self._changed(self._conversation)
@@ -113,7 +118,7 @@ class Observation:
         if self._registry_path is None:
             return
         try:
-            document = json.loads(self._registry_path.read_bytes())
+            document = parse_json(read_regular(self._registry_path))
         except (OSError, ValueError):  # not there yet, gone, or half written: its next change tells
             return
         if isinstance(document, dict):
@@ -152,7 +157,7 @@ class Observation:
         if self._wakes == _WAKE_TRIES or self._settle is not None:
             return
         if self._wakes == 0:
-            log.info("the agent suspended itself, and is sent on")
+            log.info("the agent suspended itself; waking it")
         self._wakes += 1
         self._session.child.wake()
         self._settle = self._loop.call_later(_WAKE_INTERVAL, self._read_screen)
@@ -184,10 +189,17 @@ class Tail:
     """
 
     def __init__(
-        self, path: Path, on_record: Callable[[dict[str, Any]], None], *, whole: bool = False
+        self,
+        path: Path,
+        on_record: Callable[[dict[str, Any]], None],
+        order: RecordOrder | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
         self.path = path
         self._on_record = on_record
+        self._order = order
+        self._overdue: asyncio.TimerHandle | None = None
         self._rest = b""
         try:
             self._offset = 0 if whole else os.stat(path).st_size
@@ -197,7 +209,7 @@ class Tail:
 
     def _read(self) -> None:
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(self.path)
         except OSError:
             return
         try:
@@ -213,11 +225,37 @@ class Tail:
             self._rest = b""
         for line in lines:
             try:
-                record = json.loads(line)
+                record = parse_json(line)
             except ValueError:
                 continue
-            if isinstance(record, dict):
-                self._on_record(record)
+            if not isinstance(record, dict):
+                continue
+            if self._order is None:
+                self._take_record(record)
+            else:
+                self._take_in_order(self._order, record)
+
+    def _take_in_order(self, order: RecordOrder, record: dict[str, Any]) -> None:
+        for one in order.take(record):
+            self._take_record(one)
+        if self._overdue is not None and not order.holds:
+            self._overdue.cancel()
+            self._overdue = None
+        elif self._overdue is None and order.holds:
+            self._overdue = asyncio.get_running_loop().call_later(order.hold_seconds, self._flush, order)
+
+    def _flush(self, order: RecordOrder) -> None:
+        self._overdue = None
+        for record in order.flush():
+            self._take_record(record)
+
+    def _take_record(self, record: dict[str, Any]) -> None:
+        try:
+            self._on_record(record)
+        except Exception:  # one that we do not understand must not cost those after it
+            log.exception("a record of %s was skipped", self.path)
 
     def close(self) -> None:
         self._watch.close()
+        if self._overdue is not None:
+            self._overdue.cancel()

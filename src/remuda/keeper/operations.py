@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from remuda._version import __version__
+from remuda.duration import check_seconds
 from remuda.errors import InvalidOptions
 from remuda.terminal.screen import Screen
 
 from .server import Operation, Peer
 from .session import HookWish, Session
-from .spec import check_seconds
 
 _ARGV_CHARACTERS = 16_384
 
@@ -21,7 +21,7 @@ _ARGV_CHARACTERS = 16_384
 def _number(args: dict[str, Any], key: str) -> int:
     value = args.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidOptions(f"{key} must be a whole number, not {value!r}")
+        raise InvalidOptions(f"{key} must be an integer, not {value!r}")
     return value
 
 
@@ -61,11 +61,13 @@ def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, A
         "size_policy": spec.size_policy,
         "clients": clients,
         "ephemeral": spec.ephemeral,
+        # A pool's sessions ask the program that uses them; `print --ask` asks a human.
+        "asks_human": spec.asks and (spec.once or not spec.ephemeral),
         "title": screen.title if screen else "",
         "last_line": screen.last_line if screen else "",
         "recording": session.recorder.path.as_posix() if session.recorder else None,
         "degraded": degraded
-        + ([session.recorder.failure] if session.recorder and session.recorder.failure else []),
+        + [one.failure for one in (session.recorder, session.history_file) if one and one.failure],
         "keeper_version": __version__,
         **session.state_document(),
     }
@@ -80,8 +82,17 @@ def _hook_wish(args: dict[str, Any]) -> HookWish | None:
         return None
     lists = [args["hooks"], args.get("without", [])]
     if not all(isinstance(one, list) and all(isinstance(name, str) for name in one) for one in lists):
-        raise InvalidOptions("hooks and without are lists of names")
+        raise InvalidOptions("hooks and without must be lists of names")
     return HookWish(*(frozenset(one) for one in lists))
+
+
+def _history(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
+    """Bring the history to the disk, for somebody who reads it there."""
+    history = peer.session.history_file
+    peer.session.settle()
+    if history is not None:
+        history.flush()
+    return {"kept": history is not None}
 
 
 def _parcel(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
@@ -89,13 +100,13 @@ def _parcel(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_operations(
-    degraded: list[str],
+    degraded: Callable[[], list[str]],
     told: Callable[[], dict[str, Any]],
     hook: Callable[[dict[str, Any]], None],
     more: Mapping[str, Operation],
 ) -> dict[str, Operation]:
     def status(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
-        document = {**describe(peer.session, peer.server.watcher_count, degraded), **told()}
+        document = {**describe(peer.session, peer.server.watcher_count, degraded()), **told()}
         if args.get("explain"):
             document["votes"] = peer.session.evidence.explain(peer.session.now())
         return document
@@ -103,7 +114,7 @@ def make_operations(
     def screen(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
         shown = peer.session.screen
         if shown is None:
-            raise InvalidOptions("this session has no screen model", hint="; ".join(degraded))
+            raise InvalidOptions("this session has no screen model", hint="; ".join(degraded()))
         cursor = shown.cursor
         return {
             "lines": _styled(shown) if args.get("styled") else shown.lines(),
@@ -124,7 +135,7 @@ def make_operations(
         peer.require_typist()
         grace = args.get("grace")
         if grace is not None:
-            check_seconds("grace", grace)
+            grace = check_seconds("grace", grace)
         peer.session.kill(grace)
         return {"grace": peer.session.spec.kill_grace if grace is None else grace}
 
@@ -143,6 +154,7 @@ def make_operations(
         "kill": kill,
         "watch": watch,
         "hook": take_hook,
+        "history": _history,
         "parcel": _parcel,
         **more,
     }

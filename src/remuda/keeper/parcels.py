@@ -48,8 +48,8 @@ class Parcels:
         """All of it is JSON, in ASCII: it may be cut anywhere. `next` is None behind the last piece."""
         data = self._kept.get(str(name))
         if data is None:
-            raise InvalidOptions(f"there is no parcel {name!r}", hint="it was told too long ago")
+            raise InvalidOptions(f"no parcel {name!r}", hint="it has expired")
         if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-            raise InvalidOptions(f"offset must be a whole number, not {offset!r}")
+            raise InvalidOptions(f"offset must be an integer, not {offset!r}")
         end = offset + _PIECE_BYTES
         return {"data": data[offset:end].decode(), "next": end if end < len(data) else None}

@@ -47,7 +47,12 @@ def prepare(spec: SessionSpec, paths: SessionPaths, begun: Begun | None) -> Prep
     if begun is None:
         may_ask = mailbox is not None and find_agent(spec.agent).takes_argument(spec.argv)
         prompt = mailbox.take_first() if mailbox is not None and may_ask else None
-        begun = begin(spec, paths, prompt, conversation)
+        try:
+            begun = begin(spec, paths, prompt, conversation)
+        except BaseException:
+            if mailbox is not None:
+                mailbox.put_back_first()
+            raise
     elif begun.prompt is not None and mailbox is not None:
         mailbox.take_given()
     log.info("started pid %d: %s", begun.pty.pid, shlex.join(begun.launch.argv))

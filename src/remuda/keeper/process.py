@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.errors import FolderUnusable, RemudaError
 from remuda.paths import SessionPaths
+from remuda.readable import is_readable
 
 from .begin import begin_at_once
 from .claim import Claim
@@ -31,11 +32,20 @@ if TYPE_CHECKING:
 
 
 class Report:
-    """The one message to whoever started us, on a line of its own."""
+    """The one message to the process that started us, on a line of its own."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         os.set_inheritable(fd, False)
+
+    def is_wanted(self) -> bool:
+        """Whether the starter still waits for it. Nothing is ever sent to us there but the end."""
+        return self._fd >= 0 and not is_readable(self._fd, 0.0)
+
+    def check_wanted(self) -> None:
+        """End the process if the starter gave up: it says that there is no session."""
+        if not self.is_wanted():
+            raise SystemExit("the starter has given up")
 
     def send(self, document: dict[str, Any]) -> None:
         if (fd := self.send_first(document)) >= 0:
@@ -45,7 +55,7 @@ class Report:
         """What it was sent on, for more; -1 when it was sent before."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            with contextlib.suppress(OSError):  # the starter may be gone; that is no reason to go as well
+            with contextlib.suppress(OSError):  # the starter may be gone
                 os.write(fd, json.dumps(document).encode() + b"\n")
         return fd
 
@@ -98,15 +108,31 @@ def run_keeper(spec: SessionSpec, report: Report, lifeline: int | None) -> int:
     with _reporting(report):
         spec.check()
         paths = SessionPaths.of(spec.name, Path(spec.folder))
-        claim = Claim.take(paths)
+        claim = _claim(paths) if not spec.ephemeral else Claim.take(paths)  # its name is not used twice
         try:
             claim.write_pids(os.getpid(), 0)
+            report.check_wanted()
             claim.listen()  # before the program runs, whose first hook may be quicker than the rest of us
             code = _prepare_and_keep(spec, claim, report, lifeline)
         finally:
             with contextlib.suppress(OSError):  # said in the log already
                 claim.release()
     return code if 0 <= code <= 255 else 1
+
+
+def _claim(paths: SessionPaths) -> Claim:
+    """Raise `SessionExists` also when a session of that name still runs without its files, or its keeper."""
+    from .hidden import check_hidden
+    from .survivors import check_survivors
+
+    check_hidden(paths)
+    claim = Claim.take(paths)
+    try:
+        check_survivors(paths)
+    except BaseException:
+        claim.release()
+        raise
+    return claim
 
 
 def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: Report, lifeline: int | None) -> int:

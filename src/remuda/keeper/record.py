@@ -9,6 +9,7 @@ from typing import Any
 
 from remuda import durable
 from remuda.paths import SessionPaths
+from remuda.untrusted import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,11 @@ class SessionRecord:
     started_at: float
     keeper_pid: int = 0
     child_pid: int = 0
+    child_started: str = ""
+    """When the program started, as the system counts it: its number may be another's by now."""
+    terminal: str = ""
+    terminal_made: int = 0
+    """The path of its terminal, and when that was made (nanoseconds)."""
     version: str = ""
     cols: int = 0
     rows: int = 0
@@ -38,6 +44,8 @@ class SessionRecord:
     ended_at: float | None = None
     exit_code: int | None = None
     end_reason: str | None = None
+    came_up: bool = True
+    """Whether its agent got past its start. False is known only of a session that ended in order."""
 
     def save(self, path: Path) -> None:
         durable.replace_file(path, json.dumps(asdict(self), indent=1).encode())
@@ -46,19 +54,20 @@ class SessionRecord:
     def load(cls, path: Path) -> SessionRecord | None:
         """None when there is no record, or none that can be read."""
         try:
-            found = json.loads(path.read_bytes())
+            found = parse_json(durable.read_regular(path), keep_surrogates=True)
             known = {key: found[key] for key in cls.__dataclass_fields__ if key in found}
             return cls(**known)
         except (OSError, ValueError, TypeError):
             return None
 
-    def ended(self, at: float, code: int, reason: str) -> SessionRecord:
-        return replace(self, ended_at=at, exit_code=code, end_reason=reason)
+    def ended(self, at: float, code: int, reason: str, *, came_up: bool) -> SessionRecord:
+        return replace(self, ended_at=at, exit_code=code, end_reason=reason, came_up=came_up)
 
 
 def remove_traces(paths: SessionPaths) -> None:
-    """All that a session leaves behind when it ends: its record, its log and its inbox."""
-    for path in (paths.record, paths.log, paths.log.with_name(f"{paths.log.name}.1")):
+    """All that a session leaves behind when it ends: its record, its log, its history and its inbox."""
+    logs = (paths.log, paths.log.with_name(f"{paths.log.name}.1"))
+    for path in (paths.record, *logs, paths.history, paths.older_history):
         path.unlink(missing_ok=True)
     import shutil  # slow to load, and wanted at the end
 

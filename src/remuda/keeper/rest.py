@@ -33,12 +33,12 @@ def wait_for_rest(
             say(_why(document))
             left = _LOOK_INTERVAL if deadline is None else deadline - time.monotonic()
             if left <= 0:
-                raise WaitTimeout(f"session '{name}' is not at rest: {_why(document)}")
+                raise WaitTimeout(f"session '{name}' is not idle: {_why(document)}")
             try:
                 for _ in client.receive(min(left, _LOOK_INTERVAL)):
                     pass
             except EOFError:
-                raise SessionDead(f"session '{name}' ended while it was waited for") from None
+                raise SessionDead(f"session '{name}' ended before it was idle") from None
             document = client.describe()
     return document
 
@@ -61,5 +61,5 @@ def _why(document: dict[str, Any]) -> str:
         held = (delivery or {}).get("held")
         return f"{state}, {held}" if held else state
     if delivery is None:
-        return f"{state}, messages wait: it runs a plain command, which is never given any"
-    return f"{state}, messages wait: {delivery.get('held') or 'the next is about to be handed over'}"
+        return f"{state}, messages wait: it runs a plain command, which cannot take messages"
+    return f"{state}, messages wait: {delivery.get('held') or 'the next one is about to be delivered'}"

@@ -48,6 +48,7 @@ class Server:
         self.peers: set[Peer] = set()
         self._listener = listener
         self._numbers = itertools.count(1)
+        self._told_count = 0
         self.subscribed_once = asyncio.Event()
         self.exit_code: int | None = None
         """Known when the end is being told."""
@@ -63,22 +64,36 @@ class Server:
             # Out of descriptors: the peer waits in the backlog; a closed connection lets us try again.
             log.error("cannot accept: %s", error)
             self._loop.remove_reader(self._listener)
-            self._loop.call_later(1.0, self._loop.add_reader, self._listener, self._accept)
+            self._loop.call_later(1.0, self._accept_again)
             return
         if peer_uid(sock) != os.getuid():
-            log.warning("refused a connection of uid %d", peer_uid(sock))
+            log.warning("refused a connection from uid %d", peer_uid(sock))
             sock.close()
             return
         sock.setblocking(False)
         self.peers.add(Peer(self, sock, next(self._numbers)))
+
+    def _accept_again(self) -> None:
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener, self._accept)
+
+    def listen_on(self, listener: socket.socket) -> None:
+        """Instead of the socket before, whose file is gone. Connections stay."""
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        self._listener = listener
+        self._accept_again()
 
     @property
     def watcher_count(self) -> int:
         return sum(peer.outlet.subscribed for peer in self.peers)
 
     def peers_changed(self) -> None:
-        if self.exit_code is None:
-            self.session.tell({"event": "clients", "count": self.watcher_count})
+        """Only a new count is told: at each event `ls --watch` asks for the status, on a new connection."""
+        count = self.watcher_count
+        if self.exit_code is None and count != self._told_count:
+            self._told_count = count
+            self.session.tell({"event": "clients", "count": count})
 
     async def finish(self, code: int) -> None:
         """Tell everyone the end behind all output, wait for slow readers a bounded while, close."""
@@ -185,7 +200,7 @@ class Peer:
     def _typed(self, data: bytes) -> None:
         hello = self.connection.hello
         if hello is not None and hello.read_only:
-            self.note({"event": "refused", "what": "input", "why": "this client only watches"})
+            self.note({"event": "refused", "what": "input", "why": "this client is read-only"})
             return
         if b"\x1b" in data or self._replies.begun:
             data = self._without_replies(data)
@@ -271,7 +286,8 @@ class Peer:
         try:
             if operation is None:
                 raise InvalidOptions(
-                    f"this keeper does not know {event.op!r}", hint="it may be an older version"
+                    f"this keeper does not support the request {event.op!r}",
+                    hint="it may be an older version",
                 )
             return {"ok": True, "result": operation(self, event.args)}
         except RemudaError as error:
@@ -300,7 +316,7 @@ class Peer:
 
     def require_typist(self) -> None:
         if self.read_only:
-            raise PermissionRefused("this client only watches")
+            raise PermissionRefused("this client is read-only")
 
     def close(self) -> None:
         if self._closed:

@@ -12,16 +12,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remuda.agents.state import Evidence, Source, State, Vote, one_line
+from remuda.agents.state import Evidence, Source, State, Vote
 from remuda.agents.timing import Classifier
+from remuda.paths import SessionPaths
 from remuda.terminal.asciicast import Recorder
 from remuda.terminal.plain import plain_text
 from remuda.terminal.pty import Pty
 from remuda.terminal.replies import count_cursor_answers
 from remuda.terminal.ring import Ring
 from remuda.terminal.screen import Screen
+from remuda.untrusted import one_line
 from remuda.wire.frames import SHORT_BYTES
 from remuda.wire.messages import SHORT_OUTPUT, Status
 
@@ -34,6 +36,9 @@ from .loop import afterwards
 from .parcels import Parcels
 from .size import SizeKeeper, check_policy, check_size
 from .spec import SessionSpec
+
+if TYPE_CHECKING:
+    from .history import History
 
 log = logging.getLogger("remuda.keeper.session")
 
@@ -65,6 +70,9 @@ class Session:
         self.started_at = time.time()
         self.end_reason = "exited"
         self.recorder: Recorder | None = None
+        self.history_file: History | None = None
+        self.came_up = False
+        """Whether it ever was in a state that follows the start."""
         self._classifier = classifier
         self._timing_timer: asyncio.TimerHandle | None = None
         self._ring = Ring(spec.scrollback_bytes)
@@ -132,6 +140,8 @@ class Session:
             self.recorder.output(data)
         if self._feeder is not None:
             self._feeder.feed(data)
+        if self.history_file is not None:
+            self.history_file.output(data)
         self._timed(len(data))
         for listener in self.output_listeners:
             listener()
@@ -142,7 +152,7 @@ class Session:
 
     @property
     def screen(self) -> Screen | None:
-        """The screen, when it has seen all that was handed out."""
+        """The screen, with all output so far."""
         self.settle()
         if self._feeder is not None:
             self._feeder.settle()
@@ -199,6 +209,7 @@ class Session:
             before = self.evidence.verdict.state
             if self.evidence.record(vote):
                 verdict = self.evidence.verdict
+                self.came_up |= verdict.state not in (State.STARTING, State.DEAD)
                 log.info("%s -> %s (%s: %s)", before, verdict.state, verdict.source.label, verdict.detail)
                 self.tell({"event": "state", **self.state_document()})
 
@@ -233,9 +244,9 @@ class Session:
         self._outlets.discard(outlet)
 
     def add_listener(self, listener: Listener, *, tools: bool = False, hooks: HookWish | None = None) -> None:
-        """`tools`: it is told of the agent's tools too, with all that goes in and comes out of them.
+        """Report events to `listener`; with `tools` also input and output of the agent's tools.
 
-        `hooks`: it is told what the agent's hooks tell, as they tell it.
+        `hooks` adds the payloads of the agent's hooks.
         """
         self._listeners.add(listener)
         if tools:
@@ -290,6 +301,26 @@ class Session:
             return self.screen.paint()
         return b"\x1bc" + self._ring.snapshot()
 
+    def keep_history(self, paths: SessionPaths) -> None:
+        """Bring what the program prints to the disk from now on. Nothing of it has been read yet."""
+        spec = self.spec
+        if spec.ephemeral:
+            return
+        from .history import History, remove_history  # not needed where somebody waits for one answer
+
+        if spec.history_bytes:
+            paint = self._paint_noted
+            self.history_file = History(paths, spec.history_bytes, self.size, paint, resume=spec.resume)
+        else:
+            remove_history(paths)
+
+    def _paint_noted(self) -> bytes:
+        """The screen as it is when it has seen all that was noted, and nothing of what was not."""
+        if self._feeder is None or self._screen is None:
+            return b""
+        self._feeder.settle()
+        return self._screen.paint()
+
     # ── size ──
 
     @property
@@ -326,6 +357,8 @@ class Session:
             self.screen.resize(*after)
         if self.recorder is not None:
             self.recorder.resized(*after)
+        if self.history_file is not None:
+            self.history_file.resized(*after)
         log.info("resized to %dx%d", *after)
         self.tell(self.size_document())
 

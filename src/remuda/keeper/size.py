@@ -29,7 +29,9 @@ def check_policy(name: str) -> Policy:
 
 def check_size(cols: int, rows: int) -> Size:
     if not (MIN_COLS <= cols <= MAX_COLS and MIN_ROWS <= rows <= MAX_ROWS):
-        raise InvalidOptions(f"a terminal cannot be {cols}x{rows}", hint=f"up to {MAX_COLS}x{MAX_ROWS}")
+        raise InvalidOptions(
+            f"a terminal cannot be {cols}x{rows}", hint=f"the maximum is {MAX_COLS}x{MAX_ROWS}"
+        )
     return cols, rows
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from remuda.errors import InvalidOptions
+from remuda.arguments import check_text, check_variables, check_words
+from remuda.duration import LONGEST, check_seconds
+from remuda.errors import InvalidOptions, SpawnFailed
 from remuda.frozen import frozen
 from remuda.names import check_name
+from remuda.untrusted import parse_json
 
 from .size import check_policy, check_size
 
@@ -18,15 +20,31 @@ if TYPE_CHECKING:  # a program is started before anything is loaded that hands i
 
 DEFAULT_COLS, DEFAULT_ROWS = 220, 50
 DEFAULT_SCROLLBACK_BYTES = 65536
+DEFAULT_HISTORY_BYTES = 8 << 20
+LEAST_HISTORY_BYTES = 1 << 20
+"""A read of the terminal has up to 128 KiB, and half of this is one file."""
 DEFAULT_KILL_GRACE = 5.0
 DEFAULT_LOG_BYTES = 1 << 20
 DEFAULT_DRAFT_PATIENCE = 15.0
+LEAST_DESCRIPTORS = 24
+"""An agent's keeper has 16 open. With 18 it starts, and delivers nothing; with 20 it does."""
+MAX_SCROLLBACK_BYTES = 1 << 30
+_MOST = {
+    "scrollback_bytes": MAX_SCROLLBACK_BYTES,
+    "history_bytes": 1 << 40,
+    "log_max_bytes": 1 << 40,
+    "idle_threshold_ms": int(LONGEST * 1000),
+    "debounce_ms": int(LONGEST * 1000),
+}
 ON_ORPHAN: tuple[OnOrphan, ...] = ("retry", "deadletter", "drop")
 
 
 @frozen
 class SessionSpec:
-    """One session, complete: nothing is looked up elsewhere once its keeper runs."""
+    """Everything a keeper needs to run one session. `Session.start` makes one from its options.
+
+    `start_session` takes it as it is: nothing is read from configuration files.
+    """
 
     name: str
     folder: str
@@ -41,6 +59,8 @@ class SessionSpec:
     idle_threshold_ms: int | None = None
     debounce_ms: int | None = None
     scrollback_bytes: int = DEFAULT_SCROLLBACK_BYTES
+    history_bytes: int = DEFAULT_HISTORY_BYTES
+    """How much of the program's output to keep on disk; 0 keeps none."""
     kill_group: bool = True
     kill_grace: float = DEFAULT_KILL_GRACE
     log_file: str | None = None
@@ -50,36 +70,39 @@ class SessionSpec:
     record_file: str | None = None
     resume: bool = False
     expect_attach: bool = False
-    """Whoever starts it will attach at once, and is waited for if it ends before that."""
+    """The starter attaches at once; a session that ends earlier waits for that."""
     on_orphan: OnOrphan = "deadletter"
-    """What is done with a message that was submitted when its session died."""
+    """What to do with a message that was submitted when its session died."""
     trust: bool = False
-    """The agent's question whether it may trust the folder is answered with yes."""
+    """Answer yes if the agent asks whether the folder is trusted."""
+    forget_trust: bool = False
+    """Use that answer for this session only: remove it from the agent's settings afterwards."""
     turn_timeout: float = 0.0
-    """A turn without any sign of life for so long has failed; 0 is never."""
+    """Seconds without a sign of life after which a turn has failed; 0 means unlimited."""
     draft_patience: float = DEFAULT_DRAFT_PATIENCE
-    """A draft that nobody touched for so long is laid aside for a message, and comes back behind it."""
+    """Seconds after which an unchanged draft is stashed to deliver a message. It is restored afterwards."""
     owned: bool = False
-    """It ends with whoever started it: the starter holds a pipe open, and its end is the session's."""
+    """End the session when its starter exits: the starter holds a pipe open."""
     ephemeral: bool = False
-    """Nothing is left of it when it has ended: no record, no log, no inbox."""
+    """Leave nothing after the end: no record, no log, no inbox."""
     once: bool = False
-    """It has one message, which is tried once; whoever sent it is told how that ended."""
+    """Deliver one message, try it once, and report to its sender how it ended."""
     single_try: bool = False
-    """Each of its messages is tried once, whatever happens to it or to the account."""
+    """Try each message once, whatever happens to it or to the account."""
     deny_permissions: bool = False
-    """A permission that a human would have to give is refused, and the agent goes on. With `once`, for the
+    """Deny permission requests that a human would have to decide; the agent goes on. With `once`, for the
     first message."""
     asks: bool = False
-    """Permissions may be given by clients, as well as at the terminal."""
+    """Let clients decide permission requests, as well as the terminal."""
     tools: bool = False
-    """Clients that want to hear it are told what goes into the agent's tools, and what comes out."""
+    """Report input and output of the agent's tools to the clients that subscribe to it."""
     max_turns: int = 0
-    """The agent is stopped before its next request when it has made so many; 0 is no limit."""
+    """Stop the agent after this many requests to the model; 0 means unlimited."""
     stop_timeout: float = 0.0
-    """A turn that is over, and of whose end no hook told for so long, has failed. 0: it was interrupted."""
+    """Seconds after the end of a turn by which its Stop hook must arrive, or the turn has failed. 0: without
+    the hook the turn counts as interrupted."""
     prompt: str | None = None
-    """Its first message, and `message_id` what it is called."""
+    """The first message; `message_id` is its id."""
     message_id: str = ""
     variables: Sequence[str] = ()
     """Names in `env` that the user set for this session."""
@@ -89,16 +112,17 @@ class SessionSpec:
 
     @classmethod
     def from_json(cls, data: bytes) -> SessionSpec:
-        return cls(**json.loads(data))
+        return cls(**parse_json(data, keep_surrogates=True))
 
     def options(self) -> dict[str, Any]:
-        """What is worth remembering of it, by the names of `start`'s options."""
+        """Return what a resumed session should have again, by the names of the options of `start`."""
         return {
             "size": self.size_policy,
             "classifier": self.classifier,
             "idle_threshold_ms": self.idle_threshold_ms,
             "debounce_ms": self.debounce_ms,
             "scrollback_bytes": self.scrollback_bytes,
+            "history_bytes": self.history_bytes,
             "kill_group": self.kill_group,
             "grace": self.kill_grace,
             "log_file": self.log_file,
@@ -111,30 +135,38 @@ class SessionSpec:
         }
 
     def check(self) -> None:
-        """Raise for what no keeper could carry out, before anything runs."""
+        """Raise `InvalidOptions` for a value that a keeper could not use."""
+        _check_descriptors()
         check_name(self.name)
         check_policy(self.size_policy)
         check_size(self.cols, self.rows)
-        check_seconds("kill_grace", self.kill_grace)
-        check_seconds("turn_timeout", self.turn_timeout)
-        check_seconds("draft_patience", self.draft_patience)
-        check_seconds("stop_timeout", self.stop_timeout)
+        for name in ("kill_grace", "turn_timeout", "draft_patience", "stop_timeout"):
+            if check_seconds(name, getattr(self, name)) != getattr(self, name):
+                raise InvalidOptions(f"{name} must be at most {LONGEST:.0f} seconds")
         if self.on_orphan not in ON_ORPHAN:
-            raise InvalidOptions(f"on_orphan is one of {', '.join(ON_ORPHAN)}, not {self.on_orphan!r}")
+            raise InvalidOptions(f"on_orphan must be one of {', '.join(ON_ORPHAN)}, not {self.on_orphan!r}")
+        check_words("argv", self.argv)
+        check_variables("env", self.env)
+        for name in ("folder", "cwd", "log_file", "record_file"):
+            if getattr(self, name) is not None:
+                check_text(name, getattr(self, name))
         if not self.argv or not self.argv[0]:
-            raise InvalidOptions("there is nothing to run")
-        if self.scrollback_bytes < 0 or self.log_max_bytes < 0:
-            raise InvalidOptions("a number of bytes cannot be negative")
-        texts = [*self.argv, *self.env, *self.env.values(), self.cwd, self.folder]
-        if any("\0" in text for text in texts):
-            raise InvalidOptions("no argument, variable or path can hold a NUL")
+            raise InvalidOptions("no command to run")
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or not 0 <= value <= most):
+                raise InvalidOptions(f"{name} must be an integer from 0 to {most}")
+        if 0 < self.history_bytes < LEAST_HISTORY_BYTES:
+            raise InvalidOptions(f"history_bytes must be 0 or at least {LEAST_HISTORY_BYTES}")
 
 
-def check_seconds(name: str, value: object) -> None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not math.isfinite(value)
-        or value < 0
-    ):
-        raise InvalidOptions(f"{name} must be a number of seconds, not {value!r}")
+def _check_descriptors() -> None:
+    """With fewer, a keeper starts and then cannot be reached."""
+    import resource
+
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= allowed < LEAST_DESCRIPTORS:
+        raise SpawnFailed(
+            f"the limit is {allowed} open files, but a session needs {LEAST_DESCRIPTORS}",
+            hint="raise the limit first: ulimit -n 1024",
+        )

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
+import signal
+import socket
 import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from remuda.duration import check_seconds
 from remuda.errors import SpawnFailed, SpawnTimeout, from_code
 from remuda.readable import is_readable
+from remuda.untrusted import parse_json
 
 if TYPE_CHECKING:
     from .prefork import Waiting
     from .spec import SessionSpec
 
 DEFAULT_START_TIMEOUT = 30.0
+_LONGEST_START = 1e6
+"""`subprocess` waits by a system call that takes 24 days at most."""
+_END_LIMIT = 10.0
 
 
 class Started(NamedTuple):
+    """The processes of a session that was started."""
+
     keeper_pid: int
     child_pid: int
 
@@ -51,14 +60,17 @@ def start_attended(
 
 def hear_from(waiting: Waiting, name: str, timeout: float = DEFAULT_START_TIMEOUT) -> Attended:
     """As `start_attended`, of a keeper that was begun early and has been told what to keep."""
-    return Attended(_read_report(waiting.report, name, timeout, b""), waiting.report, waiting.lifeline)
+    report = _read_line(waiting.report, timeout)
+    if report is None:
+        raise _not_ready(name, timeout)
+    return Attended(_read_report(report, name), waiting.report, waiting.lifeline)
 
 
 def start_session(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> Started:
-    """Start a session and return when its socket answers. Raises what the keeper reports.
+    """Start a session and return when its socket answers.
 
-    The keeper is no child of the caller when this returns: nothing that happens to the caller's process,
-    terminal or process session reaches it.
+    Raises what the keeper reports, and `SpawnTimeout` after `timeout` seconds. Nothing runs after an error.
+    The keeper is not a child of the caller: it survives the caller's end, and that of its terminal.
     """
     started, news = _start(spec, timeout, lifeline=None)
     os.close(news)
@@ -70,7 +82,10 @@ def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[
     import subprocess
 
     spec.check()
-    report_read, report_write = os.pipe()
+    timeout = min(check_seconds("timeout", timeout), _LONGEST_START)
+    # Not a pipe: its keeper is told by a shutdown that we gave up, and we still hear its end.
+    ours, theirs = socket.socketpair()
+    report_read, report_write = ours.detach(), theirs.detach()
     passed = (report_write,) if lifeline is None else (report_write, lifeline)
     try:
         # -P: a json.py in the user's folder is not ours to import.
@@ -88,11 +103,14 @@ def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[
         report_write = -1
         try:
             _, complaint = starter.communicate(spec.to_json(), timeout)
+            report = _read_line(report_read, timeout)
         except subprocess.TimeoutExpired:
             starter.kill()
             starter.communicate()
-            raise SpawnTimeout(f"the keeper of '{spec.name}' did not come up within {timeout:g} s") from None
-        return _read_report(report_read, spec.name, timeout, complaint), report_read
+            complaint, report = b"", None
+        if report is None and not (report := _give_up(report_read, starter.pid)):
+            raise _not_ready(spec.name, timeout)
+        return _read_report(report, spec.name, complaint), report_read
     except BaseException:
         os.close(report_read)
         raise
@@ -101,14 +119,30 @@ def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[
             os.close(report_write)
 
 
-def _read_report(fd: int, name: str, timeout: float, complaint: bytes) -> Started:
-    data = _read_line(fd, timeout)
-    if data is None:
-        raise SpawnTimeout(f"session '{name}' was not ready within {timeout:g} s")
+def _give_up(fd: int, group: int) -> bytes:
+    """Let the keeper end, and wait for that. Returns its report if that was on its way, else nothing.
+
+    `group` is its process group. A keeper that does not hear us is killed.
+    """
+    with socket.socket(fileno=os.dup(fd)) as ours:
+        ours.shutdown(socket.SHUT_WR)
+    report = _read_line(fd, _END_LIMIT)
+    if report is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+        report = _read_line(fd, _END_LIMIT)
+    return report or b""
+
+
+def _not_ready(name: str, timeout: float) -> SpawnTimeout:
+    return SpawnTimeout(f"session '{name}' was not ready within {timeout:g} s")
+
+
+def _read_report(data: bytes, name: str, complaint: bytes = b"") -> Started:
     if not data:
         last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
-        raise SpawnFailed(f"the keeper of '{name}' ended before it reported{': ' + last if last else ''}")
-    report: dict[str, Any] = json.loads(data)
+        raise SpawnFailed(f"the keeper of '{name}' ended while starting{': ' + last if last else ''}")
+    report: dict[str, Any] = parse_json(data, keep_surrogates=True)
     if not report["ok"]:
         raise from_code(report["code"], report["message"], report["hint"])
     return Started(report["pid"], report["child_pid"])

@@ -18,6 +18,8 @@ def make_turn_operations(
     def interrupt(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
         peer.require_typist()
         message = args.get("id")
+        if args.get("turn") is True and message is None:
+            return {"in_flight": (found := delivery.interrupt_turn()) is not None, "id": found}
         if not isinstance(message, str) or not message:
             raise InvalidOptions("interrupt needs the id of a message")
         return {"in_flight": delivery.interrupt(message)}
@@ -38,7 +40,7 @@ def make_ask_operations(asks: Asks | None) -> dict[str, Operation]:
     def answer(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
         peer.require_typist()
         if asks is None:
-            raise InvalidOptions("this session's permissions are not given by clients")
+            raise InvalidOptions("clients cannot decide the permission requests of this session")
         return asks.answer(args)
 
     return {"asks": listed, "answer": answer}

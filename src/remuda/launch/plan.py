@@ -8,6 +8,8 @@ from pathlib import Path
 
 COLS, ROWS = 200, 50
 """The terminal of a program that nobody watches, as heartbeat-launch makes it."""
+HIGHEST_CODE = 123
+"""Of what a program ends with: higher codes are ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +25,5 @@ class Plan:
     """Seconds of silence before it is prompted; 0 for never."""
     idle_prompt: str = "Continue"
     max_idle_retries: int = 3
+    signal_code: int = HIGHEST_CODE
+    """The exit code for a program that a signal ended."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from remuda.errors import FolderUnusable
 from remuda.keeper.child import Child
+from remuda.keeper.logfile import PrintableFormatter
 from remuda.keeper.watch import watch
 from remuda.proctree import adopt_orphans, descendants
 from remuda.terminal.pty import Pty, get_size, spawn
@@ -25,9 +26,9 @@ from . import console
 from .console import RESET, Console
 from .idle import IdleRule
 from .output import Output
-from .plan import COLS, ROWS, Plan
+from .plan import COLS, HIGHEST_CODE, ROWS, Plan
 
-TIMED_OUT, IDLE_EXHAUSTED, HIGHEST_CODE = 124, 125, 123
+TIMED_OUT, IDLE_EXHAUSTED = 124, 125
 # Between SIGTERM and SIGKILL, when the program is asked to end.
 GRACE = 2.0
 # After the end of the program: how long it is read from while others still hold its terminal, and how long
@@ -53,6 +54,8 @@ def launch(plan: Plan, tell: Callable[[str], None]) -> int:
     """
     _fill_standard_descriptors()
     logging.getLogger("remuda.keeper").setLevel(logging.ERROR)  # a KILL after the grace is no news
+    if logging.lastResort is not None:  # it prints on the user's terminal
+        logging.lastResort.setFormatter(PrintableFormatter())
     adopt_orphans()
     return asyncio.run(_Launch(plan, tell).run())
 
@@ -171,7 +174,7 @@ class _Launch:
             self._finish(Ending.SILENT)
             return
         if verdict == "prompt":
-            self._note(f"silent; prompt {self._idle.retries} of {self._plan.max_idle_retries}")
+            self._note(f"no output; sending prompt {self._idle.retries} of {self._plan.max_idle_retries}")
             self._in_background(self._prompt())
         self._at(self._idle.due(), self._look_for_silence)
 
@@ -213,13 +216,13 @@ class _Launch:
             case Ending.EXITED:
                 return
             case Ending.TIMED_OUT:
-                self._note(f"timeout after {self._plan.timeout:g}s; killing it and all that it started")
+                self._note(f"timeout after {self._plan.timeout:g}s; killing it and every process it started")
             case Ending.SILENT:
-                self._note(f"still silent after {self._plan.max_idle_retries} prompts; killing it")
+                self._note(f"still no output after {self._plan.max_idle_retries} prompts; killing it")
             case Ending.TOLD_BY_FILE:
-                self._note(f"exit signal {self._plan.exit_signal}; ending it")
+                self._note(f"exit signal {self._plan.exit_signal} found; ending it")
             case Ending.TOLD_BY_SIGNAL:
-                self._note(f"{signal.Signals(self._number).name}; ending it and all that it started")
+                self._note(f"{signal.Signals(self._number).name}; ending it and every process it started")
         asked = ending in (Ending.TOLD_BY_FILE, Ending.TOLD_BY_SIGNAL)
         await self._child.end(GRACE if asked else 0.0)
         if ending is Ending.TOLD_BY_FILE and self._plan.exit_signal is not None:
@@ -251,6 +254,8 @@ class _Launch:
     def _code(self, ending: Ending) -> int:
         match ending:
             case Ending.EXITED:
+                if self._child.died_of is not None:
+                    return self._plan.signal_code
                 return min(self._child.exited.result(), HIGHEST_CODE)
             case Ending.TIMED_OUT:
                 return TIMED_OUT

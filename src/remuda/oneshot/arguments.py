@@ -44,7 +44,8 @@ def _titled(title: str, env: Mapping[str, str], cwd: Path) -> str | None:
     found = titled_conversations(env, cwd, title)
     if len(found) > 1:
         raise AgentRefused(
-            f"--resume {title!r} is the title of {len(found)} conversations: {', '.join(found)}"
+            f"--resume {title!r} matches {len(found)} conversations: {', '.join(found)}",
+            hint="pass one of these ids",
         )
     return found[0] if found else None
 

@@ -15,7 +15,7 @@ from remuda.agents.demo import DemoAgent
 from remuda.errors import RemudaError
 from remuda.paths import private_folder, sessions_folder
 
-from .output import write
+from .output import Program, write
 from .remains import YOUNG, remains, remove
 from .request import Request
 from .result import Ended
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 def show_version(named: str | None) -> int:
-    write(f"remuda print {__version__} (wrapping claude {claude_version(named)})\n")
+    write(f"{Program.name} {__version__} (wrapping claude {claude_version(named)})\n")
     return 0
 
 
@@ -74,9 +74,9 @@ def _claude(named: str | None) -> Step:
     from .run import find_binary
 
     try:
-        return Step(f"the agent is {find_binary(named)}, version {claude_version(named)}")
+        return Step(f"agent: {find_binary(named)}, version {claude_version(named)}")
     except RemudaError as error:
-        return Step("the agent", str(error))
+        return Step("agent", str(error))
 
 
 def _terminal() -> Step:
@@ -84,21 +84,21 @@ def _terminal() -> Step:
         for fd in os.openpty():
             os.close(fd)
     except OSError as error:
-        return Step("a terminal can be opened", error.strerror or str(error))
-    return Step("a terminal can be opened")
+        return Step("terminal", f"cannot open a PTY: {error.strerror or error}")
+    return Step("terminal: a PTY can be opened")
 
 
 def _folder(folder: Path) -> Step:
     try:
         private_folder(folder)
     except RemudaError as error:
-        return Step("sessions have a place", str(error))
-    return Step(f"sessions have a place in {folder}")
+        return Step("session folder", str(error))
+    return Step(f"session folder: {folder}")
 
 
 def round_trip() -> Step:
     """A whole call on the scripted agent, with a home of its own: the user's is not touched."""
-    what = "a call on the scripted agent is answered"
+    what = "test run: the demo agent answers"
     with tempfile.TemporaryDirectory(prefix="remuda-check-") as home:
         env = {**os.environ, "HOME": home}
         env.pop("CLAUDE_CONFIG_DIR", None)
@@ -124,7 +124,7 @@ def round_trip() -> Step:
 
 def _judged(what: str, ended: Ended) -> Step:
     if ended.is_error or _QUESTION not in (ended.text or ""):
-        return Step(what, f"it said {ended.text or ended.errors!r}")
+        return Step(what, f"its answer was {ended.text or ended.errors!r}")
     return Step(what)
 
 
@@ -133,7 +133,7 @@ def _leftovers(folder: Path, *, clean: bool) -> Iterator[tuple[str, bool]]:
     for paths in list(remains(folder, older_than=YOUNG if clean else 0.0)):
         if not clean:
             yield (
-                f"WARNING: {paths.name} is left of a killed call or pool; --check --clean removes it",
+                f"WARNING: {paths.name} is left from a killed run or pool; remove it with --check --clean",
                 False,
             )
             continue

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from remuda.durable import read_regular
 from remuda.errors import InvalidOptions
 from remuda.frozen import frozen
+from remuda.paths import config_home
 
 from .request import Request
 
@@ -34,15 +36,14 @@ class Defaults:
 def config_file(named: str | None, environ: Mapping[str, str]) -> Path:
     if named is not None:
         return Path(named).expanduser()
-    base = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "/", ".config")
-    return Path(base, "claude-print", "config.toml")
+    return config_home(environ) / "claude-print" / "config.toml"
 
 
 def load_defaults(named: str | None, environ: Mapping[str, str]) -> Defaults:
     """Raises `InvalidOptions` for a file that cannot be read or is wrong."""
     path = config_file(named, environ)
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         return Defaults()
     except OSError as error:
@@ -51,7 +52,7 @@ def load_defaults(named: str | None, environ: Mapping[str, str]) -> Defaults:
 
     try:
         document = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidOptions(f"{path} is not TOML: {error}") from error
     return read_defaults(document, path)
 
@@ -59,17 +60,17 @@ def load_defaults(named: str | None, environ: Mapping[str, str]) -> Defaults:
 def read_defaults(document: Mapping[str, Any], path: Path) -> Defaults:
     for name in document:
         if name != "defaults":
-            raise InvalidOptions(f"{path}: unknown key '{name}'", hint="it has one table, [defaults]")
+            raise InvalidOptions(f"{path}: unknown key '{name}'", hint="the only table is [defaults]")
     table = document.get("defaults", {})
     if not isinstance(table, dict):
-        raise InvalidOptions(f"{path}: 'defaults' is not a table")
+        raise InvalidOptions(f"{path}: 'defaults' must be a table")
     for name, value in table.items():
         check = _CHECKS.get(name)
         if check is None:
-            raise InvalidOptions(f"{path}: unknown key '{name}'", hint=f"there are {', '.join(_CHECKS)}")
+            raise InvalidOptions(f"{path}: unknown key '{name}'", hint=f"known keys: {', '.join(_CHECKS)}")
         wanted, is_right = check
         if not is_right(value):
-            raise InvalidOptions(f"{path}: '{name}' is {wanted}, not {value!r}")
+            raise InvalidOptions(f"{path}: '{name}' must be {wanted}, not {value!r}")
     return Defaults(**table, source=path)
 
 
@@ -80,9 +81,9 @@ def _is_whole(value: object, most: int) -> bool:
 _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "model": ("the name of a model", lambda value: isinstance(value, str) and value[:1] not in ("", "-")),
     "inherit_hooks": ("true or false", lambda value: isinstance(value, bool)),
-    "max_turns": (f"a whole number from 1 to {_MAX_TURNS}", lambda value: _is_whole(value, _MAX_TURNS)),
+    "max_turns": (f"an integer from 1 to {_MAX_TURNS}", lambda value: _is_whole(value, _MAX_TURNS)),
     "timeout_secs": (
-        f"a whole number from 1 to {_MAX_TIMEOUT}",
+        f"an integer from 1 to {_MAX_TIMEOUT}",
         lambda value: _is_whole(value, _MAX_TIMEOUT),
     ),
 }

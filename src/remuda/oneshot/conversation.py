@@ -51,6 +51,11 @@ class Summary:
         """
         return bool(self._notices) or (self.woken and not self.finished and not self.is_api_error)
 
+    @property
+    def said_all(self) -> bool:
+        """Whether the last message that was seen ends a turn."""
+        return self.stop_reason not in (None, "tool_use")
+
     def has(self, answer: str) -> bool:
         """Whether all up to this answer has been seen. A hook tells it without the blanks around it.
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+from remuda.untrusted import escape_hidden
+
 from .conversation import Summary
 from .messages import delta_message, init_message, texts_of, to_messages
-from .output import say, write
+from .output import warn, write
 from .partial import Partial
 from .request import Request
 
 # The words of `claude -p` in text mode, without a newline behind them.
 _LIMITS = {"error_max_turns": "Reached max turns", "error_max_budget_usd": "Exceeded USD budget"}
 _SINCE_LAST = "model_usage_since_last_result"
-_CONTROL = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)
 
 
 class Emitter:
@@ -32,6 +30,7 @@ class Emitter:
         self._results: list[dict[str, Any]] = []
         self._partial = Partial() if request.partial_messages else None
         self._early: list[str] = []
+        self._version: object = None
 
     @property
     def _wants_messages(self) -> bool:
@@ -39,6 +38,7 @@ class Emitter:
 
     def record(self, record: Mapping[str, Any], summary: Summary) -> None:
         """A record of the turn: printed at once where messages are printed, kept where all are wanted."""
+        self._version = summary.version
         if not self._wants_messages:
             return
         self._first = self._first or record
@@ -73,8 +73,16 @@ class Emitter:
 
         There can be several results: what the agent left in the background may wake it again.
         """
+        if message.get("subtype") == "init":
+            self._version = message.get("claude_code_version")
         if message.get("type") == "result":
-            message = {**message, "backend": "stream", "entrypoint": "sdk-cli"}
+            message = {
+                **message,
+                "backend": "stream",
+                "entrypoint": "sdk-cli",
+                "claude_version": self._version,
+                "cost_usd": message.get("total_cost_usd") or 0,
+            }
             if self._format == "json":  # as the CLI leaves it out there
                 message.pop(_SINCE_LAST, None)
             self._results.append(message)
@@ -112,14 +120,9 @@ class Emitter:
     def error(self, document: dict[str, Any]) -> None:
         """An end that is not the agent's: one object in the json modes, one line on standard error else."""
         if self._format == "text":
-            say(f"remuda print: {document['error_message']}\n")
+            warn(document["error_message"])
         else:
-            self.result(document)
-
-
-def without_control(text: str) -> str:
-    """A text that drives no terminal."""
-    return _CONTROL.sub("", text)
+            self.result({**document, "claude_version": self._version})
 
 
 def _as_text(document: Mapping[str, Any]) -> str:
@@ -127,13 +130,10 @@ def _as_text(document: Mapping[str, Any]) -> str:
     if errors and (words := _LIMITS.get(str(document.get("subtype")))):
         limit = errors[0].rpartition("(")[2].rstrip(")").lstrip("$")
         return f"Error: {words} ({limit})"
-    if "result" in document:
-        text = str(document["result"])
-        text = without_control(text) if sys.stdout.isatty() else text
-    else:
-        text = "\n".join(errors)
+    text = str(document["result"]) if "result" in document else "\n".join(errors)
     return text if text.endswith("\n") else text + "\n"
 
 
 def _print_document(document: object) -> None:
-    write(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n")
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    write((escape_hidden(text) if sys.stdout.isatty() else text) + "\n")

@@ -1,4 +1,4 @@
-"""`remuda print` from its words, with as little loaded before the agent starts as can be."""
+"""`remuda print` and `remuda ask` from their words, with little loaded before the agent starts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 _WITHOUT_KEEPER = ("stream", "--backend=stream", "-h", "--help", "-v", "-V", "--version", "--check", "--keep")
 
 
-def main(words: Sequence[str], through_pool: ThroughPool | None = None) -> int | None:
+def main(words: Sequence[str], through_pool: ThroughPool | None = None, *, ask: bool = False) -> int | None:
     """The exit code; None for what the command line answers itself."""
-    if not any(word in _WITHOUT_KEEPER or word.startswith("--pool") for word in words):
+    without = any(word in _WITHOUT_KEEPER or word.startswith("--pool") for word in words)
+    if not without and not (ask and "--cold" not in words and _pool_is_there()):
         fork_keeper()
     from remuda.errors import RemudaError
 
@@ -24,10 +25,19 @@ def main(words: Sequence[str], through_pool: ThroughPool | None = None) -> int |
     from .run import run
 
     try:
-        request = parse(list(words))
+        request = parse(list(words), ask=ask)
     except RemudaError as error:
-        from .output import say
+        from .output import warn
 
-        say(f"remuda: {error}\n")
+        warn(str(error))
         return error.exit_code
     return None if request.wants == "help" else run(request, through_pool=through_pool)
+
+
+def _pool_is_there() -> bool:
+    """Whether a pool is probably served: then a keeper would be started in vain."""
+    from os.path import exists
+
+    from remuda.paths import home
+
+    return exists(home() / "pool.sock")

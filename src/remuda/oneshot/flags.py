@@ -158,6 +158,8 @@ OWN_WITH_VALUE = frozenset(
         "--timeout",
         "--first-output-timeout",
         "--stop-hook-timeout",
+        "--stream-json-timeout",
+        "--pool-socket",
         "--claude-binary",
         "--config",
     ]
@@ -172,7 +174,9 @@ OWN = OWN_WITH_VALUE | frozenset(
         "--pool",
         "--trace",
         "--check",
+        "--demo",
         "--clean",
+        "--cold",
     ]
 )
 OWN_ALIASES = {"-f": "--input-file", "--show-child-stderr": "--show-child-output"}

@@ -21,22 +21,22 @@ _FRAME = " │|╭╮╰╯─▔╌━═"
 def diagnose(document: Mapping[str, Any] | None, lines: Sequence[str], dialog: str | None, stage: str) -> str:
     """One line. `document` is the session's status, None when its keeper does not answer any more."""
     if document is None or not document.get("alive", True):
-        return "the agent is gone"
+        return "the agent has exited"
     state = document.get("state")
     if dialog is not None or waited(document) is not None:
         return f"a dialog is open: {shown(lines) or dialog or state}"
     if found := retrying(lines):
         return found
     if is_silent(document, lines):
-        return "the agent has printed nothing at all"
+        return "the agent has printed nothing"
     if state == "tool_use":
         return f"a tool is running: {document.get('detail', '')}"
     if stage in ("accepted", "written"):
         if is_question(lines):
-            return f"the agent asks something: {shown(lines)}"
-        return f"the prompt was not taken yet; the session is {state}"
+            return f"the agent asks a question: {shown(lines)}"
+        return f"the agent has not accepted the prompt; the session is {state}"
     if state in ("idle", "interrupted", "error", "limited"):
-        return "the turn is over, and no Stop hook came"
+        return "the turn has ended, but no Stop hook reported it"
     return f"the agent is {state}"
 
 
@@ -58,11 +58,27 @@ def waited(document: Mapping[str, Any]) -> float | None:
     return max(ages, default=None)
 
 
+def asked(document: Mapping[str, Any], lines: Sequence[str]) -> str | None:
+    """What a human is asked, in one line. None for the question for trust, which the keeper answers."""
+    if read_trust_choice(lines) is not None:
+        return None
+    event, _, tool = str(document.get("detail") or "").partition(" ")
+    what = tool if event == "PermissionRequest" and tool else shown(lines)
+    kind = "permission" if document.get("state") == "waiting_permission" else "an answer"
+    return f"waiting for {kind}: {what}" if what else f"waiting for {kind}"
+
+
+def is_unheard(document: Mapping[str, Any]) -> bool:
+    """Whether the agent waits for an answer, and no hook, which would have refused, has come from it."""
+    heard = any(vote["source"] == "hook" for vote in document.get("votes", []))
+    return waited(document) is not None and not heard
+
+
 def retrying(lines: Sequence[str]) -> str | None:
     for line in reversed(lines):
         if found := _RETRY.search(line):
             return (
-                f"the API is being tried again, attempt {found[1]} of {found[2]}: {line.strip(_FRAME)[:200]}"
+                f"the agent is retrying the API, attempt {found[1]} of {found[2]}: {line.strip(_FRAME)[:200]}"
             )
     return None
 
@@ -118,13 +134,13 @@ class StreamState:
 
     def why(self) -> str:
         if not self._heard:
-            return "the agent has printed nothing at all"
+            return "the agent has printed nothing"
         if self._retry is not None:
             attempt, most = self._retry.get("attempt"), self._retry.get("max_retries")
-            return f"the API is being tried again, attempt {attempt} of {most}"
+            return f"the agent is retrying the API, attempt {attempt} of {most}"
         if self._tools:
             return f"a tool is running: {', '.join(self._tools.values())}"
-        return "the agent is at work"
+        return "the agent is working"
 
 
 def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:

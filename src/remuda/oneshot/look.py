@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remuda.errors import RemudaError, SessionUnreachable
+from remuda.untrusted import parse_json
 
 if TYPE_CHECKING:
     from remuda.keeper.client import KeeperClient
@@ -83,11 +83,11 @@ class Look:
         data = os.read(self._news, _READ_BYTES)
         if not data:
             self._news = -1
-            raise SessionUnreachable("its keeper has ended")
+            raise SessionUnreachable("the keeper has exited")
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in filter(None, lines):
             with contextlib.suppress(ValueError):
-                self.answer = str(json.loads(line)["answer"])
+                self.answer = str(parse_json(line)["answer"])
 
     def _receive(self, client: KeeperClient) -> None:
         from remuda.wire.connection import EventReceived, OutputReceived, RepaintReceived
@@ -103,7 +103,7 @@ class Look:
         except EOFError:
             client.close()
             self._client = None
-            raise SessionUnreachable("its keeper has hung up") from None
+            raise SessionUnreachable("the keeper closed the connection") from None
 
     # ── what is asked ──
 

@@ -7,13 +7,25 @@ import re
 import select
 import sys
 import time
+from types import TracebackType
+
+from remuda.untrusted import printable
 
 from .signals import is_over
 
+_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # What can be written to takes so much at once, without waiting for its reader.
 _PIPE_PIECE, _TERMINAL_PIECE = select.PIPE_BUF, 256
 _LAST_WORDS_TIMEOUT = 2.0
+
+
+class Program:
+    """What a call is known by to its user: in messages, and with `--version`."""
+
+    name = "remuda print"
 
 
 class OutputLost(Exception):
@@ -25,16 +37,17 @@ class ReaderGone(OutputLost):
 
 
 def write(text: str) -> None:
-    """UTF-8 in every locale."""
+    """UTF-8 in every locale: every byte to a file or a pipe, and `for_terminal` to a terminal."""
     if sys.stdout is None:  # the caller has closed it
         return
     try:
         sys.stdout.flush()
+        text = for_terminal(text) if sys.stdout.isatty() else text
         _put(sys.stdout.fileno(), without_halves(text).encode())
     except (BrokenPipeError, ConnectionResetError):
-        raise ReaderGone("nobody reads standard output any more") from None
+        raise ReaderGone("the reader of standard output is gone") from None
     except OSError as error:
-        raise OutputLost(f"standard output cannot be written: {error.strerror}") from error
+        raise OutputLost(f"cannot write to standard output: {error.strerror}") from error
 
 
 def say(text: str) -> None:
@@ -43,9 +56,26 @@ def say(text: str) -> None:
         return
     try:
         sys.stderr.flush()
-        _put(sys.stderr.fileno(), text.encode(sys.stderr.encoding, "backslashreplace"))
+        _put(sys.stderr.fileno(), printable(text).encode(sys.stderr.encoding, "backslashreplace"))
     except (OSError, ValueError):
         pass
+
+
+def warn(text: str) -> None:
+    """A line of our own, on standard error."""
+    say(f"{Program.name}: {text}\n")
+
+
+def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print a traceback as Python does, but printable: an error may quote an agent. For `sys.excepthook`."""
+    import traceback
+
+    say("".join(traceback.format_exception(kind, error, trace)))
+
+
+def for_terminal(text: str) -> str:
+    """Return an answer as a terminal may get it: without escape sequences, and printable."""
+    return printable(_SEQUENCE.sub("", text))
 
 
 def without_halves(text: str) -> str:

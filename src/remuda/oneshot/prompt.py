@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import select
-import stat
 import sys
 import time
 
+from remuda.durable import open_regular
 from remuda.errors import InputError, WaitTimeout
 
-from .output import say
+from .output import warn
 from .request import DEFAULT_TIMEOUT, Request
 
 MAX_PROMPT_BYTES = 10 << 20
@@ -26,7 +26,7 @@ def read_prompt(request: Request) -> str:
     words, input_file = request.prompt_words[:1], request.input_file
     if input_file is not None:
         if words:
-            raise InputError("both a prompt and --input-file were given", hint="give one or the other")
+            raise InputError("a prompt and --input-file were both given", hint="pass only one of them")
         text = _decoded(_read_file(input_file), input_file)
     else:
         timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout
@@ -34,16 +34,14 @@ def read_prompt(request: Request) -> str:
         text = "\n".join([*words, *([piped] if piped else [])])
     if not text.strip():
         raise InputError(
-            "there is no prompt", hint="give it as an argument, on standard input, or with --input-file"
+            "the prompt is empty", hint="pass it as an argument, on standard input or with --input-file"
         )
     return text
 
 
 def _read_file(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InputError(f"--input-file {path} is not a file")
+        with open(open_regular(path), "rb") as file:
             return _bounded(file.read(MAX_PROMPT_BYTES + 1))
     except OSError as error:
         raise InputError(f"cannot read --input-file {path}: {error.strerror}") from error
@@ -59,7 +57,7 @@ def _read_stdin(timeout: float) -> bytes:
             return b""
         fd = sys.stdin.fileno()
         if not _comes(fd, STDIN_PATIENCE):
-            return _without(f"nothing came on standard input in {STDIN_PATIENCE:g} s")
+            return _without(f"no data on standard input within {STDIN_PATIENCE:g} s")
     except (OSError, ValueError):
         return b""
     return read_to_end(fd, time.monotonic() + (timeout or float("inf")))
@@ -67,7 +65,7 @@ def _read_stdin(timeout: float) -> bytes:
 
 def _without(why: str) -> bytes:
     """As `claude -p`, which says so too."""
-    say(f"remuda print: {why}, going on without\n")
+    warn(f"{why}; continuing without it")
     return b""
 
 
@@ -77,14 +75,14 @@ def read_to_end(fd: int, deadline: float) -> bytes:
     size = 0
     while size <= MAX_PROMPT_BYTES:
         if not _comes(fd, deadline - time.monotonic()):
-            so_far = "has begun, and does not end" if pieces else "says nothing, and does not end"
+            so_far = "was not closed" if pieces else "sent no data and was not closed"
             raise WaitTimeout(f"--timeout: standard input {so_far}")
         try:
             piece = os.read(fd, _READ_BYTES)
         except OSError as error:
             if not pieces:  # it is open for writing only, say
-                return _without(f"standard input cannot be read ({error.strerror})")
-            raise InputError(f"standard input cannot be read to its end: {error.strerror}") from error
+                return _without(f"cannot read standard input ({error.strerror})")
+            raise InputError(f"cannot read all of standard input: {error.strerror}") from error
         if not piece:
             break
         pieces.append(piece)
@@ -99,7 +97,7 @@ def _comes(fd: int, patience: float) -> bool:
 
 def _bounded(data: bytes) -> bytes:
     if len(data) > MAX_PROMPT_BYTES:
-        raise InputError(f"the prompt has more than {MAX_PROMPT_BYTES} bytes")
+        raise InputError(f"the prompt is longer than {MAX_PROMPT_BYTES} bytes")
     return data
 
 

@@ -15,11 +15,10 @@ from pathlib import Path
 
 from remuda.keeper.claim import read_holder, sweep_stale
 from remuda.paths import SessionPaths
-from remuda.proctree import is_alive, send_signal, with_variable
+from remuda.proctree import is_alive
 
 YOUNG = 60.0
 _NAME = re.compile(r"(print-(\d+)-[0-9a-f]{6}|pool-[0-9a-f]{12})\.(?:json|log|log\.1|inbox|d|pid|sock)")
-_POOLED = "pool-"
 _GRACE = 1.5
 _KILL_LIMIT = 2.0
 _LOOK_INTERVAL = 0.02
@@ -37,18 +36,41 @@ def remains(folder: Path, *, older_than: float = 0.0) -> Iterator[SessionPaths]:
             newest[found[1]] = max(newest.get(found[1], 0.0), _changed(folder / entry))
     for name, changed in sorted(newest.items()):
         paths = SessionPaths(folder, name)
-        if time.time() - changed >= older_than and read_holder(paths) is None and _is_nobodys(paths):
+        if time.time() - changed >= older_than and _is_over(paths):
             yield paths
 
 
-def _is_nobodys(paths: SessionPaths) -> bool:
-    """A call is known by its name alone. One that is named as a pool's may be a session of the user's."""
-    if not paths.name.startswith(_POOLED):
-        return True
+def _is_over(paths: SessionPaths) -> bool:
+    """Whether its record says that nothing of it is to stay, no keeper has it, and no message waits.
+
+    The keeper of a call may have been killed before it wrote a record. It keeps no history: a session of the
+    user's does.
+    """
+    from remuda.keeper.hidden import find_hidden_keeper, is_alive
     from remuda.keeper.record import SessionRecord
 
-    record = SessionRecord.load(paths.record)
-    return record is not None and record.ephemeral
+    if paths.record.exists():
+        record = SessionRecord.load(paths.record)
+        is_ours = record is not None and record.ephemeral and not is_alive(paths)
+    else:
+        is_kept = read_holder(paths) is not None or find_hidden_keeper(paths) is not None
+        is_ours = paths.name.startswith("print-") and not paths.history.exists() and not is_kept
+    return is_ours and not _has_messages(paths)
+
+
+def _has_messages(paths: SessionPaths) -> bool:
+    """Whether any waits but the prompt of a call, which has the id of its session. True if unreadable."""
+    if not paths.inbox.is_dir():
+        return False
+    from remuda.errors import RemudaError
+    from remuda.inbox.journal import Inbox
+
+    try:
+        with Inbox(paths.inbox) as inbox:
+            in_flight = inbox.overview().in_flight is not None
+            return any(entry.id != paths.name for entry in inbox.waiting()[in_flight:])
+    except (OSError, RemudaError):
+        return True
 
 
 def _changed(path: Path) -> float:
@@ -70,7 +92,7 @@ def remove(paths: SessionPaths) -> None:
 
     from remuda.keeper.record import remove_traces
 
-    _end(paths.name)
+    _end(paths)
     shutil.rmtree(paths.scratch, ignore_errors=True)
     remove_traces(paths)
     sweep_stale(paths)
@@ -78,15 +100,13 @@ def remove(paths: SessionPaths) -> None:
         left.unlink(missing_ok=True)
 
 
-def _end(name: str) -> None:
-    """The end of its terminal was told to the agent, which ends by itself, in order; then nobody asks."""
+def _end(paths: SessionPaths) -> None:
+    """Wait for the agent, which ends in order when its terminal is gone; then kill what is left."""
+    from remuda.keeper.survivors import survivors_of
+
     deadline = time.monotonic() + _GRACE
-    while (left := list(processes_of(name))) and time.monotonic() < deadline + _KILL_LIMIT:
-        for pid in left if time.monotonic() >= deadline else ():
-            send_signal(pid, signal.SIGKILL)
+    # Its keeper may have been killed before it wrote a record.
+    while (left := survivors_of(paths, unrecorded=True)) and time.monotonic() < deadline + _KILL_LIMIT:
+        for process in left if time.monotonic() >= deadline else ():
+            process.signal(signal.SIGKILL)
         time.sleep(_LOOK_INTERVAL)
-
-
-def processes_of(name: str) -> Iterator[int]:
-    """All that the agent of that session started: each has the session's name in its environment."""
-    return with_variable("REMUDA_SESSION", name)

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 from remuda.agents.claude.flags import MANY_VALUES, ONE_VALUE, takes
 from remuda.errors import InvalidOptions
 
-from .flags import ALIASES, OURS_ALWAYS, OWN, OWN_ALIASES, OWN_WITH_VALUE, Handling, handling
+from .flags import (
+    ALIASES,
+    OURS_ALWAYS,
+    OWN,
+    OWN_ALIASES,
+    OWN_WITH_VALUE,
+    TERMINAL,
+    Handling,
+    handling,
+)
 
 BACKENDS = ("terminal", "stream")
 FORMATS = ("text", "json", "stream-json")
@@ -35,7 +44,11 @@ class Request:
     timeout: float | None = None
     first_output_timeout: float = DEFAULT_FIRST_OUTPUT_TIMEOUT
     stop_hook_timeout: float = DEFAULT_STOP_HOOK_TIMEOUT
+    stream_json_timeout: float = 0.0
+    """For the first message of `stream-json`."""
     claude_binary: str | None = None
+    demo: bool = False
+    """On the scripted agent, which needs no account."""
     config: str | None = None
     inherit_hooks: bool | None = None
     pretrust_cwd: bool = False
@@ -47,7 +60,11 @@ class Request:
     clean: bool = False
     """With `check`: remove what is left of dead calls."""
     pool: str | None = None
-    """Through the pool that is served there, or, where it is empty, where pools are served."""
+    """The socket of the pool to use; empty for the default one."""
+    cold: bool = False
+    """For `remuda ask`: use no pool."""
+    prefers_pool: bool = False
+    """Use a pool where one is served and can carry it out; else run cold, and say nothing of it."""
     chose_backend: bool = False
     wants: str | None = None
     """`help` or `version`: nothing else is to be done."""
@@ -57,16 +74,22 @@ class Request:
         """Whether messages come on standard input, for as long as the caller likes, in place of a prompt."""
         return self.input_format == "stream-json" and self.input_file is None
 
+    def use_stream(self) -> None:
+        """Where the terminal was only the default, and cannot carry it out."""
+        self.backend = "stream"
+        if self.max_turns is not None:
+            self.passed += ["--max-turns", str(self.max_turns)]
+
     def __init__(self, **given: Any) -> None:
         self.prompt_words, self.passed = [], []
         for name, value in given.items():
             if name not in self.__annotations__:
-                raise TypeError(f"there is no {name!r} in a request")
+                raise TypeError(f"a request has no field {name!r}")
             setattr(self, name, value)
 
 
-def parse(words: Sequence[str]) -> Request:
-    """Raises `InvalidOptions`."""
+def parse(words: Sequence[str], *, ask: bool = False) -> Request:
+    """Read the words of `remuda print`, or of `remuda ask`. Raises `InvalidOptions`."""
     request = Request()
     given = list(_walk(words))
     for one in given:
@@ -80,7 +103,17 @@ def parse(words: Sequence[str]) -> Request:
         elif one.flag not in OWN:
             _take(request, one.flag, one)
     _check(request)
+    _choose_pool(request, ask=ask)
     return request
+
+
+def _choose_pool(request: Request, *, ask: bool) -> None:
+    if request.cold and not ask:
+        raise InvalidOptions("--cold needs 'remuda ask'", hint="'remuda print' runs cold without it")
+    if request.cold and request.pool is not None:
+        raise InvalidOptions("--cold and --pool cannot be combined")
+    if ask and not request.cold and request.pool is None:
+        request.pool, request.prefers_pool = "", True
 
 
 class Given(NamedTuple):
@@ -128,7 +161,7 @@ def _needed(flag: str, values: list[str]) -> list[str]:
 def _take_own(request: Request, given: Given) -> None:
     flag = str(given.flag)
     values = _needed(flag, given.values)
-    if flag == "--pool":
+    if flag in ("--pool", "--pool-socket"):
         request.pool = values[0] if values else ""
     elif flag in OWN_WITH_VALUE:
         request.chose_backend = request.chose_backend or flag == "--backend"
@@ -152,13 +185,13 @@ def _set_value(request: Request, flag: str, value: str) -> None:
 
 
 def seconds(flag: str, text: str) -> float:
+    """Return the seconds of a TIME. Raises `InvalidOptions`, with the flag."""
+    from remuda.duration import parse_time
+
     try:
-        given = float(text)
-    except ValueError:
-        given = -1.0
-    if not 0 <= given < 1e9:
-        raise InvalidOptions(f"{flag} {text!r} is not a number of seconds")
-    return given
+        return parse_time(text)
+    except InvalidOptions as error:
+        raise InvalidOptions(f"{flag}: {error.message}", hint=error.hint) from None
 
 
 # ── the CLI's flags ──
@@ -167,14 +200,19 @@ def seconds(flag: str, text: str) -> float:
 def _take(request: Request, flag: str, given: Given) -> None:
     found = handling(flag, request.backend)
     if found is None:
-        raise InvalidOptions(f"unknown option {flag}", hint="'remuda print --help' lists those there are")
+        from remuda.names import did_you_mean
+
+        known = [*TERMINAL, *OWN, *ALIASES, *OWN_ALIASES]
+        raise InvalidOptions(
+            f"unknown option {flag}", hint=did_you_mean(flag, known) or "--help lists all options"
+        )
     if found is Handling.REFUSED:
-        raise InvalidOptions(f"{flag} makes no call that could be printed")
+        raise InvalidOptions(f"{flag} does not work in a one-shot run")
     if found is Handling.STREAM:
-        raise InvalidOptions(f"{flag} is not for a terminal", hint="use it with --backend stream")
+        raise InvalidOptions(f"{flag} does not work on the terminal backend", hint="add --backend stream")
     values = _needed(flag, given.values)
     if flag in _NAMED and not any(values):
-        raise InvalidOptions(f"{flag} needs the conversation's id or title, as it does with claude -p")
+        raise InvalidOptions(f"{flag} needs the id or title of a conversation")
     if flag in _CARRIED:
         _carry(request, flag, values)
     if found is Handling.PASSED:
@@ -203,7 +241,8 @@ def _carry(request: Request, flag: str, values: list[str]) -> None:
         request.max_turns = _whole_number(flag, value)
     elif flag == "--permission-prompts" and value != "none" and request.backend == "terminal":
         raise InvalidOptions(
-            "--permission-prompts host is not for a terminal", hint="use --ask, or --backend stream"
+            "--permission-prompts host does not work on the terminal backend",
+            hint="use --ask, or add --backend stream",
         )
 
 
@@ -214,25 +253,27 @@ def _one_of(flag: str, value: str, choices: Sequence[str]) -> str:
 
 
 def _whole_number(flag: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidOptions(f"{flag} {text!r} is not a whole number")
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidOptions(f"{flag} {text[:40]!r} is not an integer")
     return int(text)
 
 
 def _check(request: Request) -> None:
     if request.output_format == "stream-json" and not request.verbose:
-        raise InvalidOptions("--output-format stream-json needs --verbose, as it does with claude -p")
+        raise InvalidOptions("--output-format stream-json needs --verbose, as in claude -p")
     if request.partial_messages and request.output_format != "stream-json":
-        raise InvalidOptions("--include-partial-messages is for --output-format stream-json")
+        raise InvalidOptions("--include-partial-messages needs --output-format stream-json")
+    if request.demo and request.claude_binary is not None:
+        raise InvalidOptions("--demo and --claude-binary cannot be combined")
     if request.clean and not request.check:
-        raise InvalidOptions("--clean is for --check")
+        raise InvalidOptions("--clean needs --check")
     if request.backend == "terminal" and request.input_format != "text":
-        raise InvalidOptions("--input-format stream-json is not for a terminal", hint="use --backend stream")
-    if request.input_format != "text" and request.output_format != "stream-json":
         raise InvalidOptions(
-            "--input-format stream-json needs --output-format stream-json, as it does with claude -p"
+            "--input-format stream-json does not work on the terminal backend", hint="add --backend stream"
         )
+    if request.input_format != "text" and request.output_format != "stream-json":
+        raise InvalidOptions("--input-format stream-json needs --output-format stream-json, as in claude -p")
     if request.backend == "stream" and (request.ask or request.keep):
         raise InvalidOptions(
-            "--ask and --keep need a terminal to attach to", hint="leave --backend stream out"
+            "--ask and --keep do not work on the stream backend", hint="remove --backend stream"
         )

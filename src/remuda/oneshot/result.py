@@ -24,6 +24,8 @@ _NO_USAGE: dict[str, Any] = {
     "speed": "standard",
     "fallback_credit": None,
 }
+_ALWAYS_TOLD = ("input_tokens", "output_tokens")
+USAGE_UNKNOWN = "usage unknown: the transcript does not have the agent's last message"
 _MODEL_FIELDS: dict[str, tuple[str, ...]] = {
     "inputTokens": ("input_tokens",),
     "outputTokens": ("output_tokens",),
@@ -46,10 +48,11 @@ class Ended:
     text: str | None = None
     errors: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    usage_known: bool = True
+    """Whether the transcript has all messages of the turn. Without them there is no usage to report."""
 
 
 def make_result(summary: Summary, ended: Ended, duration_ms: int, backend: str) -> dict[str, Any]:
-    usage = {**_NO_USAGE, **summary.usage()}
     result: dict[str, Any] = {
         "type": "result",
         "subtype": ended.subtype,
@@ -59,12 +62,14 @@ def make_result(summary: Summary, ended: Ended, duration_ms: int, backend: str) 
         "stop_reason": summary.stop_reason,
         "session_id": summary.session_id,
         "total_cost_usd": None,  # the CLI writes it down only when it ends
-        "usage": usage,
+        "usage": {**_NO_USAGE, **summary.usage()},
         "modelUsage": {name: _model_usage(one) for name, one in summary.usage_by_model().items() if name},
         "permission_denials": summary.permission_denials(),
         "terminal_reason": ended.reason,
         "uuid": new_uuid(),
     }
+    if not ended.usage_known:
+        result |= {"usage": None, "modelUsage": None, "degraded": [USAGE_UNKNOWN]}
     if ended.errors:
         result["errors"] = list(ended.errors)
     else:
@@ -78,6 +83,7 @@ def make_result(summary: Summary, ended: Ended, duration_ms: int, backend: str) 
         "backend": backend,
         "entrypoint": summary.entrypoint,
         "claude_version": summary.version,
+        "cost_usd": 0,  # as claude-print has it: no cost is known here
     }
 
 
@@ -85,11 +91,14 @@ def _model_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _number(usage, path) for name, path in _MODEL_FIELDS.items()}
 
 
-def _number(usage: Mapping[str, Any], path: tuple[str, ...]) -> int | float:
+def _number(usage: Mapping[str, Any], path: tuple[str, ...]) -> int | float | None:
+    """What is left out is zero. What has another shape, and tokens that nobody counted, are not known."""
     found: Any = usage
     for key in path:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, (int, float)) else 0
+        if not isinstance(found, Mapping):
+            return None
+        found = found.get(key, None if key in _ALWAYS_TOLD else 0 if key == path[-1] else {})
+    return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 
 def error_result(

@@ -19,7 +19,7 @@ from remuda.errors import (
 )
 
 from .config import apply_defaults, load_defaults
-from .output import OutputLost, ReaderGone, drop, say
+from .output import OutputLost, Program, ReaderGone, drop, say, warn
 from .prompt import read_prompt
 from .request import Request
 from .signals import Signalled, SignalsHeld, heed_signals, unheed_signals
@@ -49,7 +49,7 @@ class Clock:
 
     def note(self, text: str) -> None:
         if self._shown:
-            say(f"[remuda print {self.milliseconds}ms] {text}\n")
+            say(f"[{Program.name} {self.milliseconds}ms] {text}\n")
 
 
 class Output:
@@ -79,7 +79,7 @@ def run(request: Request, output: Output | None = None, through_pool: ThroughPoo
             unheed_signals()
     except Signalled as signalled:  # while an error was printed, or just behind that
         unheed_signals()
-        _warn(str(signalled))
+        warn(str(signalled))
         return EXIT_CODES["INTERRUPTED"]
 
 
@@ -90,7 +90,7 @@ def _printed(request: Request, output: Output, through_pool: ThroughPool | None)
         drop()
         if isinstance(error, ReaderGone):
             return EXIT_CODES["FAILED"]
-        _warn(str(error))
+        warn(str(error))
         return EXIT_CODES["INVALID_OPTIONS"]
 
 
@@ -128,15 +128,15 @@ def _prepare(request: Request, clock: Clock) -> str:
     check_folder()
     defaults = load_defaults(request.config, os.environ)
     if defaults.source is not None:
-        clock.note(f"defaults of {defaults.source}")
+        clock.note(f"read defaults from {defaults.source}")
     apply_defaults(request, defaults)
     clock.note("reading the prompt")
     prompt = "" if request.reads_messages else read_prompt(request)
     if request.pretrust_cwd:
-        from .pretrust import pretrust
+        from remuda.agents.claude.trust import pretrust
 
-        if pretrust(os.environ, os.getcwd(), _warn):
-            clock.note("this folder is written down as trusted")
+        if pretrust(os.environ, os.getcwd(), warn):
+            clock.note("marked this folder as trusted")
     return prompt
 
 
@@ -144,11 +144,13 @@ def check_home() -> None:
     """Raises `InvalidOptions`. Everything that the agent knows and writes is there."""
     home = os.environ.get("HOME", "")
     if not home:
-        raise InvalidOptions("HOME is not set", hint="the agent's settings and conversations are kept there")
+        raise InvalidOptions(
+            "HOME is not set", hint="set it; the agent keeps its settings and conversations there"
+        )
     if not os.path.isdir(home):
-        raise InvalidOptions(f"HOME is {home}, and there is no such folder")
+        raise InvalidOptions(f"HOME is {home}, which is not a folder")
     if not os.access(home, os.W_OK | os.X_OK):
-        raise InvalidOptions(f"HOME is {home}, and nothing can be written there")
+        raise InvalidOptions(f"HOME is {home}, which is not writable")
 
 
 def check_folder() -> None:
@@ -157,25 +159,23 @@ def check_folder() -> None:
         os.getcwd()
     except OSError as error:
         raise InvalidOptions(
-            "the folder in which this was called is gone", hint="call it in another"
+            "the current folder no longer exists", hint="change to another folder"
         ) from error
-
-
-def _warn(text: str) -> None:
-    say(f"remuda print: {text}\n")
 
 
 def _call(request: Request, prompt: str, clock: Clock, output: Output) -> int:
     # Each backend loads what it needs: a call is short.
-    binary = find_binary(request.claude_binary)
+    command, agent = find_agent_command(request)
+    if request.backend == "terminal" and not (request.chose_backend or request.ask or request.keep):
+        _choose_backend(request, prompt)
     if request.backend == "stream":
         from .stream import StreamCall
 
         emitter = output.emitter
-        return _stream(StreamCall(request, prompt, binary, clock.note, emitter.message), emitter)
+        return _stream(StreamCall(request, prompt, command, clock.note, emitter.message), emitter)
     from .session import CallSession
 
-    session = CallSession(request, prompt, [binary])
+    session = CallSession(request, prompt, command, agent=agent)
     try:
         session.begin()
         clock.note(f"session {session.name} begun")
@@ -183,6 +183,18 @@ def _call(request: Request, prompt: str, clock: Clock, output: Output) -> int:
     finally:
         with SignalsHeld():
             session.close()
+
+
+def _choose_backend(request: Request, prompt: str) -> None:
+    """No terminal can carry a control character; the CLI's own stream carries every byte."""
+    from remuda.agents.claude.prompt import find_control
+
+    if (found := find_control(prompt)) is not None:
+        warn(
+            f"the prompt contains U+{ord(found[1]):04X} at position {found[0]}, "
+            "which a terminal cannot take; using --backend stream"
+        )
+        request.use_stream()
 
 
 def _follow(session: CallSession, request: Request, clock: Clock, emitter: Emitter) -> int:
@@ -206,6 +218,9 @@ def _follow(session: CallSession, request: Request, clock: Clock, emitter: Emitt
         if request.keep:
             result["session"] = session.name
         emitter.terminal_result(result, call.summary)
+        if request.output_format != "text":
+            for reason in result.get("degraded", []):
+                warn(reason)
         unheed_signals()
         printed = True
     except (RemudaError, Signalled) as error:
@@ -216,16 +231,15 @@ def _follow(session: CallSession, request: Request, clock: Clock, emitter: Emitt
         with SignalsHeld():
             call.close(in_order=printed)
         if request.keep and call.is_up():
-            _warn(f"the session goes on as '{session.name}'")
+            warn(f"the session is still running: remuda attach {session.name}")
     return EXIT_CODES["FAILED"] if ended.is_error else EXIT_CODES["OK"]
 
 
 def _show_output(text: str, why: str) -> None:
-    shown = f"{text}\n" if text else ""
-    say(
-        f"remuda print: ----- the agent's terminal ({why}) -----\n"
-        f"{shown}remuda print: ----- end of it -----\n"
-    )
+    warn(f"----- the agent's terminal ({why}) -----")
+    if text:
+        say(f"{text}\n")
+    warn("----- end of the agent's terminal -----")
 
 
 def _stream(call: StreamCall, emitter: Emitter) -> int:
@@ -239,12 +253,22 @@ def _stream(call: StreamCall, emitter: Emitter) -> int:
     return EXIT_CODES["FAILED"] if result.get("is_error") else EXIT_CODES["OK"]
 
 
+def find_agent_command(request: Request) -> tuple[list[str], str]:
+    """The words that start the agent, and its name. Raises `CommandNotFound`."""
+    if not request.demo:
+        return [find_binary(request.claude_binary)], "claude"
+    from remuda.agents.demo import DemoAgent
+
+    return list(DemoAgent.default_argv), DemoAgent.name
+
+
 def find_binary(named: str | None) -> str:
     """Raises `CommandNotFound`."""
     found = _which(named or "claude")
     if found is None:
         raise CommandNotFound(
-            f"cannot find {named or 'claude'}", hint="install Claude Code, or name it with --claude-binary"
+            f"cannot find {named or 'claude'}",
+            hint="install Claude Code, or pass --claude-binary PATH; --demo needs neither",
         )
     return os.path.abspath(found)
 
@@ -260,7 +284,7 @@ def _which(name: str) -> str | None:
 
 def _failed(error: RemudaError, request: Request, clock: Clock, output: Output) -> int:
     if isinstance(error, (InputError, InvalidOptions)):
-        _warn(str(error))
+        warn(str(error))
         return EXIT_CODES["INVALID_INPUT"] if isinstance(error, InputError) else EXIT_CODES["INVALID_OPTIONS"]
     subtype = _SUBTYPES.get(error.code, "internal_error")
     from .result import error_result

@@ -40,7 +40,7 @@ class CallSession:
         cwd: Path | None = None,
     ) -> None:
         _check_prompt(prompt)
-        # What is named so, and whose number is nobody's any more, is swept: see `remains`.
+        # What is named so is swept when no process has its number and its record is ephemeral: see `remains`.
         name = f"{'kept' if request.keep else 'print'}-{os.getpid()}-{os.urandom(3).hex()}"
         self.paths = SessionPaths.of(name, folder)
         self.message_id = name
@@ -77,10 +77,12 @@ class CallSession:
             "agent": agent,
             "classifier": "claude",
             "trust": True,
+            "forget_trust": True,
             "once": True,
             "owned": not request.keep,
             "ephemeral": not request.keep,
             "deny_permissions": not request.ask,
+            "asks": request.ask,
             "max_turns": request.max_turns or 0,
             "stop_timeout": request.stop_hook_timeout or NEVER,
             "prompt": prompt,
@@ -130,5 +132,5 @@ def _check_prompt(prompt: str) -> None:
         check(prompt, command=False, literal=False)
     except InputError as error:
         raise InputError(
-            f"the terminal backend cannot take this prompt: {error.message}", hint="use --backend stream"
+            f"cannot type this prompt into a terminal: {error.message}", hint="add --backend stream"
         ) from None

@@ -6,7 +6,6 @@ they come. The CLI dies with us, whatever kills us.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -14,12 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from remuda.agents.claude.environment import clean_environment
 from remuda.errors import AgentRefused, CallFailed, WaitTimeout
 from remuda.proctree import adopt_orphans, descendants, send_signal, with_variable
+from remuda.untrusted import parse_json
 
 from .guard import MARK, Guard
 from .hang import StreamState
@@ -40,7 +40,7 @@ class StreamCall:
         self,
         request: Request,
         prompt: str,
-        binary: str,
+        command: Sequence[str],
         note: Callable[[str], None],
         on_message: Callable[[Message], None],
     ) -> None:
@@ -50,7 +50,7 @@ class StreamCall:
         self._note = note
         self._on_message = on_message
         self._argv = [
-            binary,
+            *command,
             "-p",
             "--output-format",
             "stream-json",
@@ -101,7 +101,7 @@ class StreamCall:
             if not heard and code > 0 and self._stderr.strip():
                 raise AgentRefused(self._complaint())
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-            raise CallFailed(f"the agent is gone, with {how} and without a result: {self._complaint()}")
+            raise CallFailed(f"the agent exited with {how} and without a result: {self._complaint()}")
         say(self._stderr.decode(errors="replace"))
         return result
 
@@ -127,7 +127,7 @@ class StreamCall:
                 self._check_time(heard=True)
 
     def _complaint(self) -> str:
-        return self._stderr.decode(errors="replace").strip().rpartition("\n")[2] or "it said nothing"
+        return self._stderr.decode(errors="replace").strip().rpartition("\n")[2] or "it printed no error"
 
     # ── talking ──
 
@@ -184,9 +184,11 @@ class StreamCall:
     # ── time ──
 
     def _limits(self, *, heard: bool) -> dict[str, float]:
-        limits = {"--timeout: no end": self._timeout}
+        limits = {"--timeout: not finished": self._timeout}
         if not heard and not self._is_live:  # nothing comes before a message does
             limits["--first-output-timeout: no output"] = self._request.first_output_timeout
+            if self._request.output_format == "stream-json":
+                limits["--stream-json-timeout: no message"] = self._request.stream_json_timeout
         return {what: limit for what, limit in limits.items() if limit}
 
     def _patience(self, *, heard: bool) -> float:
@@ -258,7 +260,7 @@ def _read(fd: int) -> bytes | None:
 def _parsed(lines: list[bytes]) -> Iterator[Message]:
     for line in lines:
         try:
-            message = json.loads(line)
+            message = parse_json(line)
         except ValueError:
             continue
         if isinstance(message, dict):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from remuda.agents.claude.order import HOLD_SECONDS, InOrder
+from remuda.durable import open_regular
+from remuda.untrusted import parse_json
 
 Record = Mapping[str, Any]
 
@@ -19,25 +23,39 @@ class Tail:
         self._offset = 0
         self._rest = b""
         self._begun = False
+        self._order = InOrder()
+        self._held_since: float | None = None
 
     def read(self) -> list[Record]:
         try:
-            with open(self._path, "rb") as file:
+            with open(open_regular(self._path), "rb") as file:
                 file.seek(self._offset)
                 data = file.read()
-        except FileNotFoundError:
+        except OSError:
             return []
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [record for line in lines if (record := self._ours(line)) is not None]
+        records = [record for line in lines for record in self._in_order(line)]
+        return [record for record in [*records, *self._overdue()] if self._is_ours(record)]
 
-    def _ours(self, line: bytes) -> Record | None:
+    def _in_order(self, line: bytes) -> Sequence[Record]:
         try:
-            record = json.loads(line)
+            record = parse_json(line)
         except ValueError:
-            return None
-        if not isinstance(record, dict):
-            return None
+            return []
+        return self._order.take(record) if isinstance(record, dict) else []
+
+    def _overdue(self) -> Sequence[Record]:
+        now = time.monotonic()
+        if not self._order.holds:
+            self._held_since = None
+        elif self._held_since is None:
+            self._held_since = now
+        elif now - self._held_since >= HOLD_SECONDS:
+            return self._order.flush()
+        return []
+
+    def _is_ours(self, record: Record) -> bool:
         if not self._begun and record.get("type") == "user":
             self._begun = self._prompt_id is None or record.get("promptId") == self._prompt_id
-        return record if self._begun else None
+        return self._begun

@@ -29,6 +29,7 @@ from remuda.keeper.claim import read_holder
 
 from .conversation import Summary
 from .look import Look
+from .output import warn
 from .request import DEFAULT_TIMEOUT, Request
 from .result import Ended
 from .session import NEVER, CallSession
@@ -76,6 +77,9 @@ class TerminalCall:
         self._deadline = time.monotonic() + self._timeout
         self._first_output_by = time.monotonic() + (request.first_output_timeout or NEVER)
         self._question_at = time.monotonic() + _QUESTION_INTERVAL
+        limit = request.stream_json_timeout if request.output_format == "stream-json" else 0.0
+        self._first_message_by = time.monotonic() + (limit or NEVER)
+        self._told_at = 0.0
 
     # ── its life ──
 
@@ -96,7 +100,7 @@ class TerminalCall:
             self.wait_gone(_DYING)  # a process that was killed holds its locks for a moment longer
             if self.is_up():
                 raise
-            raise SessionUnreachable("the keeper of this call is gone, and the agent with it") from None
+            raise SessionUnreachable("the keeper of this session exited, and the agent with it") from None
 
     def close(self, *, in_order: bool = False) -> None:
         """The keeper ends the agent when this is closed, and in any case when we are gone: within two seconds
@@ -131,7 +135,7 @@ class TerminalCall:
         while look.answer is None or self._request.output_format != "text":
             found = self._trace()
             if found is None:
-                raise CallFailed("the agent is gone, and the inbox of its session too")
+                raise CallFailed("the agent has exited, and the inbox of its session is gone")
             for step in found.steps[told:]:
                 self._note(str(step["stage"]))
             told = len(found.steps)
@@ -177,7 +181,7 @@ class TerminalCall:
     def _check_time(self, stage: str, look: Look) -> None:
         now = time.monotonic()
         if now >= self._deadline:
-            raise WaitTimeout(f"--timeout: no end after {self._timeout:g} s: {look.why(stage)}")
+            raise WaitTimeout(f"--timeout: not finished after {self._timeout:g} s: {look.why(stage)}")
         if now >= self._first_output_by:
             silent = look.is_silent()
             if silent:
@@ -185,13 +189,33 @@ class TerminalCall:
                 raise WaitTimeout(f"--first-output-timeout: no output after {limit:g} s: {look.why(stage)}")
             again = time.monotonic() + _QUESTION_INTERVAL  # it may have taken its time not to answer
             self._first_output_by = again if silent is None else float("inf")
-        if now >= self._question_at and not self._request.ask:
+        if now >= self._first_message_by and self.summary.model is None:
+            limit = self._request.stream_json_timeout
+            raise WaitTimeout(f"--stream-json-timeout: no message after {limit:g} s: {look.why(stage)}")
+        if now >= self._question_at:
             self._question_at = now + _QUESTION_INTERVAL
-            self._refuse_question(stage, look)
+            if self._request.ask:
+                self._tell_question(look)
+            else:
+                self._refuse_question(stage, look)
+
+    def _tell_question(self, look: Look) -> None:
+        """Say once per wait what a human is waited for, and where to answer."""
+        from .hang import asked, waited
+
+        now = time.monotonic()
+        document = look.status() or {}
+        age = waited(document)
+        if age is None or (what := asked(document, look.screen())) is None:
+            return
+        if now - age > self._told_at:  # what was waited for by then has been told
+            name = self._session.name
+            warn(f"{what}; answer with 'remuda approve {name}' or 'remuda attach {name}'")
+        self._told_at = now
 
     def _refuse_question(self, stage: str, look: Look) -> None:
         """Nobody is here to answer it, and nobody guesses. Whoever attached is left the time to."""
-        from .hang import is_picker, unanswerable, waited
+        from .hang import is_picker, is_unheard, unanswerable, waited
 
         document = look.status() or {}
         begun = stage not in ("accepted", "written")
@@ -203,12 +227,13 @@ class TerminalCall:
 
         lines = look.screen()
         if not begun and is_picker(lines):
-            raise AgentRefused("--resume: there is no conversation with that id or title in this folder")
+            raise AgentRefused("--resume: no conversation in this folder has that id or title")
         if (text := unanswerable(lines, open_dialog(lines), begun=begun)) is not None:
+            unheard = " (no hook reported it)" if is_unheard(document) else ""
             raise CallFailed(
-                f"the agent asks something that nobody here may answer: {text}",
-                hint="answer it once in claude itself, or use --ask and 'remuda attach'"
-                + ("" if begun else "; --pretrust-cwd says that this folder is trusted"),
+                f"the agent asks a question that a one-shot run cannot answer{unheard}: {text}",
+                hint="answer it once in claude, or pass --ask and answer with 'remuda attach'"
+                + ("" if begun else "; --pretrust-cwd trusts this folder"),
             )
 
     # ── the transcript ──
@@ -238,13 +263,14 @@ class TerminalCall:
         end = _end_of(found)
         kind = end.get("end")
         if kind == "answered" and end.get("recovered"):
-            raise CallFailed("the agent is gone: it ended before it said that its turn was over")
+            raise CallFailed("the agent exited before it reported the end of its turn")
         if kind == "answered" and self.summary.woken and self.summary.is_api_error:
             return Ended("api_error", is_error=True, text=self.summary.text)
         if kind == "answered":
             answer = _answer(found)
-            known = self.summary.woken or self.summary.has(answer) or not answer
-            return Ended(text=self.summary.text if known else answer)
+            known = self.summary.woken or self.summary.has(answer)
+            text = self.summary.text if known or not answer else answer
+            return Ended(text=text, usage_known=known or (not answer and self.summary.said_all))
         if kind == "failed":
             return Ended("api_error", is_error=True, text=self.summary.text or found.reason)
         limit = self._request.max_turns
@@ -256,7 +282,7 @@ class TerminalCall:
             raise WaitTimeout(f"--stop-hook-timeout: {found.reason}")
         if kind == "died":
             raise self._died(found)
-        raise CallFailed(found.reason or f"the call ended as {found.stage}")
+        raise CallFailed(found.reason or f"the request ended as {found.stage}")
 
     def _died(self, found: Trace) -> RemudaError:
         """What it said last, if it never took the prompt: there is no such conversation, no such flag."""
@@ -266,8 +292,8 @@ class TerminalCall:
         if said and not taken and (status or {}).get("exit_code") == _CLI_REFUSED:
             return AgentRefused(said[-1])
         code = (status or {}).get("exit_code")
-        words = f"; exit code {code}, and it said: {said[-1]}" if said and not taken and code else ""
-        return CallFailed(f"the agent is gone: {found.reason}{words}")
+        words = f"; exit code {code}; last output: {said[-1]}" if said and not taken and code else ""
+        return CallFailed(f"the agent exited: {found.reason}{words}")
 
 
 def _end_of(found: Trace) -> Record:

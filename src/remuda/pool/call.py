@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 
 from remuda.errors import Aborted, RemudaError, SessionCrashed, WaitTimeout
@@ -27,6 +28,8 @@ from .types import (
     RunResult,
     SessionEvent,
     StreamEvent,
+    ToolResult,
+    ToolUse,
 )
 
 
@@ -65,6 +68,7 @@ class Call:
         self._items: deque[StreamEvent | Raw] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._session_id: str | None = None
+        self._tools: dict[str, str] = {}
         self._waited = 0.0
         self._warm = False
 
@@ -87,6 +91,10 @@ class Call:
             return
         if isinstance(event, PermissionRequest) and not event.request_id:
             event = replace(event, request_id=self.id)
+        elif isinstance(event, ToolUse):
+            self._tools[event.id] = event.name
+        elif isinstance(event, ToolResult) and not event.name:
+            event = replace(event, name=self._tools.pop(event.id, ""))
         self._put(event)
 
     # ── its end ──
@@ -105,6 +113,9 @@ class Call:
         """False when it had ended before."""
         if self.ended.done():
             return False
+        if error.request_id is not None:  # that of another request, which failed for the same reason
+            error = copy(error)
+        error.request_id = self.id
         self.error = error
         self._end(Failed(error))
         self._observer.failed(self.id, self._session_id, error, self._loop.time() - self.since)
@@ -118,7 +129,7 @@ class Call:
         return self.fail(crashed(self._session_id or "", detail))
 
     def _expire(self) -> None:
-        where = "while it waited for a session" if self._session_id is None else f"from {self._session_id}"
+        where = "(waiting for a worker)" if self._session_id is None else f"from worker {self._session_id}"
         self.fail(WaitTimeout(f"no answer within {self.timeout:g} s {where}"))
 
     def _end(self, last: Done | Failed) -> None:
@@ -160,7 +171,7 @@ class Call:
 
 
 def crashed(session_id: str, detail: str) -> SessionCrashed:
-    return SessionCrashed(f"session {session_id} ended in the middle of the request", detail=detail)
+    return SessionCrashed(f"worker {session_id} exited during the request", detail=detail)
 
 
 def _nothing(*_: object) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from remuda.arguments import check_options, check_path, check_text, shown
+from remuda.duration import check_seconds
 from remuda.errors import InvalidOptions
 
 MAX_REQUEST_ID = 128
@@ -22,20 +23,12 @@ Reader = Callable[[str, object], object]
 def read_all(given: Mapping[str, object], known: Mapping[str, Reader], of: str) -> dict[str, Any]:
     """None is as if it were not given, but where it means `no limit`."""
     read = {}
+    check_options(given, known, of)
     for name, value in given.items():
-        if name not in known:
-            raise InvalidOptions(f"a {of} has no option {name!r}", hint=_like(name, known))
         reader = known[name]
         if value is not None or reader in (limit, count_limit):
             read[name] = reader(name, value)
     return read
-
-
-def _like(name: str, known: Mapping[str, Reader]) -> str | None:
-    import difflib  # only for a caller that is wrong
-
-    near = difflib.get_close_matches(name, known, 1)
-    return f"is {near[0]} meant?" if near else None
 
 
 def _wrong(name: str, value: object, wanted: str) -> InvalidOptions:
@@ -45,9 +38,7 @@ def _wrong(name: str, value: object, wanted: str) -> InvalidOptions:
 def text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise _wrong(name, value, "a string")
-    if "\0" in value:
-        raise InvalidOptions(f"{name} has a NUL character")
-    return value
+    return check_text(name, value)
 
 
 def word(name: str, value: object) -> str:
@@ -60,7 +51,7 @@ def word(name: str, value: object) -> str:
 def path(name: str, value: object) -> str:
     if not isinstance(value, str | os.PathLike):
         raise _wrong(name, value, "a path")
-    return word(name, os.fspath(value))
+    return word(name, check_path(name, value))
 
 
 def config(name: str, value: object) -> str:
@@ -98,18 +89,17 @@ def env(name: str, value: object) -> dict[str, str | None]:
         raise _wrong(name, value, "a mapping")
     for key, one in value.items():
         if "=" in word(f"a name in {name}", key):
-            raise InvalidOptions(f"{name} has {key!r}, which cannot name a variable")
+            raise InvalidOptions(f"{key!r} in {name} is not a valid variable name")
         if one is not None:
             text(f"{name}[{key!r}]", one)
     return dict(value)
 
 
 def seconds(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(name, value, "a number of seconds")
-    if not math.isfinite(value) or value <= 0:
-        raise InvalidOptions(f"{name} must be more than 0 seconds and finite, not {value}")
-    return float(value)
+    checked = check_seconds(name, value)
+    if checked == 0:
+        raise InvalidOptions(f"{name} must be more than 0 seconds")
+    return checked
 
 
 def seconds_or_zero(name: str, value: object) -> float:
@@ -137,7 +127,7 @@ def flag(name: str, value: object) -> bool:
 def one_of(*names: str) -> Reader:
     def reader(name: str, value: object) -> str:
         if value not in names:
-            raise InvalidOptions(f"{name} must be one of {', '.join(names)}, not {value!r}")
+            raise InvalidOptions(f"{name} must be one of {', '.join(names)}, not {shown(value)}")
         return str(value)
 
     return reader
@@ -145,7 +135,7 @@ def one_of(*names: str) -> Reader:
 
 def permissions(name: str, value: object) -> object:
     if value not in ("deny", "allow") and not callable(value):
-        raise InvalidOptions(f"{name} must be 'deny', 'allow' or a function that decides, not {value!r}")
+        raise InvalidOptions(f"{name} must be 'deny', 'allow' or a function, not {shown(value)}")
     return value
 
 
@@ -153,8 +143,8 @@ def request_id(name: str, value: object) -> str:
     given = text(name, value)
     if len(given) > MAX_REQUEST_ID or _REQUEST_ID.fullmatch(given) is None:
         raise InvalidOptions(
-            f"{given[:64]!r} cannot be a {name}",
-            hint=f"letters, digits and . _ - @ + only, not beginning with a mark, {MAX_REQUEST_ID} at most",
+            f"{given[:64]!r} is not a valid {name}",
+            hint=f"use 1 to {MAX_REQUEST_ID} letters, digits and . _ - @ +; start with a letter, digit or _",
         )
     return given
 
@@ -179,7 +169,7 @@ def prompt(name: str, value: object) -> str:
 
 def count_from(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(name, value, "a whole number")
+        raise _wrong(name, value, "an integer")
     if value < least:
         raise InvalidOptions(f"{name} must be at least {least}, not {value}")
     return value

@@ -1,4 +1,4 @@
-"""`remuda.Client`: requests to warm agents. See docs/pool.md."""
+"""`remuda.Client`: requests to warm agents. `remuda help pool` has the guide."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import warnings
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
-from remuda.errors import ClientClosed, InputError, InvalidOptions
+from remuda.arguments import absolute_path
+from remuda.errors import ClientClosed, InputError, InvalidOptions, RemudaError
 from remuda.paths import sessions_folder
 
 from . import checks
@@ -49,12 +49,15 @@ class _Prepared:
 
 
 class Client:
-    """A pool of warm agents, for the event loop in which it is first used.
+    """Keep a pool of warm agents and give each request to one of them.
 
-    Use it with `async with`, or call `aclose`. Agents of a client that is only forgotten, or whose process is
-    killed, end because the client's end of their lifeline is gone.
+    A client belongs to the event loop in which it is first used. Use it with `async with`, or call `aclose`.
+    If the client is dropped or its process is killed, its agents end too.
 
-    `session_factory` takes the place of the backend: see `remuda.testing.pool`, for tests without agents.
+    The keyword options are those of `ClientOptions`; options of a profile are the defaults of all requests.
+    `session_factory` replaces the backend, for tests without agents: see `remuda.testing.pool`.
+
+    Raises `InvalidOptions` for options that cannot be used. No agent is started before the first request.
     """
 
     def __init__(
@@ -76,7 +79,19 @@ class Client:
     # ── requests ──
 
     async def run(self, prompt: str, **options: Unpack[AsyncRunOptions]) -> RunResult:
-        """One prompt in a conversation of its own, and its answer, within `timeout` seconds."""
+        """Send one prompt in a new conversation and return the answer.
+
+        The options are those of `AsyncRunOptions`. `timeout` includes the wait for a worker.
+
+        Raises a `RemudaError` with a `.code` and, once the request has an id, a `.request_id`:
+        `InvalidOptions` and `InputError` before anything is started; `PoolExhausted` if no worker was free
+        within `acquire_timeout`; `SpawnFailed`, `CommandNotFound` or `CommandNotExecutable` if no agent
+        starts; `WaitTimeout` after `timeout`; `AgentError` if the agent reports an error; `SessionCrashed` or
+        `SessionDirty` if the worker fails during the request; `Aborted` and `ClientClosed`.
+
+        Cancelling the task aborts the request: the agent is interrupted, and the worker is reused only if the
+        agent confirms that it stopped. A failed request is never retried.
+        """
         call = self._begin(self._prepare(prompt, options), quiet=True)
         try:
             async for event in call:
@@ -99,10 +114,14 @@ class Client:
     def stream(
         self, prompt: str, *, raw: bool = False, **options: Unpack[AsyncRunOptions]
     ) -> AsyncGenerator[Any, None]:
-        """The same, as it happens. `Done` comes last; a failure is `Failed`, and is then raised.
+        """Send one prompt in a new conversation and yield events as they happen.
 
-        Whoever leaves the loop early has aborted the request. `raw` adds the agent's own messages, in the
-        shape of `claude -p --output-format stream-json`.
+        `Done` is the last event. If the request fails, the last event is `Failed`, and its error is then
+        raised: the same errors as from `run`. `raw` also yields `Raw` events, the messages that
+        `claude -p --output-format stream-json` would print.
+
+        Options are checked when you call `stream`; the request starts with the first iteration. Leaving
+        the loop early, closing the generator or cancelling the task aborts the request.
         """
         return self._stream(self._prepare(prompt, options), raw=raw)
 
@@ -115,25 +134,29 @@ class Client:
             self._leave(call)
 
     def abort(self, request_id: str) -> bool:
-        """End that request with ABORTED. False when none of that id is on its way."""
+        """Abort a running request; it raises `Aborted`. Return False if no request has this id."""
         call = self._calls.get(request_id)
         return call is not None and call.abort()
 
     async def complete(self, result: RunResult) -> RunResult:
-        """Waits for the usage of an answer that came before it was known. It stays None where the agent does
-        not tell; some seconds at most."""
+        """Wait until `result.usage` is known, at most some seconds, and return the same result.
+
+        The terminal backend knows the usage a tenth of a second after the answer. `usage` stays None if the
+        agent does not report it. Cancelling only ends the wait.
+        """
         if self._pool is not None and result.usage is None:
             await self._pool.complete(result)
         return result
 
     async def prewarm(self, count: int | None = None, **profile: Unpack[PrewarmOptions]) -> None:
-        """Returns when `count` sessions for such requests are up, and keeps as many from then on.
+        """Start workers until `count` are ready for requests with these options, and keep that many ready.
 
-        None is as many as the pool has room for; 0 keeps none from now on. What is up already counts. When it
-        raises, nothing is kept that was not kept before.
+        None means as many as the pool has room for; 0 keeps none from now on. Workers that are ready already
+        count. Raises what a start can raise, `PoolExhausted`, and `InvalidOptions` if the pool is too small
+        or the backend is `print`. If it raises or is cancelled, the number kept before stays in force.
         """
         if self._settings.backend == "print":
-            raise InvalidOptions("the print backend starts an agent for each request: none can be warm")
+            raise InvalidOptions("the print backend cannot prewarm: it starts a new agent for each request")
         wanted = None if count is None else checks.count_from("count", count, 0)
         found = self._profile(read_prewarm(profile, self._settings))
         await self._the_pool().wishes.prewarm(found, wanted)
@@ -141,20 +164,24 @@ class Client:
     # ── what is told ──
 
     def on(self, event: EventName, listener: Listener) -> None:
-        """`listener` is a plain function of one argument, called in the loop of the client. What it raises is
-        logged and harms nobody."""
+        """Call `listener` with each event of this name, in the event loop of the client.
+
+        `listener` is a plain function of one argument; what it raises is logged. Raises `InvalidOptions` for
+        an unknown name or an async function.
+        """
         self._observer.listeners.add(event, listener)
 
     def off(self, event: EventName, listener: Listener) -> None:
+        """Stop calling `listener`. Does nothing if it was not added."""
         self._observer.listeners.remove(event, listener)
 
     def metrics(self) -> str:
-        """Text for Prometheus."""
+        """Return counters, gauges and histograms in the text format of Prometheus."""
         states, waiting = ({}, 0) if self._pool is None else (self._pool.states(), self._pool.waiting)
         return self._observer.metrics.text(states, waiting, self._settings.pool_size)
 
     def stats(self) -> dict[str, object]:
-        """The same as a document, with each session."""
+        """Return the same numbers as a document, with one entry per worker under `sessions`."""
         pool = self._pool
         return {
             "backend": self._settings.backend,
@@ -167,8 +194,12 @@ class Client:
     # ── the end ──
 
     async def aclose(self) -> None:
-        """Refuses new calls, lets those that run end within `close_timeout`, then ends all sessions, within
-        `end_timeout`. To call it again is to wait for the same end; to cancel it is to wait no longer."""
+        """Close the client and end its agents.
+
+        New requests raise `ClientClosed`. Running requests may finish within `close_timeout`, then they raise
+        `ClientClosed` too. All workers end within `end_timeout`. A second call waits for the same end;
+        cancelling only stops the wait, not the closing.
+        """
         self._closed = True
         if self._pool is None or self._pool.loop.is_closed():
             return
@@ -194,8 +225,12 @@ class Client:
     # ── within ──
 
     def _prepare(self, prompt: str, given: Mapping[str, Any]) -> _Prepared:
-        options = read_run(given, self._settings)
-        return _Prepared(_checked(prompt), options, self._profile(options))
+        try:
+            options = read_run(given, self._settings)
+            return _Prepared(_checked(prompt), options, self._profile(options))
+        except RemudaError as error:
+            error.request_id = named if isinstance(named := given.get("request_id"), str) else None
+            raise
 
     def _profile(self, options: RunSettings, *, find_binary: bool = True) -> Profile:
         find_binary = find_binary and self._find_binary
@@ -211,7 +246,7 @@ class Client:
         pool, options = self._the_pool(), prepared.options
         request_id = options.request_id or f"r_{os.urandom(8).hex()}"
         if request_id in self._calls:
-            raise InvalidOptions(f"a request {request_id} is on its way already")
+            raise InvalidOptions(f"request {request_id} is already running")
         call = Call(
             request_id,
             prepared.prompt,
@@ -232,7 +267,7 @@ class Client:
     def _leave(self, call: Call) -> None:
         """Whoever goes while it runs has aborted it."""
         del self._calls[call.id]
-        call.abort("the caller left")
+        call.abort("the caller left before the answer")
 
     def _the_pool(self) -> Pool:
         if self._closed:
@@ -244,7 +279,7 @@ class Client:
 
     def _backend(self) -> SessionFactory:
         given = self._settings.runtime_dir
-        folder = sessions_folder() if given is None else Path(given).expanduser().absolute()
+        folder = sessions_folder() if given is None else absolute_path("runtime_dir", given)
         return backend_factory(self._settings.backend, folder)
 
 

@@ -39,9 +39,9 @@ def result_document(result: RunResult) -> dict[str, Any]:
 
 def read_result(document: Mapping[str, Any]) -> RunResult:
     if not all(isinstance(document.get(name), str) for name in _REQUIRED):
-        raise RemoteProtocolError("a result without its text or its names")
+        raise RemoteProtocolError(f"the result lacks one of {', '.join(_REQUIRED)}")
     if not all(isinstance(document.get(name, 0.0), int | float) for name in _NUMBERS):
-        raise RemoteProtocolError("a result whose times are no numbers")
+        raise RemoteProtocolError(f"the result needs numbers for {' and '.join(_NUMBERS)}")
     known = {field.name for field in fields(RunResult)}
     given = {name: value for name, value in document.items() if name in known}
     return RunResult(**{**given, "usage": read_usage(document.get("usage"))})
@@ -51,11 +51,11 @@ def read_usage(document: object) -> Usage | None:
     if document is None:
         return None
     if not isinstance(document, Mapping):
-        raise RemoteProtocolError("a usage that is none")
+        raise RemoteProtocolError("the usage is not an object")
     known = {field.name for field in fields(Usage)}
     counts = {name: value for name, value in document.items() if name in known}
     if not all(type(value) is int for value in counts.values()):
-        raise RemoteProtocolError("a usage that does not count")
+        raise RemoteProtocolError("the usage has a value that is not an integer")
     return Usage(**counts)
 
 
@@ -74,7 +74,13 @@ def read_event(message: Message) -> StreamEvent | None:
         case "tool_use":
             return ToolUse(message["id"], message["name"], message["input"])
         case "tool_result":
-            return ToolResult(message["id"], message.get("content"), bool(message.get("is_error")))
+            name = message.get("name")
+            return ToolResult(
+                message["id"],
+                message.get("content"),
+                bool(message.get("is_error")),
+                name if isinstance(name, str) else "",
+            )
         case "permission":
             return read_permission(message)
     return None
@@ -103,7 +109,7 @@ def read_decision(message: Message) -> Decision:
         return Allow(message.get("input"), bool(message.get("always")))
     if message["behavior"] == "deny":
         return Deny(str(message.get("message") or ""), bool(message.get("interrupt")))
-    raise RemoteProtocolError(f"a decision is allow or deny, not {message['behavior'][:40]!r}")
+    raise RemoteProtocolError(f"a decision must be allow or deny, not {message['behavior'][:40]!r}")
 
 
 # ── errors ──
@@ -114,6 +120,8 @@ def error_message(error: RemudaError, *, begun: bool = True) -> Message:
     message: Message = {"type": "error", "code": error.code, "message": error.message, "hint": error.hint}
     if not begun:
         message["begun"] = False
+    if error.request_id is not None:
+        message["request_id"] = error.request_id
     if isinstance(error, SessionCrashed):
         message["detail"] = error.detail
     if isinstance(error, PoolExhausted):
@@ -123,6 +131,8 @@ def error_message(error: RemudaError, *, begun: bool = True) -> Message:
 
 def read_error(message: Message) -> RemudaError:
     error = from_code(message["code"], message["message"], message.get("hint"))
+    if isinstance(request_id := message.get("request_id"), str):
+        error.request_id = request_id
     if isinstance(error, SessionCrashed):
         error.detail = message.get("detail") or ""
     if isinstance(error, PoolExhausted):

@@ -64,7 +64,7 @@ class Door:
         """Whoever answers without holding the lock is no server of ours, and still not ours to replace."""
         try:
             if not stat.S_ISSOCK(os.lstat(self.path).st_mode):
-                raise FolderUnusable(f"{self.path} is not a socket", hint="name another with --socket")
+                raise FolderUnusable(f"{self.path} is not a socket", hint="choose another path with --socket")
         except FileNotFoundError:
             return
         try:
@@ -78,7 +78,7 @@ class Door:
         who = f" (pid {holder.keeper_pid}, up {show_duration(holder.uptime)})" if holder else ""
         return SessionExists(
             f"a pool is already served at {self.path}{who}",
-            hint="'remuda pool stop' ends it; --socket names another place",
+            hint="stop it with 'remuda pool stop', or choose another path with --socket",
         )
 
     def _there(self) -> tuple[int, int] | None:

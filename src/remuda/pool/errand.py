@@ -36,12 +36,12 @@ def run_message(
     requires: Mapping[str, str] | None = None,
 ) -> Message:
     """`options` are those of `Client.run`; a `cwd` in them is taken from `cwd`, an `env` laid over `environ`.
-    `requires` is what the pool must be like (`backend`, `claude_binary`), or it refuses.
+    `requires` is what the pool must be like (`backend`, `agent`, `claude_binary`), or it refuses.
 
     Raises `InputError` for a prompt that is too long.
     """
     if len(prompt.encode("utf-8", "surrogatepass")) > MAX_PROMPT_BYTES:
-        raise InputError(f"the prompt has more than {MAX_PROMPT_BYTES} bytes")
+        raise InputError(f"the prompt is longer than {MAX_PROMPT_BYTES} bytes")
     return {
         "type": "run",
         "prompt": prompt,

@@ -21,15 +21,19 @@ EventName = Literal["session.spawned", "session.evicted", "request.done", "reque
 
 @dataclass(frozen=True, slots=True)
 class SessionSpawned:
+    """A worker has started and is ready."""
+
     session_id: str
     backend: BackendName
     profile: str
-    """The key of its profile: the same for sessions that may serve each other's requests."""
+    """Key of its profile: the same for workers that can serve the same requests."""
     name: ClassVar[EventName] = "session.spawned"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEvicted:
+    """A worker was ended, or exited on its own."""
+
     session_id: str
     reason: Reason
     detail: str | None = None
@@ -38,6 +42,8 @@ class SessionEvicted:
 
 @dataclass(frozen=True, slots=True)
 class RequestDone:
+    """A request was answered."""
+
     request_id: str
     session_id: str
     duration: float
@@ -47,6 +53,8 @@ class RequestDone:
 
 @dataclass(frozen=True, slots=True)
 class RequestError:
+    """A request failed. `code` is that of its error."""
+
     request_id: str
     code: str
     name: ClassVar[EventName] = "request.error"
@@ -66,7 +74,7 @@ class Listeners:
 
     def add(self, name: EventName, listener: Listener) -> None:
         if inspect.iscoroutinefunction(listener) or not callable(listener):
-            raise InvalidOptions(f"a listener of {name} must be a plain function")
+            raise InvalidOptions(f"the listener for {name} must be a plain function, not async")
         self._of(name).append(listener)
 
     def remove(self, name: EventName, listener: Listener) -> None:
@@ -79,9 +87,9 @@ class Listeners:
             try:
                 listener(event)
             except Exception:
-                LOG.exception("a listener of %s failed", event.name)
+                LOG.exception("the listener for %s failed", event.name)
 
     def _of(self, name: EventName) -> list[Listener]:
         if name not in self._by_name:
-            raise InvalidOptions(f"there is no event {name!r}", hint=f"one of: {', '.join(NAMES)}")
+            raise InvalidOptions(f"unknown event {name!r}", hint=f"known events: {', '.join(NAMES)}")
         return self._by_name[name]

@@ -26,7 +26,7 @@ from .types import (
     Usage,
 )
 
-_FAILED = "the permission could not be decided"
+_FAILED = "the permission request could not be decided"
 _BETWEEN_US = frozenset(
     ["control_request", "control_response", "control_cancel_request", "command_lifecycle", "keep_alive"]
 )
@@ -120,7 +120,7 @@ class Exchange:
         if command.dropped:
             raise AgentError("the agent dropped the prompt")
         if command.last.was_interrupted and self._stopped_by_decision:
-            raise Aborted("a permission was denied, and the turn with it")
+            raise Aborted("a denied permission ended the turn")
         if (error := command.error()) is not None:
             raise AgentError(error)
         return Answered(

@@ -63,7 +63,7 @@ class HeldProcess:
             )
         except OSError as error:
             self._lifeline.close()
-            raise SpawnFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+            raise SpawnFailed(f"cannot start {argv[0]}: {error.strerror}") from error
         finally:
             os.close(lifeline)
         self._ended = self._loop.create_future()

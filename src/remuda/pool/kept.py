@@ -127,7 +127,7 @@ class Kept:
 
     def crashed(self) -> SessionCrashed:
         detail = "it was closed" if self.detail is None else self.detail
-        return SessionCrashed("the agent has ended", detail=detail)
+        return SessionCrashed("the agent exited", detail=detail)
 
     # ── hearing ──
 
@@ -138,7 +138,7 @@ class Kept:
             self._on_event(event)
 
     def _lost(self) -> None:
-        self._gone("exit:? -- the keeper of its terminal is gone")
+        self._gone("exit:? -- the keeper exited")
 
     def _gone(self, detail: str) -> None:
         if self.detail is None:
@@ -169,7 +169,7 @@ class Kept:
             if self._starting is not None and self._starting.done():
                 await self._remove_rest()
         except Exception:  # noqa: BLE001  # there is nothing else to be done for it
-            LOG.exception("ending %s failed", self._spec.name)
+            LOG.exception("cannot end session %s", self._spec.name)
         self._inbox.close()
         self._thread.shutdown(wait=False)
 

@@ -104,10 +104,10 @@ async def open_session(session: WarmSession, timeout: float) -> None:
     except RemudaError:
         raise
     except TimeoutError:
-        raise SpawnTimeout(f"session {session.id} was not ready within {timeout:g} s") from None
+        raise SpawnTimeout(f"worker {session.id} was not ready within {timeout:g} s") from None
     except Exception as error:
-        LOG.exception("opening %s failed", session.id)
-        raise SpawnFailed(f"session {session.id} could not be started: {error}") from error
+        LOG.exception("cannot start worker %s", session.id)
+        raise SpawnFailed(f"cannot start worker {session.id}: {error}") from error
 
 
 async def warm_up(seat: Seat, settings: Settings) -> None:
@@ -124,15 +124,15 @@ async def warm_up(seat: Seat, settings: Settings) -> None:
     except RemudaError:
         raise
     except TimeoutError:
-        raise SpawnTimeout(f"session {seat.id} did not answer the warm-up prompt in time") from None
+        raise SpawnTimeout(f"worker {seat.id} did not answer the warm-up prompt in time") from None
     except Exception as error:
-        LOG.exception("warming up %s failed", seat.id)
-        raise SpawnFailed(f"session {seat.id} failed at the warm-up prompt: {error}") from error
+        LOG.exception("the warm-up prompt failed on worker %s", seat.id)
+        raise SpawnFailed(f"worker {seat.id} failed on the warm-up prompt: {error}") from error
 
 
 def check_alive(seat: Seat) -> None:
     if seat.dead is not None:
-        raise SpawnFailed(f"session {seat.id} ended right behind its start: {_short(seat.dead)}")
+        raise SpawnFailed(f"worker {seat.id} exited right after its start: {_short(seat.dead)}")
 
 
 # ── serve ──
@@ -200,8 +200,8 @@ def _judged(session: WarmSession, error: Exception) -> tuple[Turn, RemudaError]:
         case RemudaError():
             return Turn(End.DOUBT, error.message), error
         case _:
-            LOG.error("serving on %s failed", session.id, exc_info=error)
-            told = RemudaError(f"session {session.id} failed: {error}")
+            LOG.error("the request failed on worker %s", session.id, exc_info=error)
+            told = RemudaError(f"worker {session.id} failed: {error}")
             told.__cause__ = error
             return Turn(End.DOUBT, str(error)), told
 
@@ -236,7 +236,7 @@ async def turn_of(seat: Seat, call: Call, settings: Settings) -> Turn:
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait([seat.turn], timeout=settings.interrupt_timeout)
     if not seat.turn.done():
-        return Turn(End.DOUBT, "the turn did not let go")
+        return Turn(End.DOUBT, "the turn did not stop in time")
     if seat.turn.cancelled():  # before its first step: else it says how it ended
         return Turn(End.UNTOUCHED)
     return seat.turn.result()
@@ -253,9 +253,9 @@ async def rest(seat: Seat, call: Call, turn: Turn, settings: Settings, now: floa
     if (reason := worn(seat, settings.limits, now)) is not None:
         return Verdict(reason)
     if call.always:
-        return Verdict("dirty", "a permission was given for the rest of the conversation")
+        return Verdict("dirty", "carry-over: a permission for the rest of the conversation")
     if turn.end is End.STOPPED and not await _interrupted(seat, settings):
-        return _crash_of(seat) or Verdict("dirty", "the turn could not be proven stopped")
+        return _crash_of(seat) or Verdict("dirty", "the agent did not confirm that the turn stopped")
     return None
 
 
@@ -267,7 +267,7 @@ async def _interrupted(seat: Seat, settings: Settings) -> bool:
     try:
         return await bounded(seat.session.interrupt(settings.interrupt_timeout), settings.interrupt_timeout)
     except Exception:  # noqa: BLE001  # then it was not proven stopped
-        LOG.warning("interrupting %s failed", seat.id, exc_info=True)
+        LOG.warning("cannot interrupt worker %s", seat.id, exc_info=True)
         return False
 
 
@@ -278,7 +278,7 @@ async def learn_usage(seat: Seat, result: RunResult) -> None:
     try:
         result.usage = await bounded(seat.session.usage(USAGE_TIMEOUT), USAGE_TIMEOUT)
     except Exception:  # noqa: BLE001  # the answer itself is there
-        LOG.warning("the usage of %s was not learnt", result.request_id, exc_info=True)
+        LOG.warning("cannot read the usage of request %s", result.request_id, exc_info=True)
 
 
 async def clear(seat: Seat, settings: Settings, observer: Observer) -> Verdict | None:
@@ -292,9 +292,9 @@ async def clear(seat: Seat, settings: Settings, observer: Observer) -> Verdict |
     except SessionCrashed as error:
         return Verdict("crashed", _short(error.detail or error.message))
     except (WaitTimeout, TimeoutError):
-        return Verdict("dirty", "it was not cleared in time")
+        return Verdict("dirty", "the conversation was not cleared in time")
     except Exception as error:  # noqa: BLE001  # then it was not cleared
-        LOG.exception("clearing %s failed", seat.id)
+        LOG.exception("cannot clear the conversation of worker %s", seat.id)
         return Verdict("dirty", _short(str(error)))
     if (crash := _crash_of(seat)) is not None:
         return crash
@@ -321,4 +321,4 @@ async def close(seat: Seat, steps: list[asyncio.Task[Any]], timeout: float) -> N
             await asyncio.wait(running, timeout=GRACE)
         await bounded(seat.session.close(timeout), timeout)
     except Exception:  # noqa: BLE001  # nothing else is left to be done for it
-        LOG.exception("ending %s failed", seat.id)
+        LOG.exception("cannot end worker %s", seat.id)

@@ -39,7 +39,7 @@ FULL_PAUSE = 0.01
 """Before a server whose backlog is full is tried again."""
 _READ_BYTES = 1 << 16
 _DETAIL_CHARACTERS = 200
-_WAIT = "is it stopped, or a machine out of memory? 'remuda pool status' asks it again"
+_WAIT = "it may be suspended or out of memory; 'remuda pool status' tries again"
 
 
 def default_socket() -> str:
@@ -149,25 +149,25 @@ class Line:
 
 
 def silent(path: str, timeout: float) -> PoolBroken:
-    return PoolBroken(f"the server of the pool at {path} has said nothing for {timeout:g} s", hint=_WAIT)
+    return PoolBroken(f"the pool server at {path} has not responded for {timeout:g} s", hint=_WAIT)
 
 
 def late(path: str) -> PoolBroken:
-    return PoolBroken(f"the server of the pool at {path} lives and does not answer")
+    return PoolBroken(f"the pool server at {path} is running but did not answer in time")
 
 
 def hung_up(path: str, conversation: Conversation) -> PoolBroken:
-    when = "before it said anything" if conversation.state == "new" else "in the middle"
-    return PoolBroken(f"the server of the pool at {path} hung up {when}")
+    when = "before it answered" if conversation.state == "new" else "during the request"
+    return PoolBroken(f"the pool server at {path} closed the connection {when}")
 
 
 def full(path: str) -> PoolBroken:
-    return PoolBroken(f"the server of the pool at {path} takes no connection", hint=_WAIT)
+    return PoolBroken(f"the pool server at {path} accepts no connections", hint=_WAIT)
 
 
 def broken(path: str, error: RemoteProtocolError) -> PoolBroken:
     return PoolBroken(
-        f"what serves the pool at {path} does not speak its protocol: {error.message}", hint=error.hint
+        f"the server at {path} does not speak the pool protocol: {error.message}", hint=error.hint
     )
 
 
@@ -175,7 +175,7 @@ def refused(message: Message) -> RemudaError:
     """An error that the server said. One that is ending takes nothing any more: it is as good as gone."""
     error = from_code(message["code"], message["message"], message.get("hint"))
     if isinstance(error, ClientClosed):
-        return PoolNotServed(f"{error.message}; nothing was begun")
+        return PoolNotServed(f"{error.message}; the request was not started")
     return error
 
 
@@ -235,7 +235,7 @@ def _absent(path: str) -> RemudaError:
         is_other = False
     if is_other:
         return FolderUnusable(f"{path} is not a socket")
-    return PoolNotServed(f"nobody serves a pool at {path}", hint="'remuda pool serve' does")
+    return PoolNotServed(f"no pool is served at {path}", hint="start one with 'remuda pool serve'")
 
 
 def _check_owner(sock: socket.socket, path: str) -> None:
@@ -243,7 +243,7 @@ def _check_owner(sock: socket.socket, path: str) -> None:
     from remuda.paths import peer_uid
 
     if peer_uid(sock) != os.getuid():
-        raise PermissionRefused(f"the pool at {path} is served by another user")
+        raise PermissionRefused(f"the pool at {path} belongs to another user")
 
 
 def request(path: str, message: dict[str, Any], *, silence_timeout: float = SILENCE_TIMEOUT) -> Message:

@@ -12,29 +12,29 @@ Labels = tuple[tuple[str, str], ...]
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 COUNTERS = {
-    "spawns": "Sessions that were started and became ready.",
-    "spawn_failures": "Sessions that did not become ready, by error code.",
-    "reuses": "Requests given to a session that had served before.",
-    "recycles": "Sessions ended because they reached one of their limits.",
-    "evictions": "Sessions that were ended, by reason.",
+    "spawns": "Workers that started and became ready.",
+    "spawn_failures": "Workers that did not become ready, by error code.",
+    "reuses": "Requests given to a worker that had served before.",
+    "recycles": "Workers ended at one of their limits.",
+    "evictions": "Workers that were ended, by reason.",
     "requests": "Requests that ended, by outcome: done, or an error code.",
     "timeouts": "Requests that ended with TIMEOUT.",
     "aborts": "Requests that ended with ABORTED.",
-    "crashes": "Sessions that ended by themselves.",
-    "handovers": "Requests that were given a session.",
-    "warm_hits": "Of those, the ones for which a session stood ready before they came.",
+    "crashes": "Workers that exited on their own.",
+    "handovers": "Requests that were given a worker.",
+    "warm_hits": "Requests that found a worker ready when they arrived.",
 }
 HISTOGRAMS = {
-    "queue_wait_seconds": "From the call until it had a session.",
-    "request_duration_seconds": "From the call until its end.",
-    "spawn_duration_seconds": "Until a session was ready.",
-    "clear_duration_seconds": "Until a fresh conversation was confirmed.",
+    "queue_wait_seconds": "From the arrival of a request until it had a worker.",
+    "request_duration_seconds": "From the arrival of a request until its end.",
+    "spawn_duration_seconds": "From the start of a worker until it was ready.",
+    "clear_duration_seconds": "Time to start a new conversation on a worker.",
 }
 GAUGES = {
-    "sessions": "Sessions, by state.",
-    "waiting": "Requests that wait for a session.",
-    "size": "The most sessions that there may be.",
-    "warm_hit_ratio": "Of all requests that were given a session, those that found one ready.",
+    "sessions": "Workers, by state.",
+    "waiting": "Requests that wait for a worker.",
+    "size": "Maximum number of workers.",
+    "warm_hit_ratio": "Share of the requests with a worker that found one ready.",
 }
 
 

@@ -39,7 +39,7 @@ class OneshotSession:
         """Nothing is started. Raises what every request would."""
         arguments(self.profile)
         if not _is_program(self.profile.binary):
-            raise CommandNotFound(f"there is no program {self.profile.binary}")
+            raise CommandNotFound(f"cannot find the program {self.profile.binary}")
 
     async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
         stream.check_prompt(request.prompt)

@@ -20,21 +20,21 @@ from .types import BackendName, Permissions
 if TYPE_CHECKING:
     import asyncio
 
-AgentName = Literal["claude"]
+AgentName = Literal["claude", "demo"]
 PathOption = str | os.PathLike[str]
 ConfigOption = str | os.PathLike[str] | Mapping[str, Any]
-"""A file, JSON, or what the JSON would say."""
+"""A path, JSON text, or a mapping to be written as JSON."""
 
 
 class ProfileOptions(TypedDict, total=False):
-    """What a session must be like to serve a request. A warm one has exactly this, or another is started.
+    """Options that a worker is started with. A worker serves only requests with exactly its own.
 
-    Not given, or None: as the client says, else as the agent does it by itself.
+    An option that is not given, or None, is the client's; if the client has none, the agent's default.
     """
 
     cwd: PathOption | None
     env: Mapping[str, str | None] | None
-    """Added to the client's environment; None takes a variable away."""
+    """Added to the client's environment; None removes a variable."""
     model: str | None
     allowed_tools: Sequence[str] | None
     disallowed_tools: Sequence[str] | None
@@ -49,7 +49,7 @@ class ProfileOptions(TypedDict, total=False):
 
 
 class PrewarmOptions(ProfileOptions, total=False):
-    """Which sessions are wanted: those that would serve a request with the same options."""
+    """Options of `prewarm`: the workers serve requests with the same options."""
 
     permissions: Permissions | None
 
@@ -58,17 +58,19 @@ class RunOptions(PrewarmOptions, total=False):
     """Options of one request."""
 
     timeout: float | None
-    """Seconds for the whole call, waiting for a session included."""
+    """Seconds until the request fails, including the wait for a worker."""
     request_id: str | None
 
 
 class AsyncRunOptions(RunOptions, total=False):
+    """Options of one request in an event loop."""
+
     signal: asyncio.Event | None
-    """Set it, and the request ends with ABORTED."""
+    """Set it to abort the request."""
 
 
 class ClientOptions(ProfileOptions, total=False):
-    """Options of a client. Those of a profile are the defaults of its requests."""
+    """Options of a client. Options of a profile are the defaults of its requests."""
 
     pool_size: int
     backend: BackendName
@@ -85,9 +87,9 @@ class ClientOptions(ProfileOptions, total=False):
     claude_binary: PathOption
     agent: AgentName
     runtime_dir: PathOption | None
-    """Where the files of the sessions lie; None: where those of all sessions do."""
+    """Folder for the files of the workers; None means the folder of all sessions."""
     inherit_env: bool
-    """False: sessions have the variables of `env` and no others."""
+    """False: agents get the variables of `env` and no others."""
     warmup_prompt: str | None
     permissions: Permissions
     permission_timeout: float
@@ -158,7 +160,9 @@ def read_client(given: Mapping[str, object]) -> Settings:
     wanted = Wanted(**{name: own.pop(name) for name in _PROFILE if name in own})
     settings = Settings(**own, wanted=wanted)
     if settings.backend == "print" and settings.warmup_prompt is not None:
-        raise InvalidOptions("warmup_prompt is for warm sessions, and the print backend has none")
+        raise InvalidOptions(
+            "warmup_prompt does not work with the print backend", hint="use terminal or stream"
+        )
     return settings
 
 

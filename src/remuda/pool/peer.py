@@ -47,7 +47,7 @@ class Peer:
         while not self._waiting:
             data = await self._reader.read(_READ_BYTES)
             if not data:
-                raise Hung("hung up")
+                raise Hung("closed the connection")
             self._waiting.extend(self._conversation.receive(data))
         return self._waiting.popleft()
 
@@ -61,7 +61,7 @@ class Peer:
     async def send(self, message: Message) -> None:
         """Returns when not much is unread. Raises `ConnectionError` when he is gone or reads too slowly."""
         if self._writer.is_closing():
-            raise Hung("gone")
+            raise Hung("disconnected")
         self.over = message["type"] == "error"
         self._writer.write(encode(message))
         if self._writer.transport.get_write_buffer_size() > 0:
@@ -75,7 +75,7 @@ class Peer:
                 await self._writer.drain()
         except TimeoutError:
             self._writer.transport.abort()
-            raise Hung("does not read what he asked for") from None
+            raise Hung("does not read its answer") from None
 
     def keep_alive(self) -> None:
         """From now on, whenever he has heard nothing for a while, he is told that we live."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from .events import LOG
 from .types import Allow, Decision, Deny, PermissionHandler, PermissionRequest, Permissions
 
-REFUSED = Deny("Permission was not granted: nobody is here to ask.")
+REFUSED = Deny("Permission was not granted: no one is available to decide.")
 
 
 def decider(permissions: Permissions, timeout: float, on_always: Callable[[], None]) -> PermissionHandler:
@@ -36,8 +36,8 @@ async def _asked(handler: PermissionHandler, request: PermissionRequest, timeout
         return Deny(f"Permission was not granted: no decision within {timeout:g} seconds.")
     except Exception:  # noqa: BLE001  # it is the caller's code
         LOG.exception("the permission handler failed on %s", request.tool)
-        return Deny("Permission was not granted: the one who decides failed.")
+        return Deny("Permission was not granted: the permission handler failed.")
     if isinstance(said, Allow | Deny):
         return said
-    LOG.error("the permission handler said %s, neither Allow nor Deny", type(said).__name__)
-    return Deny("Permission was not granted: no decision was made.")
+    LOG.error("the permission handler returned %s, not Allow or Deny", type(said).__name__)
+    return Deny("Permission was not granted: the permission handler made no decision.")

@@ -32,6 +32,9 @@ from .wishes import Wishes
 CRASH_GRACE = 1.0
 """A backend says by itself that its process is gone; if not, the pool does so after this."""
 
+_ENDED_EARLY = "it exited before its first request"
+_MOST_TROUBLES = 256
+
 
 class Pool:
     def __init__(self, make: SessionFactory, settings: Settings, observer: Observer) -> None:
@@ -39,7 +42,9 @@ class Pool:
         self.loop = asyncio.get_running_loop()
         self._limits = settings.limits
         self._seats: dict[str, Seat] = {}
-        self._queue = Queue(settings)
+        self._trouble: dict[str, str] = {}
+        """What agents of a profile fail with, while none of them has come up since."""
+        self._queue = Queue(settings, self._why_none)
         self._calls: set[Call] = set()
         self._late: dict[int, tuple[RunResult, asyncio.Future[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -47,15 +52,17 @@ class Pool:
         self._acting = self._again = False
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
-        self.wishes = Wishes(settings, self._act, self._standing)
+        self.wishes = Wishes(settings, self._act, self._standing, self._why_none)
 
     # ── what the client asks ──
 
     def check_loop(self) -> None:
         if self.loop.is_closed():
-            raise ClientClosed("the event loop of the client has ended")
+            raise ClientClosed("the event loop of the client is closed")
         if asyncio.get_running_loop() is not self.loop:
-            raise InvalidOptions("the client belongs to another event loop", hint="one client for each loop")
+            raise InvalidOptions(
+                "the client belongs to another event loop", hint="create one client per event loop"
+            )
 
     def submit(self, call: Call) -> None:
         """The call has its session, and its end, in a bounded time from here."""
@@ -190,17 +197,33 @@ class Pool:
                 self._queue.has_start(heir)
 
     def _unmade(self, action: Spawn, error: Exception) -> None:
-        told = error if isinstance(error, RemudaError) else SpawnFailed(f"no session could be made: {error}")
+        told = error if isinstance(error, RemudaError) else SpawnFailed(f"cannot create a worker: {error}")
         self._start_failed(action.profile, action.waiter, told, wished=action.waiter is None)
         self._again = True
 
     def _start_failed(self, profile: str, waiter: int | None, error: RemudaError, *, wished: bool) -> None:
         """Whose start it was is told; who else waits has a session started of its own."""
         self._observer.spawn_failed(profile, error)
+        self._note_trouble(profile, error.message)
         if wished:
             self.wishes.failed(profile, error)
         if (waiting := self._queue.find(waiter)) is not None:
             waiting.call.fail(error)
+
+    def _why_none(self, profile: str) -> str | None:
+        """What agents of this profile fail with, or that none has come up so far; None when they work."""
+        if (known := self._trouble.get(profile)) is not None:
+            return known
+        begun = [seat.born for seat in self._seats.values() if seat.state is State.SPAWNING]
+        if not begun or len(begun) < len(self._seats):
+            return None
+        return f"it has been starting for {self.loop.time() - min(begun):.0f} s and is not ready"
+
+    def _note_trouble(self, profile: str, words: str) -> None:
+        self._trouble.pop(profile, None)
+        self._trouble[profile] = words
+        if len(self._trouble) > _MOST_TROUBLES:
+            del self._trouble[next(iter(self._trouble))]
 
     def _evict(self, seat: Seat, reason: Reason, detail: str | None = None) -> None:
         if seat.state is State.CLOSING:
@@ -260,6 +283,7 @@ class Pool:
         if (waiting := self._queue.find(seat.waiter)) is not None:
             self._queue.has_no_start(waiting)  # who came first gets it, and that may be another
         seat.waiter = None
+        self._trouble.pop(seat.profile, None)
         self.wishes.stands(seat.profile)
         self._act()
 
@@ -291,6 +315,7 @@ class Pool:
 
     def _lost(self, seat: Seat, waiting: Waiting) -> Verdict:
         """Before it was told anything: its call waits for another, in its old place."""
+        self._note_trouble(seat.profile, f"{_ENDED_EARLY}: {seat.dead}")
         if not seat.served:
             self.wishes.stumbled(seat.profile)
         if not waiting.call.ended.done():
@@ -310,10 +335,11 @@ class Pool:
 
     def _exited(self, seat: Seat, last_words: str) -> None:
         """Its process ended by itself, or must. In other states the step that it is in finds out."""
-        seat.dead = last_words or "it ended without a word"
+        seat.dead = last_words or "it exited without output"
         if seat.state is State.IDLE:
             self._evict(seat, "crashed", seat.dead)
             if not seat.served:
+                self._note_trouble(seat.profile, f"{_ENDED_EARLY}: {seat.dead}")
                 self.wishes.stumbled(seat.profile)
             self._act()
         elif seat.state is State.BUSY and seat.call is not None:
@@ -347,7 +373,7 @@ class Pool:
         if running := [call.ended for call in self._calls]:
             await asyncio.wait(running, timeout=self._settings.close_timeout)
         for call in list(self._calls):
-            call.fail(ClientClosed("the client was closed during the call"))
+            call.fail(ClientClosed("the client was closed during the request"))
         for seat in list(self._seats.values()):
             self._evict(seat, "closed")
         if self._timer is not None:
@@ -364,5 +390,5 @@ class Pool:
 
     def _abandoned(self) -> None:
         for call in list(self._calls):
-            call.abort("the client is gone")
+            call.abort("the client was dropped without being closed")
         self._run(self.aclose())

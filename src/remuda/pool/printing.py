@@ -1,6 +1,8 @@
-"""`remuda print --pool`: a call through a served pool, printed as `remuda print` prints.
+"""`remuda print --pool` and `remuda ask`: a request to a served pool, printed as `remuda print` prints.
 
-What no pool can honour is refused before anything is asked, whether or not one is served.
+With `--pool`, what no pool can do is refused before the pool is asked, whether or not one is served. `ask`
+runs it cold instead, and also what the pool itself refuses: `InvalidOptions` is raised before an agent gets
+the prompt, so nothing runs twice.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from remuda.errors import (
     SpawnTimeout,
     WaitTimeout,
 )
-from remuda.oneshot.output import say
+from remuda.oneshot.output import warn
 from remuda.oneshot.request import (
     DEFAULT_FIRST_OUTPUT_TIMEOUT,
     DEFAULT_STOP_HOOK_TIMEOUT,
@@ -50,11 +52,26 @@ _MANY = {
 }
 _NO_LIMIT = 1e8
 _ANSWER_GRACE = 30.0
-_WITHOUT = "leave it out, or leave --pool out"
+_WITHOUT = "remove it, or remove --pool"
 
 
 def through_pool(request: Request, prompt: str, clock: Clock, output: Output) -> int | None:
-    """The exit code; None when nobody serves there, and nothing was begun."""
+    """Return the exit code, or None to run cold: no pool is served, or for `ask` it cannot do this.
+
+    Nothing was begun then.
+    """
+    if not request.prefers_pool:
+        return _through(request, prompt, clock, output)
+    backend = request.backend
+    try:
+        return _through(request, prompt, clock, output)
+    except InvalidOptions as error:
+        clock.note(f"running cold: {error}")
+        request.backend = backend
+        return None
+
+
+def _through(request: Request, prompt: str, clock: Clock, output: Output) -> int | None:
     options = pool_options(request)
     timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout or _NO_LIMIT
     message = run_message(
@@ -70,12 +87,15 @@ def through_pool(request: Request, prompt: str, clock: Clock, output: Output) ->
     try:
         with Line(os.path.expanduser(request.pool or default_socket())) as line:
             line.ask(message)
-            clock.note(f"asked the pool of pid {line.greeting.get('pid')}")
+            clock.note(f"sent to the pool (pid {line.greeting.get('pid')})")
             line.deadline = time.monotonic() + timeout + _ANSWER_GRACE
             request.backend = str(line.greeting.get("backend"))  # an error says what ran, too
             return Printed(request, output, request.backend).follow(line)
     except PoolNotServed as error:
-        say(f"remuda print: {error.message}; running cold\n")
+        if request.prefers_pool:
+            clock.note(f"running cold: {error.message}")
+        else:
+            warn(f"{error.message}; running cold")
         return None
 
 
@@ -115,17 +135,19 @@ def _check_rest(words: list[str]) -> None:
 
 def _unusable(request: Request) -> Iterator[tuple[str, str]]:
     if request.keep:
-        yield "--keep cannot be used", "a pool's sessions are kept anyway; leave one of them out"
+        yield "--keep cannot be used", "the workers of a pool keep running anyway; remove one of the two"
     if request.ask:
-        yield "--ask cannot be used", "nobody attaches to a pool's session; leave one of them out"
+        yield "--ask cannot be used", "no one attaches to a worker of a pool; remove one of the two"
     if request.max_turns is not None:
-        yield "a limit of turns cannot be kept", "it counts for a whole process; use --timeout, or no --pool"
+        yield "--max-turns cannot be used", "use --timeout, or remove --pool"
     if request.input_format != "text":
-        yield "--input-format stream-json cannot be used", "a pool is given one prompt at a time"
+        yield "--input-format stream-json cannot be used", "a request to a pool is one prompt"
     if request.show_child_output:
         yield "--show-child-output cannot be used", _WITHOUT
     if request.first_output_timeout != DEFAULT_FIRST_OUTPUT_TIMEOUT:
         yield "--first-output-timeout cannot be used", "use --timeout"
+    if request.stream_json_timeout:
+        yield "--stream-json-timeout cannot be used", "use --timeout"
     if request.stop_hook_timeout != DEFAULT_STOP_HOOK_TIMEOUT:
         yield "--stop-hook-timeout cannot be used", "use --timeout"
 
@@ -134,6 +156,8 @@ def _requires(request: Request) -> dict[str, str]:
     required = {}
     if request.chose_backend:
         required["backend"] = request.backend
+    if request.demo:
+        required["agent"] = "demo"
     if request.claude_binary is not None:
         required["claude_binary"] = os.path.abspath(request.claude_binary)
     return required
@@ -201,7 +225,7 @@ class Printed:
 
     def _end(self) -> int:
         if self._result is None:
-            raise RemudaError("the pool gave no result that could be printed")
+            raise RemudaError("the pool returned no result to print")
         if self._backend == "terminal":
             from remuda.oneshot.conversation import Summary
 

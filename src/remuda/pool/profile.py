@@ -32,6 +32,15 @@ class Profile:
     add_dirs: tuple[str, ...] = ()
     extra_args: tuple[str, ...] = ()
 
+    @property
+    def program(self) -> list[str]:
+        """The words that start the agent, before its flags."""
+        if self.agent != "demo":
+            return [self.binary]
+        from remuda.agents.demo import DemoAgent
+
+        return list(DemoAgent.default_argv)
+
     @cached_property
     def key(self) -> str:
         """The same for equal profiles; tells nothing of what is in it."""

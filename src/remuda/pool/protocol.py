@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 
 from remuda.errors import LocalProtocolError, RemoteProtocolError
+from remuda.untrusted import BadJson, parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,9 +104,9 @@ def encode(message: Mapping[str, Any], max_bytes: int = MAX_FRAME_BYTES) -> byte
         # A lone surrogate stands for a byte of an environment that is no text; it comes out as it went in.
         body = json.dumps(message, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
-        raise LocalProtocolError(f"cannot be said in JSON: {error}") from error
+        raise LocalProtocolError(f"the message cannot be written as JSON: {error}") from error
     if len(body) > max_bytes:
-        raise LocalProtocolError(f"a frame of {len(body)} bytes, more than the {max_bytes} that one may have")
+        raise LocalProtocolError(f"a frame of {len(body)} bytes exceeds the limit of {max_bytes}")
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
@@ -152,47 +153,43 @@ class Conversation:
     def _check_length(self, length: int) -> None:
         limit = MAX_GREETING_BYTES if self.state == "new" else self._max_bytes
         if length > limit:
-            raise RemoteProtocolError(f"a frame of {length} bytes was announced, and {limit} is the most")
+            raise RemoteProtocolError(f"a frame of {length} bytes exceeds the limit of {limit}")
 
     def _take(self, message: Message) -> Message:
         kind = message.get("type")
         if not isinstance(kind, str):
-            raise RemoteProtocolError("a message without a type")
+            raise RemoteProtocolError("the message has no type")
         state = self._table.get((self.state, kind))
         if state is None:
             known = any(kind == other for _, other in self._table)
-            why = f"'{kind}' does not belong here" if known else f"nobody knows a message '{kind[:40]}'"
+            why = f"unexpected message '{kind}'" if known else f"unknown message '{kind[:40]}'"
             raise RemoteProtocolError(why)
         _check_fields(kind, message)
         if self.state == "new" and kind == "hello":
             _check_hello(message)
         if kind == "done" and not isinstance(message["result"].get("text"), str):
-            raise RemoteProtocolError("a result without a text")
+            raise RemoteProtocolError("the result has no text")
         self.state = state
         return message
 
 
 def _parse(body: bytes) -> Message:
     try:
-        message = json.loads(body.decode("utf-8", "surrogatepass"), parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"a frame that is not JSON: {error}") from None
+        message = parse_json(body, keep_surrogates=True)
+    except BadJson as error:
+        raise RemoteProtocolError(f"the frame is not JSON: {error}") from None
     if not isinstance(message, dict):
-        raise RemoteProtocolError("a frame that holds no object")
+        raise RemoteProtocolError("the frame is not a JSON object")
     return message
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no number")
 
 
 def _check_fields(kind: str, message: Message) -> None:
     for name, types in _FIELDS.get(kind, {}).items():
         if not _is_one(message.get(name), types):
-            raise RemoteProtocolError(f"'{kind}' without a proper '{name}'")
+            raise RemoteProtocolError(f"message '{kind}' needs a valid '{name}'")
     for name, types in _MAY_HAVE.get(kind, {}).items():
         if message.get(name) is not None and not _is_one(message[name], types):
-            raise RemoteProtocolError(f"'{kind}' with an improper '{name}'")
+            raise RemoteProtocolError(f"message '{kind}' has an invalid '{name}'")
 
 
 def _is_one(value: object, types: tuple[type, ...]) -> bool:
@@ -201,9 +198,9 @@ def _is_one(value: object, types: tuple[type, ...]) -> bool:
 
 def _check_hello(message: Message) -> None:
     if message.get("protocol", PROTOCOL) != PROTOCOL:
-        raise RemoteProtocolError("the other end speaks another protocol")
+        raise RemoteProtocolError(f"the other end does not speak {PROTOCOL}")
     if message["version"] != VERSION:
         raise RemoteProtocolError(
-            f"the other end speaks version {message['version']} of the pool's protocol, we {VERSION}",
-            hint="run the same version of remuda at both ends; 'remuda pool stop' ends the server",
+            f"the other end speaks version {message['version']} of the pool protocol, this end {VERSION}",
+            hint="run the same version of remuda at both ends; 'remuda pool stop' stops the server",
         )

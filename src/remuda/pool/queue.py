@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from remuda.errors import PoolExhausted
+from remuda.errors import PoolExhausted, SpawnFailed
 
 from .call import Call
 from .options import Settings
@@ -24,10 +25,14 @@ class Waiting(Waiter):
 
 
 class Queue:
-    """A call that has waited for `acquire_timeout` fails by itself. Its `let_go` takes it out of here."""
+    """A call that has waited for `acquire_timeout` fails by itself. Its `let_go` takes it out of here.
 
-    def __init__(self, settings: Settings) -> None:
+    `trouble` names what agents of a profile fail with; None when they work. More agents would not help then.
+    """
+
+    def __init__(self, settings: Settings, trouble: Callable[[str], str | None]) -> None:
         self._settings = settings
+        self._trouble = trouble
         self._loop = asyncio.get_running_loop()
         self.all: dict[int, Waiting] = {}
         self.of_profile: Counter[str] = Counter()
@@ -93,10 +98,14 @@ class Queue:
         waiting.timer = self._loop.call_later(waiting.left, self._exhausted, waiting)
 
     def _exhausted(self, waiting: Waiting) -> None:
+        if trouble := self._trouble(waiting.profile):
+            limit = self._settings.acquire_timeout
+            waiting.call.fail(SpawnFailed(f"no worker started within {limit:g} s; last error: {trouble}"))
+            return
         waiting.call.fail(
             PoolExhausted(
-                f"no session was free within {self._settings.acquire_timeout:g} s",
-                hint="a larger pool_size, or a longer acquire_timeout",
+                f"no worker was free within {self._settings.acquire_timeout:g} s",
+                hint="use a larger pool_size or a longer acquire_timeout",
                 waited=self._loop.time() - waiting.since,
                 size=self._settings.pool_size,
             )

@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
+from remuda.arguments import check_path
+from remuda.duration import check_seconds, clamp_seconds
 from remuda.errors import Aborted, ClientClosed, RemudaError
 
 from .async_line import AsyncLine
@@ -32,19 +34,33 @@ _PERMISSION_TIMEOUT = 3600.0  # the server's own ends it sooner
 
 
 class RemoteClient:
-    """`socket` is where `remuda pool serve` listens. Errors are those of `Client`, and `PoolNotServed` when
-    nobody is there, `PoolBroken` when somebody is who does not speak, or not sense."""
+    """Send requests to the pool of `remuda pool serve`, with the methods of `Client`.
+
+    `socket` is the path at which the pool is served; None means the default path. `silence_timeout` is how
+    long the server may send nothing, in seconds: a server that works sends something every 5 seconds.
+
+    Raises the errors of `Client`, and also: `PoolNotServed` if no pool is served there or it is shutting down
+    and did not start the request; `PoolBroken` if the server does not answer, closes the connection or speaks
+    another version; `PermissionRefused` if the pool belongs to another user; `FolderUnusable` if the path is
+    not a socket.
+    """
 
     def __init__(self, socket: PathOption | None = None, *, silence_timeout: float = SILENCE_TIMEOUT) -> None:
-        self._path = os.path.abspath(os.path.expanduser(os.fspath(socket or default_socket())))
-        self._silence = silence_timeout
+        self._path = os.path.abspath(
+            os.path.expanduser(check_path("socket", default_socket() if socket is None else socket))
+        )
+        self._silence = check_seconds("silence_timeout", silence_timeout)
         self._late: dict[int, tuple[RunResult, asyncio.Task[None]]] = {}
         self._closed = False
 
     # ── requests ──
 
     async def run(self, prompt: str, **options: Unpack[AsyncRunOptions]) -> RunResult:
-        """As `Client.run`, in the folder and with the environment of this process."""
+        """Send one prompt in a new conversation and return the answer.
+
+        The agent works in the folder and with the environment of this process, unless `cwd` and `env` say
+        otherwise. Cancelling the task closes the connection, and the server interrupts the agent.
+        """
         async with contextlib.aclosing(self._events(prompt, options, stream=False)) as events:
             async for event in events:
                 if isinstance(event, Done):
@@ -64,18 +80,27 @@ class RemoteClient:
     def stream(
         self, prompt: str, *, raw: bool = False, **options: Unpack[AsyncRunOptions]
     ) -> AsyncGenerator[Any, None]:
-        """As `Client.stream`."""
+        """Send one prompt in a new conversation and yield events as they happen.
+
+        `Done` is the last event. If the request fails, the last event is `Failed`, and its error is then
+        raised. `raw` also yields `Raw` events. Closing the generator or cancelling the task aborts the
+        request.
+        """
         return self._events(prompt, options, stream=True, raw=raw)
 
     async def complete(self, result: RunResult) -> RunResult:
-        """As `Client.complete`."""
+        """Wait until `result.usage` is known, at most some seconds, and return the same result."""
         _, learning = self._late.get(id(result), (result, None))
         if learning is not None:
             await asyncio.wait([learning])
         return result
 
     async def prewarm(self, count: int | None = None, **profile: Unpack[PrewarmOptions]) -> None:
-        """As `Client.prewarm`, for requests from this folder with this environment."""
+        """Keep `count` workers ready for requests from this folder with this environment.
+
+        Returns when they are ready. None means as many as the pool has room for; 0 keeps none from now on.
+        Raises the errors of `Client.prewarm`.
+        """
         options, permissions, _ = _apart(profile)
         await self._ask(
             prewarm_message(
@@ -84,14 +109,15 @@ class RemoteClient:
         )
 
     async def stats(self) -> dict[str, Any]:
-        """What the server tells of itself and its pool."""
+        """Return the state of the server and its pool, as `remuda pool status --json` prints it."""
         return dict((await self._ask({"type": "status"})).get("status") or {})
 
     async def metrics(self) -> str:
+        """Return the counters of the pool in the text format of Prometheus."""
         return str((await self._ask({"type": "metrics"})).get("text", ""))
 
     async def aclose(self) -> None:
-        """Takes no more requests. Those that run are their callers' to end."""
+        """Close this client. New requests raise `ClientClosed`; running requests and the server go on."""
         self._closed = True
         for _, learning in list(self._late.values()):
             learning.cancel()
@@ -235,7 +261,7 @@ def _timeout(options: Mapping[str, Any], greeting: Message) -> float:
     """The request's own, else the server's. One that is no number the server refuses."""
     for given in (options.get("timeout"), greeting.get("default_timeout")):
         if isinstance(given, int | float):
-            return float(given)
+            return clamp_seconds(given)
     return DEFAULT_TIMEOUT
 
 

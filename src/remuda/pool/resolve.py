@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from remuda.arguments import wrong
 from remuda.errors import CommandNotExecutable, CommandNotFound, InvalidOptions
 
 from .options import Settings, Wanted
@@ -25,7 +27,8 @@ class Resolver:
     def profile(self, wanted: Wanted, permissions: Permissions, *, find_binary: bool = True) -> Profile:
         """Raises `InvalidOptions`, `CommandNotFound` or `CommandNotExecutable`."""
         env = self._merged(wanted.env)
-        binary = self._settings.claude_binary
+        # The demo agent is a program of ours.
+        binary = sys.executable if self._settings.agent == "demo" else self._settings.claude_binary
         given = asdict(wanted) | {"cwd": self._cwd(wanted.cwd), "env": env}
         return Profile(
             agent=self._settings.agent,
@@ -41,9 +44,9 @@ class Resolver:
     def _cwd(self, cwd: str | None) -> str:
         path = os.path.realpath(os.path.join(self._folder, os.path.expanduser(cwd or "")))
         if not os.path.isdir(path):
-            raise InvalidOptions(f"cwd {path} is not a folder")
+            raise wrong("cwd", path, "a folder")
         if not os.access(path, os.X_OK):
-            raise InvalidOptions(f"cwd {path} may not be entered")
+            raise InvalidOptions(f"cannot enter cwd {path}: permission denied")
         return path
 
     def _binary(self, binary: str, env: Mapping[str, str]) -> str:
@@ -51,15 +54,13 @@ class Resolver:
             return _runnable(os.path.abspath(os.path.join(self._folder, os.path.expanduser(binary))))
         found = shutil.which(binary, path=env.get("PATH", os.defpath))
         if found is None:
-            raise CommandNotFound(
-                f"{binary} is not on the PATH", hint="install it, or name it with claude_binary"
-            )
+            raise CommandNotFound(f"{binary} is not on the PATH", hint="install it, or set claude_binary")
         return os.path.abspath(found)
 
 
 def _runnable(path: str) -> str:
     if not os.path.isfile(path):
-        raise CommandNotFound(f"there is no program {path}")
+        raise CommandNotFound(f"cannot find the program {path}")
     if not os.access(path, os.X_OK):
-        raise CommandNotExecutable(f"{path} cannot be run")
+        raise CommandNotExecutable(f"{path} is not executable")
     return path

@@ -36,7 +36,7 @@ from .types import Done, RunResult
 from .visit import Visit
 
 LOG = logging.getLogger("remuda.pool.serve")
-_CLOSING = "the pool is being closed"
+_CLOSING = "the pool is shutting down"
 _LAST_CALL = 1.0
 """At the end, for a peer who has connected to say what he wants, and to be refused."""
 _STEPS_TO_A_PEER = 10
@@ -123,7 +123,7 @@ class PoolServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         uid = peer_uid(writer.get_extra_info("socket"))
         if uid != os.getuid():
-            LOG.warning("refused a connection of uid %d", uid)
+            LOG.warning("refused a connection from uid %d", uid)
             writer.transport.abort()
             return
         task = asyncio.current_task()
@@ -144,7 +144,7 @@ class PoolServer:
         try:
             await self._converse(peer)
         except (ConnectionError, TimeoutError) as error:
-            LOG.debug("a peer is gone: %s", error)
+            LOG.debug("client disconnected: %s", error)
         except asyncio.CancelledError:
             await self._let_go_unheard(peer)
         finally:
@@ -161,13 +161,14 @@ class PoolServer:
         try:
             if peer.refused:
                 raise PoolExhausted(
-                    f"{self._limits.max_connections} connections are open, the most there may be"
+                    f"the pool already has {self._limits.max_connections} connections",
+                    hint="raise --max-connections of 'remuda pool serve'",
                 )
             request = await self._request(peer)
             peer.asked = True
             await self._carry_out(peer, request)
         except RemoteProtocolError as error:
-            LOG.warning("a peer does not keep to the protocol: %s", error)
+            LOG.warning("protocol error from a client: %s", error)
             await peer.send(error_message(LocalProtocolError(error.message, hint=error.hint)))  # his own
             await peer.ignore(self._limits.linger_timeout)
         except RemudaError as error:
@@ -177,8 +178,8 @@ class PoolServer:
         except (ConnectionError, TimeoutError):
             raise
         except Exception as error:
-            LOG.exception("a request failed for a reason of ours")
-            await peer.send(error_message(RemudaError(f"the server failed: {error}")))
+            LOG.exception("internal error in a request")
+            await peer.send(error_message(RemudaError(f"internal error in the pool server: {error}")))
 
     async def _request(self, peer: Peer) -> Message:
         async with asyncio.timeout(self._limits.first_word_timeout):
@@ -235,7 +236,11 @@ class PoolServer:
         self._check_open()
         size = int(self._facts.get("pool_size", 0))
         if self._requests >= size + self._limits.max_queue:
-            raise PoolExhausted(f"{self._limits.max_queue} requests wait already", size=size)
+            raise PoolExhausted(
+                f"{self._limits.max_queue} requests are already waiting",
+                hint="raise --size or --max-queue of 'remuda pool serve'",
+                size=size,
+            )
 
     def _check_open(self) -> None:
         if self._closing:

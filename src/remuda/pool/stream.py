@@ -8,7 +8,6 @@ connected, and what the surroundings are is known before anybody can change them
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from functools import partial
@@ -22,6 +21,7 @@ from remuda.agents.claude.environment import clean_environment
 from remuda.agents.claude.files import registry_file
 from remuda.agents.claude.profile import arguments
 from remuda.agents.claude.stream_events import STATE_EVENTS
+from remuda.durable import read_regular
 from remuda.errors import (
     SessionCrashed,
     SessionDirty,
@@ -29,6 +29,7 @@ from remuda.errors import (
     SpawnTimeout,
     WaitTimeout,
 )
+from remuda.untrusted import parse_json
 
 from .events import LOG
 from .exchange import Exchange
@@ -40,7 +41,7 @@ from .types import BackendName, Request, SessionEvent, Usage
 FLAGS = ("--output-format", "stream-json", "--verbose", "--include-partial-messages")
 INPUT = ("--input-format", "stream-json")
 ASKS = ("--permission-prompt-tool", "stdio")
-_STRAYED = "it began to work by itself"
+_STRAYED = "the agent started a turn on its own"
 _LAST_BREATH = 0.5
 """What a helper of the turn, a hook say, has to end by itself."""
 
@@ -64,19 +65,23 @@ class StreamSession:
     async def open(self, timeout: float) -> None:
         argv = command_line(self.profile, *INPUT, *(ASKS if self.profile.asks else ()))
         self._talk.start(argv, self.profile.cwd, environment(self.profile))
+        step = "it has not answered 'initialize'"
         try:
             async with asyncio.timeout(timeout):
                 reply = await self._talk.ask(stream.initialize)
                 if reply.error is not None:
                     raise SpawnFailed(f"the agent does not speak stream-json: {reply.error}")
+                step = "it has not confirmed '/clear'"
                 await self._clear()
                 self._check_residue()
         except TimeoutError:
-            raise SpawnTimeout(f"the agent was not ready within {timeout:g} s") from None
+            said = self._talk.process.complaint()
+            words = f"; stderr: {said}" if said else ""
+            raise SpawnTimeout(f"the agent was not ready within {timeout:g} s: {step}{words}") from None
         except SessionDirty as dirt:
-            raise SpawnFailed(f"the agent cannot serve many conversations: {dirt.message}") from None
+            raise SpawnFailed(f"the agent cannot be reused: {dirt.message}") from None
         except SessionCrashed as crash:
-            raise SpawnFailed(f"the agent ended before it was ready: {crash.detail}") from None
+            raise SpawnFailed(f"the agent exited before it was ready: {crash.detail}") from None
         self._own = frozenset(self._talk.process.descendants())
         self._entrypoint = entrypoint(self.profile, reply.payload.get("pid"))
         self._fresh = True
@@ -98,7 +103,7 @@ class StreamSession:
         stream.check_prompt(request.prompt)
         self._talk.check_running()
         if not self._fresh:
-            raise SessionDirty("the conversation is not fresh")
+            raise SessionDirty("the conversation was not cleared")
         self._fresh = False
         command = Command(str(uuid4()))
         exchange = Exchange(self._talk, command, request, lambda: self._entrypoint)
@@ -148,21 +153,21 @@ class StreamSession:
     async def _check_clean(self) -> None:
         self._talk.check_running()
         if self._talk.command is not None and not self._talk.command.over:
-            raise SessionDirty("the turn was not proven stopped")
+            raise SessionDirty("the agent did not confirm that the turn stopped")
         self._check_residue()
         strangers = set(self._talk.process.descendants()) - self._own
         if strangers and (left := await outliving(strangers, _LAST_BREATH)):
-            raise SessionDirty(f"it would leave {len(left)} running: pid {left[0]}")
+            raise SessionDirty(f"carry-over: {len(left)} running processes, such as pid {left[0]}")
 
     def _check_residue(self) -> None:
         if self._talk.residue.reasons:
-            raise SessionDirty("it would leave " + ", ".join(self._talk.residue.reasons))
+            raise SessionDirty("carry-over: " + ", ".join(self._talk.residue.reasons))
 
     def _strayed(self) -> None:
         """While it waits for a request nobody may be given it: it counts as ended before it is."""
         if self._fresh:
             self._fresh = False
-            LOG.warning("%s is ended: %s", self.id, _STRAYED)
+            LOG.warning("ending worker %s: %s", self.id, _STRAYED)
             self._talk.process.end()
             self._tell(_STRAYED)
 
@@ -187,7 +192,7 @@ class StreamSession:
 
 
 def command_line(profile: Profile, *flags: str) -> list[str]:
-    return [profile.binary, "-p", *FLAGS, *flags, *arguments(profile)]
+    return [*profile.program, "-p", *FLAGS, *flags, *arguments(profile)]
 
 
 def environment(profile: Profile) -> dict[str, str]:
@@ -200,7 +205,7 @@ def entrypoint(profile: Profile, pid: object) -> str | None:
     if not isinstance(pid, int):
         return None
     try:
-        found = json.loads(registry_file(profile.env, pid).read_bytes()).get("entrypoint")
+        found = parse_json(read_regular(registry_file(profile.env, pid))).get("entrypoint")
     except (OSError, ValueError, AttributeError):  # it is rewritten in place
         return None
     return found if isinstance(found, str) else None

@@ -24,10 +24,13 @@ _JOIN_TIMEOUT = 5.0
 
 
 class SyncClient:
-    """As `Client`, each method until its work is done. Any thread may call any of them at any time.
+    """Keep a pool of warm agents, for programs without an event loop: the options and errors of `Client`.
 
-    A permission handler may be a plain function: it has a thread of its own, and may block. A listener is
-    called in the thread of the loop, where it cannot wait for the client. Use `with`, or call `close`.
+    Each method blocks until its work is done. Any thread may call any method at any time. Use `with`, or call
+    `close`.
+
+    A permission handler may be a plain function; it runs in its own thread and may block. A listener runs in
+    the thread of the pool and must not call methods that wait.
     """
 
     def __init__(
@@ -38,35 +41,60 @@ class SyncClient:
         self._thread = LoopThread()
 
     def run(self, prompt: str, **options: Unpack[RunOptions]) -> RunResult:
+        """Send one prompt in a new conversation and return the answer.
+
+        The options are those of `RunOptions`. Raises the errors of `Client.run`. Ctrl-C aborts the request.
+        """
         return self._do(lambda: self._client.run(prompt, **_threaded(options)))
 
     def stream(self, prompt: str, **options: Unpack[RunOptions]) -> Generator[StreamEvent, None, None]:
-        """To close the generator, or to leave it behind, is to abort the request."""
+        """Send one prompt in a new conversation and yield events as they happen.
+
+        `Done` is the last event. If the request fails, the last event is `Failed`, and its error is then
+        raised. Closing or dropping the generator aborts the request.
+        """
         return self._iterate(self._client.stream(prompt, **_threaded(options)))
 
     def abort(self, request_id: str) -> bool:
+        """Abort a running request; it raises `Aborted`. Return False if no request has this id."""
         return self._ask(lambda: self._client.abort(request_id))
 
     def complete(self, result: RunResult) -> RunResult:
+        """Wait until `result.usage` is known, at most some seconds, and return the same result.
+
+        `usage` stays None if the agent does not report it.
+        """
         return self._do(lambda: self._client.complete(result))
 
     def prewarm(self, count: int | None = None, **profile: Unpack[PrewarmOptions]) -> None:
+        """Start workers until `count` are ready for requests with these options, and keep that many ready.
+
+        None means as many as the pool has room for; 0 keeps none from now on. Workers that are ready already
+        count. Raises the errors of `Client.prewarm`.
+        """
         self._do(lambda: self._client.prewarm(count, **_threaded(profile)))
 
     def on(self, event: EventName, listener: Listener) -> None:
+        """Call `listener` with each event of this name, in the thread of the pool. Its errors are logged."""
         self._client.on(event, listener)
 
     def off(self, event: EventName, listener: Listener) -> None:
+        """Stop calling `listener`. Does nothing if it was not added."""
         self._client.off(event, listener)
 
     def metrics(self) -> str:
+        """Return counters, gauges and histograms in the text format of Prometheus."""
         return self._ask(self._client.metrics)
 
     def stats(self) -> dict[str, object]:
+        """Return the same numbers as a document, with one entry per worker under `sessions`."""
         return self._ask(self._client.stats)
 
     def close(self) -> None:
-        """As `Client.aclose`, with the same bounds. Again, and from other threads: waits for the same end."""
+        """Close the client and end its agents, within the time limits of `Client.aclose`.
+
+        A second call, also from another thread, waits for the same end.
+        """
         assert self._thread is not None
         try:
             self._do(self._client.aclose)
@@ -163,7 +191,7 @@ class LoopThread:
     def do(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """What is under way when the thread stops raises `ClientClosed`. Ctrl-C in here cancels it."""
         if threading.current_thread() is self._thread:
-            raise InvalidOptions("a listener cannot wait for the client that calls it")
+            raise InvalidOptions("a listener cannot call a method of its own client that waits")
         errand = _Errand(work)
         try:
             with self._lock:
@@ -172,7 +200,7 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(errand.start)
             return errand.future.result()
         except concurrent.futures.CancelledError:
-            raise ClientClosed("the client was closed during the call") from None
+            raise ClientClosed("the client was closed during the request") from None
         except BaseException:
             if not errand.future.done() and not self.stopped:  # a signal, and not the work's own error
                 self._loop.call_soon_threadsafe(errand.cancel)

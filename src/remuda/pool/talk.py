@@ -32,8 +32,8 @@ from remuda.errors import RemoteProtocolError, SessionCrashed
 from .held import HeldProcess
 
 _OF_A_TURN = (Begun, Ended, Spoke, ToolCalled)
-_NOT_OURS = "nobody here can do that"
-_GIVEN_UP = "the request was given up"
+_NOT_OURS = "this client does not support that request"
+_GIVEN_UP = "the request was aborted"
 
 
 class Talk:
@@ -97,7 +97,7 @@ class Talk:
 
     def check_running(self) -> None:
         if self.process.ended:
-            raise SessionCrashed("the agent has ended", detail=self.process.detail())
+            raise SessionCrashed("the agent exited", detail=self.process.detail())
 
     def _check_alive(self) -> None:
         self.check_running()
@@ -145,7 +145,7 @@ class Talk:
     def _note(self, event: Event) -> None:
         self.residue.take(event)
         if isinstance(event, _OF_A_TURN) and (self.command is None or self.command.over):
-            self.residue.add("a turn that nobody asked for")
+            self.residue.add("a turn that was not requested")
             self._on_stray()
         match event:
             case Replied(request_id):

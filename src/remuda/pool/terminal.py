@@ -50,7 +50,7 @@ from .types import BackendName, Raw, Request, SessionEvent, Usage
 Document = dict[str, Any]
 _COLS, _ROWS = 100, 30
 _LOOK_TIMEOUT = 1.0
-_STRAYED = "it began to work by itself"
+_STRAYED = "the agent started a turn on its own"
 _LAST_BREATH = 0.5
 """What a helper of the turn, a hook say, has to end by itself."""
 
@@ -83,11 +83,11 @@ class TerminalSession:
     # ── coming up ──
 
     async def open(self, timeout: float) -> None:
-        why = "it has not come up"
+        why = "the agent has not started"
         try:
             async with asyncio.timeout(timeout):
                 status = await self._kept.start(timeout)
-                if not status.get("hooks", True):
+                if not status.get("hooks_expected", True):
                     raise InvalidOptions(
                         f"the terminal backend needs the agent's hooks: {'; '.join(status['degraded'])}"
                     )
@@ -97,9 +97,9 @@ class TerminalSession:
         except TimeoutError:
             raise SpawnTimeout(f"{why} after {timeout:g} s: {await self._last_look()}") from None
         except SessionCrashed as crash:
-            raise SpawnFailed(f"the agent ended before it was ready: {crash.detail}") from None
+            raise SpawnFailed(f"the agent exited before it was ready: {crash.detail}") from None
         except (SessionDead, SessionNotFound, SessionUnreachable) as error:
-            raise SpawnFailed(f"the keeper of its terminal ended before that: {error.message}") from None
+            raise SpawnFailed(f"the keeper exited before the agent was ready: {error.message}") from None
         self._entrypoint = entrypoint(self.profile, self._kept.pid)
         self._fresh = True
 
@@ -117,7 +117,7 @@ class TerminalSession:
         try:
             lines = (await self._kept.request("screen", within=_LOOK_TIMEOUT))["lines"]
         except RemudaError:
-            return "its screen cannot be seen"
+            return "its screen is not available"
         return " / ".join(line.strip() for line in lines if line.strip())[-1000:] or "its screen is empty"
 
     def _note(self, status: Document) -> None:
@@ -132,7 +132,7 @@ class TerminalSession:
         if self._kept.detail is not None:
             raise self._kept.crashed()
         if not self._fresh:
-            raise SessionDirty("the conversation is not fresh")
+            raise SessionDirty("the conversation was not cleared")
         self._fresh = False
         turn = self._turn = KeptTurn(new_id(time.time()), request, self._kept.request)
         turn.put = asyncio.ensure_future(self._kept.put(request.prompt, turn.id))
@@ -222,13 +222,13 @@ class TerminalSession:
         if turn is None:
             return
         if turn.always:
-            raise SessionDirty("a permission was given for the rest of the conversation")
+            raise SessionDirty("carry-over: a permission for the rest of the conversation")
         if turn.ended is None and turn.stopped is None:
-            raise SessionDirty("the turn was not proven stopped")
+            raise SessionDirty("the agent did not confirm that the turn stopped")
         await self._check_clean()  # first: what it left running may be waited for
         await turn.until(lambda: turn.ended is not None)
         if not turn.proven:
-            raise SessionDirty(f"nobody knows what became of the prompt: {turn.ended}")
+            raise SessionDirty(f"the outcome of the prompt is unknown: {turn.ended}")
 
     async def _clear(self) -> None:
         before = self._conversation
@@ -249,7 +249,7 @@ class TerminalSession:
         strangers = [int(one["pid"]) for one in found["processes"]]
         if strangers and (left := await outliving(strangers, _LAST_BREATH)):
             command = next(one["command"] for one in found["processes"] if one["pid"] == left[0])
-            raise SessionDirty(f"it would leave {len(left)} running: {command or left[0]}")
+            raise SessionDirty(f"carry-over: {len(left)} running processes, such as {command or left[0]}")
 
     # ── being told ──
 
@@ -258,7 +258,7 @@ class TerminalSession:
         if kind == "ready" and self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
         elif kind == "typed" and self._fresh:
-            self._spoil("somebody typed into it")
+            self._spoil("a user typed into it")
         elif kind == "hook":  # a state alone is not sure to tell it: its other sources may see the work first
             self._prompted = True
             if self._fresh:
@@ -271,7 +271,7 @@ class TerminalSession:
     def _spoil(self, why: str) -> None:
         """While it waits for a request. Nobody may be given it: it counts as ended before it is."""
         self._fresh = False
-        LOG.warning("%s is ended: %s", self.id, why)
+        LOG.warning("ending worker %s: %s", self.id, why)
         self._spoiling = asyncio.get_running_loop().create_task(self._kept.request("kill"))
         self._spoiling.add_done_callback(_seen)
         self._tell(why)
@@ -293,7 +293,7 @@ class TerminalSession:
                 listener(detail)
 
     def _break(self, detail: str) -> None:
-        crash = SessionCrashed("the agent has ended", detail=detail)
+        crash = SessionCrashed("the agent exited", detail=detail)
         if self._turn is not None:
             self._turn.crash(crash)
         if self._ready is not None and not self._ready.done():
@@ -314,7 +314,7 @@ def make_spec(name: str, profile: Profile, folder: Path) -> SessionSpec:
     return SessionSpec(
         name=name,
         folder=os.fspath(folder),
-        argv=[profile.binary, *flags],
+        argv=[*profile.program, *flags],
         cwd=profile.cwd,
         env=session_environment(profile.env, name, "REMUDA_SESSION", {}),
         agent=profile.agent,
@@ -322,6 +322,7 @@ def make_spec(name: str, profile: Profile, folder: Path) -> SessionSpec:
         cols=_COLS,
         rows=_ROWS,
         trust=True,
+        forget_trust=True,
         owned=True,
         ephemeral=True,
         single_try=True,
@@ -333,13 +334,13 @@ def make_spec(name: str, profile: Profile, folder: Path) -> SessionSpec:
 
 def dirt(found: Document) -> Sequence[str]:
     """What of the conversation would reach the next one, but for processes, which may be about to end."""
-    reasons = [f"it would leave {one}" for one in found["residue"]]
+    reasons = [f"carry-over: {one}" for one in found["residue"]]
     if found["typed"]:
-        reasons.append("somebody typed into it")
+        reasons.append("a user typed into it")
     if found["composer"] == "draft" or found["stashed"]:
-        reasons.append("a draft is in its composer")
+        reasons.append("a draft is left in the composer")
     if found["permission_mode"] != found["first_permission_mode"]:
-        reasons.append(f"another permission mode: {found['permission_mode']}")
+        reasons.append(f"the permission mode changed to {found['permission_mode']}")
     return reasons
 
 
@@ -358,7 +359,7 @@ def _seen(done: asyncio.Future[Any]) -> None:
 
 
 async def _undecided(_: Any) -> Any:
-    raise AssertionError("a command asks nobody")
+    raise AssertionError("a command requests no permission")
 
 
 _NOBODY = Request("", "/clear", _undecided)

@@ -30,7 +30,7 @@ from .types import (
 
 Document = dict[str, Any]
 Ask = Callable[..., Awaitable[Document]]
-_FAILED = Deny("Permission was not granted: the one who decides failed.")
+_FAILED = Deny("Permission was not granted: the permission handler failed.")
 _COUNTED = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _TAILS = (64, 8, 1)
 _PROVEN = frozenset(["answered", "failed", "interrupted", "refused", "cancelled"])
@@ -232,7 +232,7 @@ class KeptTurn:
         """Of a turn that is over. Raises what it came to, if that is no answer."""
         end = self.end
         if end == "interrupted" and self._stopped_by_decision:
-            raise Aborted("a permission was denied, and the turn with it")
+            raise Aborted("a denied permission ended the turn")
         if end != "answered":
             raise self._error(str(end))
         known = self.stopped or {}

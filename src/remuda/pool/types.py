@@ -13,7 +13,7 @@ BackendName = Literal["terminal", "stream", "print"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request, each API message counted once."""
+    """Tokens that one request used. Each API message counts once."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -23,28 +23,32 @@ class Usage:
 
 @dataclass(slots=True)
 class RunResult:
-    """What a request came to."""
+    """The answer to a request."""
 
     request_id: str
     text: str
     session_id: str
-    """The warm session that served it, as the pool's events name it."""
+    """Id of the worker that served the request, as in the pool's events."""
     backend: BackendName
     duration: float = 0.0
-    """Seconds from the call to the answer, waiting for a session included."""
+    """Seconds from the request to the answer, including the wait for a worker."""
     queue_wait: float = 0.0
+    """Seconds until the request had a worker."""
     warm: bool = False
-    """Whether a session stood ready for it."""
+    """Whether a worker was ready when the request arrived."""
     usage: Usage | None = None
-    """On the terminal backend a tenth of a second behind the answer: `await client.complete(result)`."""
+    """None until it is known. The terminal backend knows it a tenth of a second after the answer: wait for it
+    with `await client.complete(result)`."""
     conversation_id: str | None = None
-    """What the agent calls the conversation."""
+    """The agent's own id of the conversation."""
     entrypoint: str | None = None
-    """What the agent says of itself. Never set by us."""
+    """The entrypoint that the agent reports. Remuda never sets it."""
     model: str | None = None
     num_turns: int | None = None
     permission_denials: list[dict[str, Any]] = field(default_factory=list)
+    """Tools that the agent was not allowed to use: `tool_name`, `tool_use_id` and `tool_input` of each."""
     total_cost_usd: float | None = None
+    """None on the terminal backend."""
 
 
 # ── permissions ──
@@ -52,7 +56,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
-    """The agent wants to use a tool that needs a human's word. `input` is whole."""
+    """A tool that the agent wants to use and that needs a permission. `input` is complete."""
 
     id: str
     tool: str
@@ -64,17 +68,22 @@ class PermissionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Allow:
+    """The decision to allow a permission request."""
+
     input: Mapping[str, Any] | None = None
-    """What to run instead of what was asked."""
+    """Replaces the input that the agent asked for; None keeps it."""
     always: bool = False
-    """For all of this conversation. Such a session is not reused."""
+    """Also allow the tool for the rest of the conversation. The worker is then not reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deny:
+    """The decision to deny a permission request."""
+
     message: str = ""
+    """The reason, which the agent reads."""
     interrupt: bool = False
-    """End the turn too."""
+    """Also end the turn: the request raises `Aborted`."""
 
 
 Decision = Allow | Deny
@@ -87,7 +96,7 @@ Permissions = Literal["deny", "allow"] | PermissionHandler
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Text as it comes: true tokens on `stream` and `print`, what the agent shows on `terminal`."""
+    """A piece of text: tokens on the backends `stream` and `print`, lines of the screen on `terminal`."""
 
     text: str
     type: Literal["token"] = "token"
@@ -95,6 +104,8 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
+    """The agent uses a tool."""
+
     id: str
     name: str
     input: Mapping[str, Any]
@@ -103,21 +114,27 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
+    """The result of a tool. `id` is that of its `ToolUse`."""
+
     id: str
     content: Any
     is_error: bool = False
+    name: str = ""
+    """Name of the tool; empty if its `ToolUse` was not seen."""
     type: Literal["tool_result"] = "tool_result"
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
+    """The last event of a request that was answered."""
+
     result: RunResult
     type: Literal["done"] = "done"
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The last event of a request that failed; `error` is raised right behind it."""
+    """The last event of a request that failed; `error` is raised right after it."""
 
     error: RemudaError
     type: Literal["error"] = "error"
@@ -145,7 +162,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A message in the shape of `claude -p --output-format stream-json`, for whoever prints such."""
+    """A message as `claude -p --output-format stream-json` prints it. Only with `raw=True`."""
 
     message: Mapping[str, Any]
 

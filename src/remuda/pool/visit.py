@@ -30,16 +30,18 @@ class Visit:
         """For the client, which refuses what it does not know. Folder and environment must be his own."""
         options = dict(self.request.get("options") or {})
         if not isinstance(options.get("cwd"), str) or not os.path.isabs(options["cwd"]):
-            raise InvalidOptions("a request needs the folder of its caller, as a whole path")
+            raise InvalidOptions("a request needs an absolute path in options.cwd")
         if not isinstance(options.get("env"), Mapping):
-            raise InvalidOptions("a request needs the environment of its caller")
+            raise InvalidOptions("a request needs the environment of its caller in options.env")
         for name in ("signal", "permissions"):
             if name in options:
-                raise InvalidOptions(f"{name} is no option that can be sent")
+                raise InvalidOptions(f"{name} cannot be sent to a pool server")
         self._check_requirements(options["env"])
         permissions = self.request.get("permissions")
         if permissions is not None and permissions not in _PERMISSIONS:
-            raise InvalidOptions(f"permissions are {', '.join(_PERMISSIONS)}, not {permissions[:40]!r}")
+            raise InvalidOptions(
+                f"permissions must be one of {', '.join(_PERMISSIONS)}, not {permissions[:40]!r}"
+            )
         if permissions is not None:
             options["permissions"] = self._ask if permissions == "ask" else permissions
         return {**options, "signal": self.cancelled}
@@ -50,7 +52,7 @@ class Visit:
             if name == "claude_binary" and isinstance(have, str) and os.sep not in have:
                 have = shutil.which(have, path=env.get("PATH", os.defpath))
             if have != wanted:
-                raise InvalidOptions(f"the pool's {name} is {have or 'not there'}, not {wanted}")
+                raise InvalidOptions(f"the pool's {name} is {have or 'not set'}, not {wanted}")
 
     async def hear(self) -> None:
         """Decisions, until he cancels or hangs up. Raises `RemoteProtocolError`."""
@@ -73,7 +75,7 @@ class Visit:
             await self.peer.send({**event_message(request), "decide": True})
             return await decided
         except ConnectionError:
-            return Deny("Permission was not granted: nobody is here to ask.")
+            return Deny("Permission was not granted: no one is available to decide.")
         finally:
             self._undecided.pop(request.id, None)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from remuda.errors import ClientClosed, InvalidOptions, PoolExhausted, RemudaError
+from remuda.errors import ClientClosed, InvalidOptions, PoolExhausted, RemudaError, SpawnFailed
 
 from .options import Settings
 from .policy import Wish
@@ -26,10 +26,18 @@ class Kept(Wish):
 
 
 class Wishes:
-    """`act` makes the pool look again; `standing` is how many of a profile are up."""
+    """`act` makes the pool look again; `standing` is how many of a profile are up; `trouble` is what they
+    fail with."""
 
-    def __init__(self, settings: Settings, act: Callable[[], None], standing: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        act: Callable[[], None],
+        standing: Callable[[str], int],
+        trouble: Callable[[str], str | None],
+    ) -> None:
         self.all: dict[str, Kept] = {}
+        self._trouble = trouble
         self._settings, self._act, self._standing = settings, act, standing
         self._loop = asyncio.get_running_loop()
 
@@ -58,8 +66,9 @@ class Wishes:
         number = room if wanted is None else wanted
         if number > room or (wanted is None and room < 1):
             raise InvalidOptions(
-                f"the pool has {self._settings.pool_size} sessions, and {others} are kept ready for others",
-                hint="a larger pool_size, or prewarm(0, …) for a profile that is no longer needed",
+                f"cannot keep {wanted or 'more'} workers ready: the pool has {self._settings.pool_size}, "
+                f"and {others} are kept ready for other profiles",
+                hint="use a larger pool_size, or prewarm(0, …) for a profile that you no longer need",
             )
         return number
 
@@ -82,10 +91,14 @@ class Wishes:
                     kept.callers.remove(caller)
                 kept.pressing = bool(kept.callers)
 
-    def _exhausted(self, kept: Kept) -> PoolExhausted:
+    def _exhausted(self, kept: Kept) -> RemudaError:
         standing, bound = self._standing(kept.profile.key), self._bound
+        if trouble := self._trouble(kept.profile.key):
+            return SpawnFailed(
+                f"only {standing} of {kept.count} workers started within {bound:g} s; last error: {trouble}"
+            )
         return PoolExhausted(
-            f"{standing} sessions of those asked for stood ready within {bound:g} s",
+            f"only {standing} of {kept.count} workers were ready within {bound:g} s",
             waited=bound,
             size=self._settings.pool_size,
         )
@@ -120,7 +133,7 @@ class Wishes:
 
     def close(self) -> None:
         for kept in self.all.values():
-            _wake(kept, ClientClosed("the client was closed before its sessions stood ready"))
+            _wake(kept, ClientClosed("the client was closed before its workers were ready"))
         self.all.clear()
 
 

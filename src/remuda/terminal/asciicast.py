@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from remuda.durable import open_new
+
+
+def _open_new(path: Path) -> int:
+    """A new file for its owner alone, in place of one that is there: that may be readable by others, or open.
+
+    A symbolic link or a pipe is replaced as well, and not what it leads to. Raises `OSError`, also for what
+    belongs to another user, and for a device: to replace /dev/null would harm the system.
+    """
+    if os.path.lexists(path) and os.lstat(path).st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "it belongs to another user")
+    if os.path.exists(path) and stat.S_IFMT(os.stat(path).st_mode) in (stat.S_IFCHR, stat.S_IFBLK):
+        raise OSError(errno.EINVAL, "it is a device")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    fd = open_new(temporary)
+    try:
+        os.rename(temporary, path)
+    except OSError:
+        os.close(fd)
+        temporary.unlink()
+        raise
+    return fd
 
 
 class Recorder:
@@ -22,7 +47,7 @@ class Recorder:
         self._begun = clock()
         # A character may be cut between two reads of the terminal.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._fd = _open_new(path)
         header = {"version": 2, "width": cols, "height": rows, "timestamp": int(time.time()), "title": title}
         self._write(header)
 

@@ -156,10 +156,41 @@ class Terminal:
 
     def ref(self, x: int, y: int) -> g.GridRef:
         """A cell of the active area; valid until the terminal changes."""
+        return self._ref(g.PointTag.ACTIVE, x, y)
+
+    def _ref(self, tag: g.PointTag, x: int, y: int) -> g.GridRef:
         found = g.GridRef(size=c.sizeof(g.GridRef))
-        point = g.Point(g.PointTag.ACTIVE, g.PointValue(x, y, 0))
+        point = g.Point(tag, g.PointValue(x, y, 0))
         _check(self._lib.ghostty_terminal_grid_ref(self.handle, point, c.byref(found)), "grid_ref")
         return found
+
+    @property
+    def scrolled_rows(self) -> int:
+        """How many rows have scrolled off the top and are remembered."""
+        value = c.c_size_t()
+        result = self._lib.ghostty_terminal_get(self.handle, g.Data.SCROLLBACK_ROWS, c.byref(value))
+        _check(result, "scrolled_rows")
+        return value.value
+
+    def rows_text(self, start: int, end: int, *, styled: bool, unwrap: bool) -> str:
+        """Rows `start` to `end` as lines, counted from the first that scrolled off; `end` is left out.
+
+        `unwrap` joins the rows of a line that the terminal wrapped. Blank rows at the end are left out.
+        """
+        if start >= end:
+            return ""
+        last = self.number(g.Data.COLS) - 1
+        selection = _selection(self._screen_ref(0, start), self._screen_ref(last, end - 1))
+        options = _options(selection, g.Format.VT if styled else g.Format.PLAIN, trim=True)
+        options.unwrap = unwrap
+        return self._format(options).decode("utf-8", "replace").replace("\r\n", "\n")
+
+    def row_wraps(self, y: int) -> bool:
+        """Whether the line goes on in the row after `y`, which is counted as for `rows_text`."""
+        return self.row_flag(self._screen_ref(0, y), g.RowData.WRAP)
+
+    def _screen_ref(self, x: int, y: int) -> g.GridRef:
+        return self._ref(g.PointTag.SCREEN, x, y)
 
     def row_flag(self, ref: g.GridRef, key: g.RowData) -> bool:
         row, value = c.c_uint64(), c.c_bool()

@@ -57,6 +57,7 @@ class Data(enum.IntEnum):
     KITTY_KEYBOARD_FLAGS = 8
     TITLE = 12
     PWD = 13
+    SCROLLBACK_ROWS = 15
     COLOR_FOREGROUND = 18
     COLOR_BACKGROUND = 19
     COLOR_CURSOR = 20
@@ -78,7 +79,10 @@ class Format(enum.IntEnum):
 
 
 class PointTag(enum.IntEnum):
+    """What a point is counted from: the first visible row, or the first row of the scrollback."""
+
     ACTIVE = 0
+    SCREEN = 2
 
 
 class RowData(enum.IntEnum):
@@ -372,4 +376,4 @@ def _library_file() -> Path:
     for name in ("libghostty-vt.so", "libghostty-vt.dylib"):
         if (folder / "_lib" / name).exists():
             return folder / "_lib" / name
-    raise EngineUnavailable(f"pyghostty {VERSION} carries no library for this platform")
+    raise EngineUnavailable(f"pyghostty {VERSION} has no library for this platform")

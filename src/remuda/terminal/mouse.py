@@ -55,6 +55,25 @@ class MouseTranslator:
         return _REPORT.sub(lambda found: _translated(found, area, modes), data)
 
 
+class WheelReader:
+    """Reports of a mouse that the program did not ask for: the wheel is told, all else is dropped."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._held)
+
+    def take(self, data: bytes) -> tuple[int, bytes]:
+        """How many times the wheel was turned up, less down, and `data` without reports."""
+        data, self._held = self._held + data, b""
+        if cut := _UNFINISHED.search(data):
+            data, self._held = data[: cut.start()], data[cut.start() :]
+        buttons = [int(found[1]) for found in _REPORT.finditer(data)]
+        return buttons.count(_WHEEL) - buttons.count(_WHEEL + 1), _REPORT.sub(b"", data)
+
+
 def _translated(found: re.Match[bytes], area: Area, modes: frozenset[int]) -> bytes:
     button, x, y = (int(number) for number in found.groups()[:3])
     released = found[4] == b"m"

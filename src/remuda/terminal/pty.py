@@ -45,13 +45,17 @@ def resolve_program(program: str, env: Mapping[str, str], cwd: Path) -> str:
 
     found = shutil.which(program, path=env.get("PATH", os.defpath))
     if found is None:
-        raise CommandNotFound(f"{program}: command not found", hint="is it installed, and on the PATH?")
+        raise CommandNotFound(
+            f"{program}: command not found", hint="check that it is installed and on the PATH"
+        )
     return os.path.join(cwd, found)
 
 
 def check_folder(cwd: Path) -> None:
     if not cwd.is_dir():
-        raise FolderUnusable(f"working folder {cwd} does not exist")
+        raise FolderUnusable(
+            f"working folder {cwd} {'is not a folder' if cwd.exists() else 'does not exist'}"
+        )
     if not os.access(cwd, os.X_OK):
         raise FolderUnusable(f"working folder {cwd} cannot be entered")
 
@@ -59,9 +63,12 @@ def check_folder(cwd: Path) -> None:
 class Pty:
     """The master side, non-blocking, with the child's pid."""
 
-    def __init__(self, pid: int, fd: int) -> None:
+    def __init__(self, pid: int, fd: int, terminal: str = "", terminal_made: int = 0) -> None:
         self.pid = pid
         self.fd = fd
+        self.terminal = terminal
+        """The path of the other side, and `terminal_made` when that was made (nanoseconds)."""
+        self.terminal_made = terminal_made
         os.set_blocking(fd, False)
 
     def drain(self, first: bytes = b"", limit_bytes: int = DRAIN_BYTES) -> bytes | None:
@@ -95,6 +102,15 @@ class Pty:
                 return 0
             raise
 
+    def unread_bytes(self) -> int:
+        """How much of what was written the program has not read yet. Raises `OSError` where none can tell."""
+        slave = os.open(self.terminal, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            unread: int = struct.unpack("i", fcntl.ioctl(slave, termios.FIONREAD, b"\0" * 4))[0]
+            return unread
+        finally:
+            os.close(slave)
+
     def resize(self, cols: int, rows: int) -> None:
         set_size(self.fd, cols, rows)
 
@@ -114,7 +130,7 @@ def spawn(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], cols: int, 
     program = resolve_program(argv[0], env, cwd)
     master, slave = os.openpty()
     set_size(slave, cols, rows)
-    slave_name = os.ttyname(slave)
+    slave_name, made = os.ttyname(slave), os.fstat(slave).st_ctime_ns
     before = os.getcwd()
     try:
         os.chdir(cwd)
@@ -125,7 +141,7 @@ def spawn(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], cols: int, 
     finally:
         os.chdir(before)
         os.close(slave)
-    return Pty(pid, master)
+    return Pty(pid, master, slave_name, made)
 
 
 def _explain(program: str, error: OSError) -> Exception:

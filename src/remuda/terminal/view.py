@@ -21,7 +21,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from .mouse import PIXELS, SGR, TRACKING, Area, MouseTranslator
+from .mouse import PIXELS, SGR, TRACKING, Area, MouseTranslator, WheelReader
 from .screen import ClipboardWritten, Cursor, NotificationShown, Screen, Signals
 
 ENTER = b"\x1b[22;0t\x1b[?1049h\x1b[?1007s\x1b[?1007l\x1b[r\x1b[?6l\x1b[?7l\x1b[0m\x1b[2J\x1b[?25l"
@@ -36,6 +36,7 @@ _SHOW, _HIDE = b"\x1b[?25h", b"\x1b[?25l"
 _PASSED = frozenset({1, 66, 1004, 2004, 2031, PIXELS}) | TRACKING
 _WHEEL_ARROWS = 1007
 _KEYPAD = {66: (b"\x1b>", b"\x1b=")}
+_SGR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -45,10 +46,13 @@ class View:
     _place: bytes
     _shown: bool
 
-    def __init__(self, screen: Screen, cols: int, rows: int, *, bar: bool) -> None:
+    def __init__(self, screen: Screen, cols: int, rows: int, *, bar: bool, wheel: bool = False) -> None:
+        """`wheel`: the terminal is asked for mouse reports also where the program does not want any."""
         self._screen = screen
         self._bar = bar
         self._mouse = MouseTranslator()
+        self._wheel = WheelReader() if wheel else None
+        self._page: list[bytes] | None = None
         self._entered = False
         self.resize(cols, rows)
         self._forget_modes()
@@ -80,6 +84,17 @@ class View:
         self._session = (0, 0)
         self._drawn: list[bytes | None] = [None] * self._height
         self._drawn_bar: bytes | None = None
+
+    @property
+    def height(self) -> int:
+        """How many rows the terminal has for the session."""
+        return self._height
+
+    def show_page(self, rows: list[bytes] | None) -> None:
+        """Draw these rows in place of the session from the next `render` on; None draws the session again."""
+        if (rows is None) != (self._page is None):
+            self._drawn = [None] * self._height
+        self._page = rows
 
     def enter(self) -> bytes:
         """Takes the terminal over. To be followed by `leave`, whatever happens."""
@@ -144,8 +159,21 @@ class View:
 
     @property
     def holds_input(self) -> bool:
-        """Whether `translate_input` keeps the beginning of a report."""
-        return self._mouse.holds
+        """Whether `translate_input` or `take_wheel` keeps the beginning of a report."""
+        return self._mouse.holds or (self._wheel is not None and self._wheel.holds)
+
+    def _is_wheel_ours(self, asked: frozenset[int]) -> bool:
+        """Whether reports are for us: the program wants none, and no arrows in their place."""
+        return not asked & TRACKING and not (_WHEEL_ARROWS in asked and self._screen.alternate)
+
+    def take_wheel(self, data: bytes) -> tuple[int, bytes]:
+        """How many times the wheel was turned up, less down, where the program has no use for it.
+
+        With the input that is left. A report that is cut at the end of `data` is kept for the next call.
+        """
+        if self._wheel is None or (b"\x1b" not in data and not self._wheel.holds):
+            return 0, data
+        return self._wheel.take(data) if self._is_wheel_ours(self._screen.modes.dec) else (0, data)
 
     def translate_input(self, data: bytes) -> bytes:
         """The user's input as the session is to get it: mouse reports in its coordinates and encoding.
@@ -161,7 +189,7 @@ class View:
 
     def _changed_rows(self, cursor: Cursor) -> list[bytes]:
         dirty = self._screen.take_dirty()
-        if self._follow(cursor):
+        if self._follow(cursor) or self._page is not None:
             dirty = None
         shown = range(self._height)
         candidates = shown if dirty is None else [y - self._top for y in sorted(dirty)]
@@ -177,10 +205,15 @@ class View:
         return moved
 
     def _is_new(self, i: int) -> bool:
-        y = self._top + i
-        text = self._screen.styled_row(y, self._cols, self._left) if y < self._screen.rows else b""
+        text = self._text(i)
         known, self._drawn[i] = self._drawn[i], text
         return text != known
+
+    def _text(self, i: int) -> bytes:
+        if self._page is not None:
+            return self._page[i] if i < len(self._page) else b""
+        y = self._top + i
+        return self._screen.styled_row(y, self._cols, self._left) if y < self._screen.rows else b""
 
     def _row(self, i: int) -> bytes:
         # Erased first: behind a full row the cursor stands on the last cell, not after it.
@@ -198,7 +231,7 @@ class View:
     def _wants_cursor(self, cursor: Cursor) -> bool:
         area = self.area
         inside = area.left <= cursor.x < area.left + area.cols and area.top <= cursor.y < area.top + area.rows
-        return cursor.visible and inside
+        return cursor.visible and inside and self._page is None
 
     def _place_of(self, cursor: Cursor) -> bytes:
         return b"\x1b[%d;%dH" % (cursor.y - self._top + 1, cursor.x - self._left + 1)
@@ -224,7 +257,7 @@ class View:
     def _passed_on(self) -> bytes:
         modes = self._screen.modes
         parts = self._switch_modes(self._outer_modes(modes.dec))
-        parts += self._switch_keyboard(modes.kitty_keyboard)
+        parts += self._switch_keyboard(modes.kitty_keyboard if self._page is None else 0)
         if modes.cursor_style != self._style:
             self._style = modes.cursor_style
             parts += b"\x1b[%d q" % self._style
@@ -234,10 +267,12 @@ class View:
         return parts + _signalled(self._screen.take_signals())
 
     def _outer_modes(self, asked: frozenset[int]) -> frozenset[int]:
-        outer = asked & _PASSED
+        outer = asked & _PASSED if self._page is None else frozenset()
+        if self._wheel is not None and (self._page is not None or self._is_wheel_ours(asked)):
+            outer |= {1000}
         if outer & TRACKING and PIXELS not in outer:
             outer |= {SGR}
-        if _WHEEL_ARROWS in asked and self._screen.alternate:
+        if _WHEEL_ARROWS in asked and self._screen.alternate and self._page is None:
             outer |= {_WHEEL_ARROWS}
         return outer
 
@@ -290,6 +325,15 @@ def bar_text(left: str, right: str, cols: int) -> str:
     room = cols - _width(left) - 1
     right = _fitted(right, room) if room > 0 else ""
     return left + " " * (cols - _width(left) - _width(right)) + right
+
+
+def clipped(line: str, cols: int) -> str:
+    """As much of a line of text and SGR as fits into `cols` columns, with all of its SGR."""
+    parts, left = _SGR.split(line), cols
+    for i in range(0, len(parts), 2):
+        parts[i] = _fitted(parts[i], left)
+        left -= _width(parts[i])
+    return "".join(parts)
 
 
 def _fitted(text: str, cols: int) -> str:

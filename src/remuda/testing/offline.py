@@ -6,7 +6,7 @@ program is needed, neither ``unshare`` nor ``ip``; and unlike under ``unshare -r
 itself for root, so that everyone tests the agent that they use.
 
 Where namespaces are not to be had (macOS, hardened kernels) it says so on stderr and points the proxy
-variables at a closed port. That stops programs that honour them, and no others.
+variables at a closed port, and keeps git from ssh. That stops programs that honour them, and no others.
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ def proxies_closed(environ: Mapping[str, str]) -> bool:
 
 
 def closed_proxies() -> dict[str, str]:
-    """The variables that send every request but those to loopback to a closed port."""
+    """The variables that send every request but those to loopback to a closed port. ssh honours no proxy:
+    git is given a program that fails in its place."""
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), CLOSED_PROXY)
     variables = {**proxies, "NO_PROXY": LOOPBACK_HOSTS}
-    return variables | {name.lower(): value for name, value in variables.items()}
+    return (
+        variables | {name.lower(): value for name, value in variables.items()} | {"GIT_SSH_COMMAND": "false"}
+    )
 
 
 def enter() -> None:

@@ -81,5 +81,5 @@ def check_version(text: str, oldest: Version = OLDEST, what: str = "Remuda") -> 
     if parse_version(text) < oldest:
         raise TmuxTooOld(
             f"{what} needs tmux {oldest[0]}.{oldest[1]} or newer; this one is {text.removeprefix('tmux ')}",
-            hint="a server keeps its version until it ends",
+            hint="after an update, a running tmux server keeps its old version until it ends",
         )

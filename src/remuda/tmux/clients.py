@@ -49,10 +49,10 @@ def choose_client(clients: Sequence[Client], *, name: str | None = None, pane: P
     if name is not None:
         named = [client for client in humans if client.name == name]
         if not named:
-            raise NoTmuxClient(f"no terminal {name} is attached to this tmux server")
+            raise NoTmuxClient(f"no client {name} is attached to this tmux server")
         return named[0]
     if not humans:
-        raise NoTmuxClient("nobody is attached to this tmux server", hint="attach first: tmux attach")
+        raise NoTmuxClient("no client is attached to this tmux server", hint="attach first: tmux attach")
     sessions = {place.session_id for place in pane.places} if pane is not None else set()
     shown = [client for client in humans if pane is not None and client.pane_id == pane.id]
     near = [client for client in humans if client.session_id in sessions]

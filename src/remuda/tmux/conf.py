@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from remuda.durable import replace_file
+from remuda.durable import read_regular, replace_file
 from remuda.errors import InvalidOptions
 
 _BEGIN: Final = b"# >>> remuda >>>"
 _END: Final = b"# <<< remuda <<<"
-_HINT: Final = b" 'remuda hooks uninstall --tmux' takes these lines out"
+_HINT: Final = b" 'remuda setup tmux --remove' takes these lines out"
 # What else `uninstall` has to undo stands in the first mark.
 _NEWLINE: Final = b" (and the line break before)"
 _NEW: Final = b" (and the file)"
@@ -77,7 +77,8 @@ def _find(text: bytes) -> tuple[int, int] | None:
         return None
     if len(starts) != 1 or len(ends) != 1 or starts[0] >= ends[0]:
         raise InvalidOptions(
-            "the marks around Remuda's lines are damaged", hint=f"mend them by hand: {_BEGIN!r} … {_END!r}"
+            "the marks around the lines of Remuda are damaged",
+            hint=f"repair them in an editor: {_BEGIN!r} … {_END!r}",
         )
     return starts[0], ends[0]
 
@@ -94,7 +95,7 @@ class ConfFile:
 
     def _read(self) -> bytes | None:
         try:
-            return self._real.read_bytes()
+            return read_regular(self._real)
         except FileNotFoundError:
             return None
 
@@ -112,20 +113,13 @@ class ConfFile:
     def is_changed(self) -> bool:
         return self.after != self.before
 
-    def difference(self) -> list[str]:
-        """What `save` would change, as `diff -u` writes it."""
-        import difflib
-
-        before, after = ((text or b"").decode("utf-8", "replace") for text in (self.before, self.after))
-        name = str(self.path)
-        found = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, n=1, lineterm="")
-        return list(found)
-
     def save(self) -> None:
         if not self.is_changed:
             return
         if self._read() != self.before:
-            raise InvalidOptions(f"{self.path} was changed by somebody else meanwhile", hint="try again")
+            raise InvalidOptions(
+                f"{self.path} was changed by another program at the same time", hint="try again"
+            )
         if self.after is None:
             self._real.unlink()
         else:

@@ -72,7 +72,7 @@ class Control:
                 )
             except FileNotFoundError as error:
                 ours.close()
-                raise TmuxMissing("there is no tmux here", hint="install it, or mend PATH") from error
+                raise TmuxMissing("tmux not found", hint="install it, or check PATH") from error
         control = cls(address, process, await asyncio.open_connection(sock=ours), on_notice)
         try:
             answer = await control._answer(control._attached, timeout)
@@ -150,7 +150,7 @@ class Control:
     def _take(self, event: Event) -> None:
         if isinstance(event, Answer) and event.ours:
             if not self._waiting:
-                raise RemoteProtocolError("tmux answered what nobody asked")
+                raise RemoteProtocolError("tmux sent an answer without a request")
             _settle(self._waiting.popleft(), event)
         elif isinstance(event, Answer):
             # The first that is not ours is that of the attaching; all others are of hooks.

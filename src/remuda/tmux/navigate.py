@@ -78,11 +78,11 @@ def go_back(
     file = TrailFile(folder, tmux.address, who.name)
     trail = file.read(view.snapshot.server_pid, who.pid)
     if trail is None:
-        raise NoOrigin("there is no place to return to", hint="'remuda next' remembers one")
+        raise NoOrigin("no pane to return to", hint="'remuda next' remembers the pane it leaves")
     pane = _what_is_left(view.snapshot, trail)
     if pane is None:
         file.write(None)
-        raise TmuxTargetGone("the place to return to is gone", hint="its pane, window and session have ended")
+        raise TmuxTargetGone("the pane to return to is gone", hint="its window and session have ended too")
     place = best_place(pane, trail.session_id)
     has_moved = who.pane_id != pane.id or who.session_id != place.session_id
     tmux.output(*steps(who, pane, place, zoom=trail.is_zoomed and pane.id == trail.pane_id))
@@ -93,7 +93,7 @@ def go_back(
 def _pane(view: View, target: str) -> Pane:
     pane = view.snapshot.panes.get(target)
     if pane is None:
-        raise TmuxTargetGone(f"there is no pane {target} on this tmux server any more")
+        raise TmuxTargetGone(f"pane {target} no longer exists on this tmux server")
     return pane
 
 

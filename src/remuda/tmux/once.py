@@ -107,7 +107,7 @@ def cut_rows(output: bytes, fields: Sequence[str], mark: str) -> list[list[str]]
     text = output.decode("utf-8", "surrogateescape")
     rows = [row.split(f"{mark}:")[1:] for row in text.split(f"{mark}.")[:-1]]
     if any(len(row) != len(fields) for row in rows):
-        raise TmuxError("tmux listed something else than it was asked for")
+        raise TmuxError("tmux sent a list that cannot be read")
     return rows
 
 
@@ -124,7 +124,7 @@ def error_of(complaint: str, address: Address) -> Exception:
     if text.startswith(_GONE):
         return TmuxGone(f"no tmux server answers on {address.path}", hint=f"tmux says: {text}")
     if text.startswith(_MISMATCH):
-        return TmuxTooOld(f"the tmux server is of another version: {text}", hint="restart the server")
+        return TmuxTooOld(f"the tmux server has another version: {text}", hint="restart the server")
     if text.startswith("can't find "):
         return TmuxTargetGone(f"tmux: {text}")
     return TmuxError(f"tmux: {text}")
@@ -153,8 +153,8 @@ def run(
     except OSError as error:
         _close(fd for pair in pipes for fd in pair)
         if isinstance(error, FileNotFoundError):
-            raise TmuxMissing("there is no tmux here", hint="install it, or mend PATH") from error
-        raise TmuxError(f"tmux cannot be run: {error.strerror}") from error
+            raise TmuxMissing("tmux not found", hint="install it, or check PATH") from error
+        raise TmuxError(f"cannot run tmux: {error.strerror}") from error
     _close((stdin_read, out_write, err_write))
     talk = _Talk(stdin_write, {out_read: bytearray(), err_read: bytearray()}, stdin)
     in_time = talk.finish(None if timeout is None else time.monotonic() + timeout)

@@ -121,7 +121,7 @@ class ControlReader:
             self._guard = found[2]
             return None
         if found is not None or not line.startswith(b"%"):
-            raise RemoteProtocolError(f"tmux said {_text(line[:80])!r} outside of an answer")
+            raise RemoteProtocolError(f"tmux said {_text(line[:80])!r} outside an answer")
         return _notice(line)
 
 
@@ -188,7 +188,7 @@ def _check(words: Sequence[str]) -> None:
     if not words or not words[0]:
         raise LocalProtocolError("a tmux command needs a name")
     if any("\0" in word for word in words):
-        raise LocalProtocolError("tmux cannot be given a NUL byte")
+        raise LocalProtocolError("a tmux command cannot hold a NUL byte")
 
 
 def literal(text: str) -> str:

@@ -5,12 +5,13 @@ One small file per account under `<home>/accounts`, named by a digest; it holds 
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 from remuda import durable
+from remuda.durable import read_regular
 from remuda.paths import private_folder
+from remuda.untrusted import dump_json, finite, parse_object
 
 _LONGEST = 8 * 24 * 3600.0
 
@@ -43,15 +44,16 @@ class Account:
             return
         self._seen = (found.st_ino, found.st_mtime_ns)
         try:
-            document = json.loads(self.path.read_bytes())
-            self._until, self.reason = float(document["until"]), str(document.get("reason", ""))
-        except (OSError, ValueError, KeyError, TypeError):
+            document = parse_object(read_regular(self.path))
+            self._until, self.reason = finite(document.get("until")), str(document.get("reason", ""))
+        except (OSError, ValueError):
             self._until = 0.0
 
     def limit(self, until: float, reason: str) -> None:
         """The later of two limits holds; one that lies too far ahead to count is replaced."""
+        until = finite(until)
         self._read()
         if until <= self._until <= until + _LONGEST:
             return
         private_folder(self.path.parent)
-        durable.replace_file(self.path, json.dumps({"until": round(until, 3), "reason": reason}).encode())
+        durable.replace_file(self.path, dump_json({"until": round(until, 3), "reason": reason}).encode())

@@ -76,7 +76,7 @@ class Approach:
                 await self._wait(0.1)
                 lines = self._terminal.lines()
                 if lines and self._speech.composer(lines, self._terminal.styled).kind is ComposerKind.EMPTY:
-                    log.info("laid a draft aside")
+                    log.info("stashed a draft")
                     return True
         finally:
             self._terminal.release_typing()
@@ -110,11 +110,12 @@ class Approach:
             await asyncio.sleep(_TRUST_PAUSE)
             return
         if not self._trust_marked:
-            self._trust_marked = True
+            self._trust_marked = await self._terminal.may_trust()
             await asyncio.sleep(_TRUST_PAUSE)
             return
-        log.info("the folder is trusted, as was allowed at the start")
+        log.info("answered the trust dialog with yes, as the start options allow")
         self._terminal.type(self._speech.enter)
+        self._terminal.trusted()
         await asyncio.sleep(_TRUST_PAUSE)
 
     def has_stash(self) -> bool:

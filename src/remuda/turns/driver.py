@@ -11,21 +11,23 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from remuda.agents.speech import Failed, Failure, Past, Signal, Speech, Stopped, Submitted
-from remuda.errors import InboxBusy, InputError, RemudaError
+from remuda.agents.state import RESTING, WAITING, WORKING, State
+from remuda.errors import InboxBusy, InputError, NotSafe, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased
-from remuda.inbox.stop_hook import InboxError
+from remuda.inbox.stop_hook import UNWANTED, InboxError
 
 from .account import Account
 from .approach import Approach
 from .early import stop_document
 from .following import InFlight
-from .policy import Action, Decision, Rules, decide, decide_once
+from .interruption import AGAIN_INTERVAL, Interruption
+from .policy import Action, Decision, Rules, decide, decide_once, decide_unwanted
 from .readiness import Readiness, Step
 from .terminal import Terminal
 from .turn import End, Fact, Outcome, Turn
@@ -37,7 +39,6 @@ T = TypeVar("T")
 _BUSY_INTERVAL = 2.0
 # What is due is due by the wall clock, which can be set, and goes on while a laptop sleeps.
 _CLOCK_INTERVAL = 30.0
-_UNWANTED = "no longer wanted"
 
 
 class Driver:
@@ -61,7 +62,7 @@ class Driver:
         self._looked_at = 0.0
         self._inbox_changes = 0
         self._unwanted: set[str] = set()
-        self._dropping: set[asyncio.Task[None]] = set()
+        self._aside: set[asyncio.Task[None]] = set()
         self._told_stop = ("", "")
         self._limited = False
         """The prompt that the agent took last is a message that met a limit, and was given back."""
@@ -115,25 +116,55 @@ class Driver:
         """
         flight = self._in_flight
         if flight is not None and flight.leased.id == message:
-            flight.interrupt()
-            self._changed.set()
+            self._interrupt(flight)
             return True
         self._unwanted.add(message)
-        task = asyncio.get_running_loop().create_task(self._drop(message))
-        self._dropping.add(task)
-        task.add_done_callback(self._dropping.discard)
+        self._begin(self._drop(message))
         return False
+
+    def interrupt_turn(self) -> str | None:
+        """Stop the turn that runs, whoever began it. Returns the id of its message, if it has one.
+
+        Raises `NotSafe` when no turn runs, or a dialog is open that the key might close for good.
+        """
+        if self._in_flight is not None:
+            self._interrupt(self._in_flight)
+            return self._in_flight.leased.id
+        state = self._terminal.state
+        if state not in WORKING and state is not State.WAITING_PERMISSION:
+            why = "a dialog is open; attach and answer it" if state in WAITING else f"it is {state}"
+            raise NotSafe(f"no turn was interrupted: {why}")
+        self._begin(self._press(Interruption(self._terminal, self._speech)))
+        return None
+
+    def _interrupt(self, flight: InFlight) -> None:
+        if not flight.unwanted:
+            flight.interrupt()
+            self._begin(self._do(self._consumer.note_unwanted, flight.leased))
+            self._changed.set()
+
+    async def _press(self, interruption: Interruption) -> None:
+        """Until the agent rests. A message that was handed over meanwhile is not what was meant."""
+        interruption.wanted = True
+        while self._in_flight is None and self._terminal.state not in RESTING and not interruption.exhausted:
+            interruption.press()
+            await asyncio.sleep(AGAIN_INTERVAL)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
 
     async def _drop(self, message: str) -> None:
         """In the thread of all that is done to the inbox: it waits there, or has been leased by now."""
-        found = await self._do(self._consumer.cancel, message, _UNWANTED)
+        found = await self._do(self._consumer.cancel, message, UNWANTED)
         if found != "in flight":
             self._unwanted.discard(message)
         if found == "dropped":
-            self._announce_end(message, str(End.CANCELLED), str(Action.DROP), _UNWANTED, {})
+            self._announce_end(message, str(End.CANCELLED), str(Action.DROP), UNWANTED, {})
         flight = self._in_flight
         if flight is not None and flight.leased.id == message:
-            flight.interrupt()
+            self._interrupt(flight)
         self.inbox_changed()
 
     def _announce_end(
@@ -193,7 +224,7 @@ class Driver:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                return await loop.run_in_executor(self._thread, lambda: call(*args, **facts))
+                return await loop.run_in_executor(self._thread, lambda: self._call(call, *args, **facts))
             except (InboxBusy, InputError):
                 raise
             except (OSError, RemudaError, InboxError) as error:
@@ -202,6 +233,13 @@ class Driver:
                 if self._closing:
                     raise
                 await asyncio.sleep(_BUSY_INTERVAL)
+
+    def _call(self, call: Callable[..., T], *args: Any, **facts: Any) -> T:
+        try:
+            return call(*args, **facts)
+        finally:
+            while self._consumer.notices:
+                log.warning("%s", self._consumer.notices.pop(0))
 
     def _tell(self) -> None:
         """Whoever watches the session hears what is held, what is in flight, and how far it is."""
@@ -275,7 +313,7 @@ class Driver:
             )
         if ready.step is Step.STASH:
             if not await self._approach.stash():
-                self.held = "a draft in the composer could not be laid aside"
+                self.held = "a draft in the composer could not be stashed"
                 await self._wait(_BUSY_INTERVAL)
             return
         expires = self._ahead.expires if self._ahead is not None else None
@@ -285,7 +323,7 @@ class Driver:
 
     async def _hand_over(self, leased: Leased) -> None:
         if leased.id in self._unwanted:
-            await self._settle(leased, Outcome(End.CANCELLED, _UNWANTED, submitted=False))
+            await self._settle(leased, Outcome(End.CANCELLED, UNWANTED, submitted=False))
             return
         try:
             self._speech.check(leased.text, command=leased.command, literal=leased.literal)
@@ -317,7 +355,7 @@ class Driver:
             note=self._note,
             as_argument=as_argument,
         )
-        log.info("message %s was handed over, attempt %d", leased.id, leased.attempt)
+        log.info("message %s was delivered, attempt %d", leased.id, leased.attempt)
 
     async def _note(self, leased: Leased, facts: list[Fact]) -> None:
         for fact in facts:
@@ -329,12 +367,12 @@ class Driver:
     async def _to_its_end(self, flight: InFlight) -> None:
         outcome = await flight.to_its_end()
         self._in_flight = None
-        await self._settle(flight.leased, outcome)
+        await self._settle(flight.leased, outcome, unwanted=flight.unwanted)
         self._ahead = None
 
     # ── afterwards ──
 
-    async def _settle(self, leased: Leased, outcome: Outcome) -> None:
+    async def _settle(self, leased: Leased, outcome: Outcome, *, unwanted: bool = False) -> None:
         if outcome.failure is Failure.RATE_LIMITED and outcome.retry_after is None:
             outcome = replace(outcome, retry_after=self._speech.limited_for(outcome.text, time.time()))
         decision = (
@@ -342,6 +380,8 @@ class Driver:
             if self._rules.once
             else decide(outcome, leased.attempt, self._rules.on_orphan, random.random())  # noqa: S311
         )
+        if unwanted or leased.unwanted or leased.id in self._unwanted:
+            decision = decide_unwanted(decision, outcome)
         self._rules = replace(self._rules, once=self._rules.single_try)
         log.info("message %s ended: %s, %s", leased.id, outcome.end, decision.action)
         if decision.account_waits:
@@ -361,7 +401,7 @@ class Driver:
         try:
             self._account.limit(time.time() + decision.delay, decision.reason)
         except (OSError, RemudaError) as error:  # the others find out by themselves
-            log.error("the limit of the account could not be written down: %s", error)
+            log.error("cannot save the account's rate limit: %s", error)
 
     def _carry_out(self, leased: Leased, outcome: Outcome, decision: Decision) -> None:
         facts = {"end": str(outcome.end), **outcome.facts}
@@ -393,7 +433,7 @@ class Driver:
     async def close(self, how: str) -> None:
         """The session has ended. What was in flight is decided on now, as far as its transcript tells."""
         self._closing = True
-        tasks = [*self._dropping, *([self._task] if self._task is not None else [])]
+        tasks = [*self._aside, *([self._task] if self._task is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -402,19 +442,23 @@ class Driver:
             if self._opened:
                 await self._decide_now(flight, how)
         except (OSError, RemudaError, InboxError) as error:
-            log.error("what was in flight is left to recovery: %s", error)
+            log.error("the message in flight is left to recovery: %s", error)
         self._consumer.close()
         self._thread.shutdown(wait=False)
 
     async def _decide_now(self, flight: InFlight | None, how: str) -> None:
         outcome = None if flight is None else flight.heard_all()
         if flight is not None and outcome is not None:
-            await self._settle(flight.leased, outcome)
+            await self._settle(flight.leased, outcome, unwanted=flight.unwanted)
             return
         submitted = flight is not None and flight.turn.submitted
         orphan = await self._do(self._consumer.orphan)
         if orphan is not None:
-            await self._recover_one(replace(orphan, submitted=orphan.submitted or submitted), how)
+            unwanted = {"unwanted": True} if flight is not None and flight.unwanted else {}
+            known = replace(
+                orphan, submitted=orphan.submitted or submitted, facts={**orphan.facts, **unwanted}
+            )
+            await self._recover_one(known, how)
 
 
 def past_outcome(past: Past, leased: Leased, how: str) -> Outcome:
@@ -422,7 +466,8 @@ def past_outcome(past: Past, leased: Leased, how: str) -> Outcome:
     if past.answered:
         return Outcome(End.ANSWERED, past.text, facts={"recovered": True, "prompt_id": past.prompt_id})
     if past.interrupted:
-        return Outcome(End.INTERRUPTED, "interrupted by a human")
+        who = "on request" if leased.unwanted else "by a human"
+        return Outcome(End.INTERRUPTED, f"interrupted {who}")
     submitted = past.submitted or leased.submitted
     text = f"{how} before it was answered" if submitted else f"{how} before it was submitted"
     return Outcome(End.DIED, text, submitted=submitted)

@@ -23,8 +23,12 @@ from .readiness import Step
 from .terminal import Terminal
 from .turn import End, Fact, Outcome, Turn
 
-_SUBMIT_TIMEOUT = 10.0
+SUBMIT_TIMEOUT = 10.0
 _SUBMIT_BYTES_PER_SECOND = 100_000
+# A prompt that stands in the composer for so long, all read and drawn, was not submitted: its Enter was lost,
+# as that of the first paste is on 2.1.240.
+_ENTER_PATIENCE = 1.0
+_DRAWN = 0.5
 # Rest without a word about the end: the prompt went back into the composer, or a hook refused it.
 _SILENT_REST = 2.0
 # The transcript is a moment behind the hooks: what it has to tell belongs into the receipt.
@@ -72,6 +76,8 @@ class InFlight:
         self._wait = wait
         self._note = note
         self._as_argument = as_argument
+        self._answering = False
+        """Whether it was seen to ask, to use a tool or to write: then no hook has refused the prompt."""
         self._early = Early(turn)
         self._interruption = Interruption(terminal, speech)
         self._signals: deque[Signal] = deque()
@@ -106,6 +112,10 @@ class InFlight:
         """It is no longer wanted. Its turn is stopped as soon as the agent is at it."""
         self._interruption.wanted = True
         self.turn.interrupter = "on request"
+
+    @property
+    def unwanted(self) -> bool:
+        return self._interruption.wanted
 
     def refuses(self, signal: Signal) -> bool:
         """Whether the agent is about to take our prompt together with something that is not ours."""
@@ -198,7 +208,7 @@ class InFlight:
     async def _until_submitted(self) -> None:
         turn, terminal = self.turn, self._terminal
         size = len(self.leased.text.encode(errors="replace"))
-        deadline = terminal.now() + _SUBMIT_TIMEOUT + size / _SUBMIT_BYTES_PER_SECOND
+        deadline = terminal.now() + SUBMIT_TIMEOUT + size / _SUBMIT_BYTES_PER_SECOND
         pressed = False
         while turn.outcome is None:
             await self._take_signals()
@@ -208,13 +218,13 @@ class InFlight:
                 continue
             if self._as_argument and self._approach.readiness().step is not Step.TYPE:
                 # It is taken when the agent is ready for it: after its start, after a dialog before that.
-                deadline = terminal.now() + _SUBMIT_TIMEOUT
+                deadline = terminal.now() + SUBMIT_TIMEOUT
             if terminal.state in WAITING and not self._as_argument:
                 # What the prompt opened is for people to answer: their keys must reach it.
                 terminal.release_typing()
                 await self._note(self.leased, turn.opened_dialog())
             if turn.mixed:
-                turn.finish(End.MIXED, "it met a draft in the composer; the agent was given neither")
+                turn.finish(End.MIXED, "a draft was in the composer with it; the agent got neither")
             elif terminal.now() >= deadline and (
                 terminal.state in WORKING or terminal.output_at < self._typed_at
             ):
@@ -222,17 +232,29 @@ class InFlight:
                 # it when it goes on: the next one is not typed behind it. From here on people may type, and
                 # what stands in the composer may be theirs.
                 terminal.release_typing()
-                pressed, deadline = True, terminal.now() + _SUBMIT_TIMEOUT
-            elif terminal.now() >= deadline and terminal.state not in WAITING:
-                if pressed or not self._still_typed():
-                    turn.finish(End.UNSUBMITTED, "typed, and the agent never said that it took it")
-                    return
-                # The text is there and the agent is idle: its Enter was lost.
+                pressed, deadline = True, terminal.now() + SUBMIT_TIMEOUT
+            elif self._lost_enter(pressed, overdue=terminal.now() >= deadline):
                 terminal.type(self._speech.enter)
-                pressed, deadline = True, terminal.now() + _SUBMIT_TIMEOUT
+                pressed, deadline = True, terminal.now() + SUBMIT_TIMEOUT
+            elif terminal.now() >= deadline and terminal.state not in WAITING:
+                turn.finish(End.UNSUBMITTED, "typed, but the agent never confirmed it")
+                return
             else:
                 left = deadline - terminal.now()
-                await self._wait(min(1.0, max(0.01, left)) if left > 0 else 1.0)
+                await self._wait(min(_DRAWN, max(0.01, left)) if left > 0 else 1.0)
+
+    def _lost_enter(self, pressed: bool, *, overdue: bool) -> bool:
+        """Whether the text is there and the agent is idle.
+
+        Before its time is over, also whether the agent has read all that was typed, and drawn it: an Enter
+        that it had still to read would submit the prompt, and ours might answer what that opens.
+        """
+        terminal, now = self._terminal, self._terminal.now()
+        if pressed or (self._as_argument and not overdue) or not self._still_typed():
+            return False
+        drawn = terminal.output_at > self._typed_at and now - terminal.output_at >= _DRAWN
+        waited = now - self._typed_at >= _ENTER_PATIENCE
+        return overdue or (waited and drawn and terminal.agreed and terminal.has_read_all())
 
     def _still_typed(self) -> bool:
         lines = self._terminal.lines()
@@ -350,6 +372,7 @@ class InFlight:
 
     def _judge_silence(self, now: float) -> None:
         terminal, limit = self._terminal, self._rules.turn_timeout
+        self._answering |= terminal.state in WAITING or terminal.state in (State.TOOL_USE, State.STREAMING)
         if terminal.state in WAITING or terminal.state is State.TOOL_USE:  # as long as that takes
             self._alive_at = now
         elif limit and now - self._alive_at >= limit and not self.turn.may_be_over:
@@ -373,15 +396,15 @@ class InFlight:
 
     def _miss_its_end(self) -> None:
         self.turn.finish(
-            End.TIMEOUT, f"the turn is over, and no Stop hook came within {self._rules.stop_timeout:g} s"
+            End.TIMEOUT, f"the turn has ended, but no Stop hook came within {self._rules.stop_timeout:g} s"
         )
 
     def _silent_end(self) -> None:
         """It was taken, and the agent rests without having said a word about it."""
         turn = self.turn
         if self._approach.has_draft():
-            turn.finish(End.INTERRUPTED, "interrupted by a human: it is back in the composer")
-        elif turn.recorded:
+            turn.finish(End.INTERRUPTED, "interrupted by a human: the prompt is back in the composer")
+        elif turn.recorded or self._answering:  # without a transcript nothing is recorded
             turn.finish(End.INTERRUPTED, "interrupted before the agent had answered")
         else:
             turn.finish(End.REFUSED, "refused by a hook of the agent's settings")

@@ -36,10 +36,14 @@ class Interruption:
     def pressed(self) -> bool:
         return self._pressed_at is not None
 
+    @property
+    def exhausted(self) -> bool:
+        return self._presses >= _MOST_PRESSES
+
     def press(self) -> None:
         """When it is wanted and the agent is at work, or waits for leave in the middle of it."""
         now = self._terminal.now()
-        if not self.wanted or self._terminal.state in RESTING or self._presses >= _MOST_PRESSES:
+        if not self.wanted or self._terminal.state in RESTING or self.exhausted:
             return
         if self._pressed_at is None or now - self._pressed_at >= AGAIN_INTERVAL:
             self._terminal.type(self._speech.interrupt)

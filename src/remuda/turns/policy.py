@@ -8,18 +8,21 @@
 | another API error | given back with a growing delay |
 | interrupted by a human | dead letter: held for whoever interrupted it, and never tried again by itself |
 | met a draft, or died before it was submitted | handed over again |
-| no longer wanted, before it was handed over | dropped |
+| taken back, before it was handed over | dropped |
+| taken back, and would be tried again | dead letter, or dropped if it was never submitted |
 | typed, and nothing was heard of it | dead letter: it may have run, and is not typed twice by itself |
 | died or timed out after it was submitted | what `on_orphan` says |
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
 from remuda.agents.speech import Failure
+from remuda.duration import clamp_seconds
+from remuda.inbox.stop_hook import UNWANTED
 
 from .readiness import DRAFT_PATIENCE
 from .turn import End, Outcome
@@ -28,6 +31,8 @@ OnOrphan = Literal["retry", "deadletter", "drop"]
 
 FIRST_DELAY = 15.0
 LONGEST_DELAY = 900.0
+LONGEST_LIMIT = (7 * 24 + 1) * 3600.0
+"""The longest limit of a service is a week. One that asks for more is tried again after that."""
 # At the end of a limit. An agent may go on by itself soon after: what is asked again later is done twice.
 _SPREAD = 5.0
 
@@ -90,11 +95,21 @@ def decide(outcome: Outcome, attempt: int, on_orphan: OnOrphan, jitter: float) -
     return Decision(Action.DEAD, outcome.text)
 
 
+def decide_unwanted(decision: Decision, outcome: Outcome) -> Decision:
+    """For a message that was taken back: it is not tried again."""
+    if decision.action is not Action.NACK:
+        return decision
+    action = Action.DEAD if outcome.submitted else Action.DROP
+    return replace(decision, action=action, reason=f"{UNWANTED}; {decision.reason}")
+
+
 def _failed(outcome: Outcome, attempt: int, jitter: float) -> Decision:
     if outcome.failure in (Failure.INVALID, Failure.AUTHENTICATION):
         return Decision(Action.DEAD, outcome.text)
-    asked = outcome.retry_after
-    delay = backoff(attempt, jitter) if asked is None else max(1.0, asked) + jitter * min(_SPREAD, asked / 10)
+    delay = backoff(attempt, jitter)
+    if outcome.retry_after is not None:
+        asked = clamp_seconds(outcome.retry_after, longest=LONGEST_LIMIT)
+        delay = max(1.0, asked) + jitter * min(_SPREAD, asked / 10)
     limited = outcome.failure in (Failure.RATE_LIMITED, Failure.OVERLOADED)
     return Decision(Action.NACK, outcome.text, delay, counts=not limited, account_waits=limited)
 

@@ -55,13 +55,13 @@ def readiness(look: Look) -> Readiness:
     if look.state not in RESTING:
         return Readiness(Step.WAIT, f"the session is {look.state}")
     if not look.agreed:
-        return Readiness(Step.WAIT, f"not all evidence says {look.state} yet")
+        return Readiness(Step.WAIT, f"not all sources report {look.state} yet")
     if look.composer.kind is ComposerKind.ABSENT:
         return Readiness(Step.WAIT, "the screen shows no composer")
     if look.limited_for > 0:
-        return Readiness(Step.WAIT, "the account is at its limit", look.limited_for)
+        return Readiness(Step.WAIT, "the account has reached its rate limit", look.limited_for)
     if look.since_typed < TYPING_PAUSE:
-        return Readiness(Step.WAIT, "somebody is typing", TYPING_PAUSE - look.since_typed)
+        return Readiness(Step.WAIT, "someone is typing", TYPING_PAUSE - look.since_typed)
     if look.composer.kind is ComposerKind.DRAFT:
         return _with_draft(look)
     return Readiness(Step.TYPE)
@@ -78,7 +78,7 @@ def _dialog(look: Look) -> str:
 def _with_draft(look: Look) -> Readiness:
     assert look.composer is not None
     if look.composer.stash_taken:
-        return Readiness(Step.WAIT, "a draft is in the composer, and another one is laid aside already")
+        return Readiness(Step.WAIT, "a draft is in the composer, and another one is already stashed")
     if look.since_typed < look.draft_patience:
         return Readiness(Step.WAIT, "a draft is in the composer", look.draft_patience - look.since_typed)
     return Readiness(Step.STASH, "a draft is in the composer")

@@ -39,6 +39,9 @@ class Terminal(Protocol):
     def typed_at(self) -> float:
         """When somebody last typed."""
 
+    def has_read_all(self) -> bool:
+        """Whether the agent is known to have read all that was typed."""
+
     @property
     def output_at(self) -> float:
         """When the agent last printed anything."""
@@ -48,6 +51,12 @@ class Terminal(Protocol):
 
     def announce(self, event: str, document: dict[str, Any]) -> None:
         """To the same, what happened to a message."""
+
+    async def may_trust(self) -> bool:
+        """Whether the question for trust may be answered with yes now."""
+
+    def trusted(self) -> None:
+        """It was answered with yes in this moment."""
 
     def handed_over(self) -> None:
         """A prompt was typed in this moment."""

@@ -36,6 +36,7 @@ from remuda.agents.speech import (
 )
 
 _SHOWN_CHARACTERS = 65_536
+USAGE_UNKNOWN = "usage unknown: the transcript does not have the agent's last message"
 
 
 class Stage(StrEnum):
@@ -246,7 +247,7 @@ class Turn:
         elif self._last is not None:
             self._overtake()
         else:  # ours went back into the composer before the agent had begun
-            self.finish(End.INTERRUPTED, "interrupted by a human, who went on with another prompt")
+            self.finish(End.INTERRUPTED, "interrupted by a human, who sent another prompt")
 
     def _with_delay(self, signal: Stopped | Failed | Halted) -> Stopped | Failed | Halted:
         """Hook and transcript tell of the same failure, and only one of them may know how long it lasts."""
@@ -380,17 +381,21 @@ class Turn:
     def answered_by_transcript(self) -> None:
         """No hook told of its end, the transcript has the answer, and the agent rests."""
         if self.outcome is None and self.said is not None:
-            self._end(
-                Outcome(End.ANSWERED, self.said, facts={"by": "transcript", "prompt_id": self.prompt_id})
-            )
+            facts = {
+                "by": "transcript",
+                "prompt_id": self.prompt_id,
+                "usage": _sum(self._usage.values()) or None,
+            }
+            self._end(Outcome(End.ANSWERED, self.said, facts=facts))
 
     def _end(self, outcome: Outcome) -> None:
         self.outcome, self.stage = outcome, Stage.ENDED
 
     def _answer_facts(self, stopped: Stopped) -> dict[str, Any]:
         facts: dict[str, Any] = {"session_id": stopped.conversation, "prompt_id": self.prompt_id}
-        if self._usage:
-            facts["usage"] = _sum(self._usage.values())
+        facts["usage"] = _sum(self._usage.values()) if self.said is not None else None
+        if facts["usage"] is None:
+            facts["degraded"] = [USAGE_UNKNOWN]
         if stopped.background:
             facts["background"] = [task.kind for task in stopped.background]
         return facts

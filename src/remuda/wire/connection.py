@@ -22,7 +22,7 @@ from remuda.frozen import frozen
 
 from . import messages
 from .frames import Frame, FrameReader, frame
-from .messages import MODE_BINARY, PROTOCOL_VERSION, Status, Type
+from .messages import MODE_BINARY, PROTOCOL_VERSION, HeimdallReader, Status, Type
 
 # ── what the keeper hears ────────────────────────────────────────────────────────────────────────────
 
@@ -152,7 +152,7 @@ def _parse_hello(payload: bytes) -> HelloReceived:
     document = messages.parse_json(payload)
     version, window = document.get("version"), document.get("window", 0)
     if not isinstance(version, int) or not isinstance(window, int) or window < 0:
-        raise RemoteProtocolError("a HELLO needs a whole number as version, and as window if it has one")
+        raise RemoteProtocolError("version and window of a HELLO must be integers")
     return HelloReceived(
         version,
         str(document.get("client", "")),
@@ -166,7 +166,7 @@ def _parse_request(payload: bytes) -> RequestReceived:
     document = messages.parse_json(payload)
     request_id, op, args = document.get("id"), document.get("op"), document.get("args", {})
     if not isinstance(request_id, int) or not isinstance(op, str) or not isinstance(args, dict):
-        raise RemoteProtocolError("a REQUEST needs a numeric id, an op and, if any, an object of args")
+        raise RemoteProtocolError("a REQUEST needs a numeric id, an op, and args that are an object")
     return RequestReceived(request_id, op, args)
 
 
@@ -245,7 +245,7 @@ class KeeperConnection:
 
     def _ours(self, frame_type: Type, document: dict[str, Any]) -> bytes:
         if self.hello is None:
-            raise LocalProtocolError(f"{frame_type.name} is only for a peer that said HELLO")
+            raise LocalProtocolError(f"{frame_type.name} is only for a peer that sent HELLO")
         return messages.json_frame(frame_type, document)
 
 
@@ -269,6 +269,16 @@ class ClientConnection:
             self._greeted = True
             data = data[1:]
         return map(self._understand, self._reader.feed(data))
+
+    def expect_heimdall(self) -> None:
+        """The peer is a supervisor that knows nothing of ours, and whose last output may have no header."""
+        reader = HeimdallReader()
+        reader.buffer = self._reader.buffer
+        self._reader = reader
+
+    def end(self) -> Iterator[ClientEvent]:
+        """The stream has ended: what is left of it that means something."""
+        return map(self._understand, self._reader.rest())
 
     @property
     def cut_short(self) -> bool:

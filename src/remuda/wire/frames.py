@@ -68,6 +68,10 @@ class FrameReader:
         self.buffer += data
         return self._frames()
 
+    def rest(self) -> Iterator[Frame]:
+        """What the end of the stream makes of the bytes that wait: nothing, for a frame that is cut."""
+        return iter(())
+
     def _frames(self) -> Iterator[Frame]:
         buffer, start = self.buffer, 0
         try:

@@ -7,14 +7,17 @@ a keeper sends them only to a peer that said HELLO.
 from __future__ import annotations
 
 import json
+import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from remuda.errors import RemoteProtocolError
+from remuda import untrusted
+from remuda.errors import LocalProtocolError, RemoteProtocolError
 
-from .frames import frame, header, short_headers
+from .frames import HEADER_BYTES, Frame, FrameReader, frame, header, short_headers
 
 MODE_BINARY: Final = b"\x00"
 PROTOCOL_VERSION: Final = 1
@@ -71,6 +74,11 @@ _SIZE = struct.Struct(">HH")
 _CODE = struct.Struct(">i")
 _COUNT = struct.Struct(">I")
 _U32_MAX = 0xFFFFFFFF
+_SUPERVISOR_HEADER = re.compile(
+    rb"\x81\x00(?:[\x00-\x0f]..|\x10\x00\x00)|\x82\x00\x00\x00[\x0e-\x1f]|\x83\x00\x00\x00\x04", re.DOTALL
+)
+"""OUTPUT of up to 1 MiB, STATUS_RESP of a likely length, EXIT. Text has no NUL after such a byte."""
+_BEGUN_HEADER = re.compile(rb"[\x81-\x83](?:\x00.{0,2})?\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,40 @@ class Status:
             raise RemoteProtocolError(f"a status of {len(payload)} bytes is too short")
         pid, idle_ms, alive, state, state_ms = _STATUS.unpack_from(payload)
         return cls(pid, idle_ms, bool(alive), state, state_ms)
+
+
+class HeimdallReader(FrameReader):
+    """Cuts the stream of a Heimdall supervisor (1.0.0) into frames.
+
+    When its program ends, it writes output that is still queued without a header, in front of the EXIT frame.
+    Bytes that cannot be a frame of a supervisor are therefore output, up to the next that can.
+    """
+
+    def _frames(self) -> Iterator[Frame]:
+        buffer = self.buffer
+        while len(buffer) >= HEADER_BYTES:
+            if _SUPERVISOR_HEADER.match(buffer):
+                end = HEADER_BYTES + int.from_bytes(buffer[1:HEADER_BYTES], "big")
+                if len(buffer) < end:
+                    return
+                found = Frame(buffer[0], bytes(buffer[HEADER_BYTES:end]))
+            else:
+                following = _SUPERVISOR_HEADER.search(buffer)
+                # Its header may be cut: what could be the beginning of one waits.
+                begun = following or _BEGUN_HEADER.search(buffer)
+                end = begun.start() if begun else len(buffer)
+                found = Frame(Type.OUTPUT, bytes(buffer[:end]))
+            del buffer[:end]
+            if found.payload or found.type != Type.OUTPUT:
+                yield found
+            elif end == 0:
+                return
+
+    def rest(self) -> Iterator[Frame]:
+        cut = HEADER_BYTES if _SUPERVISOR_HEADER.match(self.buffer) else 0
+        data, self.buffer = bytes(self.buffer[cut:]), bytearray()
+        if data:
+            yield Frame(Type.OUTPUT, data)
 
 
 def size_payload(cols: int, rows: int) -> bytes:
@@ -130,16 +172,19 @@ def parse_ack(payload: bytes) -> int:
 
 
 def json_frame(frame_type: Type, document: dict[str, Any]) -> bytes:
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    try:
+        text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise LocalProtocolError(f"cannot be written as JSON: {error}") from error
     # A lone surrogate stands for a byte of an argument that is no UTF-8; so written, it is JSON's own escape.
     return frame(frame_type, text.encode("utf-8", "backslashreplace"))
 
 
 def parse_json(payload: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(payload)
-    except (ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"peer sent JSON that cannot be read: {error}") from error
+        document = untrusted.parse_json(payload, depth=untrusted.OWN_DEPTH, keep_surrogates=True)
+    except untrusted.BadJson as error:
+        raise RemoteProtocolError(f"peer sent invalid JSON: {error}") from error
     if not isinstance(document, dict):
         raise RemoteProtocolError("peer sent JSON that is not an object")
     return document

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from remuda.agents.speech import Speech
 
     from .observer import ClaudeObserver
+    from .trust import TrustRecord
 
 
 class ClaudeAgent:
@@ -50,6 +51,11 @@ class ClaudeAgent:
         from .last_word import LastWord
 
         return LastWord(*own_arguments(argv, cwd, len(self.default_argv)), env, cwd)
+
+    def trust_record(self, env: Mapping[str, str], cwd: str) -> TrustRecord | None:
+        from .trust import TrustRecord
+
+        return TrustRecord(env, cwd) if env.get("HOME") or env.get("CLAUDE_CONFIG_DIR") else None
 
     def takes_argument(self, argv: Sequence[str]) -> bool:
         return takes_prompt(argv, len(self.default_argv))

@@ -12,7 +12,7 @@ from typing import Any
 
 TASK_NOTICE = "<task-notification>"
 DENIED = (
-    "This needs an approval, and nobody is there to give it: the call runs without a human. "
+    "This needs an approval, and no one can give it: the call runs without a human. "
     "Go on without it, or say what you would need."
 )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from remuda.errors import InvalidOptions
@@ -12,7 +13,52 @@ from remuda.errors import InvalidOptions
 Read = Callable[[str], str | None]
 """A file's text as it is now, or None: a write is shown as what it changes."""
 
-_SHELL_FIELDS = frozenset({"command", "description", "timeout", "run_in_background"})
+# Of another session, which the agents view lists: `NAME needs your input`, with or without what it needs.
+_OF_ANOTHER = re.compile(r".* needs your input(: .*)?", re.DOTALL)
+
+
+def needs_input(notification: Mapping[str, Any]) -> bool:
+    """Whether it reports a dialog of this session that is told in this way only: of plan and auto mode."""
+    kind, message = notification.get("notification_type"), str(notification.get("message", ""))
+    return kind == "agent_needs_input" and not _OF_ANOTHER.fullmatch(message)
+
+
+COMMAND_TOOLS: Mapping[str, str] = {"Bash": "command", "Monitor": "command"}
+"""Tools that run shell commands, and the field with the command. Monitor as in 2.1.325."""
+QUIET_TOOLS = frozenset(
+    {
+        "Agent",
+        "AskUserQuestion",
+        "BashOutput",
+        "CronDelete",
+        "CronList",
+        "Edit",
+        "EnterPlanMode",
+        "EnterWorktree",
+    }
+    | {"ExitPlanMode", "ExitWorktree", "Glob", "Grep", "KillBash", "KillShell", "ListAgents"}
+    | {"ListMcpResourcesTool", "LS", "LSP", "MultiEdit", "NotebookEdit", "NotebookRead", "Read"}
+    | {
+        "ReadMcpResourceTool",
+        "ReportFindings",
+        "ScheduleWakeup",
+        "SendMessage",
+        "Task",
+        "TaskCreate",
+        "TaskGet",
+    }
+    | {"TaskList", "TaskOutput", "TaskStop", "TaskUpdate", "TodoRead", "TodoWrite", "ToolSearch", "WebFetch"}
+    | {"WebSearch", "Write"}
+)
+"""Tools that run no commands. Agents that they start ask for permission themselves."""
+_PLAIN_FIELDS = frozenset({"description", "timeout", "timeout_ms", "run_in_background", "persistent"})
+_PATH_WORDS = frozenset(
+    {"cwd", "dest", "destination", "dst", "root", "source", "src", "target", "uri", "uris"}
+)
+_PATH_WORD = re.compile(r"(?:file|path|folder|directory|directorie|dir)(?:name)?s?$")
+"""Also at the end of a word: `filepath`, `outfile`, `workdir`."""
+_FILE_ADDRESS = re.compile(r"file:\S.*", re.IGNORECASE)
+_TEXT_WORDS = frozenset({"content", "contents", "mode", "size", "string", "text", "type"})
 _REASONS = {"AskUserQuestion": "question", "ExitPlanMode": "plan"}
 _DIFF_BYTES = 1 << 20
 
@@ -20,12 +66,14 @@ _DIFF_BYTES = 1 << 20
 def asked(tool: str, given: object, read: Read | None = None) -> dict[str, Any]:
     """What there is to decide on, whole: for people as `message`, for programs as the rest."""
     inputs = given if isinstance(given, dict) else {}
-    facts: dict[str, Any] = {"reason": _REASONS.get(tool, "permission"), "input": inputs, "tool": tool}
+    facts: dict[str, Any] = {"reason": reason_of(tool), "input": inputs, "tool": tool}
     if tool == "AskUserQuestion":
         facts["options"] = [one for one in _list(inputs.get("questions")) if isinstance(one, dict)]
         facts["message"] = "\n".join(str(one.get("question", "")) for one in facts["options"])
     elif tool == "ExitPlanMode":
         facts["message"] = str(inputs.get("plan") or "Exit plan mode?")
+    elif not tool:
+        facts["message"] = ""
     else:
         what = inputs.get("command") or inputs.get("file_path") or inputs.get("url")
         facts["message"] = (
@@ -61,15 +109,42 @@ def shell_command(tool: str, given: Mapping[str, Any]) -> str | None:
     return str(given.get("command", "")) if tool == "Bash" else None
 
 
-def is_plain(tool: str, given: Mapping[str, Any]) -> bool:
-    """Whether a command is all that is asked for: not a way around the sandbox as well, say."""
-    return tool != "Bash" or given.keys() <= _SHELL_FIELDS
+def reason_of(tool: str) -> str:
+    return _REASONS.get(tool, "permission")
 
 
-def file_path(given: Mapping[str, Any]) -> str | None:
-    """The file or folder that a tool reads or changes."""
-    found = next((given[key] for key in ("file_path", "notebook_path", "path") if given.get(key)), None)
-    return found if isinstance(found, str) else None
+def is_plain(given: Mapping[str, Any], field: str) -> bool:
+    """Whether the command in `field` is all that is asked for: not a way around the sandbox as well, say."""
+    return given.keys() <= _PLAIN_FIELDS | {field}
+
+
+def path_fields(given: object) -> Iterator[object]:
+    """The value of each field that holds a path or paths, at any depth. One of a wrong type is given, too."""
+    waiting = [given]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, str) and _FILE_ADDRESS.fullmatch(value):
+            yield value
+        elif isinstance(value, dict):
+            for key, one in value.items():
+                if not _names_path(key):
+                    waiting.append(one)
+                elif one not in (None, ""):
+                    yield from one if isinstance(one, list) else [one]
+
+
+def _names_path(key: str) -> bool:
+    """`file_path`, `filePath`, `FILEPATH`, `newPath`, `target_dir`; not `file_text`."""
+    words = set(re.findall("[a-z]+", re.sub("([a-z])([A-Z])", r"\1_\2", key).lower()))
+    return any(one in _PATH_WORDS or _PATH_WORD.search(one) for one in words) and not words & _TEXT_WORDS
+
+
+def search_pattern(tool: str, given: Mapping[str, Any]) -> object:
+    """What Glob and Grep look for below their `path`, as a pattern of paths; None for any other tool."""
+    key = {"Glob": "pattern", "Grep": "glob"}.get(tool)
+    return None if key is None else given.get(key) or ""
 
 
 def with_answers(given: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,10 +163,10 @@ def with_answers(given: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[s
         ]
         if len(texts) != 1:
             asked_for = ", ".join(repr(str(one.get("question", ""))) for one in questions)
-            raise InvalidOptions(f"nothing is asked as {name!r}", hint=f"asked is {asked_for}")
+            raise InvalidOptions(f"no question {name[:40]!r}", hint=f"the questions: {asked_for}")
         found[texts[0]] = ", ".join(map(str, answer)) if isinstance(answer, list) else str(answer)
     if missing := [one for one in questions if str(one.get("question", "")) not in found]:
-        raise InvalidOptions(f"there is no answer to {str(missing[0].get('question', ''))!r}")
+        raise InvalidOptions(f"missing answer to {str(missing[0].get('question', ''))!r}")
     return {**given, "answers": found}
 
 

@@ -17,9 +17,10 @@ from typing import Any
 from remuda.agents.attention import Event, EventKind, digest
 from remuda.agents.speech import CommandRun, CommandUnknown, Failed, Failure, Interrupted, Recorded, Said
 from remuda.agents.state import Source
+from remuda.untrusted import finite
 
 from .answers import TASK_NOTICE
-from .asking import Read, asked
+from .asking import Read, asked, needs_input, reason_of
 from .limit import reset_in_words
 from .speech import ClaudeSpeech
 
@@ -29,6 +30,7 @@ _WAITING = {"permission prompt": "permission", "input needed": "question", "dial
 _EPOCH = re.compile(r"\|(\d{10})\b")
 # A call is told from another by its digest; whole it is of use only where nobody else says what is asked.
 _CALL_BYTES = 8192
+_QUESTION_BYTES = 65536
 
 Facts = dict[str, Any]
 
@@ -78,7 +80,7 @@ def _identity(payload: Mapping[str, Any], env: Mapping[str, str]) -> Facts:
         if tmux := env.get("TMUX", "").partition(",")[0]:
             facts["tmux"] = tmux
     pid = str(env.get("CLAUDE_PID") or payload.get("claude_pid") or "")
-    if pid.isdecimal() and 0 < int(pid) < 1 << 31:
+    if pid.isdecimal() and len(pid) < 11 and 0 < int(pid) < 1 << 31:
         facts["pid"] = int(pid)
     if entrypoint := env.get("CLAUDE_CODE_ENTRYPOINT"):
         facts["entrypoint"] = entrypoint
@@ -192,7 +194,7 @@ def _notification(payload: Mapping[str, Any], at: float, read: Read | None) -> T
     message = str(payload.get("message", ""))
     if kind == "permission_prompt":
         return EventKind.ASKED, {"reason": "permission", "message": message}, Source.TITLE
-    if kind.endswith("_dialog"):
+    if kind.endswith("_dialog") or needs_input(payload):
         return EventKind.ASKED, {"reason": "question", "message": message}, Source.TITLE
     if kind == "idle_prompt":
         return EventKind.STOPPED, {}, Source.TITLE
@@ -233,7 +235,7 @@ def registry_events(document: Mapping[str, Any], *, now: float | None = None) ->
         if isinstance(value := document.get(key), str):
             facts[name] = value
     changed = document.get("statusUpdatedAt") or document.get("updatedAt") or document.get("startedAt")
-    at = changed / 1000 if isinstance(changed, int | float) else 0.0
+    at = max(0.0, finite(changed) / 1000)
     status = str(document.get("status"))
     number = f"registry:{pid}:{changed}:{status}"
     if now is not None:
@@ -304,7 +306,7 @@ def _calls(record: Mapping[str, Any]) -> Iterable[tuple[EventKind, Facts]]:
                 "tool_input": block.get("input"),
                 "tool_use_id": block.get("id"),
             }
-            yield EventKind.TOOL_BEGAN, _call(call)
+            yield EventKind.TOOL_BEGAN, _call(call) | _asks(call)
         elif block.get("type") == "tool_result" and isinstance(block.get("tool_use_id"), str):
             yield (
                 EventKind.TOOL_RAN,
@@ -314,6 +316,16 @@ def _calls(record: Mapping[str, Any]) -> Iterable[tuple[EventKind, Facts]]:
                     "denied": bool(record.get("toolDenialKind")),
                 },
             )
+
+
+def _asks(call: Mapping[str, Any]) -> Facts:
+    """What a call will ask a human: no hook may be there to report that."""
+    tool, given = str(call.get("tool_name", "")), call.get("tool_input")
+    if reason_of(tool) == "permission" or not isinstance(given, dict):
+        return {}
+    facts = asked(tool, given)
+    found = {name: facts[name] for name in ("reason", "options", "message") if name in facts}
+    return {"asks": found} if len(json.dumps(found)) <= _QUESTION_BYTES else {}
 
 
 def _blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -332,9 +344,10 @@ def _first_text(record: Mapping[str, Any]) -> str:
 
 def _epoch(record: Mapping[str, Any]) -> float | None:
     try:
-        return datetime.fromisoformat(str(record.get("timestamp"))).timestamp()
-    except ValueError:
+        at = datetime.fromisoformat(str(record.get("timestamp"))).timestamp()
+    except (ValueError, OverflowError):
         return None
+    return at if at >= 0 else None
 
 
 def _text(document: Mapping[str, Any], key: str) -> str | None:

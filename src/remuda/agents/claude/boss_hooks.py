@@ -103,11 +103,11 @@ def put_hooks(document: dict[str, Any], hooks: Mapping[str, Mapping[str, Any]]) 
     """Install them, in the place of ours that are there. Raises `InvalidOptions` where there is no place."""
     events = document.get("hooks", {})
     if not isinstance(events, dict):
-        raise InvalidOptions("'hooks' in the settings is not what Claude Code expects", hint="mend it first")
+        raise InvalidOptions("'hooks' in the settings is not what Claude Code expects", hint="fix it first")
     for event in hooks:
         if not isinstance(events.get(event, []), list):
             raise InvalidOptions(
-                f"the hooks of {event} are not what Claude Code expects", hint="mend it first"
+                f"the hooks of {event} are not what Claude Code expects", hint="fix it first"
             )
     if _installed(document, hooks):
         return

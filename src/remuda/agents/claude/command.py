@@ -29,6 +29,8 @@ class Command:
         self.process_ended = False
         self._to_the_end = to_the_end
         self._known = False
+        self._unnamed: Ended | None = None
+        """A result without an id since ours was known: ours, if that is completed without another."""
         self._tells_state = False
         self._idle = False
         self._waits = False
@@ -38,6 +40,8 @@ class Command:
         match event:
             case Moved(command_id, state) if command_id == self.id:
                 self._known = True
+                if state == "completed" and self._unnamed is not None and not self.results:
+                    self.results.append(self._unnamed)
                 self.dropped = self.dropped or (state in _NEVER_RUN and not self.results)
             case Spoke(model) if not model.startswith("<"):
                 self.model = model
@@ -51,6 +55,8 @@ class Command:
             case Ended() if not self.over and self._is_mine(event):
                 self.results.append(event)
                 self._idle = False
+            case Ended(command_id=None) if not self.over:  # 2.1.240 gives no result an id
+                self._unnamed = event
             case _:
                 pass
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import codecs
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from remuda.durable import open_regular, read_regular
+from remuda.untrusted import BadJson, parse_json, parse_object
 
 _PLAIN = re.compile("[A-Za-z0-9]")
 _MAX_NAME = 200
@@ -29,7 +32,7 @@ def registry_file(env: Mapping[str, str], pid: int) -> Path:
 
 
 def find_transcript(env: Mapping[str, str], conversation: Mapping[str, Any]) -> Path | None:
-    """The transcript of a conversation that exists: without one the CLI refuses to resume."""
+    """The transcript of a conversation, if it has one yet."""
     told = conversation.get("transcript_path")
     if told and Path(told).is_file():
         return Path(told)
@@ -38,6 +41,23 @@ def find_transcript(env: Mapping[str, str], conversation: Mapping[str, Any]) -> 
         return None
     # The file is named by the conversation alone; its folder's name follows rules of the CLI's own.
     return next((config_folder(env) / "projects").glob(f"*/{session_id}.jsonl"), None)
+
+
+def has_messages(transcript: Path) -> bool:
+    """Whether it holds a message. A CLI that was killed early may have left one without any: a conversation
+    that it refuses to resume."""
+    try:
+        with open(open_regular(transcript), "rb") as lines:
+            return any(_is_message(line) for line in lines)
+    except OSError:
+        return False
+
+
+def _is_message(line: bytes) -> bool:
+    try:
+        return parse_object(line).get("type") in ("user", "assistant")
+    except BadJson:
+        return False
 
 
 def newest_conversation(env: Mapping[str, str], cwd: Path) -> str | None:
@@ -55,23 +75,33 @@ def titled_conversations(env: Mapping[str, str], cwd: Path, title: str) -> list[
 
 def _title_of(file: Path) -> str | None:
     try:
-        with file.open("rb") as opened:
+        with open(open_regular(file), "rb") as opened:
             size = opened.seek(0, os.SEEK_END)
             for start in (max(0, size - _TITLE_BYTES), 0):
                 opened.seek(start)
                 if told := _TITLE.findall(opened.read(_TITLE_BYTES)):
-                    return str(json.loads(told[-1]).get("customTitle"))
+                    return str(parse_json(told[-1]).get("customTitle"))
     except (OSError, ValueError):
         pass
     return None
 
 
-def _conversations(env: Mapping[str, str], cwd: Path) -> list[Path]:
+def transcript_folders(env: Mapping[str, str], cwd: Path) -> list[Path]:
+    """Where a transcript of a session in `cwd` will appear: its folder, and those above it."""
+    config = config_folder(env)
+    return [*_project_folders(env, cwd), config / "projects", config]
+
+
+def _project_folders(env: Mapping[str, str], cwd: Path) -> list[Path]:
     # Every UTF-16 unit but letters and digits becomes a dash; a long name is cut, and ends with a hash.
     path = os.path.realpath(cwd)
     name = "".join(one if _PLAIN.match(one) else "-" * (1 + (ord(one) > 0xFFFF)) for one in path)
     projects = config_folder(env) / "projects"
-    folders = [projects / name] if len(name) <= _MAX_NAME else projects.glob(f"{name[:_MAX_NAME]}-*")
+    return [projects / name] if len(name) <= _MAX_NAME else [*projects.glob(f"{name[:_MAX_NAME]}-*")]
+
+
+def _conversations(env: Mapping[str, str], cwd: Path) -> list[Path]:
+    folders = _project_folders(env, cwd)
     return [file for folder in folders for file in folder.glob("*.jsonl") if _SESSION_ID.fullmatch(file.stem)]
 
 
@@ -85,7 +115,7 @@ def _changed_at(path: Path) -> float:
 def read_settings(path: Path) -> dict[str, Any]:
     """A settings file as a mapping; empty when it is missing or cannot be read, as the CLI treats it."""
     try:
-        found = json.loads(path.read_bytes())
+        found = parse_json(read_regular(path).removeprefix(codecs.BOM_UTF8))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

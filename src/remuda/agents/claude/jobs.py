@@ -77,9 +77,10 @@ def _event(kind: EventKind, job: Job, facts: dict[str, Any], at: float | None = 
 
 def _epoch(stamp: object) -> float | None:
     try:
-        return datetime.fromisoformat(str(stamp)).timestamp()
-    except ValueError:
+        at = datetime.fromisoformat(str(stamp)).timestamp()
+    except (ValueError, OverflowError):
         return None
+    return at if at >= 0 else None
 
 
 def _text(document: Mapping[str, Any], key: str) -> str | None:

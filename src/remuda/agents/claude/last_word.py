@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from remuda.durable import read_regular
+
 from .files import config_folder, read_settings
 from .flags import split_arguments
 
@@ -97,7 +99,7 @@ def _hooked_skills(sources: frozenset[str], env: Mapping[str, str], cwd: Path) -
     files = (path for folder in folders for kind in ("skills", "commands") for path in _pages(folder / kind))
     for count, path in enumerate(files):
         try:
-            yield count >= _MOST_SKILLS or b"hooks:" in path.read_bytes()
+            yield count >= _MOST_SKILLS or b"hooks:" in read_regular(path)
         except OSError:
             yield True
 

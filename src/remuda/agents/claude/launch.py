@@ -2,8 +2,9 @@
 
 What we add, and why:
 - `--settings` with our hooks beside the user's own, which all keep firing;
-- `--permission-mode manual` where neither the arguments nor the settings of the user name a mode: the
-  CLI's own default blocks behind some gateways on a dialog that no hook tells of. We never widen it.
+- `--permission-mode default`, the manual mode, where neither the arguments nor the settings of the user name
+  one: the CLI's own default blocks behind some gateways on a dialog that no hook tells of. We never widen it.
+  The word `manual` for it is known since 2.1.200 only; before that the CLI ends with an error.
 - an environment without the identity of an agent that we were started from, with loopback excluded from
   proxies (else no http hook arrives), and without the cap on Stop-hook blocks.
 """
@@ -16,12 +17,13 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from remuda.errors import InvalidOptions
+from remuda.untrusted import parse_json
 
 from .environment import BLOCK_CAP_VARIABLE as BLOCK_CAP_VARIABLE
 from .environment import IDENTITY_VARIABLES as IDENTITY_VARIABLES
 from .environment import clean_environment as clean_environment
 from .environment import own_environment as own_environment
-from .files import find_transcript, read_settings, user_settings
+from .files import find_transcript, has_messages, read_settings, user_settings
 from .flags import split_arguments, without_flags, without_prompt
 
 if TYPE_CHECKING:  # whoever only reads arguments does without
@@ -43,6 +45,8 @@ TOOL_EVENTS = ("PostToolBatch",)
 HOOK_TIMEOUT = 10
 ASK_TIMEOUT = 24 * 3600
 """How long a permission may be given from elsewhere. Then it is left to whoever is at the terminal."""
+MANUAL_MODE = "default"
+"""Every permission is requested. Every version knows this name of it."""
 TOKEN_HEADER = "X-Remuda-Token"  # noqa: S105  # the name of a header
 _RESUMING = (
     "--resume",
@@ -66,8 +70,9 @@ def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
     overlay = context.scratch / "settings.json"
     added = ["--settings", str(overlay)]
     if not _permission_mode_chosen(arguments, settings, context):
-        added += ["--permission-mode", "manual"]
-    if find_transcript(context.env, context.conversation):
+        added += ["--permission-mode", MANUAL_MODE]
+    transcript = find_transcript(context.env, context.conversation)
+    if transcript is not None and has_messages(transcript):
         # Its first prompt was answered in its first life, and how that began no longer matters.
         arguments = without_flags(without_prompt(arguments), _RESUMING)
         added += ["--resume", str(context.conversation["session_id"])]
@@ -136,7 +141,7 @@ def _load_settings(value: str, cwd: Path) -> dict[str, Any]:
             raise InvalidOptions(f"settings file not found: {value}")
         return read_settings(path)
     try:
-        loaded = json.loads(value)
+        loaded = parse_json(value)
     except ValueError as error:
         raise InvalidOptions(f"--settings is not JSON: {error}") from error
     return loaded if isinstance(loaded, dict) else {}

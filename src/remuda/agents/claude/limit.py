@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from remuda.untrusted import finite
+
 _WORDS = re.compile(
     r"\bresets (?:at )?(?:([A-Z][a-z]{2}) (\d{1,2}), )?(\d{1,2})(?::(\d{2}))?([ap])m \(([\w/+-]+)\)"
 )
@@ -22,7 +24,8 @@ def reset_of(record: Mapping[str, Any]) -> float | None:
     """As the transcript has it, in seconds since the epoch."""
     limits = record.get("quotaLimits")
     found = limits.get("resetsAt") if isinstance(limits, dict) else None
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    at = finite(found)
+    return at if at > 0 else None
 
 
 def reset_in_words(text: str, now: float) -> float | None:

@@ -15,11 +15,14 @@ from typing import Any
 from remuda.agents.state import RESTING, WAITING, WORKING, Source, State, Vote
 from remuda.agents.tools import ToolBegan, ToolEnded
 from remuda.proctree import start_ticks
+from remuda.untrusted import finite
 
+from .asking import needs_input
 from .files import find_transcript, registry_file
+from .order import InOrder
 from .screen import has_composer, is_suspended, open_dialog, spinner_tokens
 from .shown import Shown
-from .tools import ToolNews
+from .tools import ToolNews, call_id
 
 _IDLE_MARK = "✳"
 _BUSY_MARKS = ("◐", "◑", "◒", "◓")
@@ -59,9 +62,11 @@ class ClaudeObserver:
         self._pid = pid
         self._env = env
         self._registry_waiting = False
+        self._registry_rests_at = 0.0  # since when; 0 while it tells of anything else
+        self._prompted_at = 0.0
         self._asked: State | None = None  # what hook or registry last said of a dialog
         self._stopped = True
-        self._tools: set[object] = set()  # those that began and have not ended
+        self._tools: set[str] = set()  # those that began and have not ended
         self._tokens: int | None = None
         self._dialog: str | None = None
         self._hooks: dict[str, Callable[[Mapping[str, Any], float], list[Vote]]] = {
@@ -127,13 +132,13 @@ class ClaudeObserver:
         return [_hook(State.IDLE, at, f"SessionStart {source}", _STARTING if waits else frozenset())]
 
     def _prompt_submit(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        self._stopped = False
+        self._stopped, self._prompted_at = False, at
         # Fires also for a prompt that only waits in the queue of a running turn.
         return [_hook(State.THINKING, at, "UserPromptSubmit", WORKING)]
 
     def _tool_begins(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
         self._stopped = False
-        self._tools.add(payload.get("tool_use_id"))
+        self._tools.add(call_id(payload))
         if self._registry_waiting:  # another of several tools; the dialog is still open
             return []
         return [_hook(State.TOOL_USE, at, f"PreToolUse {payload.get('tool_name')}")]
@@ -144,7 +149,7 @@ class ClaudeObserver:
         return [_hook(state, at, f"PermissionRequest {tool}")]
 
     def _tool_ends(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        self._tools.discard(payload.get("tool_use_id"))
+        self._tools.discard(call_id(payload))
         if self._registry_waiting:
             return []
         self._asked = None
@@ -152,8 +157,11 @@ class ClaudeObserver:
         return [_hook(state, at, f"{payload.get('hook_event_name')} {payload.get('tool_name')}")]
 
     def _message_display(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        # It may come after the tool that it announces, and after the end of its own turn.
+        # It may come after the tool that it announces, and after the end of its own turn: after its Stop or,
+        # where no Stop comes, after the registry's word (seen in some of ten turns, 2.1.325).
         if self._stopped or self._tools or self._registry_waiting:
+            return []
+        if self._registry_rests_at > self._prompted_at:
             return []
         return [_hook(State.STREAMING, at, "MessageDisplay")]
 
@@ -161,14 +169,17 @@ class ClaudeObserver:
         kind = payload.get("notification_type")
         if kind == "permission_prompt":
             return [_hook(State.WAITING_PERMISSION, at, "Notification permission_prompt", WAITING)]
+        if needs_input(payload):
+            return [_hook(State.WAITING_ANSWER, at, "Notification agent_needs_input", WAITING)]
         if kind == "idle_prompt":
             return [_hook(State.IDLE, at, "Notification idle_prompt", RESTING)]
         return []
 
     def _stop(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
         self._turn_over(at)
-        running = payload.get("background_tasks") or []
-        detail = f"Stop, {len(running)} background tasks run on" if running else "Stop"
+        running = payload.get("background_tasks")
+        count = len(running) if isinstance(running, list) else 0
+        detail = f"Stop, {count} background tasks run on" if count else "Stop"
         return [_hook(State.IDLE, at, detail)]
 
     def _stop_failure(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
@@ -202,6 +213,7 @@ class ClaudeObserver:
             self.conversation = {"session_id": str(session_id)}
         # Its own date: it is written some time after what it tells, and the next turn may have begun.
         at = _dated(document.get("statusUpdatedAt"), at, wall)
+        self._registry_rests_at = at if status in ("idle", "shell") else 0.0
         if status == "waiting":
             reason = str(document.get("waitingFor", ""))
             self._asked = state = _WAITING_FOR.get(reason, State.WAITING_ANSWER)
@@ -218,6 +230,9 @@ class ClaudeObserver:
         )
 
     # ── transcript ──
+
+    def order(self) -> InOrder:
+        return InOrder()
 
     def transcript(self, record: Mapping[str, Any], at: float, wall: float) -> list[Vote]:
         """Only what no hook tells: an interrupt, and an API error where hooks are off."""
@@ -259,7 +274,9 @@ class ClaudeObserver:
         ):  # it knows better whether the dialog is still open: we may read a half-drawn one
             self._dialog = before
             return []
-        if self._dialog is None and before is not None:
+        if self._dialog is not None:  # the spinner may go a moment after the dialog was drawn
+            return []
+        if before is not None:
             return [Vote(Source.SCREEN, State.IDLE, at, f"{before} closed", _NOT_WAITING)]
         if not self._composer_seen and has_composer(lines):
             self._composer_seen = True
@@ -285,15 +302,15 @@ def _hook(state: State, at: float, detail: str, alike: frozenset[State] = frozen
 
 def _dated(epoch_ms: object, at: float, wall: float) -> float:
     """When something dated happened, on the clock of the votes; now if it has no date or one to come."""
-    if not isinstance(epoch_ms, (int, float)):
+    if isinstance(epoch_ms, bool) or not isinstance(epoch_ms, (int, float)):
         return at
-    return at - max(0.0, wall - epoch_ms / 1000)
+    return at - max(0.0, wall - finite(epoch_ms, wall * 1000) / 1000)
 
 
 def _epoch_ms(timestamp: object) -> float | None:
     try:
         return datetime.fromisoformat(str(timestamp)).timestamp() * 1000
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -301,11 +318,11 @@ def _is_braille(character: str) -> bool:
     return "⠀" <= character <= "⣿"
 
 
-def _tool_results(record: Mapping[str, Any]) -> set[object]:
+def _tool_results(record: Mapping[str, Any]) -> set[str]:
     message = record.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-    return {block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"}
+    return {call_id(block) for block in blocks if block.get("type") == "tool_result"}
 
 
 def _texts(record: Mapping[str, Any]) -> list[str]:

@@ -65,7 +65,9 @@ class ClaudeAsking:
         if call is not None:
             self._asked.add(call)
         inputs = given if isinstance(given, dict) else {}
-        return Question(tool, inputs, suggestions, call, _REASONS.get(tool, "permission"))
+        where = payload.get("cwd")
+        reason = _REASONS.get(tool, "permission")
+        return Question(tool, inputs, suggestions, call, reason, where if isinstance(where, str) else None)
 
     def _call_of(self, tool: str, given: object) -> str | None:
         named = [one for one, (name, _) in self._calls.items() if name == tool and one not in self._asked]
@@ -97,9 +99,8 @@ class ClaudeAsking:
         if ruling.always:
             edited = ruling.input is not None
             given = question.input if ruling.input is None else ruling.input
-            allow["updatedPermissions"] = for_conversation(
-                question.tool, given, question.suggestions, edited=edited
-            )
+            lasting = for_conversation(question.tool, given, question.suggestions, edited=edited)
+            allow |= {"updatedPermissions": lasting} if lasting else {}
         return permission_decision(allow)
 
 

@@ -75,20 +75,20 @@ def _given(options: CliOptions) -> Iterator[tuple[str, str]]:
 def _check(word: str) -> None:
     name = word.partition("=")[0]
     if "\0" in word:
-        raise InvalidOptions(f"{name} has a NUL character, which no argument can have")
+        raise InvalidOptions(f"{name} has a NUL character, which an argument cannot have")
     if len(word.encode("utf-8", "surrogateescape")) > MAX_ARGUMENT_BYTES:
         raise InvalidOptions(
-            f"{name} is longer than {MAX_ARGUMENT_BYTES} bytes, the most that an argument can have",
-            hint="give a file, where the CLI has such a flag",
+            f"{name} is longer than {MAX_ARGUMENT_BYTES} bytes, the maximum for an argument",
+            hint="use the flag that takes a file, if the agent has one",
         )
 
 
 # ── what a pool cannot honour ──
 
 _FRESH = "every conversation of a pool begins fresh"
-_FORM = "the pool itself talks with the agent"
-_ELSEWHERE = "the agent would not run here, in the folder that was asked for"
-_COUNTED = "it counts for the whole process, and a process serves many requests"
+_FORM = "the pool sets how it talks to the agent"
+_ELSEWHERE = "the agent would not run in the requested folder"
+_COUNTED = "it applies to the process, which serves many requests"
 _TEAM = "it makes the agent a part of another session"
 _UNUSABLE = {
     **dict.fromkeys(
@@ -133,7 +133,7 @@ def refusals(options: CliOptions, *, terminal: bool = False) -> list[str]:
         found.append("extra_args has `--`: prompts come with requests")
     for flag, values in split_arguments([word for word in options.extra_args if word != "--"]):
         if flag is None:
-            found.append(f"extra_args has {values[0]!r}, which belongs to no flag: write --flag=value")
+            found.append(f"extra_args has {values[0]!r}, which does not belong to a flag; write --flag=value")
         elif reason := _reason(flag, once, terminal=terminal):
             found.append(f"{flag.partition('=')[0]} cannot be used in a pool: {reason}")
     return found
@@ -143,9 +143,9 @@ def _reason(word: str, once: set[str], *, terminal: bool) -> str | None:
     flag = word.partition("=")[0]
     flag = _ALIASES.get(flag, flag)
     if not flag.startswith("--"):
-        return "short flags are read as several: write the long one"
+        return "use the long form of the flag"
     if flag in once:
-        return "the options name it too, and the agent takes one"
+        return "the options set it too, and the agent accepts one value"
     if terminal and flag in _PRINT_ONLY:
-        return "the terminal backend has no use for it: backend stream or print"
+        return "the terminal backend does not support it; use stream or print"
     return _UNUSABLE.get(flag)

@@ -56,15 +56,15 @@ def check(prompt: str, *, command: bool, literal: bool) -> None:
     try:
         size = len(prompt.encode())
     except UnicodeEncodeError:
-        raise InputError("the prompt is not valid Unicode: it holds half of a surrogate pair") from None
+        raise InputError("the prompt is not valid Unicode: it contains half of a surrogate pair") from None
     if not _bare(prompt):
-        raise InputError("nothing of the prompt is visible: there is nothing to be said")
-    if (found := _control(prompt)) is not None:
+        raise InputError("the prompt is empty: it has no visible characters")
+    if (found := find_control(prompt)) is not None:
         position, character = found
         raise InputError(
-            f"the prompt holds the control character U+{ord(character):04X} at position {position}, "
-            "which no terminal can be given",
-            hint="put it into a file and name that",
+            f"the prompt contains the control character U+{ord(character):04X} at position {position}, "
+            "which cannot be sent to a terminal",
+            hint="put the text into a file and name the file in the prompt",
         )
     if command:
         _check_command(prompt)
@@ -72,7 +72,7 @@ def check(prompt: str, *, command: bool, literal: bool) -> None:
         _check_text(prompt)
     if literal and _MENTION.search(visible(prompt)):
         raise InputError(
-            "the prompt holds @ before a word, which would attach a file, and --literal was said"
+            "the prompt contains @ before a word, which would attach a file; --literal forbids that"
         )
     _check_size(prompt, size)
 
@@ -81,7 +81,7 @@ def _check_command(prompt: str) -> None:
     if not looks_like_command(prompt):
         raise InputError("--command is for a prompt that begins with /word")
     if len(prompt.strip().splitlines()) > 1:
-        raise InputError("a command has one line")
+        raise InputError("a command must be a single line")
 
 
 def _check_text(prompt: str) -> None:
@@ -89,12 +89,12 @@ def _check_text(prompt: str) -> None:
         word = visible(prompt).split()[0]
         raise InputError(
             f"a prompt that begins with {word} would run the agent's own command",
-            hint="say --command if that is meant, or put a word before it",
+            hint="pass --command to run it, or put a word before it",
         )
     if (word := visible(prompt).strip()) in _ENDS:
         raise InputError(
             f"a prompt that is only '{word}' would end the agent",
-            hint="say it in a sentence, or end the session with 'remuda kill'",
+            hint="write a sentence, or end the session with 'remuda kill'",
         )
 
 
@@ -105,7 +105,10 @@ def _check_size(prompt: str, size: int) -> None:
     elif len(_pieces(_LINE_END.sub("\n", prompt))) > MAX_PICTURES + 1:
         what = f"with the paths of more than {MAX_PICTURES} pictures"
     if what:
-        raise InputError(f"a prompt {what} cannot be pasted", hint="put it into a file and name that")
+        raise InputError(
+            f"a prompt {what} cannot be pasted",
+            hint="put the text into a file and name the file in the prompt",
+        )
 
 
 def looks_like_command(prompt: str) -> bool:
@@ -122,7 +125,8 @@ def _as_kept(prompt: str) -> str:
     return _ASTRAY.sub("", _UNJOINED.sub("", prompt))
 
 
-def _control(prompt: str) -> tuple[int, str] | None:
+def find_control(prompt: str) -> tuple[int, str] | None:
+    """The first control character and its position: none can be pasted, or given as an argument."""
     for position, character in enumerate(prompt):
         if unicodedata.category(character) == "Cc" and character not in "\n\t\r":
             return position, character

@@ -27,7 +27,7 @@ def open_dialog(lines: Sequence[str]) -> str | None:
     return "dialog" if any(footer.lower() in text.lower() for footer in _FOOTERS) else None
 
 
-_TOKENS = re.compile(r"^\S \S.*… \(.*↓ ([\d.]+)(k?) tokens")
+_TOKENS = re.compile(r"^\S \S.*… \(.*↓ (\d{1,9}(?:\.\d+)?)(k?) tokens")
 
 
 def spinner_tokens(lines: Sequence[str]) -> int | None:

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.durable import replace_file
+from remuda.durable import read_regular, replace_file
 from remuda.errors import InvalidOptions
 
 from .files import config_folder
 
 _BOM = "\ufeff"
-_HINT = "mend it first; nothing was changed"
+_HINT = "fix it first; nothing was changed"
 
 
 def user_file(env: Mapping[str, str]) -> Path:
@@ -31,9 +31,14 @@ def project_file(cwd: Path) -> Path:
     return cwd / ".claude" / "settings.json"
 
 
+def local_file(cwd: Path) -> Path:
+    """The project's, for one user: what names paths of this machine does not belong into a committed file."""
+    return cwd / ".claude" / "settings.local.json"
+
+
 def settings_files(env: Mapping[str, str], cwd: Path) -> list[Path]:
     """All that apply in `cwd`; they need not exist."""
-    return [user_file(env), project_file(cwd), cwd / ".claude" / "settings.local.json"]
+    return [user_file(env), project_file(cwd), local_file(cwd)]
 
 
 class SettingsFile:
@@ -41,16 +46,18 @@ class SettingsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Written through a link: many keep their settings elsewhere.
-        self._real = Path(os.path.realpath(path))
+        # Written through a link: many keep their settings elsewhere. But a clone can bring one too.
+        self.real = Path(os.path.realpath(path))
         self._text = self._read()
         self.document: dict[str, Any] = self._parse()
 
     def _read(self) -> str | None:
         try:
-            return self._real.read_bytes().decode()
+            return read_regular(self.real).decode()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise InvalidOptions(f"cannot read {self.path}: {error.strerror}", hint=_HINT) from error
         except UnicodeDecodeError as error:
             raise InvalidOptions(f"{self.path} is not UTF-8: {error.reason}", hint=_HINT) from error
 
@@ -64,29 +71,41 @@ class SettingsFile:
         except (ValueError, RecursionError) as error:
             raise InvalidOptions(f"{self.path} is not valid JSON: {error}", hint=_HINT) from error
         if not isinstance(document, dict):
-            raise InvalidOptions(f"{self.path} does not hold a JSON object", hint=_HINT)
+            raise InvalidOptions(f"{self.path} is not a JSON object", hint=_HINT)
         return document
 
     def save(self) -> bool:
         """Whether there was something to change."""
-        if self.document == self._parse():
+        before, after = self.texts()
+        if before == after:
             return False
-        text = self._rendered()
-        if self._read() != self._text:
-            raise InvalidOptions(f"{self.path} was changed by somebody else meanwhile", hint="try again")
-        self._real.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self._real, text.encode(), self._mode())
-        self._text = text
+        self.write(after)
         return True
 
-    def texts(self) -> tuple[str, str]:
-        """What it says now, and what it would say when saved."""
-        before = self._text or ""
-        return before, before if self.document == self._parse() else self._rendered()
+    def write(self, text: str | None) -> None:
+        """Replace all of it by `text`; None removes it. Raises `InvalidOptions` if somebody was quicker."""
+        if self._read() != self._text:
+            raise InvalidOptions(
+                f"{self.path} was changed by another program at the same time", hint="try again"
+            )
+        if text is None:
+            self.real.unlink(missing_ok=True)
+        else:
+            self.real.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self.real, text.encode(), self._mode())
+        self._text = text
+
+    def texts(self) -> tuple[str | None, str | None]:
+        """Return what it says now, and what it would say when saved; None for a file that is not there."""
+        return self._text, self._text if self.document == self._parse() else self._rendered()
+
+    def saved_document(self) -> dict[str, Any]:
+        """Return what it says now, whatever `document` was changed to."""
+        return self._parse()
 
     def _mode(self) -> int:
         try:
-            return stat.S_IMODE(self._real.stat().st_mode)
+            return stat.S_IMODE(self.real.stat().st_mode)
         except FileNotFoundError:
             return 0o600
 
@@ -101,7 +120,7 @@ class SettingsFile:
             text = json.dumps(self.document, indent=indent, allow_nan=False)
         except ValueError as error:
             raise InvalidOptions(
-                f"{self.path} holds a number that is too large: {error}", hint=_HINT
+                f"{self.path} contains a number that is too large: {error}", hint=_HINT
             ) from error
         return (_BOM if before.startswith(_BOM) else "") + text + ("\n" if before.endswith("\n") else "")
 
@@ -110,7 +129,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{name!r} stands there twice")
+            raise ValueError(f"{name!r} appears twice")
         found[name] = value
     return found
 

@@ -28,11 +28,13 @@ from remuda.agents.speech import (
     WrittenDown,
 )
 from remuda.digest import sha256
+from remuda.duration import clamp_seconds
 
 from . import prompt as prompts
 from .answers import TASK_NOTICE as _NOTICE
 from .files import config_folder
 from .limit import reset_in_words, reset_of
+from .order import in_order
 from .screen import open_dialog, read_composer, read_trust_choice
 
 _FINAL = ("end_turn", "stop_sequence", "max_tokens", "refusal")
@@ -41,6 +43,8 @@ _INTERRUPTED = "[Request interrupted by user"
 _COMMAND_NAME = re.compile(
     r"\s*(?:<command-message>[^<]*</command-message>\s*)?<command-name>/?([^<]+)</command-name>"
 )
+# What a command printed, as `/compact` of 2.1.315 and before; later versions have a `system` record for it.
+_COMMAND_OUTPUT = re.compile(r"\s*<local-command-std(out|err)>.*</local-command-std\1>\s*", re.DOTALL)
 # What it tells itself when a usage limit is over (2.1.325).
 _CONTINUES = "Your claude.ai usage limit has reset. Continue the task"
 _TASK_ID = re.compile(r"<task-id>([^<]+)</task-id>")
@@ -141,11 +145,13 @@ class ClaudeSpeech:
             return Interrupted()
         if found := _COMMAND_NAME.match(text):
             return CommandRun(found[1], finished=False)
+        if _COMMAND_OUTPUT.fullmatch(text):
+            return CommandRun("")
         return Recorded(text, _text(record, "promptId"), _text(record, "sessionId"))
 
     def past(self, records: Iterable[Mapping[str, Any]], prompt: str, since: float) -> Past:
         past = Past()
-        for record in records:
+        for record in in_order(records):
             if record.get("isSidechain"):
                 continue
             if not past.submitted:
@@ -253,13 +259,13 @@ def _failure(name: object, text: str) -> Failure:
 
 def _delay(text: str) -> float | None:
     found = _WAIT.search(text)
-    return float(found[1]) * _SECONDS[found[2][0].lower()] if found else None
+    return clamp_seconds(float(found[1]) * _SECONDS[found[2][0].lower()]) if found else None
 
 
 def _left(record: Mapping[str, Any]) -> float | None:
     """How long a limit lasts from the moment in which it was met."""
     reset, met = reset_of(record), _epoch(record)
-    return reset - met if reset is not None and met and reset > met else None
+    return clamp_seconds(reset - met) if reset is not None and met and reset > met else None
 
 
 def _launched(response: object) -> Launched | None:
@@ -301,5 +307,5 @@ def _content(record: Mapping[str, Any]) -> str:
 def _epoch(record: Mapping[str, Any]) -> float:
     try:
         return datetime.fromisoformat(str(record.get("timestamp"))).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0

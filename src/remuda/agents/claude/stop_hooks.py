@@ -126,9 +126,7 @@ def put_hook(document: dict[str, Any], command: str, timeout: float) -> None:
 def _part(document: Mapping[str, Any], name: str, kind: type) -> Any:
     found = document.get(name, kind())
     if not isinstance(found, kind):
-        raise InvalidOptions(
-            f"'{name}' in the settings is not what Claude Code expects", hint="mend it first"
-        )
+        raise InvalidOptions(f"'{name}' in the settings is not what Claude Code expects", hint="fix it first")
     return found
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from remuda.errors import InputError
+from remuda.untrusted import BadJson, parse_json
 
 from .asking import shell_command
 from .stream_events import (
@@ -89,8 +90,8 @@ class LineReader:
 
 def _parsed(line: bytes) -> Message | None:
     try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
+        message = parse_json(line)
+    except BadJson:
         return None
     return message if isinstance(message, dict) else None
 
@@ -239,7 +240,7 @@ def check_prompt(text: str) -> None:
     if _COMMAND.match(text):
         raise InputError(
             f"a prompt that begins with {text.split(None, 1)[0]} would run the agent's own command",
-            hint="put a word or a blank before it",
+            hint="put a word or a space before it",
         )
 
 
@@ -289,16 +290,26 @@ def for_conversation(
 
     A shell without a command in its rule would be every command. What was suggested is for what was asked,
     and says nothing of an `edited` input.
+
+    Empty for a command with a `*` in it: in a rule that stands for any text, and `:*` at the end for any more
+    words, also in the rule that the agent itself suggests for `chmod 600 a*` (2.1.325, where `\\*` is a plain
+    star; other versions may differ). Such a command can be allowed once.
     """
+    command = shell_command(tool, given)
     offered = [] if edited else [dict(one) for one in suggestions]
     rules = [one for one in offered if one.get("type") == "addRules"] or [
         one for one in offered if one.get("type") == "addDirectories" or one.get("mode") == "acceptEdits"
     ]
     if not rules:
-        command = shell_command(tool, given)
         rule = {"toolName": tool} | ({} if command is None else {"ruleContent": command})
         rules = [{"type": "addRules", "rules": [rule], "behavior": "allow"}]
+    if command is not None and "*" in command and any(_has_wildcard(one) for one in rules):
+        return []
     return [{**one, "destination": "session"} for one in rules]
+
+
+def _has_wildcard(update: Mapping[str, Any]) -> bool:
+    return any("*" in _text(rule.get("ruleContent")) for rule in _mappings(update.get("rules")))
 
 
 def _request(request_id: str, request: Message) -> bytes:

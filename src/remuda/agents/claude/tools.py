@@ -13,9 +13,15 @@ from typing import Any
 from remuda.agents.tools import ToolBegan, ToolEnded
 
 
+def call_id(document: Mapping[str, Any]) -> str:
+    """The id of the call that a payload or a block is about; empty where that is not a text."""
+    found = document.get("tool_use_id")
+    return found if isinstance(found, str) else ""
+
+
 class ToolNews:
     def __init__(self) -> None:
-        self._well: set[object] = set()
+        self._well: set[str] = set()
         self.residue: list[str] = []
         """What will outlive the conversation. It only grows: what survives one clear survives the next."""
 
@@ -30,7 +36,7 @@ class ToolNews:
             name, number = str(payload.get("tool_name")), str(payload.get("tool_use_id"))
             return [ToolBegan(number, name, given if isinstance(given, dict) else {})]
         if event == "PostToolUse":
-            self._well.add(payload.get("tool_use_id"))
+            self._well.add(call_id(payload))
         if event == "PostToolBatch":
             return self._batch(payload.get("tool_calls"))
         if event in ("UserPromptSubmit", "Stop", "StopFailure"):
@@ -44,7 +50,7 @@ class ToolNews:
                 str(call.get("tool_use_id")),
                 str(call.get("tool_name")),
                 call.get("tool_response"),
-                is_error=call.get("tool_use_id") not in self._well,
+                is_error=call_id(call) not in self._well,
             )
             for call in found
         ]

@@ -22,7 +22,7 @@ from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, 
 from remuda.keeper.aclient import AsyncKeeperClient
 
 from ..attention.model import Approval, ApprovalState, Event, EventKind, Session, Source
-from ..desk import Desk
+from ..desk import Desk, only_at_terminal
 from .ruling import Answer, question, read_ruling
 
 log = logging.getLogger("remuda.boss.answers.approvals")
@@ -31,7 +31,7 @@ KEEPER_TIMEOUT = 10.0
 MAX_HOLD = 24 * 3600.0
 
 Output = dict[str, Any] | None
-_OVER = "it was answered at the terminal, or its turn is over"
+_OVER = "it was decided in the terminal, or its turn has ended"
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Approvals:
         approval = self.desk.approval(number)
         if approval.state is ApprovalState.ANSWERED:
             what = (approval.answer or {}).get("behavior")
-            raise AlreadyAnswered(f"{approval.by} has answered it: {what}")
+            raise AlreadyAnswered(f"{approval.by} has already decided: {what}")
         if approval.state is not ApprovalState.OPEN:
             raise AlreadyAnswered(_OVER)
         return approval
@@ -114,7 +114,7 @@ class Approvals:
         given = replace(given, state=ApprovalState.ANSWERED, at=given.at or now, delivered_at=now)
         await self.desk.change_approval(given)
         await self._tell_end(given, "answered")
-        log.info("%s: %s by %s", number, "allowed" if ruling.allow else "denied", given.by)
+        log.info("request %s: %s by %s", number, "allowed" if ruling.allow else "denied", given.by)
         return self.desk.approval(number)
 
     async def _forget(self, number: str, state: ApprovalState) -> None:
@@ -142,11 +142,7 @@ class Approvals:
             return lambda ruling: self._to_hook(session, approval, ruling)
         if session.name is not None:
             return lambda ruling: self._to_keeper(session, approval, ruling)
-        raise NotSafe(
-            "nobody waits for the answer: its dialog is at the agent's terminal alone",
-            hint="go there with 'remuda next': it was asked while no boss ran, or without the hooks of "
-            "'remuda hooks install --boss'",
-        )
+        raise only_at_terminal(session)
 
     def _session(self, approval: Approval) -> Session:
         return self.desk.session(approval.session_id)
@@ -154,9 +150,11 @@ class Approvals:
     async def _to_hook(self, session: Session, approval: Approval, ruling: Ruling) -> None:
         asking = find_agent(session.agent).asking()
         if asking is None:
-            raise NotSafe(f"nobody knows how {session.agent} is answered")
+            raise NotSafe(
+                f"Remuda cannot answer requests of {session.agent}", hint="decide in the agent's terminal"
+            )
         if not self._release(approval.id, asking.answer(question(approval), ruling), "answered"):
-            raise NotSafe("the agent waits no longer for the answer")
+            raise NotSafe("the agent is no longer waiting for this decision")
 
     async def _to_keeper(self, session: Session, approval: Approval, ruling: Ruling) -> None:
         assert session.name is not None
@@ -170,8 +168,8 @@ class Approvals:
                 await client.request("answer", within=KEEPER_TIMEOUT, id=number, **_arguments(ruling))
             except InvalidOptions:
                 raise NotSafe(
-                    f"session '{session.name}' leaves permissions to its terminal",
-                    hint=f"remuda attach {session.name}",
+                    f"session '{session.name}' takes decisions only in its terminal",
+                    hint=f"go there with 'remuda attach {session.name}'",
                 ) from None
             except AlreadyAnswered as error:
                 raise AlreadyAnswered(_OVER if not number else error.message) from None
@@ -257,7 +255,7 @@ class Approvals:
         try:
             await self.on_open(approval)
         except RemudaError as error:
-            log.info("%s is left to a human: %s", approval.id, error)
+            log.info("request %s needs a human: %s", approval.id, error)
 
     async def _finish(self, number: str) -> None:
         """Give what a boss before us wrote down, and may have given."""
@@ -268,7 +266,7 @@ class Approvals:
             try:
                 await self._give(number, read_ruling(approval, approval.answer), self._way(approval))
             except RemudaError as error:
-                log.info("%s: its answer could not be given: %s", number, error)
+                log.info("request %s: cannot deliver the decision: %s", number, error)
 
 
 def _same(asks: list[Mapping[str, Any]], approval: Approval) -> str:

@@ -9,58 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from remuda.agents.claude.asking import file_path, is_plain, shell_command
 from remuda.errors import InvalidOptions, NotInQueue
 
-from ..attention.model import Approval, Reason, Session
+from ..attention.model import Approval, Session
 from ..folder import BossFolder
 from .approvals import Approvals
-from .policy import Decision, Policy, Request, Verdict
+from .policy import Decision, Policy, Verdict
 from .policy_file import load_policy, policy_file
+from .request import make_request
 
 log = logging.getLogger("remuda.boss.answers.policy")
 
-DENIED = "A rule of the user's does not allow this. Go on without it, or say what you would need."
-
-
-def make_request(
-    tool: str, reason: Reason, given: Mapping[str, Any], names: Sequence[str | None], cwd: str | None
-) -> Request:
-    """Looks at the disk: what a path means is known when its symbolic links are."""
-    asked = file_path(given)
-    if asked is not None:
-        asked = os.path.join(cwd or "", os.path.expanduser(asked))
-    return Request(
-        tool,
-        reason,
-        shell_command(tool, given),
-        is_plain(tool, given),
-        _real(asked),
-        _real(cwd),
-        tuple(name for name in names if name),
-        _normal(asked),
-        _normal(cwd),
-    )
-
-
-def _real(path: str | None) -> str | None:
-    """As it is where nobody knows what it means."""
-    if path is None or not os.path.isabs(path):
-        return path
-    try:
-        return os.path.realpath(path)
-    except ValueError:  # no path at all
-        return ""
-
-
-def _normal(path: str | None) -> str | None:
-    if path is None or not os.path.isabs(path):
-        return path
-    return "/" + os.path.normpath(path).lstrip("/")
+DENIED = "A rule of the user denies this. Continue without it, or say what you need."
 
 
 class Automatic:
@@ -78,7 +40,7 @@ class Automatic:
         try:
             policy, verdict = await asyncio.to_thread(self._decide, approval, session)
         except InvalidOptions as error:
-            log.warning("the policy decides nothing: %s", error)
+            log.warning("the policy is not applied: %s", error)
             return
         if verdict.rule is None:
             return
@@ -89,11 +51,15 @@ class Automatic:
 
     def _decide(self, approval: Approval, session: Session | None) -> tuple[Policy, Verdict]:
         policy = load_policy(policy_file(self._folder, os.environ))
-        if not policy.rules:
+        if not policy.rules or approval.detail.get("hearsay"):
             return policy, Verdict(Decision.ASK)
         names = (approval.session_id, session.name if session else None)
-        cwd = session.cwd if session else None
-        return policy, policy.decide(make_request(approval.tool, approval.reason, approval.input, names, cwd))
+        # Anybody who posts events may have moved the session meanwhile: the request itself says where it is.
+        cwd = approval.detail.get("cwd") or (session.cwd if session else None)
+        request = make_request(
+            approval.tool, approval.reason, approval.input, names, cwd, policy.command_tools
+        )
+        return policy, policy.decide(request)
 
     async def _answer(self, approval: Approval, verdict: Verdict) -> None:
         answer = {"behavior": str(verdict.decision)}

@@ -7,7 +7,6 @@ cannot be read is a reason not to type.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -20,17 +19,19 @@ from typing import Any
 from remuda.agents.claude.files import registry_beside, registry_file
 from remuda.agents.claude.speech import ClaudeSpeech
 from remuda.agents.speech import ComposerKind
+from remuda.durable import read_regular
 from remuda.errors import NotSafe, TmuxError
 from remuda.tmux.address import Address
 from remuda.tmux.once import Tmux
 from remuda.tmux.panes import take_snapshot
 from remuda.tmux.popup import capture
+from remuda.untrusted import BadJson, parse_object
 
 from ..attention.model import Session, State
 
 SPEECH = ClaudeSpeech()
 
-_ASKS = "'remuda approvals' shows what it asks for, 'remuda approve' and 'remuda deny' answer that"
+_ASKS = "'remuda approvals' shows the request; decide with 'remuda approve' or 'remuda deny'"
 _SETTLE_TIMEOUT = 1.0
 _LOOK_INTERVAL = 0.05
 _RESTING = (State.STOPPED, State.STARTED, State.FAILED)
@@ -51,16 +52,17 @@ class Idle:
 def prove(session: Session) -> Idle:
     """Raises `NotSafe` that says what is not so."""
     if session.agent != "claude":
-        raise NotSafe(f"nobody knows how {session.agent} shows that it waits for a prompt")
+        raise NotSafe(f"Remuda cannot see whether {session.agent} is waiting for a prompt")
     if session.ended is not None:
-        raise NotSafe("it has ended")
+        raise NotSafe("the agent has ended")
     if session.pane is None or session.pid is None:
         raise NotSafe(
-            "it is in no tmux pane that we know of", hint="only kept sessions and panes take replies"
+            "the agent is not in a known tmux pane",
+            hint="only sessions of 'remuda start' and agents in panes take prompts",
         )
     if session.state not in _RESTING:
         raise NotSafe(
-            f"it does not rest: {session.state}", hint=_ASKS if session.state is State.WAITING else None
+            f"the agent is not idle: {session.state}", hint=_ASKS if session.state is State.WAITING else None
         )
     tmux = Tmux(Address.of(session.tmux) if session.tmux else Address.named("default", os.environ))
     _check_pane(tmux, session.pane, session.pid)
@@ -69,10 +71,10 @@ def prove(session: Session) -> Idle:
     _check_foreground(session.pid)
     kind, text = look(tmux, session.pane)
     if kind is not ComposerKind.EMPTY:
+        if kind is ComposerKind.ABSENT:
+            raise NotSafe("the agent's composer is not on the screen")
         raise NotSafe(
-            "its composer is not on the screen"
-            if kind is ComposerKind.ABSENT
-            else f"a draft is there: {text!r}"
+            f"the agent's composer holds a draft: {text!r}", hint="submit or clear it there, then try again"
         )
     return Idle(tmux, session.pane, session.pid)
 
@@ -81,14 +83,14 @@ def _check_pane(tmux: Tmux, pane: str, pid: int) -> None:
     try:
         panes = take_snapshot(tmux)
     except TmuxError as error:
-        raise NotSafe(f"its pane cannot be seen: {error}") from None
+        raise NotSafe(f"cannot read the agent's pane: {error}") from None
     found = panes.panes.get(pane)
     if found is None or found.is_dead:
-        raise NotSafe(f"pane {pane} is there no more")
+        raise NotSafe(f"pane {pane} no longer exists")
     if (of_it := panes.of_process(pid)) is None or of_it.id != pane:
-        raise NotSafe(f"its process does not run in pane {pane}")
+        raise NotSafe(f"the agent's process is not running in pane {pane}")
     if found.in_mode:
-        raise NotSafe(f"pane {pane} shows its history (copy mode)")
+        raise NotSafe(f"pane {pane} is in copy mode", hint="leave copy mode there with 'q'")
 
 
 def _check_foreground(pid: int) -> None:
@@ -102,7 +104,7 @@ def _check_foreground(pid: int) -> None:
         )
         stopped, foreground = "T" in done.stdout, "+" in done.stdout
     if stopped or not foreground:
-        raise NotSafe("its process is not in the foreground of its terminal")
+        raise NotSafe("the agent's process is not in the foreground of its terminal")
 
 
 def check_registry(session: Session, patience: float = 0.0) -> None:
@@ -113,12 +115,12 @@ def check_registry(session: Session, patience: float = 0.0) -> None:
             break
         time.sleep(_LOOK_INTERVAL)
     if found is None:
-        raise NotSafe("its registry cannot be read: nobody knows whether it is idle")
+        raise NotSafe("cannot read the agent's registry file, so it is unknown whether it is idle")
     if found.get("sessionId") != session.id:
-        raise NotSafe("it is in another conversation now")
+        raise NotSafe("the agent is now in another conversation")
     if found.get("status") != "idle":
         what = found.get("waitingFor")
-        raise NotSafe(f"its registry says: {found.get('status')}{f', {what}' if what else ''}")
+        raise NotSafe(f"the agent's registry file says: {found.get('status')}{f', {what}' if what else ''}")
 
 
 def _read_registry(session: Session) -> dict[str, Any] | None:
@@ -126,10 +128,9 @@ def _read_registry(session: Session) -> dict[str, Any] | None:
     folder = registry_beside(session.transcript_path) if session.transcript_path else None
     path = folder / f"{session.pid}.json" if folder else registry_file(os.environ, session.pid)
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return parse_object(read_regular(path))
+    except (OSError, BadJson):
         return None
-    return found
 
 
 def look(tmux: Tmux, pane: str) -> tuple[ComposerKind, str]:
@@ -137,7 +138,7 @@ def look(tmux: Tmux, pane: str) -> tuple[ComposerKind, str]:
     try:
         rows = capture(tmux, pane, styled=True)
     except TmuxError as error:
-        raise NotSafe(f"its pane cannot be seen: {error}") from None
+        raise NotSafe(f"cannot read the agent's pane: {error}") from None
     lines = [_ESCAPE.sub("", row).rstrip() for row in rows]
     if (dialog := SPEECH.dialog(lines)) is not None:
         raise NotSafe(f"a {dialog} is open")

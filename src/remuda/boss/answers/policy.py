@@ -1,53 +1,35 @@
-"""Rules that answer requests for leave in place of a human. Pure: a table in, decisions out.
+"""Rules that decide permission requests in place of a human. Pure: a request in, a verdict out.
 
 The first rule that fits decides, and what no rule fits is asked. A shell command is decided part by part: one
-part that is denied denies it, and it is allowed only if every part of it is (`shell`). Nothing is allowed
-that a rule further up, which denies or asks, may mean (`guess`). A question is never answered by a rule, and
-a plan only by one that names its tool.
+part that is denied denies it, and it is allowed only if every part is. Below a rule with `command` that
+denies or asks, only commands that are understood, and whose programs run no others, are allowed (`reading`,
+`programs`, `matching`). A question is never answered by a rule, and a plan only by one that names its tool.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any
+from unicodedata import normalize
 
-from remuda.errors import InvalidOptions
+from remuda.agents.claude.asking import COMMAND_TOOLS
 
 from ..attention.model import Reason
-from . import shell
-from .guess import Fit, Guess, guess, guess_part
+from .matching import Candidate, Fit, candidates
+from .reading import Words, read_command
+from .request import AskedPath, CommandTools, Request
+
+SHELL_TOOL = "Bash"
+"""In a rule with `command` that denies or asks, it stands for every tool that runs commands."""
 
 
 class Decision(StrEnum):
     ALLOW = "allow"
     DENY = "deny"
     ASK = "ask"
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a rule looks at. Paths are absolute; `path` and `folder` are without symbolic links."""
-
-    tool: str
-    reason: Reason = Reason.PERMISSION
-    command: str | None = None
-    """Of a tool that runs one."""
-    plain: bool = True
-    """It asks for nothing beside that: no way around a sandbox, say."""
-    path: str | None = None
-    """Of a tool that reads or changes a file."""
-    folder: str | None = None
-    """Where its session works."""
-    session: tuple[str, ...] = ()
-    """All that it is called."""
-    path_as_asked: str | None = None
-    folder_as_asked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,51 +45,63 @@ class Rule:
     name: str
     decision: Decision
     tools: tuple[str, ...] = ()
-    commands: tuple[shell.Words, ...] = ()
+    commands: tuple[Words, ...] = ()
     paths: tuple[Place, ...] = ()
     folders: tuple[Place, ...] = ()
     sessions: tuple[str, ...] = ()
     message: str = ""
 
+    @property
+    def guards_commands(self) -> bool:
+        return bool(self.commands) and self.decision is not Decision.ALLOW
+
     def fit(self, request: Request) -> Fit:
-        """But for the command."""
+        """Without regard to the command."""
         if request.reason is not Reason.PERMISSION and request.tool not in self.tools:
             return Fit.NO
-        sure = (
-            (not self.tools or any(fnmatchcase(request.tool, one) for one in self.tools))
-            and (not self.commands or request.command is not None)
-            and (not self.paths or request.path is not None)
-            and (not self.sessions or _named(request.session, self.sessions))
-        )
-        if not sure:
+        if not self._names_tool(request) or (self.sessions and not _named(request.session, self.sessions)):
+            return Fit.NO
+        if self.commands and request.command is None and not request.may_run_commands:
             return Fit.NO
         return min(
-            self._fit_place(request.path, request.path_as_asked, self.paths),
-            self._fit_place(request.folder, request.folder_as_asked, self.folders),
+            self._fit_places(request.paths, self.paths),
+            self._fit_places((request.folder or AskedPath("", ""),), self.folders),
         )
 
-    def _fit_place(self, real: str | None, asked: str | None, places: Sequence[Place]) -> Fit:
+    def _names_tool(self, request: Request) -> bool:
+        names = [request.tool]
+        if self.guards_commands and (request.command is not None or request.may_run_commands):
+            names.append(SHELL_TOOL)
+        return not self.tools or _named(names, self.tools)
+
+    def _fit_places(self, paths: Sequence[AskedPath], places: Sequence[Place]) -> Fit:
+        """All paths must be in places that are allowed. One in a place that is not is enough."""
+        if not places or not paths:
+            return Fit.NO if places else Fit.YES
+        fits = [self._fit_place(path, places) for path in paths]
+        return min(fits) if self.decision is Decision.ALLOW else max(fits)
+
+    def _fit_place(self, path: AskedPath, places: Sequence[Place]) -> Fit:
         """What is allowed is so by where its links lead; what is not, also by any of its names."""
-        if not places:
-            return Fit.YES
-        if real is None or not real.startswith("/") or os.path.normpath(real) != real:
+        if not path.real:
             return Fit.MAYBE
         if self.decision is Decision.ALLOW:
-            found = any(_is_below(real, one.real) for one in places)
-        else:
-            names = {real, asked or real}
-            patterns = {one.given for one in places} | {one.real for one in places}
-            found = any(_is_below(name, pattern) for name in names for pattern in patterns)
-        return Fit.YES if found else Fit.NO
+            return Fit.YES if any(_is_below(path.real, one.real) for one in places) else Fit.NO
+        patterns = {one.given for one in places} | {one.real for one in places}
+        names = {path.real, path.asked}
+        if any(_is_below(name, pattern) for name in names for pattern in patterns):
+            return Fit.YES
+        if any(_is_below(_folded(name), _folded(pattern)) for name in names for pattern in patterns):
+            return Fit.MAYBE
+        reached = path.reaches_below and any(_may_hold(name, one) for name in names for one in patterns)
+        return Fit.MAYBE if reached else Fit.NO
 
-    def fit_command(self, part: shell.Words | None, guessed: Guess) -> Fit:
-        """`part` is None for a command of which nobody knows what it does."""
+    def fit_command(self, candidate: Candidate) -> Fit:
         if not self.commands:
             return Fit.YES
         if self.decision is Decision.ALLOW:
-            certain = part is not None and any(shell.matches(part, one) for one in self.commands)
-            return Fit.YES if certain else Fit.NO
-        return max(guessed.fit(one) for one in self.commands)
+            return Fit.YES if any(candidate.allows(one) for one in self.commands) else Fit.NO
+        return max(candidate.fit(one) for one in self.commands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,43 +121,67 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     dry_run: bool = False
     """What would be decided is written into the ledger, and a human is asked."""
+    command_tools: CommandTools = field(default_factory=lambda: dict(COMMAND_TOOLS))
 
     def decide(self, request: Request) -> Verdict:
         fitting = [(rule, fit) for rule in self.rules if (fit := rule.fit(request)) is not Fit.NO]
-        verdict = _first(fitting) if request.command is None else _decide_command(fitting, request.command)
+        if request.command is not None and any(rule.commands for rule, _ in fitting):
+            verdict = _decide_command(fitting, request.command)
+        else:
+            verdict = _decide_other(fitting, request)
         if verdict.decision is not Decision.ALLOW:
             return verdict
         if request.reason is Reason.QUESTION:
-            return Verdict(Decision.ASK, None, "a question is for a human")
-        return verdict if request.plain else Verdict(Decision.ASK, None, "it asks for more than its command")
+            return Verdict(Decision.ASK, None, "questions need a human")
+        return (
+            verdict if request.is_plain else Verdict(Decision.ASK, None, "it requests more than its command")
+        )
 
 
 def _decide_command(rules: Sequence[tuple[Rule, Fit]], command: str) -> Verdict:
-    def decide(part: shell.Words | None, guessed: Guess) -> Verdict:
-        return _first((rule, min(fit, rule.fit_command(part, guessed))) for rule, fit in rules)
-
-    if (parts := shell.split_command(command)) is not None:
-        return max((decide(part, guess_part(part)) for part in parts), key=lambda one: _WEIGHT[one.decision])
-    verdict = decide(None, guess(command))
-    return verdict if verdict.rule else Verdict(Decision.ASK, None, "its command is not plain enough")
+    verdicts = (
+        _first(((rule, min(fit, rule.fit_command(one))) for rule, fit in rules), one.doubt)
+        for one in candidates(read_command(command))
+    )
+    return max(verdicts, key=lambda one: _WEIGHT[one.decision])
 
 
 _WEIGHT = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 
 
-def _first(rules: Iterable[tuple[Rule, Fit]]) -> Verdict:
+def _decide_other(rules: Sequence[tuple[Rule, Fit]], request: Request) -> Verdict:
+    """Without a command that rules look at. A tool that may run commands passes a rule with `command` above
+    only if the rule that allows names it in full, and the one above does not mean it.
+    """
+    verdict = _first((rule, fit) for rule, fit in rules if not rule.commands)
+    if verdict.decision is not Decision.ALLOW or not request.may_run_commands:
+        return verdict
+    is_named = verdict.rule is not None and request.tool in verdict.rule.tools
+    for rule, _ in rules:
+        if rule is verdict.rule:
+            break
+        if rule.guards_commands and (not is_named or _named([request.tool], rule.tools)):
+            return Verdict(
+                Decision.ASK,
+                rule,
+                f"{request.tool} may run commands; see command_tools in the policy reference",
+            )
+    return verdict
+
+
+def _first(rules: Iterable[tuple[Rule, Fit]], doubt: str = "") -> Verdict:
     doubted: Rule | None = None
     for rule, fit in rules:
         if rule.decision is Decision.ALLOW:
             if fit is Fit.YES and doubted is not None:
-                return Verdict(Decision.ASK, doubted, "nobody knows whether this rule means it")
+                return Verdict(Decision.ASK, doubted, doubt or "this rule may apply")
             if fit is Fit.YES:
                 return Verdict(Decision.ALLOW, rule)
         elif fit is Fit.YES:
             return Verdict(rule.decision, rule)
         elif fit is Fit.MAYBE:
             doubted = doubted or rule
-    return Verdict(Decision.ASK, None, "no rule fits")
+    return Verdict(Decision.ASK, None, doubt or "no rule matches")
 
 
 def _named(names: Sequence[str], patterns: Sequence[str]) -> bool:
@@ -178,83 +196,13 @@ def _is_below(path: str, text: str) -> bool:
     return re.compile(f"{body}(?:/.*)?", re.DOTALL).fullmatch(path) is not None
 
 
-# ── reading it ──
-
-_LISTS = ("tool", "command", "path", "folder", "session")
-_KEYS = ("name", "decision", "message", *_LISTS)
-
-
-Resolve = Callable[[str], str]
-"""A path without symbolic links."""
+def _folded(path: str) -> str:
+    """The same for all names that a disk may take for one: of upper and lower case, of composed letters."""
+    return normalize("NFD", path).casefold()
 
 
-def read_policy(document: Mapping[str, Any], home: str, resolve: Resolve) -> Policy:
-    """Raises `InvalidOptions` that says which rule, and what is wrong. `home` is what ~ means."""
-    for key in document:
-        if key not in ("rule", "dry_run"):
-            raise InvalidOptions(f"unknown key {key!r}", hint="known: dry_run, and [[rule]] tables")
-    dry_run, rules = document.get("dry_run", False), document.get("rule", [])
-    if not isinstance(dry_run, bool):
-        raise InvalidOptions(f"dry_run is true or false, not {dry_run!r}")
-    if not isinstance(rules, list) or not all(isinstance(one, dict) for one in rules):
-        raise InvalidOptions("rules are [[rule]] tables")
-    return Policy(tuple(_rule(number, one, home, resolve) for number, one in enumerate(rules, 1)), dry_run)
-
-
-def _rule(number: int, given: Mapping[str, Any], home: str, resolve: Resolve) -> Rule:
-    where = f"rule {number}"
-    for key in given:
-        if key not in _KEYS:
-            raise InvalidOptions(f"{where}: unknown key {key!r}", hint=f"known: {', '.join(_KEYS)}")
-    try:
-        decision = Decision(given.get("decision", ""))
-    except ValueError:
-        raise InvalidOptions(f"{where}: decision is allow, deny or ask") from None
-    found = {key: _texts(given[key], f"{where}: {key}") for key in _LISTS if key in given}
-    if decision is Decision.ALLOW and not found:
-        raise InvalidOptions(f"{where} allows everything", hint='say tool = "*" if that is meant')
-    name, message = given.get("name", where), given.get("message", "")
-    if not isinstance(name, str) or not isinstance(message, str):
-        raise InvalidOptions(f"{where}: name and message are texts")
-    if message and decision is not Decision.DENY:
-        raise InvalidOptions(f"{where}: a message goes with deny")
-    return Rule(
-        name,
-        decision,
-        found.get("tool", ()),
-        tuple(_command(one, where) for one in found.get("command", ())),
-        tuple(_place(one, home, resolve, f"{where}: path") for one in found.get("path", ())),
-        tuple(_place(one, home, resolve, f"{where}: folder") for one in found.get("folder", ())),
-        found.get("session", ()),
-        message,
-    )
-
-
-def _texts(value: object, where: str) -> tuple[str, ...]:
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not texts or not all(isinstance(one, str) and one for one in texts):
-        raise InvalidOptions(f"{where} is a text, or a list of them")
-    return tuple(texts)
-
-
-def _command(text: str, where: str) -> shell.Words:
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError as error:
-        raise InvalidOptions(f"{where}: the command {text!r} cannot be read: {error}") from None
-    if not words:
-        raise InvalidOptions(f"{where}: an empty command")
-    return words
-
-
-def _place(text: str, home: str, resolve: Resolve, where: str) -> Place:
-    path = home + text[1:] if text == "~" or text.startswith("~/") else text
-    if not path.startswith("/"):
-        raise InvalidOptions(f"{where} {text!r} must begin with / or ~")
-    wild = re.search(r"[*?]", path)
-    cut = path.rfind("/", 0, wild.start()) if wild else len(path)
-    try:
-        real = resolve(path[:cut] or "/")
-    except ValueError:
-        raise InvalidOptions(f"{where} {text!r} is no path") from None
-    return Place("/" + os.path.normpath(path).lstrip("/"), real.rstrip("/") + path[cut:].rstrip("/") or "/")
+def _may_hold(path: str, text: str) -> bool:
+    """Whether something below a path may fit the pattern."""
+    known = re.split(r"[*?]", text)[0]
+    below = path.rstrip("/") + "/"
+    return known.startswith(below) or (known != text and below.startswith(known))

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from remuda.agents import find_agent
 from remuda.agents.claude.prompt import ENTER, PASTE_BEGIN, PASTE_END
 from remuda.agents.speech import ComposerKind
 from remuda.errors import InvalidOptions, NotSafe
 from remuda.inbox.journal import Inbox
 from remuda.keeper.claim import read_holder
-from remuda.keeper.record import SessionRecord
+from remuda.keeper.recipient import find_speech
 from remuda.paths import SessionPaths, private_folder
 from remuda.tmux.paste import paste
 
@@ -89,7 +88,7 @@ class Replies:
 
     async def reply(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if session.replaced_by is not None:
-            raise NotSafe("it is in another conversation now", hint="name it by its name, pane or folder")
+            raise NotSafe("the agent is now in another conversation", hint="use its name, pane or folder")
         if session.name is not None:
             return await asyncio.to_thread(self._put, session.name, text, options)
         return await self._type(session, text, options)
@@ -98,10 +97,10 @@ class Replies:
 
     def _put(self, name: str, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
         paths = SessionPaths.of(name, self._folder)
-        record = SessionRecord.load(paths.record)
-        speech = find_agent(record.agent).speech if record is not None else SPEECH
-        if speech is None:
-            raise NotSafe(f"session '{name}' runs a plain command, which never says what it took")
+        try:
+            speech = find_speech(paths) or SPEECH
+        except InvalidOptions as error:
+            raise NotSafe(error.message, hint=error.hint) from error
         command, literal = bool(options.get("command")), bool(options.get("literal"))
         speech.check(text, command=command, literal=literal)
         private_folder(paths.inbox)
@@ -122,12 +121,14 @@ class Replies:
     async def _type(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
         await asyncio.to_thread(idle.prove, session)  # where nothing can be typed, that is what to say first
         if options.get("dedup"):
-            raise InvalidOptions("dedup is for kept sessions: nothing remembers what was typed into a pane")
+            raise InvalidOptions(
+                "dedup works only for sessions of 'remuda start'", hint="leave it out for an agent in a pane"
+            )
         command = bool(options.get("command"))
         SPEECH.check(text, command=command, literal=bool(options.get("literal")))
         await self._desk.catch_up()  # a prompt of before is none that came first
         if session.id in self._typing:
-            raise NotSafe("another reply is on its way to it")
+            raise NotSafe("another reply to this agent is being typed", hint="try again in a moment")
         carried = SPEECH.paste(text, command=command)
         receipt = _Receipt(carried.reported)
 
@@ -135,13 +136,18 @@ class Replies:
             if event.session_id == session.id:
                 receipt.hear(event)
 
+        def hear_clock(by: float) -> None:
+            receipt.typed_at += by
+
         self._typing.add(session.id)
         self._desk.listeners.append(hear)
+        self._desk.on_clock_set.append(hear_clock)
         try:
             where = await asyncio.to_thread(self._prove_and_paste, session, carried.data, receipt)
             return await self._follow(where, receipt, command, float(options.get("wait", 0.0)))
         finally:
             self._desk.listeners.remove(hear)
+            self._desk.on_clock_set.remove(hear_clock)
             self._typing.discard(session.id)
 
     def _prove_and_paste(self, session: Session, data: bytes, receipt: _Receipt) -> Idle:
@@ -151,12 +157,12 @@ class Replies:
         deadline = time.monotonic() + SHOWN_TIMEOUT
         while idle.look(where.tmux, where.pane)[0] is not ComposerKind.DRAFT:
             if time.monotonic() > deadline:
-                raise NotSafe("it was pasted and is not to be seen in the composer: Enter was not pressed")
+                raise NotSafe("the pasted prompt does not show in the composer, so Enter was not pressed")
             time.sleep(_LOOK_INTERVAL)
         idle.check_registry(session)
         receipt.typed_at = time.time()
         where.tmux.command("send-keys", "-t", where.pane, "Enter")
-        log.info("typed a reply into pane %s", where.pane)
+        log.info("typed a prompt into pane %s", where.pane)
         return where
 
     async def _follow(self, where: Idle, receipt: _Receipt, command: bool, wait: float) -> dict[str, Any]:
@@ -164,8 +170,14 @@ class Replies:
         if command:  # the agent's own commands are told by no hook
             return found
         if not await _happens(receipt.submitted, SUBMITTED_TIMEOUT):
-            why = "its hooks told of another prompt" if receipt.other is not None else "no hook told of it"
-            return found | {"note": f"{why}; 'remuda hooks install --boss' makes them tell"}
+            why = (
+                "its hooks reported another prompt"
+                if receipt.other is not None
+                else "no hook has reported it"
+            )
+            return found | {
+                "note": f"typed, but not confirmed: {why}; 'remuda setup boss' installs the hooks"
+            }
         found["stage"] = "submitted"
         if wait and await _happens(receipt.ended, min(wait, MAX_WAIT)):
             found |= {"stage": "answered", "answer": receipt.answer}

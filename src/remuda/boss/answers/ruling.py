@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from remuda.agents.claude.asking import with_answers
+from remuda.agents.claude.stream import for_conversation
 from remuda.agents.permission import Question, Ruling
-from remuda.errors import InvalidOptions
+from remuda.errors import InvalidOptions, NotSafe
 
 from ..attention.model import Approval, Reason
+from .unseen import why_unseen
 
 Answer = Mapping[str, Any]
 """behavior ("allow", "deny"); with allow: updated_input, answers, always; with deny: message, interrupt."""
+
+LINK_FIELDS = ("behavior", "message", "answers")
+"""All that a link takes: it decides the request that it was made for, and never what else is run."""
 
 _MEANT_FOR = {"allow": ("updated_input", "answers", "always"), "deny": ("message", "interrupt")}
 
@@ -21,34 +26,60 @@ def read_ruling(approval: Approval, answer: Answer) -> Ruling:
     """Raises `InvalidOptions` for what is no answer to this."""
     behavior = answer.get("behavior")
     if behavior not in _MEANT_FOR:
-        raise InvalidOptions(f"behavior is allow or deny, not {behavior!r}")
+        raise InvalidOptions(f"behavior must be allow or deny, not {behavior!r}")
     other = _MEANT_FOR["deny" if behavior == "allow" else "allow"]
     if wrong := [name for name in other if answer.get(name)]:
-        raise InvalidOptions(f"{wrong[0]} makes no sense with {behavior}")
+        raise InvalidOptions(f"{wrong[0]} cannot be combined with {behavior}")
     if behavior == "deny":
         return Ruling(
             False, message=str(answer.get("message") or ""), interrupt=bool(answer.get("interrupt"))
         )
-    return Ruling(True, _input(approval, answer), always=bool(answer.get("always")))
+    edited, always = _input(approval, answer), bool(answer.get("always"))
+    if always:
+        _check_lasting(approval, edited)
+    return Ruling(True, edited, always=always)
+
+
+def _check_lasting(approval: Approval, edited: Mapping[str, Any] | None) -> None:
+    asked = question(approval)
+    given = asked.input if edited is None else edited
+    if not for_conversation(asked.tool, given, asked.suggestions, edited=edited is not None):
+        raise InvalidOptions(
+            "this command cannot be allowed always: it has a '*', which a rule reads as any text",
+            hint="allow it once, without --always",
+        )
+
+
+def check_link(approval: Approval, answer: Answer) -> None:
+    """Raises `InvalidOptions` for a field that links do not take, `NotSafe` for a yes to what is unseen."""
+    if unknown := sorted(answer.keys() - set(LINK_FIELDS)):
+        raise InvalidOptions(
+            f"a link does not take '{unknown[0][:40]}'", hint=f"it takes {', '.join(LINK_FIELDS)}"
+        )
+    unseen = why_unseen(approval.reason, approval.tool, approval.input)
+    if unseen and answer.get("behavior") == "allow":
+        raise NotSafe(f"a link cannot allow this: {unseen}", hint="decide in the agent's terminal")
 
 
 def _input(approval: Approval, answer: Answer) -> Mapping[str, Any] | None:
     """What is to be used in place of what was asked; None for that itself."""
     edited, answers = answer.get("updated_input"), answer.get("answers")
     if edited is not None and not isinstance(edited, Mapping):
-        raise InvalidOptions("updated_input must be an object")
+        raise InvalidOptions("updated_input must be a JSON object")
     if approval.reason is not Reason.QUESTION:
         if answers:
-            raise InvalidOptions("answers are for questions, and this is none")
+            raise InvalidOptions("answers need a question; this request is not one")
         if edited is not None and not edited and approval.input:
             # Claude Code 2.1.325 takes an empty one for none, and runs what it asked for.
-            raise InvalidOptions("the edited input is empty", hint="deny it, or give all that the tool needs")
+            raise InvalidOptions(
+                "the edited input is empty", hint="deny the request, or pass the complete input of the tool"
+            )
         return edited
     given = {**approval.input, **(edited or {})}
-    if not answers and given.get("answers"):
+    if not answers and (edited or {}).get("answers"):
         return given
     if not answers:
-        raise InvalidOptions("a question is allowed with its answers", hint="--answer 'QUESTION=ANSWER'")
+        raise InvalidOptions("a question needs answers", hint="pass --answer 'QUESTION=ANSWER'")
     return with_answers(given, answers)
 
 

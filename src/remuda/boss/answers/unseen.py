@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_PLAN = "it told no plan: what it plans is on its terminal alone"
-_DIALOG = "what it asks for is on its terminal alone"
+_PLAN = "the plan is shown only in the agent's terminal"
+_DIALOG = "the request is shown only in the agent's terminal"
 
 
 def why_unseen(reason: str, tool: str, given: Mapping[str, object]) -> str:

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from remuda.names import is_name
+
 from .model import Event, EventKind, Origin, Session, Source, State
 
 _TEXTS = ("name", "cwd", "repo", "transcript_path", "agent", "entrypoint", "title")
@@ -42,10 +44,10 @@ def told_by(event: Event) -> dict[str, Any]:
 
 def merge(session: Session, event: Event, told: Mapping[str, Any]) -> Session:
     """What an event told of where the session is. What is older than what we know changes nothing."""
-    new = {name: value for name, value in told.items() if event.at >= session.dated.get(name, 0.0)}
+    new = {name: value for name, value in told.items() if event.at >= session.dated.get(name, event.at)}
     dated = {**session.dated, **dict.fromkeys(new, event.at)}
     if "pane" in new:
-        new["tmux"] = event.facts.get("tmux") or None
+        new["tmux"] = _server_of(event)
     origin = _origin(event)
     if _WORTH[origin] < _WORTH[session.origin] or not session.last_seen:
         new["origin"] = origin
@@ -60,6 +62,8 @@ def merge(session: Session, event: Event, told: Mapping[str, Any]) -> Session:
 
 def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {name: facts[name] for name in _TEXTS if isinstance(facts.get(name), str)}
+    if not is_name(told.get("name", "")):  # it becomes part of paths
+        told.pop("name", None)
     if isinstance(facts.get("pane"), str):
         told["pane"] = facts["pane"]
     if type(pid := facts.get("pid")) is int and 0 < pid < 1 << 31:
@@ -70,7 +74,7 @@ def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _origin(event: Event) -> Origin:
     if (told := event.facts.get("origin")) is not None and told in tuple(Origin):
         return Origin(told)
-    if event.facts.get("name"):
+    if isinstance(name := event.facts.get("name"), str) and is_name(name):
         return Origin.KEPT
     return _ORIGINS.get(event.source, Origin.TMUX)
 
@@ -87,9 +91,7 @@ def is_stand_in(session_id: str) -> bool:
 
 def claims(event: Event, told: Mapping[str, Any]) -> dict[str, Claim]:
     """The places that an event comes from, as its session claims them."""
-    tmux = event.facts.get("tmux")
-    server = tmux if isinstance(tmux, str) else None
-    found = _places(told.get("pane"), server, told.get("pid"), told.get("name"))
+    found = _places(told.get("pane"), _server_of(event), told.get("pid"), told.get("name"))
     if not found:
         return {}
     claim = Claim(event.session_id, event.at, told.get("pid"))
@@ -101,6 +103,11 @@ def rivals(session: Session) -> list[str]:
     """Claims by which another may have pushed the session out."""
     found = places(session)
     return [*found, *map(_stand_in, found)] if is_stand_in(session.id) else found
+
+
+def _server_of(event: Event) -> str | None:
+    tmux = event.facts.get("tmux")
+    return tmux if isinstance(tmux, str) and tmux else None
 
 
 def _stand_in(place: str) -> str:

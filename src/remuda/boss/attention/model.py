@@ -100,7 +100,7 @@ class Session:
     replaced_by: str | None = None
     """The session that has its pane, process or name now: this one is not there any more."""
     dated: Mapping[str, float] = field(default_factory=dict)
-    """When each of the above was last told: what is older does not count."""
+    """When each of the above was last reported. Older reports do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class ApprovalState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A request for leave: what exactly is asked, who answered, and what happened then."""
+    """A permission request: what exactly is asked, who answered, and what happened then."""
 
     id: str
     session_id: str

@@ -1,9 +1,11 @@
-"""What people call a session. Pure, and loads nothing: every command asks it."""
+"""What people call a session. Pure, and loads little: every command asks it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+
+from remuda.untrusted import one_line
 
 _BEGINNING = 8
 
@@ -14,7 +16,7 @@ def label(name: str | None, folder: str | None, session_id: str) -> str:
     Nothing in it does anything to a terminal.
     """
     text = name or (folder or "").rstrip("/").rpartition("/")[2] or session_id[:_BEGINNING]
-    return "".join(one if one.isprintable() else "?" for one in text)
+    return one_line(text) or session_id[:_BEGINNING]
 
 
 def beginnings(ids: Sequence[str]) -> dict[str, str]:

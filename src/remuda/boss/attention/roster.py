@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from . import identity
+from . import identity, redate
 from .identity import Claim
 from .model import (
     Approval,
@@ -19,6 +19,7 @@ from .model import (
     Item,
     Reason,
     Session,
+    Source,
     State,
     Wait,
     digest,
@@ -27,8 +28,8 @@ from .rules import SAME_MOMENT
 from .standing import OVER, Ask, Standing
 from .story import Story
 
-# A clock that is ahead must not keep out all that happens until then.
-_AHEAD = 2.0
+_MOMENT = 2.0**-20
+"""Between two events whose dates cannot be right: they stay in the order in which they came."""
 _SAVED_EVERY = 3600.0
 _RESOLVED = 2
 _APPROVALS = 64
@@ -61,6 +62,8 @@ class Changes:
     """What is different after an event. Empty for one that was known."""
 
     event: Event | None = None
+    redated: dict[str, list[Event]] = field(default_factory=dict)
+    """Sessions whose events all have new dates, with those events."""
     told: list[Event] = field(default_factory=list)
     """Events that the base of a story holds now: they need not be kept."""
     based: dict[str, tuple[float, Standing]] = field(default_factory=dict)
@@ -70,12 +73,15 @@ class Changes:
     """Those whose events alone do not say all that has changed."""
     items: dict[str, Item] = field(default_factory=dict)
     revived: set[str] = field(default_factory=set)
-    """Of the items those that were resolved, as we know now, by mistake."""
+    """Of the items those that are written in any case: their row on the disk is not true any more."""
     approvals: dict[str, Approval] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    """What is to be remembered beside it."""
 
     def __bool__(self) -> bool:
-        return bool(self.event or self.sessions or self.items or self.approvals or self.claims)
+        found = (self.event, self.sessions, self.items, self.approvals, self.claims, self.notes)
+        return any(found)
 
 
 class Roster:
@@ -83,6 +89,7 @@ class Roster:
         self.known: dict[str, Known] = {}
         self.claims: dict[str, Claim] = {}
         self._at: dict[str, set[str]] = {}  # place → sessions that say they are there
+        self._now = 0.0
 
     # ── making it again ──
 
@@ -121,10 +128,13 @@ class Roster:
     # ── events ──
 
     def take(self, event: Event, now: float) -> Changes:
-        if event.at > now + _AHEAD:
-            event = replace(event, at=now)
-        changes = Changes()
+        """`now` may be earlier than before: then all dates move with it."""
+        set_back = now < self._now - redate.AHEAD
+        changes = self.redate(now - self._now - redate.UNSEEN) if set_back else Changes()
+        self._now = now
         known = self.known.get(event.session_id) or Known(Session(event.session_id))
+        if event.at > now + redate.AHEAD:  # it must not keep out all that happens until then
+            event = replace(event, at=max(now, known.story.last_at + _MOMENT))
         fresh = known.story.take(event) if event.kind is not EventKind.SEEN else True
         if not fresh and event.session_id in self.known:
             return changes
@@ -142,12 +152,34 @@ class Roster:
         self._claim(claims, changes)
         for one in self._affected(event.session_id, places):
             self._settle(self.known[one], event.at, changes)
+        if known.item is not None and _is_new_stop(event, known.item):
+            known.item = replace(known.item, skip_until=None, skipped_at=None)
+            changes.items[known.item.id] = known.item
+            changes.revived.add(known.item.id)
         if changes.event is not None or _differs(before, known.session):
             changes.sessions[event.session_id] = known.session
         for one in changes.sessions:
             if _must_be_saved(self.known[one]):
                 changes.to_save.add(one)
                 self.known[one].saved = self.known[one].session
+        return changes
+
+    def newest(self, known: Iterable[Known] | None = None) -> float:
+        """The latest date of anything that has happened, as far as is known; 0 for nothing."""
+        ones = list(self.known.values() if known is None else known)
+        claims = [claim.at for claim in self.claims.values()] if known is None else []
+        dates = [max(one.session.last_seen, one.story.last_at) for one in ones]
+        return max([*dates, *claims], default=0.0)
+
+    def redate(self, by: float, known: Iterable[Known] | None = None) -> Changes:
+        """Move every date of all sessions, or of these: the clock was set by `by` seconds."""
+        by, changes = redate.step(by), Changes()
+        if known is None:
+            self._now += by
+            self.claims = {place: redate.move_claim(claim, by) for place, claim in self.claims.items()}
+            changes.claims.update(self.claims)
+        for one in list(self.known.values() if known is None else known):
+            _redate(one, by, changes)
         return changes
 
     def _claim(self, claims: Mapping[str, Claim], changes: Changes) -> None:
@@ -288,6 +320,24 @@ class Roster:
         return sorted(found, key=lambda item: item.place)
 
 
+def _redate(known: Known, by: float, changes: Changes) -> None:
+    known.story = redate.move_story(known.story, by)
+    known.session = known.saved = redate.move_session(known.session, by)
+    known.item = redate.move_item(known.item, by) if known.item is not None else None
+    known.resolved = tuple(redate.move_item(item, by) for item in known.resolved)
+    known.approvals = {one.id: redate.move_approval(one, by) for one in known.approvals.values()}
+    number, story = known.session.id, known.story
+    changes.sessions[number] = known.session
+    changes.to_save.add(number)
+    changes.redated[number] = list(story.events)
+    if story.base_at:
+        changes.based[number] = (story.base_at, story.base)
+    if known.item is not None:
+        changes.items[known.item.id] = known.item
+        changes.revived.add(known.item.id)
+    changes.approvals.update(known.approvals)
+
+
 def _differs(before: Session, after: Session) -> bool:
     """Whether more is known of it than that it is still there."""
     return replace(after, last_seen=before.last_seen, dated=before.dated) != before
@@ -318,6 +368,12 @@ def _lay_over(item: Item, wait: Wait, standing: Standing) -> bool:
     return number not in is_open and any(number == ask.id for ask in standing.asks)
 
 
+def _is_new_stop(event: Event, item: Item) -> bool:
+    """Whether its hook says once more, after the item was skipped, that a human is needed."""
+    asks = event.kind in (EventKind.STOPPED, EventKind.ASKED) and event.source is Source.HOOK
+    return asks and item.skipped_at is not None and event.at > item.skipped_at
+
+
 def _resolution(item: Item, wait: Wait | None, standing: Standing) -> str:
     if wait is None:
         return standing.why or "working"
@@ -345,6 +401,9 @@ def item_number(session_id: str, reason: Reason, since: float) -> str:
     return digest(session_id, [reason, since])[:10]
 
 
+_TOLD = ("diff", "options", "message", "permission_mode", "cwd", "hearsay")
+
+
 def _approval(session_id: str, ask: Ask) -> Approval:
     facts = ask.facts
     given, suggestions, expires = facts.get("input"), facts.get("suggestions"), facts.get("expires_at")
@@ -357,8 +416,6 @@ def _approval(session_id: str, ask: Ask) -> Approval:
         asked_at=ask.asked_at,
         tool_use_id=ask.tool_use_id,
         suggestions=tuple(suggestions) if isinstance(suggestions, list) else (),
-        detail={
-            name: facts[name] for name in ("diff", "options", "message", "permission_mode") if name in facts
-        },
+        detail={name: facts[name] for name in _TOLD if name in facts},
         expires_at=expires if isinstance(expires, float) else None,
     )

@@ -142,8 +142,9 @@ def _at_work(now: Standing, event: Event) -> Standing:
 def _tool_began(now: Standing, event: Event) -> Standing:
     number, subagent = event.facts.get("tool_use_id"), bool(event.facts.get("subagent"))
     if isinstance(number, str):
-        given = event.facts.get("input")
-        call = Call(_key(event), str(event.facts.get("tool", "")), event.at, given, subagent)
+        given, asks = event.facts.get("input"), event.facts.get("asks")
+        asks = asks if isinstance(asks, dict) else None
+        call = Call(_key(event), str(event.facts.get("tool", "")), event.at, given, subagent, asks)
         calls = {**now.calls, number: call}
         now = replace(now, calls=dict(list(calls.items())[-_CALLS:]))
     return now if subagent else _at_work(now, event)
@@ -206,6 +207,8 @@ def _rests(now: Standing, event: Event) -> Standing:
         now = _end_asks(now, event, "stopped") if now.under is not State.BACKGROUND else now
     elif any(ask.key for ask in now.open_asks):  # a dialog that is not drawn yet
         return now
+    elif event.source is Source.SCREEN:  # it shows dialogs, and shows none
+        now = _end_asks(now, event, "answered", lambda ask: not ask.key)
     if now.under is State.BACKGROUND:
         return replace(now, message=now.message or message)
     if now.under in RESTING:
@@ -259,7 +262,7 @@ def _asked(now: Standing, event: Event) -> Standing:
 def _asked_of(now: Standing, event: Event, key: str) -> Standing:
     if _is_told(now, event, key):
         return now
-    bare = [ask for ask in now.open_asks if not ask.key and _may_be(ask, event)]
+    bare = [ask for ask in now.open_asks if _is_better(event, key, ask)]
     asked_at = min([event.at, *(ask.asked_at for ask in bare)])
     facts = dict(event.facts)
     if "tool_use_id" not in facts:
@@ -274,10 +277,19 @@ def _asked_of(now: Standing, event: Event, key: str) -> Standing:
 def _is_told(now: Standing, event: Event, key: str) -> bool:
     """Whether another has told of this dialog. Two calls that are alike have one each."""
     number = event.facts.get("tool_use_id")
-    alike = [ask for ask in now.asks if ask.key == key and ask.ended_at is None]
+    alike = [
+        ask for ask in now.asks if ask.key == key and not ask.ended_at and not _is_better(event, key, ask)
+    ]
     told = [ask for ask in alike if not number or not ask.tool_use_id or ask.tool_use_id == number]
     near = any(event.at - ask.asked_at <= SAME_MOMENT for ask in told)
     return near and sum(call.key == key for call in now.calls.values()) <= len(alike)
+
+
+def _is_better(event: Event, key: str, ask: Ask) -> bool:
+    """Whether it tells of the same dialog, with what is asked, or for the first time from one we believe."""
+    if not ask.key:
+        return _may_be(ask, event)
+    return ask.key == key and bool(ask.facts.get("hearsay")) and not event.facts.get("hearsay")
 
 
 def _may_be(ask: Ask, event: Event) -> bool:
@@ -294,12 +306,14 @@ def _asked_something(now: Standing, event: Event) -> Standing:
         return now
     facts = dict(event.facts)
     pending = [(number, call) for number, call in now.calls.items() if not call.subagent]
-    if _reason(event) is Reason.PERMISSION and len(pending) == 1 and pending[0][1].input is not None:
+    if len(pending) == 1:
         number, call = pending[0]
-        facts |= {"tool": call.tool, "input": call.input, "tool_use_id": number}
-    return replace(
-        known, asks=(*now.asks, Ask(ask_number(event), "", _reason(event), event.at, facts))[-_ASKS:]
-    )
+        if call.asks is not None:
+            facts |= {**call.asks, "tool_use_id": number}
+        elif _reason(event) is Reason.PERMISSION and call.input is not None:
+            facts |= {"tool": call.tool, "input": call.input, "tool_use_id": number}
+    ask = Ask(ask_number(event), "", _reason_of(facts), event.at, facts)
+    return replace(known, asks=(*now.asks, ask)[-_ASKS:])
 
 
 def _ask_ended(now: Standing, event: Event) -> Standing:
@@ -385,9 +399,10 @@ def _note(now: Standing, facts: Mapping[str, Any]) -> Standing:
     pid, entrypoint = facts.get("pid"), facts.get("entrypoint")
     if isinstance(pid, int) and pid != now.pid:
         now = replace(now, pid=pid)
-    if isinstance(entrypoint, str) and entrypoint.startswith("sdk") != now.scripted:
-        now = replace(now, scripted=not now.scripted)
-    return now
+    scripted = facts.get("scripted") is True or (
+        entrypoint.startswith("sdk") if isinstance(entrypoint, str) else now.scripted
+    )
+    return replace(now, scripted=scripted) if scripted != now.scripted else now
 
 
 def _words(event: Event) -> str:
@@ -432,13 +447,18 @@ def _key(event: Event) -> str:
 
 
 def _reason(event: Event) -> Reason:
-    told = str(event.facts.get("reason", "permission"))
+    return _reason_of(event.facts)
+
+
+def _reason_of(facts: Mapping[str, Any]) -> Reason:
+    told = str(facts.get("reason", "permission"))
     return Reason(told) if told in ("permission", "question", "plan") else Reason.QUESTION
 
 
 def ask_number(event: Event) -> str:
-    """What the dialog is called that this event tells of."""
-    return digest(event.session_id, [event.id, event.at])[:10]
+    """What the dialog is called that this event tells of. One that was dated anew has kept its name."""
+    kept = event.facts.get("ask")
+    return kept if isinstance(kept, str) else digest(event.session_id, [event.id, event.at])[:10]
 
 
 def _picked(event: Event, *names: str) -> dict[str, Any]:

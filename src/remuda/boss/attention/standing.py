@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from remuda.agents.state import State as AgentState
+
 from .model import Reason, Source, State, Wait
 
 RESTING = frozenset({State.STOPPED, State.FAILED, State.LIMITED})
@@ -19,6 +21,17 @@ _REASONS = {
     State.LIMITED: Reason.LIMITED,
     State.HUNG: Reason.HUNG,
     State.DEAD: Reason.DEAD,
+}
+_AGENT_STATES = {
+    State.STARTED: AgentState.IDLE,
+    State.WORKING: AgentState.THINKING,
+    State.BACKGROUND: AgentState.IDLE,
+    State.STOPPED: AgentState.IDLE,
+    State.FAILED: AgentState.ERROR,
+    State.LIMITED: AgentState.LIMITED,
+    State.HUNG: AgentState.THINKING,
+    State.ENDED: AgentState.DEAD,
+    State.DEAD: AgentState.DEAD,
 }
 _SHOWN = (
     "tool",
@@ -64,6 +77,8 @@ class Call:
     at: float
     input: Mapping[str, Any] | None = None
     subagent: bool = False
+    asks: Mapping[str, Any] | None = None
+    """Reason, options and message of the dialog that it opens, if it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +101,7 @@ class Standing:
     dismissed_at: float = 0.0
     pid: int | None = None
     scripted: bool = False
-    """A program started it and reads its answer: its end is nothing for a human."""
+    """A program started it and reads its answer or its error: no human is needed for that."""
     why: str = ""
     """What the last change of state was."""
 
@@ -108,6 +123,18 @@ class Standing:
         return State.WAITING if self.asking else self.under
 
     @property
+    def agent_state(self) -> AgentState | None:
+        """The state in the words that `remuda ls` has for it; None while nothing is known."""
+        if (ask := self.asking) is not None:
+            is_question = ask.reason is Reason.QUESTION
+            return AgentState.WAITING_ANSWER if is_question else AgentState.WAITING_PERMISSION
+        if self.under is State.STOPPED and self.detail.get("interrupted"):
+            return AgentState.INTERRUPTED
+        if self.under in (State.WORKING, State.HUNG) and self.calls:
+            return AgentState.TOOL_USE
+        return _AGENT_STATES.get(self.under)
+
+    @property
     def state_since(self) -> float:
         return ask.asked_at if (ask := self.asking) else self.since
 
@@ -122,7 +149,7 @@ class Standing:
             detail = ask.detail | {"ask": ask.id} | ({"more": more} if more else {})
             return Wait(ask.reason, ask.asked_at, str(ask.facts.get("message", "")), detail)
         reason = _REASONS.get(self.under)
-        if reason is None or (self.scripted and reason is Reason.STOPPED):
+        if reason is None or (self.scripted and reason is not Reason.HUNG):
             return None
         earlier = {"earlier": [dict(one) for one in self.earlier]} if self.earlier else {}
         return Wait(reason, self.since, self.message, dict(self.detail) | earlier)

@@ -36,6 +36,11 @@ class Story:
     standing: Standing = field(default_factory=Standing)
     _ids: set[str] = field(default_factory=set)
 
+    @property
+    def last_at(self) -> float:
+        """When the last of it happened; 0 for an empty one."""
+        return self.events[-1].at if self.events else self.base_at
+
     def retell(self) -> None:
         """From the base on; the events may come from the disk in any order."""
         self.events.sort(key=order)

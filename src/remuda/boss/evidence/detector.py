@@ -140,11 +140,11 @@ class Detector:
             try:
                 await self._poll()
             except (OSError, RemudaError) as error:
-                log.warning("cannot look at tmux: %s", error)
+                log.warning("cannot read the tmux panes: %s", error)
 
     async def _poll(self) -> Look:
         look = await asyncio.to_thread(look_at, self._env, self._settings.prefixes)
-        now = time.time()
+        now = time.monotonic()
         for key, (pane, text) in look.panes.items():
             watched = self._watched.get(key) or await self._begin(key, pane, text, now)
             if (kind := watched.see(text, now, self._settings.quiet_threshold)) is not None:
@@ -162,7 +162,7 @@ class Detector:
             if same and session.ended is None:
                 self._watched[key] = Watched(session.id, None, now, session.state is State.STOPPED)
                 return self._watched[key]
-        number = f"tmux-{pane.id}-{round(now * 1000)}"
+        number = f"tmux-{pane.id}-{round(time.time() * 1000)}"
         self._watched[key] = Watched(number, text, now)
         await self._tell(EventKind.REGISTERED, number, _facts(key, pane))
         return self._watched[key]

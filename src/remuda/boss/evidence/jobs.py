@@ -6,13 +6,14 @@ its folder tells: that it waits though its process is not there, and that it was
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from remuda.agents.claude.jobs import Job, ended_event, read_job, rests_event
+from remuda.durable import read_regular
+from remuda.untrusted import BadJson, parse_object
 
 from ..attention.model import Event, Session
 
@@ -67,10 +68,10 @@ class Jobs:
             seen = (found.st_ino, found.st_mtime_ns)
             if path in self._known and self._known[path].seen == seen:
                 return
-            document: Any = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            job = read_job(parse_object(read_regular(path)))
+        except (OSError, BadJson):
             return
-        if isinstance(document, dict) and (job := read_job(document)) is not None:
+        if job is not None:
             self._known[path] = _Known(seen, job)
             self._changed[path] = job
 

@@ -10,19 +10,21 @@ import asyncio
 import logging
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from remuda.agents.attention import digest
-from remuda.errors import RemudaError, SessionDead, SessionNotFound
+from remuda.errors import InvalidOptions, RemudaError, SessionDead, SessionNotFound, SessionUnreachable
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
+from remuda.names import is_name
 from remuda.paths import SessionPaths, private_folder, sessions_folder
+from remuda.untrusted import BadJson, bounded, finite
 
-from ..attention.model import Event, EventKind, Origin, Session, Source
+from ..attention.model import Event, EventKind, Origin, Session
 from ..desk import Desk
 from ..http.events import read_hook, read_text
 from . import kept_events
@@ -35,6 +37,7 @@ log = logging.getLogger("remuda.boss.evidence.kept")
 _PACE = Pace()
 _FIRST_LOOK = 5.0
 Document = dict[str, Any]
+_BAD_DOCUMENT = (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidOptions)
 
 
 class Kept:
@@ -58,8 +61,12 @@ class Kept:
         await asyncio.wait(
             [asyncio.ensure_future(one.wait()) for one in begun] or [_nothing()], timeout=_FIRST_LOOK
         )
-        for session in self._left():
-            await self._tell_end(session)
+        for session in self._desk.sessions():
+            try:
+                if self._is_left(session):
+                    await self._tell_end(session)
+            except (ValueError, OSError, RemudaError) as error:
+                log.warning("cannot find the keeper of session %r: %s", session.name, error)
         self._looking = asyncio.create_task(self._look_at_times())
 
     async def close(self) -> None:
@@ -99,7 +106,7 @@ class Kept:
             try:
                 self._look()
             except OSError as error:
-                log.warning("cannot look into %s: %s", self._folder, error)
+                log.warning("cannot read %s: %s", self._folder, error)
             for session in self._desk.sessions():
                 if session.origin is Origin.KEPT and session.ended is None and session.transcript_path:
                     await self._prove(session.id, session.transcript_path)
@@ -119,21 +126,17 @@ class Kept:
             await Follower(self._desk, self._transcripts, name, self._folder).run(known)
         except (SessionDead, SessionNotFound):
             pass
-        except RemudaError as error:
-            log.warning("cannot follow '%s': %s", name, error)
+        except (RemudaError, BadJson) as error:
+            log.warning("cannot follow session '%s': %s", name, error)
         finally:
             known.set()
 
-    def _left(self) -> list[Session]:
-        """Known to us, and without a keeper: they ended while nobody looked."""
-        return [
-            session
-            for session in self._desk.sessions()
-            if session.origin is Origin.KEPT
-            and session.ended is None
-            and session.name
-            and read_holder(SessionPaths(self._folder, session.name)) is None
-        ]
+    def _is_left(self, session: Session) -> bool:
+        """Whether we know the session and it has no keeper: it ended while no boss ran."""
+        if session.origin is not Origin.KEPT or session.ended is not None or not session.name:
+            return False
+        # Bosses before 0.2 took any text for a name.
+        return not is_name(session.name) or read_holder(SessionPaths(self._folder, session.name)) is None
 
     async def _tell_end(self, session: Session) -> None:
         facts = {"name": session.name, "origin": "kept"}
@@ -150,7 +153,7 @@ def _nothing() -> asyncio.Future[None]:
 
 def _end_of(folder: Path, name: str, session_id: str, facts: Document) -> Event:
     """As its record tells; of a keeper that was killed there is nothing but that."""
-    record = SessionRecord.load(SessionPaths(folder, name).record)
+    record = SessionRecord.load(SessionPaths(folder, name).record) if is_name(name) else None
     end = asdict(record) if record is not None and record.ended_at is not None else {}
     return kept_events.end_event(session_id, {"ended_at": time.time(), **end}, facts)
 
@@ -164,9 +167,13 @@ class Follower:
         self._name = name
         self._folder = folder
         self._heard: asyncio.Queue[Document | None] = asyncio.Queue()
-        self._session_id: str | None = None
+        self._session_id = ""
         self._facts: Document = {}
+        self._name_facts: Document = {"name": name, "origin": "kept"}
+        """For every event: who reports, and whether a program reads the answers."""
         self._hooked = False
+        self._unsaid: Event | None = None
+        """That it began, while its agent is about to tell its own id: only a dialog makes it worth a row."""
         self._asks: dict[str, Document] = {}
 
     async def run(self, known: asyncio.Event) -> None:
@@ -179,14 +186,21 @@ class Follower:
             read_only=True,
         )
         try:
-            if client.welcome.get("ephemeral"):  # a program's own, which waits for its answers itself
-                known.set()
+            if client.welcome.get("ephemeral") and not client.welcome.get("asks_human"):
+                known.set()  # a program's own, which answers its requests itself
                 await self._until_gone()
                 return
-            await self._begin(client)
+            try:
+                await self._begin(client)
+            except SessionUnreachable:  # it ended while it was asked, and may be listed already
+                if self._session_id:
+                    await self._end()
+                raise
             known.set()
             while (document := await self._heard.get()) is not None:
                 await self._hear(document)
+            if client.fault:
+                log.warning("reconnecting to the keeper of session '%s': %s", self._name, client.fault)
             await self._end()
         finally:
             client.close()
@@ -197,21 +211,24 @@ class Follower:
 
     async def _begin(self, client: AsyncKeeperClient) -> None:
         hooks = list(kept_events.HOOKS)
+        at = time.time()  # before the answer: a hook that comes after it is newer
         status = await client.request("watch", hooks=hooks, without=list(kept_events.WITHOUT))
         self._facts = kept_events.identity(status)
-        self._hooked = bool(status.get("hooks"))
+        self._name_facts |= {"scripted": True} if "scripted" in self._facts else {}
+        self._hooked = kept_events.hooks_expected(status)
         self._session_id = kept_events.session_id_of(status)
-        if self._session_id is None:
-            return
-        seen = Event(EventKind.SEEN, self._session_id, time.time(), Source.PROCESS, "", self._facts)
-        await keep_telling(self._desk, [seen])
+        first = kept_events.first_event(self._session_id, status, self._facts, at)
+        known = any(one.id == first.session_id and one.ended is None for one in self._desk.sessions())
+        if self._hooked and first.kind is EventKind.REGISTERED and not known:
+            self._unsaid = first
+        else:
+            await self._tell([first])
         if path := self._facts.get("transcript_path"):
             await self._transcripts.look(self._session_id, path)
         asks = (await client.request("asks")).get("asks", [])
-        told = kept_events.state_events(self._session_id, status, self._facts, asked=bool(asks))
-        await keep_telling(self._desk, told)
+        await self._tell(kept_events.state_events(self._session_id, status, self._facts, asked=bool(asks)))
         for ask in asks:
-            await self._on_ask(ask)
+            await self._hear({"event": "ask", **ask})
 
     # ── what it tells ──
 
@@ -223,20 +240,29 @@ class Follower:
             "ask_ended": self._on_ask_ended,
         }.get(str(document.get("event")))
         if handler is not None:
-            await handler(document)
+            try:
+                await handler(bounded(document))
+            except _BAD_DOCUMENT as error:
+                log.warning("session '%s' sent an event that cannot be read: %s", self._name, error)
 
     async def _on_hook(self, document: Document) -> None:
-        payload, at = document.get("payload"), float(document.get("at") or time.time())
+        payload, at = document.get("payload"), finite(document.get("at")) or time.time()
         if not isinstance(payload, dict):  # too large, and fetched too late
             return
         if isinstance(told := payload.get("session_id"), str) and told:
-            self._session_id = told
+            await self._be_called(told, at)
         event = payload.get("hook_event_name")
         if event == "PermissionRequest" and self._is_asked(payload):
             return
         number = f"hook:{self._name}:{event}:{at}"
-        events = await read_hook(payload, at, number=number, env={"REMUDA_SESSION": self._name})
-        await keep_telling(self._desk, events)
+        await self._tell(await read_hook(payload, at, number=number, env={"REMUDA_SESSION": self._name}))
+
+    async def _be_called(self, session_id: str, at: float) -> None:
+        """The agent tells its own id: what stood in for it is over, with the dialog that it showed."""
+        before, self._session_id = self._session_id, session_id
+        if before == f"kept:{self._name}" != session_id and self._unsaid is None:
+            await self._tell([kept_events.called_event(before, session_id, at)])
+        self._unsaid = None
 
     def _is_asked(self, payload: Document) -> bool:
         """Told as a question that clients may answer: the same, and more."""
@@ -244,26 +270,35 @@ class Follower:
         return any(digest(ask.get("tool"), ask.get("input")) == key for ask in self._asks.values())
 
     async def _on_state(self, document: Document) -> None:
-        if self._session_id is not None:
-            facts = {"name": self._name, "origin": "kept"}
-            events = kept_events.state_events(self._session_id, document, facts, hooked=self._hooked)
-            await keep_telling(self._desk, [event for event in events if event.kind is not EventKind.SEEN])
+        facts = dict(self._name_facts)
+        events = kept_events.state_events(self._session_id, document, facts, hooked=self._hooked)
+        await self._tell([event for event in events if event.kind is not EventKind.SEEN])
 
     async def _on_ask(self, ask: Document) -> None:
-        if self._session_id is not None:
-            self._asks[str(ask.get("id"))] = ask
-            facts = {"name": self._name, "origin": "kept"}
-            told = await asyncio.to_thread(kept_events.ask_event, self._session_id, ask, facts, read_text)
-            await keep_telling(self._desk, [told])
+        self._asks[str(ask.get("id"))] = ask
+        where = {"cwd": self._facts["cwd"]} if "cwd" in self._facts else {}  # a keeper of 0.1 does not say
+        facts = {**self._name_facts, **where}
+        told = await asyncio.to_thread(kept_events.ask_event, self._session_id, ask, facts, read_text)
+        await self._tell([told])
 
     async def _on_ask_ended(self, document: Document) -> None:
         ask = self._asks.pop(str(document.get("id")), None)
-        if ask is not None and self._session_id is not None:
-            await keep_telling(self._desk, [kept_events.ask_ended_event(self._session_id, ask, time.time())])
+        if ask is not None:
+            await self._tell([kept_events.ask_ended_event(self._session_id, ask, time.time())])
 
     async def _end(self) -> None:
         """Its keeper is gone, or hung up on us: then it is still alive, and we come back."""
         gone = read_holder(SessionPaths(self._folder, self._name)) is None
-        if self._session_id is not None and gone:
+        if gone and self._unsaid is None:
             facts = {key: value for key, value in self._facts.items() if key != "pid"}
-            await keep_telling(self._desk, [_end_of(self._folder, self._name, self._session_id, facts)])
+            await self._tell([_end_of(self._folder, self._name, self._session_id, facts)])
+
+    async def _tell(self, events: list[Event]) -> None:
+        """Report them; those of a program's session say so."""
+        if self._unsaid is not None:
+            if not any(one.kind is EventKind.ASKED for one in events):
+                return
+            events, self._unsaid = [self._unsaid, *events], None
+        if "scripted" in self._name_facts:
+            events = [replace(one, facts={**one.facts, "scripted": True}) for one in events]
+        await keep_telling(self._desk, events)

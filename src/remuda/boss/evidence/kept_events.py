@@ -12,6 +12,7 @@ from typing import Any
 from remuda.agents.claude.asking import Read, asked
 from remuda.agents.state import RESTING, WAITING, WORKING
 from remuda.agents.state import State as Seen
+from remuda.untrusted import finite
 
 from ..attention.model import Event, EventKind, Source
 
@@ -32,23 +33,30 @@ WITHOUT = ("tool_response",)
 """Large, and of no use to us."""
 _SOURCES = {source.label: source for source in Source}
 _PLAIN = ("simple", "none")
-_CALM_ENDS = ("killed", "ended with its owner", "keeper was told to end")
+_CALM_ENDS = ("killed", "ended with its owner", "the keeper was asked to end", "keeper was told to end")
 
 Facts = dict[str, Any]
 
 
-def session_id_of(status: Mapping[str, Any]) -> str | None:
-    """The conversation's own; of a program that has none, one of ours. None: it has not said yet."""
+def hooks_expected(status: Mapping[str, Any]) -> bool:
+    """Whether hooks of it will come. A keeper of 0.1 says `hooks` for that."""
+    return bool(status.get("hooks_expected", status.get("hooks")))
+
+
+def session_id_of(status: Mapping[str, Any]) -> str:
+    """The conversation's own id. Before the agent has told it, and for a program that has none: one of ours.
+
+    An agent that shows its trust dialog has told nothing yet, and waits for a human all the same.
+    """
     conversation = status.get("conversation")
     told = conversation.get("session_id") if isinstance(conversation, dict) else None
-    if isinstance(told, str) and told:
-        return told
-    speaks = status.get("hooks") and status.get("agent") not in _PLAIN
-    return None if speaks else f"kept:{status.get('name')}"
+    return told if isinstance(told, str) and told else f"kept:{status.get('name')}"
 
 
 def identity(status: Mapping[str, Any]) -> Facts:
     facts: Facts = {"origin": "kept"}
+    if status.get("ephemeral"):
+        facts["scripted"] = True
     for key in ("name", "agent", "cwd", "pid"):
         if status.get(key):
             facts[key] = status[key]
@@ -57,19 +65,31 @@ def identity(status: Mapping[str, Any]) -> Facts:
     return facts | ({"transcript_path": path} if isinstance(path, str) else {})
 
 
+def first_event(session_id: str, status: Mapping[str, Any], facts: Facts, at: float) -> Event:
+    """That it is there; that it began with its keeper where its agent has told no id yet."""
+    name, began = status.get("name"), finite(status.get("started_at"))
+    if session_id == f"kept:{name}" and status.get("agent") not in _PLAIN and 0 < began <= at:
+        number, facts = f"kept:{name}:began:{began}", {**facts, "how": "began"}
+        return Event(EventKind.REGISTERED, session_id, began, Source.PROCESS, number, facts)
+    return Event(EventKind.SEEN, session_id, at, Source.PROCESS, "", facts)
+
+
 def state_events(
     session_id: str, state: Mapping[str, Any], facts: Facts, *, hooked: bool = False, asked: bool = False
 ) -> list[Event]:
     """What a state says. `hooked`: what a hook told comes by itself, and says more; `asked`: so does that."""
     source = _SOURCES.get(str(state.get("source")), Source.TIMING)
-    seen, at = str(state.get("state")), float(state.get("since") or 0.0)
+    seen, at = str(state.get("state")), max(0.0, finite(state.get("since")))
     kind, more = _KINDS.get(seen, (EventKind.SEEN, {}))
     # Of a program that speaks for itself in no way, its rhythm is no reason to call anybody.
     silent = source is Source.TIMING or seen == Seen.DEAD
     if silent or (hooked and source is Source.HOOK) or (asked and kind is EventKind.ASKED):
         kind, more = EventKind.SEEN, {}
+    detail = str(state.get("detail") or "")
     if kind in (EventKind.FAILED, EventKind.LIMITED):
-        more = {"message": str(state.get("detail", ""))}
+        more = {"message": detail}
+    elif kind is EventKind.ASKED and detail:
+        more = {**more, "waiting_for": detail}
     # It was judged by somebody else, and its own words are not in it: the hook itself is worth more.
     source = max(source, Source.REGISTRY)
     number = f"kept:{facts.get('name')}:{seen}:{at}"
@@ -95,8 +115,11 @@ def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: Read 
         more["suggestions"] = ask["suggestions"]
     if ask.get("tool_use_id"):
         more["tool_use_id"] = ask["tool_use_id"]
+    if isinstance(ask.get("cwd"), str):
+        more["cwd"] = ask["cwd"]
     number = f"ask:{ask.get('id')}"
-    return Event(EventKind.ASKED, session_id, float(ask.get("at") or 0.0), Source.HOOK, number, facts | more)
+    at = max(0.0, finite(ask.get("at")))
+    return Event(EventKind.ASKED, session_id, at, Source.HOOK, number, facts | more)
 
 
 def ask_ended_event(session_id: str, ask: Mapping[str, Any], at: float) -> Event:
@@ -106,12 +129,20 @@ def ask_ended_event(session_id: str, ask: Mapping[str, Any], at: float) -> Event
     return Event(EventKind.ASK_ENDED, session_id, at, Source.PROCESS, f"ask_ended:{ask.get('id')}", facts)
 
 
+def called_event(placeholder: str, session_id: str, at: float) -> Event:
+    """That the placeholder is over: its agent has told its own id, and has the name now."""
+    return Event(
+        EventKind.ENDED, placeholder, at, Source.PROCESS, f"{placeholder}:is:{session_id}", {"why": "named"}
+    )
+
+
 def end_event(session_id: str, end: Mapping[str, Any], facts: Facts) -> Event:
     """`end` is what its record says: agent, ended_at, exit_code, end_reason; or less, of a keeper's death.
 
     What a human asked for, and what ended well, is no death.
     """
-    at, code, why = float(end.get("ended_at") or 0.0), end.get("exit_code"), str(end.get("end_reason") or "")
+    at = max(0.0, finite(end.get("ended_at")))
+    code, why = end.get("exit_code"), str(end.get("end_reason") or "")
     calm = end.get("agent") in _PLAIN or why in _CALM_ENDS or (why == "exited" and code == 0)
     more: Facts = {"why": why or "its keeper was killed"}
     if code is not None:

@@ -11,18 +11,24 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from remuda.agents.claude.attention import registry_events
-from remuda.agents.claude.files import find_transcript, jobs_beside, registry_beside, registry_folder
+from remuda.agents.claude.files import (
+    find_transcript,
+    jobs_beside,
+    registry_beside,
+    registry_folder,
+    transcript_folders,
+)
 from remuda.errors import RemudaError
 from remuda.keeper.claim import read_holder
 from remuda.names import is_name
 from remuda.paths import SessionPaths, sessions_folder
 from remuda.proctree import is_alive, start_ticks, variable_of
-from remuda.tmux.address import known_addresses
+from remuda.tmux.address import Address, known_addresses
 from remuda.tmux.once import Tmux
 from remuda.tmux.panes import Snapshot, take_snapshot
 
@@ -63,6 +69,8 @@ class Reconcile:
         self._jobs = Jobs()
         self._tasks: set[asyncio.Task[None]] = set()
         self._files: dict[str, tuple[str, int | None]] = {}  # session → transcript and its watch
+        self._awaited: set[str] = set()  # sessions that have no transcript yet
+        self._arrivals: dict[Path, int] = {}  # folders that are watched for one
         self._due: set[str] = set()
         self._doubts: dict[str, tuple[object, ...]] = {}
         self._proven: dict[str, int] = {}  # session → the process that was found to be its own
@@ -122,8 +130,11 @@ class Reconcile:
         path = session.transcript_path or (
             None if session.id in self._files else self._found_transcript(session)
         )
+        if path is None and session.id not in self._files:
+            path = self._await_transcript(session)
         if path is None:
             return
+        self._awaited.discard(session.id)
         if (folder := registry_beside(path)) is not None:
             self._add_registry(folder)
         known = self._files.get(session.id)
@@ -140,6 +151,28 @@ class Reconcile:
         found = find_transcript(self._env, {"session_id": session.id})
         return str(found) if found else None
 
+    def _await_transcript(self, session: Session) -> str | None:
+        """Be told when it comes: a quick first turn changes nothing else that is watched.
+
+        Returns its path if it has come meanwhile.
+        """
+        for folder in transcript_folders(self._env, Path(session.cwd or "/")):
+            if folder in self._arrivals:
+                break
+            if (number := self._watches.entries(folder, self._on_arrival)) is not None:
+                self._arrivals[folder] = number
+                break
+        self._awaited.add(session.id)
+        return self._found_transcript(session)
+
+    def _on_arrival(self, _name: str) -> None:
+        for session_id in list(self._awaited):
+            session = self._known(session_id)
+            if session is None or not _matters(session):
+                self._awaited.discard(session_id)
+            else:
+                self._begin(self._attend(session))
+
     def _on_file(self, session_id: str) -> None:
         if session_id not in self._due:
             self._due.add(session_id)
@@ -152,7 +185,17 @@ class Reconcile:
             await self._transcripts.look(session_id, known[0])
 
     def _on_registry(self, events: list[Event]) -> None:
-        self._begin(self._tell(events))
+        self._begin(self._tell_registry(events))
+
+    async def _tell_registry(self, events: list[Event]) -> None:
+        """Of one that has come to rest its last words first: they are in its transcript by then."""
+        for event in events:
+            session = self._known(event.session_id) if event.kind is EventKind.STOPPED else None
+            if session is not None and _matters(session):
+                await self._attend(session)
+                if known := self._files.get(session.id):
+                    await self._transcripts.look(session.id, known[0])
+        await self._tell(events)
 
     async def _tell(self, events: list[Event]) -> None:
         async with self._telling:  # in their order
@@ -203,7 +246,7 @@ class Reconcile:
             try:
                 await self._cycle()
             except (OSError, RemudaError) as error:
-                log.warning("cannot look at everything: %s", error)
+                log.warning("poll of all sources failed: %s", error)
 
     async def _cycle(self) -> None:
         now = time.time()
@@ -250,12 +293,16 @@ class Reconcile:
         elif self._doubts.get(session.id) != doubt:
             self._doubts[session.id] = doubt
         else:
-            log.info("%s is %s, not %s", session.id, status, session.state)
+            log.info("session %s is %s, not %s", session.id, status, session.state)
             await self._tell(registry_events(document, now=now))
 
     def _forget(self, wanted: set[str]) -> None:
         for session_id in self._files.keys() - wanted:
             self._watches.remove(self._files.pop(session_id)[1])
+        self._awaited &= wanted
+        if not self._awaited:
+            for folder in list(self._arrivals):
+                self._watches.remove(self._arrivals.pop(folder))
         self._kept = {pid: kept for pid, kept in self._kept.items() if is_alive(pid)}
         self._doubts = {one: doubt for one, doubt in self._doubts.items() if one in wanted}
         self._proven = {one: pid for one, pid in self._proven.items() if one in wanted}
@@ -269,7 +316,9 @@ class Reconcile:
         wanted = [one for one in sessions if one.pane is None and one.pid and one.pid not in self._searched]
         if not wanted:
             return
-        snapshots = await asyncio.to_thread(_snapshots, self._env)
+        told = {one.tmux for one in self._desk.sessions() if one.tmux}
+        asked = [one.pid for one in wanted if one.pid]
+        snapshots = await asyncio.to_thread(_snapshots, self._env, told, asked)
         for session in wanted:
             assert session.pid is not None
             self._searched.add(session.pid)
@@ -306,9 +355,15 @@ def _began_before(session: Session, pid: int) -> bool:
     return began is None or began <= session.dated.get("pid", session.last_seen) + _CLOCK_SLACK
 
 
-def _snapshots(env: Mapping[str, str]) -> list[Snapshot]:
+def _snapshots(env: Mapping[str, str], told: Collection[str], pids: Collection[int]) -> list[Snapshot]:
+    """Of the servers at the usual place, those that hooks have told of, and those that the processes name.
+
+    A server of `tmux -S PATH` may listen anywhere.
+    """
+    named = {(variable_of(pid, "TMUX") or "").partition(",")[0] for pid in pids}
+    others = [Address.of(path) for path in sorted({*told, *named}) if os.path.isabs(path)]
     found = []
-    for address in known_addresses(env):
+    for address in dict.fromkeys([*known_addresses(env), *others]):
         try:
             found.append(take_snapshot(Tmux(address, env)))
         except RemudaError:  # no tmux, or none behind that socket

@@ -7,7 +7,6 @@ a background agent says nothing of the agent's.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents.claude.attention import is_background, registry_events
+from remuda.durable import read_regular
 from remuda.proctree import is_alive, start_ticks
+from remuda.untrusted import BadJson, parse_object
 
 from ..attention.model import Event, EventKind, Source
 from .watches import Watches
@@ -87,10 +88,10 @@ class Registry:
             found = os.stat(path)
             if self._seen.get(path) == (found.st_ino, found.st_mtime_ns):
                 return
-            document = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):  # half written: its next change tells
+            document = parse_object(read_regular(path))
+        except (OSError, BadJson):  # half written: its next change tells
             return
-        if not isinstance(document, dict) or not is_of_living(document, _pid_of(path.name)):
+        if not is_of_living(document, _pid_of(path.name)):
             return
         self._seen[path] = (found.st_ino, found.st_mtime_ns)
         if not self._skips(int(document["pid"])):

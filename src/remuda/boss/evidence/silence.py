@@ -98,7 +98,7 @@ class Silence:
             try:
                 await self.look()
             except (OSError, RemudaError) as error:
-                log.warning("cannot look for those that hang: %s", error)
+                log.warning("check for hung agents failed: %s", error)
             await asyncio.sleep(self._interval)
 
     async def look(self) -> None:
@@ -121,7 +121,7 @@ class Silence:
         at = self._desk.clock()
         facts = {"quiet": round(seconds), "evidence": "no hook, and no line in its transcript"}
         facts = facts if kind is EventKind.HUNG else {}
-        log.info("%s is %s", session.id, kind)
+        log.info("session %s is %s", session.id, kind)
         number = f"silence:{kind}:{session.id}:{at}"
         await tell(self._desk, [Event(kind, session.id, at, Source.PROCESS, number, facts)])
 

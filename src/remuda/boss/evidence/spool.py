@@ -7,7 +7,6 @@ disk. An event that came both ways has one id, and counts once.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import os
@@ -16,8 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from remuda.durable import open_regular
 from remuda.errors import InvalidOptions, StoreFailed
 from remuda.paths import private_folder
+from remuda.untrusted import parse_object
 
 from ..attention.model import Event
 from ..desk import Desk
@@ -38,7 +39,7 @@ _VARIABLES = ("TMUX", "TMUX_PANE", "CLAUDE_PID", "CLAUDE_CODE_ENTRYPOINT", "CLAU
 """As `hook.sh` writes them in front of its event."""
 _WRITING = 15.0
 """So long a hook may take to write its file: then it was killed."""
-_NOT_AN_EVENT = (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidOptions)
+_NOT_AN_EVENT = (ValueError, KeyError, TypeError, AttributeError, InvalidOptions)
 
 Document = dict[str, Any]
 
@@ -97,7 +98,7 @@ class Spool:
         try:
             await self._take_all()
         except (OSError, StoreFailed) as error:
-            log.warning("cannot take the spool in: %s", error)
+            log.warning("cannot read the spool: %s", error)
             return False
         return True
 
@@ -124,7 +125,7 @@ class Spool:
                 if _is_being_written(self._folder / name):
                     left.add(name)
                 else:
-                    log.warning("%s is no event: %s", name, error)
+                    log.warning("%s is not an event: %s", name, error)
                     os.replace(self._folder / name, self._folder / _BAD)
             except OSError as error:  # another user's, it may be: the rest are taken all the same
                 if name not in self._unreadable:
@@ -133,7 +134,7 @@ class Spool:
                 left.add(name)
         if events:
             await self._desk.take(*events)
-            log.debug("took %d events from the spool", len(events))
+            log.debug("read %d events from the spool", len(events))
         for name in set(names) - left:
             (self._folder / name).unlink(missing_ok=True)
         return left
@@ -145,7 +146,7 @@ class Spool:
             counter.unlink()
         except FileNotFoundError:
             return
-        log.warning("%d events were dropped while no boss ran: there were too many", dropped)
+        log.warning("%d events were dropped while no boss was running: too many", dropped)
 
 
 # ── files ──
@@ -158,7 +159,7 @@ def _listed(folder: Path) -> list[str]:
         for entry in entries:
             if entry.name.endswith((".json", ".hook")) and not entry.name.startswith("."):
                 try:
-                    found.append((entry.stat().st_mtime_ns, entry.name))
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
                 except FileNotFoundError:
                     continue
     return [name for _, name in sorted(found)]
@@ -173,7 +174,7 @@ def _is_being_written(path: Path) -> bool:
 
 
 def _is_young(written: int) -> bool:
-    return time.time() - written / 1e9 < _WRITING
+    return abs(time.time() - written / 1e9) < _WRITING  # the clock may have been set back
 
 
 def _read_all(folder: Path, names: list[str]) -> list[tuple[str, Document | Exception]]:
@@ -183,10 +184,10 @@ def _read_all(folder: Path, names: list[str]) -> list[tuple[str, Document | Exce
 def _read(path: Path) -> Iterator[Document | Exception]:
     """Nothing of a file whose hook was told nothing, or was killed before it was."""
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             data, written = file.read(), os.fstat(file.fileno()).st_mtime_ns
         if path.suffix == ".json":
-            yield json.loads(data)
+            yield parse_object(data)
         elif document := _from_shell(data, path.stem, written):
             yield document
     except (OSError, *_NOT_AN_EVENT) as error:
@@ -196,17 +197,17 @@ def _read(path: Path) -> Iterator[Document | Exception]:
 def _from_shell(data: bytes, pid: str, written: int) -> Document | None:
     *values, payload = data.split(b"\0", len(_VARIABLES))
     if len(values) < len(_VARIABLES):
-        raise ValueError("it ends too soon")
+        raise ValueError("it is incomplete")
     if not payload.strip():
         if _is_young(written):
-            raise ValueError("it says where, and not yet what")
+            raise ValueError("its payload is missing")
         return None
     told = zip(_VARIABLES, (value.decode("utf-8", "replace") for value in values), strict=True)
     return {
         "id": f"h{written}-{pid}",
         "at": written / 1e9,
         "env": {name: value for name, value in told if value},
-        "payload": json.loads(payload),
+        "payload": parse_object(payload),
     }
 
 
@@ -214,10 +215,10 @@ async def _events(found: Document) -> list[Event]:
     env = {str(name): str(value) for name, value in dict(found.get("env", {})).items()}
     payload, at = found["payload"], float(found["at"])
     if not isinstance(payload, dict):
-        raise TypeError("its payload is no object")
+        raise TypeError("its payload is not an object")
     session = payload.get("session_id")
     if not isinstance(session, str) or not session.isprintable() or not 0 < len(session) <= 256:
-        raise ValueError("it is of no session")
+        raise ValueError("it has no session")
     if not math.isfinite(at) or at < 0:
         raise ValueError("it has no time")
     return await read_hook(payload, at, number=str(found.get("id", "")), env=env)

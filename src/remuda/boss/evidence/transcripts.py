@@ -8,13 +8,14 @@ one that is new to us only the last turn is told.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from dataclasses import dataclass
 from typing import Any
 
 from remuda.agents.claude.attention import record_events
+from remuda.durable import open_regular
 from remuda.errors import StoreFailed
+from remuda.untrusted import BadJson, dump_json, parse_object
 
 from ..attention.model import Event, EventKind
 from ..attention.story import Story
@@ -44,7 +45,7 @@ def read_tail(tail: Tail) -> list[dict[str, Any]]:
     is left for the next time.
     """
     try:
-        fd = os.open(tail.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(tail.path)
     except OSError:
         return []
     try:
@@ -77,10 +78,9 @@ def _read(fd: int, tail: Tail) -> list[dict[str, Any]]:
 
 def _record(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line) if line.strip() else None
-    except (ValueError, RecursionError):
+        return parse_object(line) if line.strip() else None
+    except BadJson:
         return None
-    return found if isinstance(found, dict) else None
 
 
 class Transcripts:
@@ -95,7 +95,7 @@ class Transcripts:
 
     def _remember(self) -> None:
         try:
-            found = json.loads(self._desk.store.note(_NOTE) or "{}")
+            found = parse_object(self._desk.store.note(_NOTE) or "{}")
             self._tails = {name: Tail(str(one[0]), int(one[1]), int(one[2])) for name, one in found.items()}
         except (ValueError, TypeError, KeyError, AttributeError, IndexError):
             self._tails = {}
@@ -130,7 +130,7 @@ class Transcripts:
             self._changed = False
             tails = {name: [tail.path, tail.inode, tail.offset] for name, tail in self._tails.items()}
             try:
-                await self._desk.store.save_note(_NOTE, json.dumps(tails))
+                await self._desk.store.save_note(_NOTE, dump_json(tails))
             except StoreFailed:
                 self._changed = True
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from remuda.errors import StoreFailed
+from remuda.errors import InvalidOptions, StoreFailed
 from remuda.inotify import (
     CLOSE_WRITE,
     CREATE,
@@ -25,7 +25,7 @@ from remuda.inotify import (
 )
 
 from ..attention.model import Event
-from ..desk import Desk
+from ..desk import Desk, check
 
 log = logging.getLogger("remuda.boss.evidence.watches")
 
@@ -65,6 +65,10 @@ class Watches:
         """Of whole files alone: when one was written to its end, or moved there."""
         return self._add(path, CLOSE_WRITE | MOVED_TO, changed)
 
+    def entries(self, path: Path, changed: Changed) -> int | None:
+        """Of new files and folders alone."""
+        return self._add(path, CREATE | MOVED_TO, changed)
+
     def file(self, path: Path, changed: Changed) -> int | None:
         return self._add(path, _FILE, changed)
 
@@ -73,7 +77,7 @@ class Watches:
             number = self._inotify.add(path, mask) if self._inotify else None
         except OSError as error:
             if not self._refused:
-                log.warning("some changes of files are found by looking: %s", error)
+                log.warning("polling some files instead of watching them: %s", error)
             self._refused = True
             return None
         if number is not None:
@@ -119,7 +123,7 @@ def _inotify() -> Inotify | None:
     try:
         return Inotify()
     except OSError as error:
-        log.warning("changes of files are found by looking: %s", error)
+        log.warning("polling files instead of watching them: %s", error)
         return None
 
 
@@ -127,7 +131,7 @@ async def tell(desk: Desk, events: Sequence[Event]) -> bool:
     """Also when the disk is full for a moment. For sources to which nobody listens. Whether it was taken."""
     for _ in range(_TRIES if events else 0):
         try:
-            await desk.take(*events)
+            await desk.take(*_right(events))
         except StoreFailed:
             await asyncio.sleep(_PAUSE)
         else:
@@ -135,6 +139,19 @@ async def tell(desk: Desk, events: Sequence[Event]) -> bool:
     if events:
         log.error("%d events could not be written", len(events))
     return not events
+
+
+def _right(events: Sequence[Event]) -> list[Event]:
+    """Those that the desk takes: one file with an impossible date must not cost what stands beside it."""
+    found = []
+    for event in events:
+        try:
+            check(event)
+        except InvalidOptions as error:
+            log.warning("dropped an event: %s", error)
+        else:
+            found.append(event)
+    return found
 
 
 async def keep_telling(desk: Desk, events: Sequence[Event]) -> None:

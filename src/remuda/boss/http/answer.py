@@ -7,7 +7,7 @@ from remuda.boss.attention.naming import label
 from remuda.boss.ports import Boss
 from remuda.errors import NotInQueue
 
-from .ledger import BARE_ANSWER
+from .ledger import LINK_ANSWER
 from .page import request_page
 from .route import Call, Reply, Route
 from .schema import ref
@@ -15,7 +15,7 @@ from .schema import ref
 
 async def get_answer(boss: Boss, call: Call) -> Reply:
     if boss.links is None:
-        raise NotInQueue("this boss makes no links")
+        raise NotInQueue("this boss does not make links")
     approval = boss.links.request(call.path["secret"])
     try:
         session = boss.desk.session(approval.session_id)
@@ -27,7 +27,7 @@ async def get_answer(boss: Boss, call: Call) -> Reply:
 
 async def post_link_answer(boss: Boss, call: Call) -> Reply:
     if boss.links is None:
-        raise NotInQueue("this boss makes no links")
+        raise NotInQueue("this boss does not make links")
     return Reply(document(await boss.links.answer(call.path["secret"], call.body)))
 
 
@@ -36,7 +36,7 @@ ROUTES = (
         "GET",
         "/v1/answer/{secret}",
         get_answer,
-        "A page that shows what a link is about. Looking at it uses nothing up. It needs no token.",
+        "The page of an answer link. Opening it decides nothing. Needs no token.",
         media="text/html; charset=utf-8",
         errors=(404, 409),
         open=True,
@@ -45,8 +45,8 @@ ROUTES = (
         "POST",
         "/v1/answer/{secret}",
         post_link_answer,
-        "Answer by a link: once. It needs no token.",
-        body=BARE_ANSWER,
+        "Decide the request of a link. Works once. Needs no token.",
+        body=LINK_ANSWER,
         answer=ref("Approval"),
         errors=(400, 404, 409, 413, 415, 502, 507),
         open=True,

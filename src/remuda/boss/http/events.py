@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import stat
 from typing import Any
 
 from remuda.agents.claude.attention import hook_events
 from remuda.boss.attention.model import Approval, Event, EventKind, Source
 from remuda.boss.ports import Boss
+from remuda.durable import read_regular
+from remuda.names import check_name
 
 from .route import EVENT_BYTES, Call, Reply, Route
 from .schema import ID, PAYLOAD, TEXT, TIME, nullable, record, ref
@@ -38,6 +38,8 @@ async def post_events(boss: Boss, call: Call) -> Reply:
 
 
 def _event(given: dict[str, Any], now: float) -> Event:
+    if isinstance(name := given.get("facts", {}).get("name"), str) and name:
+        check_name(name)
     return Event(
         EventKind(given["kind"]),
         given["session_id"],
@@ -97,19 +99,9 @@ async def read_hook(
 def read_text(path: str) -> str | None:
     """None for what is no text, too much, or not there."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        return read_regular(path, _READ_BYTES).decode()
     except (OSError, ValueError):
         return None
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _READ_BYTES:
-            return None
-        with os.fdopen(os.dup(fd), "rb") as file:
-            return file.read(_READ_BYTES).decode()
-    except (OSError, UnicodeDecodeError):
-        return None
-    finally:
-        os.close(fd)
 
 
 ROUTES = (
@@ -117,7 +109,7 @@ ROUTES = (
         "POST",
         "/v1/hooks",
         post_hook,
-        "Tell what an agent's hook was given; it is on the disk when this is answered.",
+        "Report the input of an agent's hook. It is on disk when this returns.",
         body=_HOOK,
         answer=_HOOKED,
         errors=(400, 413, 415, 507),
@@ -128,7 +120,7 @@ ROUTES = (
         "POST",
         "/v1/events",
         post_events,
-        "Tell events; they are on the disk when this is answered. Known ones change nothing.",
+        "Report events. They are on disk when this returns. Duplicates change nothing.",
         body=_EVENTS,
         answer=TAKEN,
         errors=(400, 413, 415, 507),

@@ -3,6 +3,7 @@
 A web page that the user has open can reach loopback too, and a name can be made to point here. So the Host
 must be this machine with our port, an Origin must be ours, and the token must be shown, which no page knows.
 It stands in a header; in the path only where a hook's emitter, which can carry no header, posts events.
+Trail Boss's clients, which cannot either, have a token of their own, good for Trail Boss's endpoints alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _ONCE = (b"host", b"origin", b"authorization", b"content-length", b"content-type")
 # An answer link: its secret is in it, is good for one request, and was sent to whoever has it.
 _LINK = re.compile(r"/v1/answer/[A-Za-z0-9_-]{32}")
-_IN_PATH = re.compile(r"/t/([!-.0-~]{16,1024})(/.*)")
+_IN_PATH = re.compile(r"/t/([!-.0-~]{1,1024})(/.*)")
+_NONE = "no token; send 'Authorization: Bearer TOKEN' ('remuda boss token' prints it)"
+_WRONG = "the token in 'Authorization: Bearer TOKEN' is wrong; 'remuda boss token' prints the right one"
+_WRONG_IN_PATH = (
+    "the token in the path is wrong, or not valid here; 'remuda hooks show --trail-boss' prints it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +36,35 @@ class Refusal:
 class Passed:
     path: str
     """Without the token."""
+    by_token: bool = True
+    """False for an answer link, which anybody can make up."""
+
+
+Takes = Callable[[str, str], bool]
+"""Whether a method and a path take that token."""
+
+
+def _takes_nothing(_method: str, _path: str) -> bool:
+    return False
 
 
 class Gate:
-    """`posts_events` says whether a path takes the token in the path."""
+    """`posts_events` says where the token may stand in the path, `is_trail` where that of Trail Boss may.
 
-    def __init__(self, token: str, port: int, posts_events: Callable[[str, str], bool]) -> None:
+    `trail_token` returns the latter as it is now; an empty one is no token.
+    """
+
+    def __init__(
+        self,
+        token: str,
+        port: int,
+        posts_events: Takes,
+        is_trail: Takes = _takes_nothing,
+        trail_token: Callable[[], str] = str,
+    ) -> None:
         self._token = token.encode()
+        self._is_trail = is_trail
+        self._trail_token = trail_token
         self._hosts = frozenset(host if port == 80 else f"{host}:{port}" for host in _HOSTS)
         self._origins = frozenset(f"http://{host}" for host in self._hosts)
         self._posts_events = posts_events
@@ -48,14 +76,14 @@ class Gate:
         found: dict[bytes, str] = {}
         for name, value in headers:
             if name in found and name in _ONCE:
-                return Refusal(400, "BAD_REQUEST", f"there are two {name.decode()} headers")
+                return Refusal(400, "BAD_REQUEST", f"duplicate {name.decode()} header")
             found[name] = value.decode("latin-1")
         if method == "OPTIONS":
             return Refusal(404, "NOT_FOUND", "Not found")
         if not unix and found.get(b"host", "").lower() not in self._hosts:
-            return Refusal(403, "FOREIGN_HOST", "the Host is not this machine and port")
+            return Refusal(403, "FOREIGN_HOST", "the Host header is not this machine and port")
         if self._is_foreign(method, path, found):
-            return Refusal(403, "FOREIGN_ORIGIN", "not for pages of other sites")
+            return Refusal(403, "FOREIGN_ORIGIN", "requests from other sites are refused")
         return self._token_shown(method, path, found)
 
     def _is_foreign(self, method: str, path: str, headers: Mapping[bytes, str]) -> bool:
@@ -72,14 +100,28 @@ class Gate:
 
     def _token_shown(self, method: str, path: str, headers: Mapping[bytes, str]) -> Passed | Refusal:
         scheme, _, given = headers.get(b"authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._is_token(given.strip()):
+        if scheme.lower() == "bearer" and _is_same(given.strip(), self._token):
             return Passed(path)
         if _LINK.fullmatch(path):
-            return Passed(path)
-        found = _IN_PATH.fullmatch(path)
-        if found is not None and self._is_token(found[1]) and self._posts_events(method, found[2]):
-            return Passed(found[2])
-        return Refusal(401, "UNAUTHORIZED", "send the token as 'Authorization: Bearer TOKEN'")
+            return Passed(path, by_token=False)
+        if (found := _IN_PATH.fullmatch(path)) is not None:
+            if self._takes(method, found[2], found[1]):
+                return Passed(found[2])
+            return Refusal(401, "UNAUTHORIZED", _WRONG_IN_PATH)
+        return Refusal(401, "UNAUTHORIZED", _WRONG if b"authorization" in headers else _NONE)
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._token)
+    def _takes(self, method: str, path: str, given: str) -> bool:
+        """All is compared, whatever the first says: how long it takes tells nothing."""
+        is_main = _is_same(given, self._token) & self._posts_events(method, path)
+        is_trail = _is_same(given, self._trail_token().encode()) & self._is_trail(method, path)
+        return is_main or is_trail
+
+
+def _is_same(given: str, token: bytes) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token) and bool(token)
+
+
+def without_token(path: str) -> str:
+    """The path that is meant where a token stands before it."""
+    found = _IN_PATH.fullmatch(path)
+    return found[2] if found is not None else path

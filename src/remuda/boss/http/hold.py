@@ -30,8 +30,9 @@ ROUTES = (
         "POST",
         "/v1/hooks/permission",
         post_permission,
-        "Tell a request for leave, and wait for the answer: 'output' is what the hook is to say. It is null"
-        " when the dialog is over (ended), nobody answered in time (open), or the boss ends (closing).",
+        "Report a permission request and wait for the decision. 'output' is what the hook must print. It"
+        " is null if the dialog is closed (ended), no one decided in time (open), or the boss"
+        " is shutting down (closing).",
         body=record(
             {"payload": PAYLOAD},
             {**HOOK_FIELDS, "wait": {"type": "number", "minimum": 0, "maximum": MAX_HOLD}},

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from remuda.agents.state import State as AgentState
 from remuda.boss.attention.model import Reason, State
 from remuda.boss.evidence.limits import limits
 from remuda.boss.ports import Boss
@@ -25,25 +26,37 @@ def _lines(boss: Boss) -> Iterable[str]:
     shown = desk.queue()
     now = desk.clock()
     waiting = Counter(str(item.reason) for item in shown)
-    states = Counter(str(session.state) for session in desk.sessions() if session.ended is None)
-    yield from _family("queue_items", "gauge", "What waits for a human.", "reason", _all(Reason, waiting))
+    sessions = [session for session in desk.sessions() if session.ended is None]
+    states = Counter(str(session.state) for session in sessions)
+    doing = Counter(str(desk.agent_state(session)) for session in sessions)
+    yield from _family(
+        "queue_items", "gauge", "Agents that wait for a human, by reason.", "reason", _all(Reason, waiting)
+    )
     oldest = max((now - item.since for item in shown), default=0.0)
-    yield from _one("queue_oldest_seconds", "gauge", "How long the first of the queue has waited.", oldest)
-    hidden = len(desk.queue(hidden=True)) - len(shown)
-    yield from _one("queue_hidden_items", "gauge", "What was skipped or snoozed.", hidden)
-    yield from _family("sessions", "gauge", "Sessions that are there.", "state", _all(State, states))
     yield from _one(
-        "approvals_open", "gauge", "Requests for leave without an answer.", len(desk.open_approvals())
+        "queue_oldest_seconds", "gauge", "Seconds that the first agent of the queue has waited.", oldest
+    )
+    hidden = len(desk.queue(hidden=True)) - len(shown)
+    yield from _one("queue_hidden_items", "gauge", "Queue items that are hidden: skipped or snoozed.", hidden)
+    yield from _family("agents", "gauge", "Agents, by state.", "state", _all(AgentState, doing))
+    older = "Agents, by the older state words of the boss."
+    yield from _family("sessions", "gauge", older, "state", _all(State, states))
+    yield from _one(
+        "approvals_open", "gauge", "Permission requests without a decision.", len(desk.open_approvals())
     )
     limited = len(limits(accounts_folder(), now))
-    yield from _one("accounts_limited", "gauge", "Accounts at a limit: their messages wait.", limited)
-    yield from _one("events_total", "counter", "Events that were taken.", desk.taken)
-    yield from _one("events_repeated_total", "counter", "Of those, known or too late.", desk.repeated)
-    yield from _one("watchers", "gauge", "Streams of changes that are open.", desk.feed.streams)
+    yield from _one("accounts_limited", "gauge", "Accounts at a limit; their messages are held.", limited)
+    yield from _one("events_total", "counter", "Events received.", desk.taken)
+    yield from _one(
+        "events_repeated_total", "counter", "Events that were duplicates or too late.", desk.repeated
+    )
+    yield from _one("watchers", "gauge", "Open streams of changes.", desk.feed.streams)
     up = {source.name: float(source.state == "running") for source in boss.sources}
-    yield from _family("source_up", "gauge", "Whether a source of events runs.", "source", up)
-    yield from _one("uptime_seconds", "gauge", "Since the boss was started.", now - desk.started_at)
-    yield from _one("cpu_seconds_total", "counter", "Processor time of the boss.", time.process_time())
+    yield from _family("source_up", "gauge", "1 if the source of events is running.", "source", up)
+    yield from _one("uptime_seconds", "gauge", "Seconds since the boss started.", now - desk.started_at)
+    yield from _one(
+        "cpu_seconds_total", "counter", "Processor time of the boss, in seconds.", time.process_time()
+    )
 
 
 def _all(kinds: Iterable[str], found: Mapping[str, int]) -> dict[str, float]:
@@ -67,4 +80,4 @@ def _head(name: str, kind: str, text: str) -> Iterable[str]:
     yield f"# TYPE remuda_boss_{name} {kind}"
 
 
-ROUTES = (Route("GET", "/metrics", get_metrics, "Figures for Prometheus.", media=MEDIA),)
+ROUTES = (Route("GET", "/metrics", get_metrics, "Metrics for Prometheus.", media=MEDIA),)

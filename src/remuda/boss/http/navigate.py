@@ -14,6 +14,7 @@ from remuda.tmux.address import Address
 from remuda.tmux.once import Tmux
 from remuda.tmux.protocol import literal
 from remuda.tmux.segment import segment
+from remuda.untrusted import one_line
 
 from .queue import item_document
 from .route import Call, Reply, Route
@@ -46,7 +47,9 @@ class _DeskQueue:
 async def post_navigate(boss: Boss, call: Call) -> Reply:
     path, client, action = call.body["tmux"], call.body["client"], call.body["action"]
     if not os.path.isabs(path) or "\0" in path + client:
-        raise InvalidOptions("'tmux' is the path of a tmux server's socket, 'client' the name of a client")
+        raise InvalidOptions(
+            "'tmux' must be the path of a tmux socket, and 'client' the name of a tmux client"
+        )
     guide = Guide(_DeskQueue(boss), os.environ, client, Address.of(path))
     return Reply({"told": await asyncio.to_thread(_press, guide, client, _ACTIONS[action])})
 
@@ -66,7 +69,7 @@ def _press(guide: Guide, client: str, action: Callable[[Guide], str]) -> str:
 
 def _tell(tmux: Tmux, client: str, text: str) -> None:
     # It is taken for a format, and for one of strftime.
-    shown = literal(" ".join(text.split())).replace("%", "%%")
+    shown = literal(one_line(text)).replace("%", "%%")
     try:
         tmux.command("display-message", "-c", client, "--", shown)
     except TmuxError:
@@ -83,7 +86,7 @@ def _skip(guide: Guide) -> str:
     try:
         return f"skipped {skipped}; {told(guide.next())}"
     except NotInQueue:
-        return f"skipped {skipped}; nobody else waits"
+        return f"skipped {skipped}; no other agent is waiting"
 
 
 def _return(guide: Guide) -> str:
@@ -106,7 +109,7 @@ ROUTES = (
         "POST",
         "/v1/navigate",
         post_navigate,
-        "What a key in tmux does: take that client to the next who waits, past this one, or back.",
+        "What a tmux key does: move the client to the next waiting agent, skip this one, or go back.",
         body=record({"action": {"type": "string", "enum": sorted(_ACTIONS)}, "client": _NAME, "tmux": _NAME}),
         answer=record({"told": TEXT}),
         errors=(400, 403, 404, 413, 415, 502, 504, 507),
@@ -115,7 +118,7 @@ ROUTES = (
         "GET",
         "/v1/segment",
         get_segment,
-        "What a status line shows: how many wait, and for how long the first.",
+        "The status line: how many agents are waiting, and how long the first has waited.",
         answer=record({"waiting": {"type": "integer"}, "age": nullable(NUMBER), "text": TEXT}),
     ),
 )

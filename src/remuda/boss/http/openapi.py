@@ -13,18 +13,20 @@ from . import schema
 from .route import Call, Reply, Route
 
 _MEANINGS = {
-    400: "The request cannot be carried out as it is.",
-    401: "No token, or a wrong one.",
-    403: "From another site, or for another host.",
-    404: "There is nothing of that name.",
-    409: "It is too late, or not safe.",
-    413: "Too large.",
-    415: "Not JSON.",
-    502: "The session, or tmux, cannot be reached.",
-    504: "It took too long.",
-    507: "It could not be written to the disk, and does not count.",
+    400: "The request is not valid.",
+    401: "The token is missing or wrong.",
+    403: "The request comes from another site, or is for another host.",
+    404: "Not found.",
+    409: "Already decided, or not safe.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    503: "Too many connections are open.",
+    502: "The session or tmux cannot be reached.",
+    504: "Timeout.",
+    507: "Writing to disk failed; nothing was changed.",
 }
-_OLD_ERROR = schema.record({"error": schema.TEXT})
+_OF_THE_GATE = (401, 403, 503)
+_OLD_ERROR = {**schema.record({"error": schema.TEXT}), "additionalProperties": True}
 
 
 def describe(routes: Sequence[Route]) -> dict[str, Any]:
@@ -34,10 +36,10 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Remuda's boss",
+            "title": "Remuda boss",
             "version": __version__,
-            "description": "Which agent waits for a human, and the way to answer it. On loopback alone; "
-            "'remuda up --print-token' prints the token.",
+            "description": "Agents that are waiting for a human, and how to answer them. Loopback only. "
+            "'remuda boss token' prints the token.",
         },
         "paths": paths,
         "components": {
@@ -72,7 +74,7 @@ def needs_body(route: Route) -> bool:
 
 def _errors(route: Route) -> list[int]:
     # 404 and 405 of a framework are no answers of an operation.
-    return sorted({*route.errors, 401, 403})
+    return sorted({*route.errors, *_OF_THE_GATE})
 
 
 def _answer(route: Route) -> dict[str, Any]:
@@ -81,11 +83,11 @@ def _answer(route: Route) -> dict[str, Any]:
 
 
 def _error(route: Route, status: int) -> dict[str, Any]:
-    # What the gate refuses has our own shape everywhere.
-    own = status in (401, 403)
+    # What the gate refuses has our own shape everywhere but at Trail Boss's endpoints.
+    own = status in _OF_THE_GATE
     if route.is_page and not own:
         return {"description": _MEANINGS[status], "content": {route.media: {"schema": schema.TEXT}}}
-    shape = _OLD_ERROR if route.old and not own else schema.ref("Error")
+    shape = _OLD_ERROR if route.old else schema.ref("Error")
     return {"description": _MEANINGS[status], "content": {"application/json": {"schema": shape}}}
 
 

@@ -7,12 +7,12 @@ other client does. Nothing of a request can hide in it: what cannot be seen is s
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from remuda.boss.answers.unseen import why_unseen
 from remuda.boss.attention.model import Approval, ApprovalState, Reason
+from remuda.untrusted import dump_json
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
@@ -34,20 +34,20 @@ fieldset{{border:1px solid #8886;border-radius:.4em;margin:0 0 1em;padding:.6em}
 legend{{font-weight:bold;float:left;width:100%;padding:0}}legend+*{{clear:both}}
 label{{display:flex;gap:.6em;padding:.4em 0;align-items:baseline}}small{{display:block}}
 input:not([type=radio],[type=checkbox]),textarea{{font:inherit;width:100%;box-sizing:border-box;padding:.5em;
-margin-top:.5em}}#message{{margin-top:1em}}::placeholder{{color:inherit;opacity:.65}}#told{{font-weight:bold}}</style>
+margin-top:.5em}}#message{{margin-top:1em}}::placeholder{{color:inherit;opacity:.65}}#result{{font-weight:bold}}</style>
 <h1>{title}</h1>
 {body}
 """
 _FORM = """<div id=form>{questions}
-<textarea id=message rows=2 aria-label="{why}" placeholder="{why}"></textarea>
+<textarea id=message rows=2 maxlength=10000 aria-label="{why}" placeholder="{why}"></textarea>
 {allow}<button class=no onclick="say('deny')">{no}</button></div>
-<p id=told role=status></p>
+<p id=result role=status></p>
 <script>
-const told = document.getElementById('told'), asked = document.querySelectorAll('fieldset');
+const result = document.getElementById('result'), asked = document.querySelectorAll('fieldset');
 asked.forEach(one => one.addEventListener('input', event => {{
   // Of several answers to a question that has one, the last counts.
   const other = one.querySelector('.other');
-  told.textContent = '';
+  result.textContent = '';
   if (event.target == other) one.querySelectorAll('[type=radio]').forEach(box => box.checked = false);
   else if (event.target.type == 'radio') other.value = '';
 }}));
@@ -65,50 +65,58 @@ async function say(behavior) {{
   if (behavior == 'deny' && message) body.message = message;
   if (behavior == 'allow' && asked.length) body.answers = answers();
   if (Object.values(body.answers || {{}}).some(one => !one.length)) {{
-    told.textContent = 'Answer every question, please.';
+    result.textContent = 'Please answer every question.';
     return;
   }}
   const buttons = document.querySelectorAll('button');
   buttons.forEach(one => one.disabled = true);
-  told.textContent = '…';
+  result.textContent = '…';
   try {{
     const answer = await fetch(location.pathname, {{method: 'POST',
       headers: {{'Content-Type': 'application/json'}}, body: JSON.stringify(body)}});
     const found = await answer.json();
-    told.textContent = answer.ok ? {{allow: '{done}', deny: '{undone}'}}[behavior] : found.error.message;
+    result.textContent = answer.ok ? {{allow: '{done}', deny: '{undone}'}}[behavior] : found.error.message;
     if (answer.ok || [404, 409].includes(answer.status)) document.getElementById('form').remove();
-  }} catch (error) {{ told.textContent = 'It is not known whether this arrived: ' + error.message; }}
+  }} catch (error) {{ result.textContent = 'Sending failed; it may have arrived: ' + error.message; }}
   buttons.forEach(one => one.disabled = false);
 }}
 </script>"""
 _ALLOW = """<button onclick="say('allow')">{yes}</button>"""
 _WORDS = {
-    Reason.PERMISSION: ("Allow", "Deny", "Why not, or what instead (if you deny)", "Allowed.", "Denied."),
+    Reason.PERMISSION: (
+        "Allow",
+        "Deny",
+        "Reason, or what to do instead (if you deny)",
+        "Allowed.",
+        "Denied.",
+    ),
     Reason.QUESTION: (
         "Answer",
         "Do not answer",
-        "What to tell it (if you do not answer)",
+        "Message to the agent (if you do not answer)",
         "Answered.",
-        "Not answered, and it was told so.",
+        "Not answered. The agent was notified.",
     ),
-    Reason.PLAN: ("Agree", "Send back", "What to plan anew (if you send it back)", "Agreed.", "Sent back."),
+    Reason.PLAN: ("Approve", "Send back", "What to change (if you send it back)", "Approved.", "Sent back."),
 }
-_TITLES = {Reason.QUESTION: "{who} asks you", Reason.PLAN: "{who} has a plan"}
+_TITLES = {Reason.QUESTION: "{who} has a question", Reason.PLAN: "{who} wants its plan approved"}
 _IN_DIFF = frozenset({"old_string", "new_string", "edits", "new_source", "content"})
 
 
 def request_page(approval: Approval, who: str, where: str | None = None) -> str:
     """`who` asks, and the folder that it works in."""
-    title = _TITLES.get(approval.reason, "{who} asks leave: {tool}").format(who=who, tool=approval.tool)
+    title = _TITLES.get(approval.reason, "{who} requests permission: {tool}").format(
+        who=who, tool=approval.tool
+    )
     head = f"<p class=where>{_text(where)}</p>\n" if where else ""
     questions = "".join(_questions(approval))
     offered = bool(questions) and approval.state is ApprovalState.OPEN
     shown = head + ("" if offered else "".join(_asked(approval)))
     if approval.state is not ApprovalState.OPEN:
-        return _FRAME.format(title=_text(title), body=f"{shown}\n<p id=told>{_text(_over(approval))}</p>")
+        return _FRAME.format(title=_text(title), body=f"{shown}\n<p id=result>{_text(_over(approval))}</p>")
     yes, no, why, done, undone = _WORDS.get(approval.reason, _WORDS[Reason.PERMISSION])
     unseen = why_unseen(approval.reason, approval.tool, approval.input)
-    shown += f"<p>{_text(unseen.capitalize())}. Agree to it there.</p>\n" if unseen else ""
+    shown += f"<p>{_text(unseen.capitalize())}. Decide there.</p>\n" if unseen else ""
     allow = "" if unseen else _ALLOW.format(yes=yes)
     form = _FORM.format(questions=questions, allow=allow, no=no, why=why, done=done, undone=undone)
     return _FRAME.format(title=_text(title), body=shown + form)
@@ -116,7 +124,7 @@ def request_page(approval: Approval, who: str, where: str | None = None) -> str:
 
 def error_page(message: str, hint: str | None = None) -> str:
     more = f"<p><small>{_text(hint)}</small>" if hint else ""
-    return _FRAME.format(title="Nothing to answer here", body=f"<p>{_text(message)}</p>{more}")
+    return _FRAME.format(title="Nothing to decide here", body=f"<p>{_text(message)}</p>{more}")
 
 
 def _text(text: str) -> str:
@@ -134,12 +142,12 @@ def _asked(approval: Approval) -> Iterable[str]:
             yield _field("" if alone else name, value)
     if isinstance(diff, str):
         yield f"<h2>changes</h2><pre>{''.join(_coloured(line) for line in diff.splitlines())}</pre>"
-        whole = json.dumps(dict(given), indent=2, ensure_ascii=False)
-        yield f"<details><summary>as it was asked</summary><pre>{_text(whole)}</pre></details>"
+        whole = dump_json(dict(given), indent=2, ascii_only=False)
+        yield f"<details><summary>complete input</summary><pre>{_text(whole)}</pre></details>"
 
 
 def _field(name: str, value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    text = value if isinstance(value, str) else dump_json(value, indent=2, ascii_only=False)
     head = f"<h2>{_text(name)}</h2>" if name else ""
     return f"{head}<pre>{_text(text)}</pre>"
 
@@ -151,7 +159,7 @@ def _coloured(line: str) -> str:
 
 def _over(approval: Approval) -> str:
     if approval.answer is None:
-        return "It was answered at the terminal, or its turn is over."
+        return "It was decided in the terminal, or its turn has ended."
     said = {"allow": "allowed", "deny": "denied"}.get(str(approval.answer.get("behavior")), "answered")
     return f"It was {said} by {approval.by}."
 
@@ -168,7 +176,7 @@ def _question(number: int, asked: Mapping[str, Any]) -> str:
     options = asked.get("options")
     rows = [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
     boxes = "".join(_option(f"<input type={kind} name=q{number}", one) for one in rows)
-    other = '<input class=other aria-label="Something else" placeholder="Something else">'
+    other = '<input class=other maxlength=10000 aria-label="Your own answer" placeholder="Your own answer">'
     return f"<fieldset><legend>{_text(str(asked.get('question', '')))}</legend>{boxes}{other}</fieldset>"
 
 

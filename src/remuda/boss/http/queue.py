@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from remuda.boss.attention.model import Item, document
+from remuda.boss.attention.model import Item, Session, document
 from remuda.boss.evidence.limits import limits_and_held
 from remuda.boss.ports import Boss
 from remuda.errors import NotInQueue
@@ -27,10 +27,16 @@ _QUEUE = record(
 _SECONDS = {"type": "number", "minimum": 0, "maximum": _MOST}
 
 
+def session_document(boss: Boss, session: Session) -> dict[str, Any]:
+    """`state` has the older words of the boss, `agent_state` those that `remuda ls` has."""
+    found: dict[str, Any] = document(session)
+    return found | {"agent_state": boss.desk.agent_state(session)}
+
+
 def item_document(boss: Boss, item: Item) -> dict[str, Any]:
     """With its session: where it is, is what one wants to know next."""
     try:
-        session = document(boss.desk.session(item.session_id))
+        session = session_document(boss, boss.desk.session(item.session_id))
     except NotInQueue:
         session = None
     found: dict[str, Any] = document(item)
@@ -42,14 +48,21 @@ async def get_sessions(boss: Boss, call: Call) -> Reply:
     sessions = boss.desk.sessions()
     if not call.query.get("all"):
         sessions = [session for session in sessions if session.ended is None]
-    return Reply({"sessions": document(sessions), "last_event_id": boss.desk.feed.last_id})
+    return Reply(
+        {
+            "sessions": [session_document(boss, one) for one in sessions],
+            "last_event_id": boss.desk.feed.last_id,
+        }
+    )
 
 
 async def get_session(boss: Boss, call: Call) -> Reply:
     await boss.desk.settled()
     session = boss.desk.session(call.path["session"])
     item = boss.desk.item_of(session.id)
-    return Reply({"session": document(session), "item": item_document(boss, item) if item else None})
+    return Reply(
+        {"session": session_document(boss, session), "item": item_document(boss, item) if item else None}
+    )
 
 
 async def get_queue(boss: Boss, call: Call) -> Reply:
@@ -109,7 +122,7 @@ ROUTES = (
         "GET",
         "/v1/sessions",
         get_sessions,
-        "All sessions that are there; with all=true those that ended a while ago.",
+        "All known agents; with all=true also those that ended recently.",
         query={"all": BOOLEAN},
         answer=record({"sessions": several(ref("Session")), "last_event_id": TEXT}),
         errors=(400,),
@@ -118,7 +131,7 @@ ROUTES = (
         "GET",
         "/v1/sessions/{session}",
         get_session,
-        "One session, by id, name, pane or the beginning of its id, and what it waits for.",
+        "One agent by id, name, pane or the beginning of its id, with its waiting item.",
         answer=record({"session": ref("Session"), "item": nullable(_ITEM)}),
         errors=(400, 404),
     ),
@@ -126,29 +139,33 @@ ROUTES = (
         "GET",
         "/v1/queue",
         get_queue,
-        "What waits for a human, the first to be answered first; with hidden=true also what was put off.",
+        "The queue: agents that are waiting, in order; with hidden=true also hidden items.",
         query={"hidden": BOOLEAN},
         answer=_QUEUE,
         errors=(400,),
     ),
     Route(
-        "GET", "/v1/queue/next", get_next, "The first of the queue.", answer=record({"item": nullable(_ITEM)})
+        "GET",
+        "/v1/queue/next",
+        get_next,
+        "The first item of the queue.",
+        answer=record({"item": nullable(_ITEM)}),
     ),
     Route(
         "GET",
         "/v1/queue/history",
         get_history,
-        "What was resolved, the newest first.",
+        "Resolved items, newest first.",
         query={"limit": LIMIT, "before": TIME},
         answer=record({"items": several(_ITEM)}),
         errors=(400,),
     ),
-    Route("GET", "/v1/queue/{item}", get_item, "One item, also a resolved one.", answer=_ITEM, errors=(404,)),
+    Route("GET", "/v1/queue/{item}", get_item, "One item, open or resolved.", answer=_ITEM, errors=(404,)),
     Route(
         "POST",
         "/v1/queue/{item}/skip",
         post_skip,
-        "To the end of the queue, and out of sight for a moment.",
+        "Move an item to the end of the queue, and hide it for 'cooldown' seconds (default 30).",
         body=record({}, {"cooldown": _SECONDS}),
         answer=_ITEM,
         errors=_CHANGES,
@@ -157,7 +174,7 @@ ROUTES = (
         "POST",
         "/v1/queue/{item}/snooze",
         post_snooze,
-        "Out of sight until then, or for so many seconds.",
+        "Hide an item until a time, or for a number of seconds.",
         body={"anyOf": [record({"until": TIME}), record({"seconds": _SECONDS})]},
         answer=_ITEM,
         errors=_CHANGES,
@@ -166,7 +183,7 @@ ROUTES = (
         "POST",
         "/v1/queue/{item}/dismiss",
         post_dismiss,
-        "Out of the queue, until its session waits for something new.",
+        "Remove an item from the queue, until its agent waits for something new.",
         body=record({}),
         answer=_ITEM,
         errors=_CHANGES,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from remuda.agents.state import State as AgentState
 from remuda.boss.attention.model import ApprovalState, EventKind, Origin, Reason, Source, State
 from remuda.errors import InvalidOptions
 
@@ -63,7 +64,7 @@ PAYLOAD: Schema = {
     "properties": {"session_id": ID},
     "required": ["session_id"],
     "additionalProperties": True,
-    "description": "what the agent gave to its hook",
+    "description": "input of the agent's hook",
 }
 _MAYBE_TEXT, _MAYBE_TIME = nullable(TEXT), nullable(NUMBER)
 
@@ -82,6 +83,7 @@ SESSION = record(
         "entrypoint": _MAYBE_TEXT,
         "title": _MAYBE_TEXT,
         "state": one_of(State),
+        "agent_state": nullable(one_of(AgentState)),
         "since": NUMBER,
         "first_seen": NUMBER,
         "last_seen": NUMBER,
@@ -190,25 +192,35 @@ def _check_any(value: Any, schemas: list[Schema], where: str) -> None:
         try:
             check(value, schema, where)
         except InvalidOptions as error:
-            is_meant = isinstance(value, dict) and value.keys() >= set(schema.get("required", (None,)))
-            problems.insert(0 if is_meant else len(problems), error)
+            problems.insert(0 if _is_meant(value, schema) else len(problems), error)
         else:
             return
     if problems:
         raise problems[0]
 
 
+def _is_meant(value: Any, schema: Schema) -> bool:
+    """Whether it has all that the schema requires, and of a choice one that the schema offers."""
+    required = schema.get("required", (None,))
+    if not isinstance(value, dict) or not value.keys() >= set(required):
+        return False
+    fields = schema["properties"]
+    return all(value[name] in fields[name].get("enum", (value[name],)) for name in required)
+
+
 def _check_text(value: str, schema: Schema, where: str) -> None:
     if len(value) < (least := schema.get("minLength", 0)):
-        raise InvalidOptions(f"{where} must have {least} characters at least")
+        raise InvalidOptions(f"{where} must have at least {least} characters")
     if len(value) > (most := schema.get("maxLength", math.inf)):
-        raise InvalidOptions(f"{where} may have {most} characters at most")
+        raise InvalidOptions(f"{where} must have at most {most} characters")
     # All of it, whatever ends the pattern: to Python '$' is also before a last newline.
     if "pattern" in schema and not re.fullmatch(schema["pattern"], value):
-        raise InvalidOptions(f"{where} has characters that it may not have")
+        raise InvalidOptions(f"{where} has characters that are not allowed")
 
 
 def _check_number(value: float, schema: Schema, where: str) -> None:
+    if not math.isfinite(value):
+        raise InvalidOptions(f"{where} must be a finite number")
     if value < (least := schema.get("minimum", -math.inf)):
         raise InvalidOptions(f"{where} must be {least} or more")
     if value > (most := schema.get("maximum", math.inf)):
@@ -219,7 +231,7 @@ def _check_object(value: dict[str, Any], schema: Schema, where: str) -> None:
     known = schema.get("properties", {})
     for name in schema.get("required", ()):
         if name not in value:
-            raise InvalidOptions(f"{where} lacks '{name}'")
+            raise InvalidOptions(f"{where} needs '{name}'")
     others = schema.get("additionalProperties", True)
     for name, found in value.items():
         if name in known:
@@ -240,7 +252,7 @@ def _check_list(value: list[Any], schema: Schema, where: str) -> None:
 def read_query(given: Mapping[str, str], schemas: Mapping[str, Schema]) -> dict[str, Any]:
     """A query's texts as the values that they mean."""
     if unknown := sorted(given.keys() - schemas.keys()):
-        raise InvalidOptions(f"there is no parameter '{unknown[0][:40]}'")
+        raise InvalidOptions(f"unknown parameter '{unknown[0][:40]}'")
     values = {name: _meant(text, schemas[name]) for name, text in given.items()}
     for name, value in values.items():
         check(value, schemas[name], f"'{name}'")

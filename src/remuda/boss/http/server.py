@@ -6,26 +6,45 @@ import asyncio
 import logging
 import os
 import socket
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from remuda.admission.acceptor import Acceptor, Connection, fitting
+from remuda.admission.rule import Limits
 from remuda.paths import peer_uid
 
 log = logging.getLogger("remuda.boss.http")
 
 HEAD_BYTES = 64 * 1024
-HEAD_TIMEOUT = 10.0
-CONNECTIONS = 512
+HEAD_TIMEOUT = 5.0
+TCP_LIMITS = Limits(pending=64, trusted=192)
+PRIVATE_LIMITS = Limits(pending=128, trusted=384)
 CLOSE_TIMEOUT = 3
 
 
-class _Protocol(HttpToolsProtocol):
-    """Refuses other users on the socket, and heads without an end."""
+Admits = Callable[[dict[str, Any]], bool]
 
-    def __init__(self, *args: Any, **named: Any) -> None:
+
+class _Pipelined(Exception):  # stops the parser; never leaves this module
+    pass
+
+
+class _Protocol(HttpToolsProtocol):
+    """Refuses other users on the socket, and heads without an end.
+
+    A request that shows no token is the last of its connection. What follows it is not parsed: the limits
+    count connections, and one of 256 KB held 5,000 requests.
+    """
+
+    def __init__(self, connection: Connection, admits: Admits, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
+        self._connection = connection
+        self._admits = admits
+        self._is_last = False
+        self._is_over = False
         self._head_bytes = 0
         self._reads_head = True
         self._overdue: asyncio.TimerHandle | None = None
@@ -33,18 +52,22 @@ class _Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         sock = transport.get_extra_info("socket")
         unix = sock.family == socket.AF_UNIX
-        self.app_state = {**self.app_state, "unix": unix}
+        self.app_state = {**self.app_state, "unix": unix, "trust": self._connection.trust}
         super().connection_made(transport)
         self._overdue = self.loop.call_later(HEAD_TIMEOUT, transport.abort)
         if unix and (uid := peer_uid(sock)) != os.getuid():
-            log.warning("refused user %d on the socket", uid)
+            log.warning("refused a connection of user %d on the socket", uid)
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.leave()
         self._in_time()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            self.flow.pause_reading()
+            return
         if self._reads_head:
             self._head_bytes += len(data)
             # What comes in one piece may be a small head and much of a body.
@@ -56,15 +79,33 @@ class _Protocol(HttpToolsProtocol):
         if self._reads_head and self._head_bytes and self._overdue is None:
             self._overdue = self.loop.call_later(HEAD_TIMEOUT, self.transport.abort)
 
+    def on_message_begin(self) -> None:
+        if self._is_last:
+            raise _Pipelined
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
         self._reads_head = False
         self._in_time()
         super().on_headers_complete()
+        if not self._admits(cast("dict[str, Any]", self.scope)):
+            self._is_last, self.cycle.keep_alive = True, False
 
     def on_message_complete(self) -> None:
         self._reads_head, self._head_bytes = True, 0
         self.scope["state"]["whole"] = True
         super().on_message_complete()
+        if self._is_last:
+            self._end_reading()
+
+    def send_400_response(self, msg: str) -> None:
+        if not self._is_last:
+            super().send_400_response(msg)
+        self._end_reading()  # the answer to the last request closes the connection
+
+    def _end_reading(self) -> None:
+        self._is_over = True
+        self.flow.pause_reading()
 
     def _in_time(self) -> None:
         if self._overdue is not None:
@@ -73,12 +114,15 @@ class _Protocol(HttpToolsProtocol):
 
 
 class HttpServer:
-    """Serves from `open` to `close`, on sockets that listen already."""
+    """Serves from `open` to `close`, on sockets that listen already.
 
-    def __init__(self, app: Any, sockets: list[socket.socket]) -> None:
+    Each socket has an allowance of its own: what comes over TCP takes nothing from the private socket.
+    `admits` gets the scope of each request before `app` does, and says whether more may follow it.
+    """
+
+    def __init__(self, app: Any, admits: Admits, sockets: list[socket.socket]) -> None:
         config = Config(
             app,
-            http=_Protocol,
             ws="none",
             loop="none",
             lifespan="off",
@@ -87,17 +131,31 @@ class HttpServer:
             date_header=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS,
             timeout_graceful_shutdown=CLOSE_TIMEOUT,
         )
         config.load()
+        # It warns of each request that is not HTTP: another user could fill the log with these.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        self._config = config
+        self._admits = admits
         self._server = Server(config)
         self._server.lifespan = config.lifespan_class(config)
-        self._sockets = sockets
+        self._server.servers = []  # it accepts nothing itself
+        wanted = [PRIVATE_LIMITS if one.family == socket.AF_UNIX else TCP_LIMITS for one in sockets]
+        self._acceptors = [
+            Acceptor(one, limits, self._make_protocol)
+            for one, limits in zip(sockets, fitting(*wanted), strict=True)
+        ]
+
+    def _make_protocol(self, connection: Connection) -> asyncio.Protocol:
+        return _Protocol(connection, self._admits, self._config, self._server.server_state, {})
 
     async def open(self) -> None:
-        await self._server.startup(sockets=self._sockets)
+        for acceptor in self._acceptors:
+            acceptor.open()
 
     async def close(self) -> None:
         """Takes no more. What has begun is answered, if that takes no longer than `CLOSE_TIMEOUT`."""
-        await self._server.shutdown(sockets=self._sockets)
+        for acceptor in self._acceptors:
+            acceptor.close()
+        await self._server.shutdown()

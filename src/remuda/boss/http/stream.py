@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator
 from typing import Any
 
 from remuda._version import __version__
+from remuda.boss.attention.model import Session
 from remuda.boss.evidence.limits import limits_and_held
 from remuda.boss.feed import Change, Watcher
 from remuda.boss.ports import Boss
 from remuda.paths import accounts_folder, sessions_folder
+from remuda.untrusted import dump_json
 
+from .queue import session_document
 from .route import Call, Reply, Route
 from .schema import LIMITED, NUMBER, TEXT, nullable, record, several
 
@@ -23,12 +25,13 @@ _SILENCE = 15.0
 
 async def get_stream(boss: Boss, call: Call) -> Reply:
     watcher = boss.desk.feed.watch(call.headers.get("last-event-id"), is_stream=True)
-    return Reply(stream=_lines(watcher, boss.desk.feed.last_id))
+    return Reply(stream=_lines(boss, watcher))
 
 
-async def _lines(watcher: Watcher, now: str) -> AsyncIterator[bytes]:
+async def _lines(boss: Boss, watcher: Watcher) -> AsyncIterator[bytes]:
     try:
-        yield _written(Change(now, "hello", {"version": __version__}))
+        # The first line is no change: a client that comes back with its id has missed nothing.
+        yield _written(boss, Change(boss.desk.feed.last_id, "hello", {"version": __version__}))
         while True:
             try:
                 async with asyncio.timeout(_SILENCE):
@@ -38,14 +41,14 @@ async def _lines(watcher: Watcher, now: str) -> AsyncIterator[bytes]:
             except StopAsyncIteration:
                 return
             else:
-                yield _written(change)
+                yield _written(boss, change)
     finally:
         watcher.close()
 
 
-def _written(change: Change) -> bytes:
-    # The first line is no change: a client that comes back with its id has missed nothing.
-    data = json.dumps(change.document, separators=(",", ":"))
+def _written(boss: Boss, change: Change) -> bytes:
+    is_session = isinstance(change.value, Session)
+    data = dump_json(session_document(boss, change.value) if is_session else change.document)
     return f"id: {change.id}\nevent: {change.kind}\ndata: {data}\n\n".encode()
 
 
@@ -77,14 +80,14 @@ ROUTES = (
         "GET",
         "/v1/events",
         get_stream,
-        "Changes as they happen: events session, item, approval; after 'reset' look at everything anew.",
+        "Changes as server-sent events: session, item, approval. After 'reset', read everything again.",
         media="text/event-stream",
     ),
     Route(
         "GET",
         "/v1/health",
         get_health,
-        "Whether the boss is well, and what it sees.",
+        "The state of the boss and of its sources of events.",
         answer=record(
             {
                 "status": {"type": "string", "enum": ["ok", "degraded"]},

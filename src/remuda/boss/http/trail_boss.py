@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 from remuda.boss.attention.model import Event, EventKind, Item, Reason, Session, Source
 from remuda.boss.ports import Boss
 from remuda.errors import InvalidOptions
+from remuda.untrusted import BadJson, parse_object
 
 from .events import read_hook
 from .route import EVENT_BYTES, Call, Reply, Route
@@ -17,6 +19,9 @@ from .schema import ANYTHING, ID, PAYLOAD, TEXT, Schema, check
 _PANE = re.compile(r"%[0-9]{1,9}")
 _SHOWN = 50
 _NO_MESSAGE = "[no message]"
+_PERMISSION = "[permission request]"
+_EMPTY = "queue empty"
+_ASKING = (Reason.PERMISSION, Reason.QUESTION, Reason.PLAN)
 _LONGEST = 100
 _KINDS = {
     "stuck": EventKind.STOPPED,
@@ -61,8 +66,13 @@ async def post_event(boss: Boss, call: Call) -> Reply:
     payload = _parsed(call.body)
     check(payload, PAYLOAD, "the payload")
     events = await read_hook(payload, boss.desk.clock(), env={"TMUX_PANE": pane})
-    await boss.desk.take(*events)
+    await boss.desk.take(*map(_hearsay, events))
     return Reply({"ok": True})
+
+
+def _hearsay(event: Event) -> Event:
+    """Others can see its token: no rule answers what is asked so, and the agent's own word counts more."""
+    return replace(event, facts={**event.facts, "hearsay": True})
 
 
 async def post_normalized(boss: Boss, call: Call) -> Reply:
@@ -71,7 +81,7 @@ async def post_normalized(boss: Boss, call: Call) -> Reply:
     if not isinstance(kind, str) or kind not in _FIELDS:
         raise InvalidOptions("Missing or invalid event type")
     check(event, _schema(kind), "the event")
-    await boss.desk.take(_normalized(kind, event))
+    await boss.desk.take(_hearsay(_normalized(kind, event)))
     return Reply({"ok": True})
 
 
@@ -92,12 +102,9 @@ def _normalized(kind: str, event: dict[str, Any]) -> Event:
 
 def _parsed(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        raise InvalidOptions("Invalid JSON") from None
-    if not isinstance(found, dict):
-        raise InvalidOptions("Invalid JSON")
-    return found
+        return parse_object(body)
+    except BadJson as error:
+        raise InvalidOptions("Invalid JSON", hint=str(error)) from None
 
 
 # ── the queue ──
@@ -105,12 +112,13 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 async def get_next(boss: Boss, _call: Call) -> Reply:
     await boss.desk.settled()
-    return Reply(_next(boss, "queue empty"))
+    return Reply(_next(boss, _EMPTY))
 
 
 async def post_skip(boss: Boss, _call: Call) -> Reply:
-    if (first := _first(boss)) is not None:
-        await boss.desk.skip(first[0].id)
+    if (first := _first(boss)) is None:
+        return Reply(_next(boss, _EMPTY))
+    await boss.desk.skip(first[0].id)
     return Reply(_next(boss, "queue empty after skip"))
 
 
@@ -144,9 +152,7 @@ def _item(item: Item, session: Session) -> dict[str, Any]:
         "session_id": item.session_id,
         "pane_id": session.pane,
         "cwd": session.cwd or "",
-        "reason": "permission"
-        if item.reason in (Reason.PERMISSION, Reason.QUESTION, Reason.PLAN)
-        else "stopped",
+        "reason": "permission" if item.reason in _ASKING else "stopped",
         "last_message": _message(item),
         "stuck_at": round(item.since * 1000),
         "skip_cooldown_until": round(item.skip_until * 1000) if item.skip_until else None,
@@ -154,9 +160,9 @@ def _item(item: Item, session: Session) -> dict[str, Any]:
 
 
 def _message(item: Item) -> str:
-    if "tool" not in item.detail:
-        return item.message or _NO_MESSAGE
-    given = json.dumps(item.detail.get("input"), ensure_ascii=False)
+    if not item.detail.get("tool"):
+        return item.message or (_PERMISSION if item.reason in _ASKING else _NO_MESSAGE)
+    given = json.dumps(item.detail.get("input"), ensure_ascii=False, separators=(",", ":"))
     cut = given if len(given) <= _LONGEST else given[: _LONGEST - 3] + "..."
     return f"[{item.detail['tool']}] {cut}"
 
@@ -165,15 +171,31 @@ async def get_status(boss: Boss, _call: Call) -> Reply:
     return Reply({"status": "ok", "stuckCount": len(_in_panes(boss))})
 
 
+def refused(path: str, why: str) -> dict[str, Any] | None:
+    """What a client is told that is not let in, in the shape that it reads; None for other paths.
+
+    Its clients do not look at the status: a queue without items would be "all clear" to them.
+    """
+    if path in ("/next", "/skip"):
+        return {"error": why, "paneId": None, "reason": f"refused: {why}"}
+    if path == "/queue":
+        item = {
+            "id": 0, "session_id": "refused", "pane_id": "", "cwd": "", "reason": "permission",
+            "last_message": f"refused: {why}", "stuck_at": 0, "skip_cooldown_until": None,
+        }  # fmt: skip
+        return {"error": why, "items": [item], "count": 1}
+    return {"error": why} if path in ("/status", "/event", "/event/normalized") else None
+
+
 _OK = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
-_TEXT_OF = "Trail Boss's: "
+_TEXT_OF = "Trail Boss: "
 
 ROUTES = (
     Route(
         "POST",
         "/event",
         post_event,
-        f"{_TEXT_OF}what a hook was given, with the pane in X-Tmux-Pane.",
+        f"{_TEXT_OF}report the input of a hook, with the pane in X-Tmux-Pane.",
         body=PAYLOAD,
         answer=_OK,
         errors=(400, 413, 507),
@@ -185,7 +207,7 @@ ROUTES = (
         "POST",
         "/event/normalized",
         post_normalized,
-        f"{_TEXT_OF}stuck, unstuck, registered or ended.",
+        f"{_TEXT_OF}report stuck, unstuck, registered or ended.",
         body={"anyOf": [_schema(kind) for kind in _FIELDS]},
         answer=_OK,
         errors=(400, 413, 507),
@@ -197,11 +219,13 @@ ROUTES = (
         "POST",
         "/skip",
         post_skip,
-        f"{_TEXT_OF}the first to the end.",
+        f"{_TEXT_OF}move the first item to the end.",
         answer=ANYTHING,
         errors=(507,),
         old=True,
     ),
     Route("GET", "/queue", get_queue, f"{_TEXT_OF}the queue.", answer=ANYTHING, old=True),
-    Route("GET", "/status", get_status, f"{_TEXT_OF}how many wait.", answer=ANYTHING, old=True),
+    Route(
+        "GET", "/status", get_status, f"{_TEXT_OF}the number of waiting agents.", answer=ANYTHING, old=True
+    ),
 )

@@ -9,23 +9,25 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.responses import StreamingResponse
 from starlette.routing import Route as WebRoute
 from starlette.routing import Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from remuda.boss.ports import Boss
 from remuda.errors import InvalidOptions, RemudaError
+from remuda.untrusted import BadJson, parse_json
 
 from . import schema
-from .gate import Gate, Refusal
+from .gate import Gate, Passed, Refusal, without_token
 from .openapi import needs_body
 from .page import POLICY, error_page
 from .route import Call, Reply, Route, error_document, status_of
+from .trail_boss import refused
 
 log = logging.getLogger("remuda.boss.http")
 
@@ -44,12 +46,17 @@ class _Refused(Exception):  # never leaves this module
         self.message = message
 
 
-def make_app(boss: Boss, routes: Sequence[Route], token: str, port: int) -> ASGIApp:
-    return _Application(boss, routes, token, port)
+class Application:
+    """The server calls `admits` for each request, and then the application itself."""
 
-
-class _Application:
-    def __init__(self, boss: Boss, routes: Sequence[Route], token: str, port: int) -> None:
+    def __init__(
+        self,
+        boss: Boss,
+        routes: Sequence[Route],
+        token: str,
+        port: int,
+        trail_token: Callable[[], str] = str,
+    ) -> None:
         operations = [(route, _Operation(boss, route)) for route in routes]
         self._plain = {(route.method, route.path): one for route, one in operations if "{" not in route.path}
         places: dict[str, dict[str, _Operation]] = {}
@@ -58,16 +65,30 @@ class _Application:
         web = [WebRoute(path, _Place(by_method)) for path, by_method in places.items()]
         self._router = Router(web, redirect_slashes=False, default=_not_found)
         in_path = {(route.method, route.path) for route in routes if route.token_in_path}
-        self._gate = Gate(token, port, lambda method, path: (method, path) in in_path)
+        old = {(route.method, route.path) for route in routes if route.old}
+        self._gate = Gate(
+            token,
+            port,
+            lambda method, path: (method, path) in in_path,
+            lambda method, path: (method, path) in old,
+            trail_token,
+        )
+
+    def admits(self, scope: Scope) -> bool:
+        """Whether the request showed the token. Nothing of it is looked at before that is known."""
+        state = scope["state"]
+        judged = self._gate.judge(scope["method"], scope["path"], scope["headers"], unix=state["unix"])
+        if isinstance(judged, Passed) and judged.by_token and not state["trust"]():
+            judged = Refusal(503, "BUSY", "too many connections are open; close some, or try again later")
+        state["judged"] = judged
+        return isinstance(judged, Passed) and judged.by_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Nothing of a request is looked at before it is known to be ours."""
-        if scope["type"] != "http":
-            return
-        unix = bool(scope.get("state", {}).get("unix"))
-        judged = self._gate.judge(scope["method"], scope["path"], scope["headers"], unix=unix)
+        judged: Passed | Refusal = scope["state"]["judged"]
         if isinstance(judged, Refusal):
-            await _refuse(judged, send)
+            if not scope["state"].get("whole") and not any(name == b"expect" for name, _ in scope["headers"]):
+                await _drain(receive)
+            await _refuse(judged, scope["path"], send)
             return
         operation = self._plain.get((scope["method"], judged.path))
         if operation is not None:
@@ -76,17 +97,31 @@ class _Application:
             await self._router({**scope, "path": judged.path}, receive, send)
 
 
-async def _refuse(refusal: Refusal, send: Send) -> None:
+async def _refuse(refusal: Refusal, path: str, send: Send) -> None:
     if refusal.status == 404:
         await _send_json(send, {"error": refusal.message}, 404)
         return
     more = [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else []
-    await _send_json(send, error_document(refusal.code, refusal.message), refusal.status, more)
+    document = refused(without_token(path), refusal.message)
+    await _send_json(send, document or error_document(refusal.code, refusal.message), refusal.status, more)
+
+
+async def _drain(receive: Receive) -> None:
+    """The connection closes with the answer. The sender of a body would not hear it before it sent all."""
+    size = 0
+    while size <= DRAIN_BYTES and (message := await receive())["type"] == "http.request":
+        size += len(message["body"])
+        if not message["more_body"]:
+            return
 
 
 async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:
     ours = str(scope["path"]).startswith("/v1/")
-    document = error_document("NOT_FOUND", "there is nothing here") if ours else {"error": "Not found"}
+    document = (
+        error_document("NOT_FOUND", "not found; /v1/openapi.json lists all paths")
+        if ours
+        else {"error": "Not found"}
+    )
     await _send_json(send, document, 404)
 
 
@@ -118,7 +153,7 @@ class _Place:
         if operation is not None:
             await operation(scope, receive, send)
             return
-        document = error_document("BAD_METHOD", "there is no such method here")
+        document = error_document("BAD_METHOD", "this path does not have that method")
         await _send_json(send, document, 405, [(b"allow", ", ".join(sorted(self._operations)).encode())])
 
 
@@ -141,7 +176,7 @@ class _Operation:
             pass
         except Exception:
             log.exception("%s %s failed", route.method, route.path)
-            await self._fail(send, 500, "FAILED", "this is a bug: see the boss's log")
+            await self._fail(send, 500, "FAILED", "internal error (a bug); see the log of the boss")
         else:
             await self._answer(reply, scope, receive, send)
 
@@ -207,7 +242,7 @@ async def _body(receive: Receive, told: str, route: Route, *, whole: bool) -> by
         async with asyncio.timeout(BODY_TIMEOUT):
             return await _parts(receive, route)
     except TimeoutError:
-        raise _Refused(408, "TOO_SLOW", "the body of the request did not come") from None
+        raise _Refused(408, "TOO_SLOW", "the body of the request did not arrive in time") from None
 
 
 async def _parts(receive: Receive, route: Route) -> bytes:
@@ -229,7 +264,7 @@ async def _parts(receive: Receive, route: Route) -> bytes:
 
 
 def _too_large(route: Route) -> _Refused:
-    return _Refused(413, "TOO_LARGE", f"the body may have {route.limit} bytes at most")
+    return _Refused(413, "TOO_LARGE", f"the body must have at most {route.limit} bytes")
 
 
 def _document(headers: Mapping[str, str], body: bytes, route: Route) -> Any:
@@ -240,17 +275,12 @@ def _document(headers: Mapping[str, str], body: bytes, route: Route) -> Any:
     if media != "application/json":
         raise _Refused(415, "NOT_JSON", "send JSON, with 'Content-Type: application/json'")
     try:
-        document = _decode(body.decode(json.detect_encoding(body), "surrogatepass"))
-    except (ValueError, RecursionError):
-        raise InvalidOptions("the body is not JSON") from None
+        document = parse_json(body)
+    except BadJson as error:
+        raise InvalidOptions(f"the body is not JSON: {error}") from None
     schema.check(document, route.body)
     return document
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
 # Made once: to make one takes as long as to use it.
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-_decode = json.JSONDecoder(parse_constant=_no_constant).decode
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

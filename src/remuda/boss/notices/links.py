@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
+import logging
 import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
 from remuda.duration import show_duration
-from remuda.errors import AlreadyAnswered, NotInQueue
+from remuda.errors import AlreadyAnswered, NotInQueue, StoreFailed
+from remuda.untrusted import BadJson, dump_json, finite, parse_object
 
 from ..answers.approvals import Approvals
-from ..answers.ruling import Answer
+from ..answers.ruling import Answer, check_link
 from ..attention.model import Approval
+from ..attention.redate import AHEAD, UNSEEN
 from ..desk import Desk
+from .notify import LINK_LIFE
+
+log = logging.getLogger("remuda.boss.notices.links")
 
 _NOTE = "answer_links"
 _MOST = 1000
@@ -32,6 +37,13 @@ class Links:
     desk: Desk
     approvals: Approvals
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _redating: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.desk.on_clock_set.append(self._redate)
+        ahead = max((what["at"] for what in self._known().values()), default=0.0) - self.desk.clock()
+        if ahead > AHEAD:  # the clock was set back while no boss ran
+            self._redate(-ahead - UNSEEN)
 
     async def make(self, approval_id: str, life: float) -> str:
         """The secret part of the link."""
@@ -46,19 +58,26 @@ class Links:
         """
         found = self._known().get(_digest(secret))
         if found is None:
-            raise NotInQueue("there is no such link", hint="it was never made, or a week ago and more")
+            raise NotInQueue("link not found", hint="links are forgotten after a week")
         approval = self.desk.approval(str(found["approval"]))
         if found.get("used"):
-            raise AlreadyAnswered(f"this link was used, and is good for one answer: {_said(approval)}")
+            raise AlreadyAnswered(f"this link was already used; it works once: {_said(approval)}")
         if found["until"] <= self.desk.clock():
-            life = show_duration(found["until"] - found.get("at", found["until"] - 3600))
+            life = show_duration(found["until"] - found["at"])
             raise NotInQueue(
-                f"this link is too old: it was good for {life}", hint="'remuda approvals' lists it"
+                f"this link has expired: it was valid for {life}", hint="'remuda approvals' lists the request"
             )
         return approval
 
+    def dates(self, secret: str) -> tuple[float, float]:
+        """When it was made, and until when it is good. Raises `KeyError` for one that was never made."""
+        found = self._read()[_digest(secret)]
+        return found["at"], found["until"]
+
     async def answer(self, secret: str, answer: Answer) -> Approval:
+        """Raises as `request` does, and as `check_link` and `Approvals.answer` do: then it is not spent."""
         approval = self.request(secret)
+        check_link(approval, answer)
         answered = await self.approvals.answer(approval.id, answer, "link")
         number = _digest(secret)
         await self._write(number, self._known().get(number, {}) | {"used": self.desk.clock()})
@@ -66,18 +85,52 @@ class Links:
 
     def _known(self) -> Known:
         oldest = self.desk.clock() - _REMEMBERED
-        found: Known = json.loads(self.desk.store.note(_NOTE) or "{}")
-        return {one: what for one, what in found.items() if what["until"] > oldest}
+        return {one: what for one, what in self._read().items() if what["until"] > oldest}
+
+    def _read(self) -> Known:
+        """What cannot be one of ours is left out."""
+        try:
+            found = parse_object(self.desk.store.note(_NOTE) or "{}")
+        except BadJson:
+            return {}
+        known = {one: what for one, what in found.items() if isinstance(what, dict)}
+        return {one: what | _dates(what) for one, what in known.items() if "approval" in what}
 
     async def _write(self, number: str, what: dict[str, Any]) -> None:
         async with self._writing:  # two at once would each forget the other
-            known = self._known() | {number: what}
-            await self.desk.store.save_note(_NOTE, json.dumps(dict(list(known.items())[-_MOST:])))
+            await self._save(self._known() | {number: what})
+
+    async def _save(self, known: Known) -> None:
+        await self.desk.store.save_note(_NOTE, dump_json(dict(list(known.items())[-_MOST:])))
+
+    def _redate(self, by: float) -> None:
+        """Move all dates by that many seconds: a link is good for as long as it was."""
+        task = asyncio.create_task(self._move(by))
+        self._redating.add(task)
+        task.add_done_callback(self._redating.discard)
+
+    async def _move(self, by: float) -> None:
+        async with self._writing:
+            moved = {
+                one: what | {"at": what["at"] + by, "until": what["until"] + by}
+                for one, what in self._read().items()
+            }
+            try:
+                await self._save(moved)
+            except StoreFailed as error:
+                log.warning("cannot write the moved times of links: %s", error)
+
+
+def _dates(what: dict[str, Any]) -> dict[str, float]:
+    until = finite(what.get("until"))
+    return {"until": until, "at": finite(what.get("at"), until - LINK_LIFE)}
 
 
 def _said(approval: Approval) -> str:
     said = (approval.answer or {}).get("behavior")
-    return {"allow": "it was allowed", "deny": "it was denied"}.get(str(said), "it is over")
+    return {"allow": "the request was allowed", "deny": "the request was denied"}.get(
+        str(said), "the request is closed"
+    )
 
 
 def _digest(secret: str) -> str:

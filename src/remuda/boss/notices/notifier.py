@@ -6,39 +6,35 @@ The settings are read again for each round. What cannot be delivered is tried th
 from __future__ import annotations
 
 import asyncio
-import json
+import hashlib
 import logging
 import os
-import shutil
 import subprocess
-import urllib.error
-import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from http.client import HTTPException
 from typing import Any
 
-from remuda.errors import NotInQueue, RemudaError
+from remuda.errors import NotInQueue, NotSafe, RemudaError
+from remuda.untrusted import dump_json, parse_object
 
 from ..attention.model import ApprovalState, Item
 from ..desk import Desk
 from ..folder import BossFolder
 from .links import Links
-from .notify import LINK_LIFE, Receiver, Schedule, Settings, fill, fill_all, words
+from .notify import LINK_LIFE, Receiver, Schedule, Settings, words
 from .notify_file import load_settings, notify_file
+from .sending import TIMEOUT, Exchange, place_of, reason_of, send, show
 
 log = logging.getLogger("remuda.boss.notices.notify")
 
 ROUND = 1.0
-TIMEOUT = 10.0
 _PAUSES = (0.0, 2.0, 10.0)
-_THREADS = 8
 _AT_ONCE = 2
-"""Of one receiver: it may never answer, and the others are told all the same."""
+"""Of one receiver, each in a thread of its own: it may never answer, and the others are told all the same."""
 _NOTE = "notices"
-_OSASCRIPT = ("on run argv", "display notification (item 2 of argv) with title (item 1 of argv)", "end run")
-
-Tell = Callable[[Receiver, Mapping[str, str]], None]
 
 
 class Notifier:
@@ -52,9 +48,13 @@ class Notifier:
         self._schedule = Schedule()
         self._sent: dict[str, float] = {}
         """Items that need no notice any more, whatever becomes of us: not what is only on its way."""
+        self._partly: dict[str, list[str]] = {}
+        """The receivers that have taken a notice of an item, while others have not."""
         self._complaint = ""
-        # Of its own: all else that the boss does beside its loop waits for no receiver.
-        self._threads = ThreadPoolExecutor(_THREADS, "notice")
+        # By receiver: nothing that the boss does waits for one, and none for another.
+        self._threads: defaultdict[str, ThreadPoolExecutor] = defaultdict(
+            lambda: ThreadPoolExecutor(_AT_ONCE, "notice")
+        )
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE))
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -67,7 +67,8 @@ class Notifier:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -77,13 +78,15 @@ class Notifier:
     def _remember(self) -> None:
         """What a boss before us told."""
         try:
-            found = json.loads(self._desk.store.note(_NOTE) or "{}")
+            found = parse_object(self._desk.store.note(_NOTE) or "{}")
             self._sent = {str(one): float(at) for one, at in found["told"].items()}
+            partly = found.get("partly", {})
+            self._partly = {str(one): [str(key) for key in keys] for one, keys in partly.items()}
             self._schedule = Schedule(
                 dict(self._sent), {str(one): float(at) for one, at in found["last"].items()}
             )
         except (ValueError, TypeError, KeyError, AttributeError):
-            self._sent, self._schedule = {}, Schedule()
+            self._sent, self._partly, self._schedule = {}, {}, Schedule()
 
     async def _rounds(self) -> None:
         while True:
@@ -95,7 +98,7 @@ class Notifier:
 
     def _complain(self, text: str) -> None:
         if text != self._complaint:
-            log.warning("nobody is told: %s", text)
+            log.warning("no notice can be sent: %s", text)
         self._complaint = text
 
     async def _round(self) -> None:
@@ -120,17 +123,30 @@ class Notifier:
         return load_settings(notify_file(self._folder, os.environ))
 
     async def _tell_all(self, item: Item, fields: Mapping[str, str], settings: Settings) -> None:
-        wanted = [receiver for receiver in settings.receivers if item.reason in receiver.reasons]
-        await asyncio.gather(*(self._tell(receiver, fields) for receiver in wanted))
+        done = self._partly.get(item.id, [])
+        wanted = [one for one in settings.receivers if item.reason in one.reasons and _key(one) not in done]
+        await asyncio.gather(*(self._tell_one(receiver, item, fields) for receiver in wanted))
         told = self._schedule.told
         self._sent = {one: at for one, at in self._sent.items() if one in told} | {
             item.id: self._desk.clock()
         }
-        last = {item.session_id: self._sent[item.id]} | self._schedule.last
+        await self._write_down(item)
+
+    async def _tell_one(self, receiver: Receiver, item: Item, fields: Mapping[str, str]) -> None:
+        if await self._tell(receiver, fields):
+            self._partly.setdefault(item.id, []).append(_key(receiver))
+            await self._write_down(item)
+
+    async def _write_down(self, item: Item) -> None:
+        """Who was told, for the next boss."""
+        on_their_way = self._schedule.told.keys() - self._sent.keys()
+        self._partly = {one: keys for one, keys in self._partly.items() if one in on_their_way}
+        last = {item.session_id: self._desk.clock()} | self._schedule.last
+        document = {"told": self._sent, "last": last, "partly": self._partly}
         try:
-            await self._desk.store.save_note(_NOTE, json.dumps({"told": self._sent, "last": last}))
+            await self._desk.store.save_note(_NOTE, dump_json(document))
         except RemudaError as error:
-            log.warning("cannot write down who was told: %s", error)
+            log.warning("cannot record which notices were sent: %s", error)
 
     async def _words(self, item: Item, settings: Settings) -> dict[str, str]:
         try:
@@ -145,54 +161,37 @@ class Notifier:
         try:
             if not number or self._desk.approval(number).state is not ApprovalState.OPEN:
                 return ""
-        except NotInQueue:
+        except (NotInQueue, NotSafe):
             return ""
         base = settings.link_base or f"http://127.0.0.1:{self._port}"
         return f"{base}/v1/answer/{await self._links.make(number, LINK_LIFE)}"
 
-    async def _tell(self, receiver: Receiver, fields: Mapping[str, str]) -> None:
-        what = "the desktop" if receiver.desktop else receiver.url.partition("?")[0]
+    async def _tell(self, receiver: Receiver, fields: Mapping[str, str]) -> bool:
+        """Whether the receiver has taken it."""
+        what = place_of(receiver)
         for pause in _PAUSES:
             await asyncio.sleep(pause)
             try:
                 async with self._turns[receiver.url]:
-                    await self._beside(show if receiver.desktop else send, receiver, fields)
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
-                log.warning("could not tell %s: %s", what, error)
+                    await self._beside(receiver, fields)
+            except (OSError, ValueError, HTTPException, subprocess.SubprocessError) as error:
+                log.warning("cannot notify %s: %s", what, reason_of(error))
             else:
-                log.info("told %s: %s", what, fields["title"])
-                return
+                log.info("notified %s: %s", what, fields["title"])
+                return True
+        return False
 
-    async def _beside(self, tell: Tell, receiver: Receiver, fields: Mapping[str, str]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._threads, tell, receiver, fields)
-
-
-def show(_receiver: Receiver, fields: Mapping[str, str]) -> None:
-    """On the desktop, if there is one that can be told."""
-    title, message = fields["title"], fields["message"]
-    if program := shutil.which("notify-send"):
-        command = [program, "--app-name=remuda", "--", title, message]
-    elif program := shutil.which("osascript"):
-        command = [program, *(word for line in _OSASCRIPT for word in ("-e", line)), title, message]
-    else:
-        raise OSError("there is neither notify-send nor osascript")
-    subprocess.run(command, check=True, timeout=TIMEOUT, capture_output=True)
+    async def _beside(self, receiver: Receiver, fields: Mapping[str, str]) -> None:
+        loop, exchange = asyncio.get_running_loop(), Exchange()
+        deadline = loop.call_later(TIMEOUT, exchange.abort)
+        try:
+            tell = show if receiver.desktop else send
+            await loop.run_in_executor(self._threads[receiver.url], tell, receiver, fields, exchange)
+        finally:
+            deadline.cancel()
 
 
-def send(receiver: Receiver, fields: Mapping[str, str]) -> None:
-    """Raises OSError when it was not taken, ValueError for what cannot be sent."""
-    headers = {name: _header(fill(value, fields)) for name, value in receiver.headers.items()}
-    if receiver.json is not None:
-        data = json.dumps(fill_all(receiver.json, fields)).encode()
-        headers.setdefault("Content-Type", "application/json")
-    else:
-        data = fill(receiver.body if receiver.body is not None else "{message}\n{link}", fields).encode()
-        headers.setdefault("Content-Type", "text/plain; charset=utf-8")
-    request = urllib.request.Request(receiver.url, data, headers, method=receiver.method)  # noqa: S310
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310  # http alone was let in
-        answer.read(1 << 16)
-
-
-def _header(text: str) -> str:
-    """One line, in characters that a header may have."""
-    return " ".join(text.split()).encode("ascii", "replace").decode()
+def _key(receiver: Receiver) -> str:
+    """Names a receiver in the database, without its address: that is often a password."""
+    same = repr(replace(receiver, reasons=frozenset()))  # a set has another order in each process
+    return hashlib.sha256(same.encode("utf-8", "backslashreplace")).hexdigest()[:16]

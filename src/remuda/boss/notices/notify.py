@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from remuda.errors import InvalidOptions
+from remuda.untrusted import dump_json
 
 from ..attention.model import Item, Reason, Session
 from ..attention.naming import label
@@ -64,7 +66,8 @@ class Schedule:
         """Those to be told now; they count as told. What nobody wants to hear of keeps nothing else back."""
         waiting = {item.id for item in items}
         self.told = {number: at for number, at in self.told.items() if number in waiting}
-        self.last = {one: at for one, at in self.last.items() if now - at < settings.cooldown}
+        last = {one: min(at, now) for one, at in self.last.items()}  # the clock may have been set back
+        self.last = {one: at for one, at in last.items() if now - at < settings.cooldown}
         if is_quiet(settings, now):
             return []
         wanted = frozenset[Reason]().union(*(receiver.reasons for receiver in settings.receivers))
@@ -103,8 +106,8 @@ def words(item: Item, session: Session | None, link: str = "") -> dict[str, str]
     name = label(session.name, session.repo or session.cwd, session.id)
     message = item.message if len(item.message) <= _SHORT else item.message[: _SHORT - 1] + "…"
     return {
-        "title": f"{name}: {item.reason.replace('_', ' ')}",
-        "message": message or str(item.reason),
+        "title": f"{name}: {item.reason}",
+        "message": message or str(item.detail.get("waiting_for") or item.reason),
         "reason": str(item.reason),
         "session": name,
         "cwd": session.cwd or "",
@@ -142,10 +145,10 @@ def read_settings(document: Mapping[str, Any]) -> Settings:
     _no_others(document, _KEYS, "")
     receivers = document.get("to", [])
     if not isinstance(receivers, list) or not all(isinstance(one, dict) for one in receivers):
-        raise InvalidOptions("receivers are [[to]] tables")
+        raise InvalidOptions("receivers must be [[to]] tables")
     base = document.get("link_base", "")
     if not isinstance(base, str) or (base and not base.startswith(("http://", "https://"))):
-        raise InvalidOptions("link_base is the beginning of an address: http://…")
+        raise InvalidOptions("link_base must begin with http:// or https://")
     return Settings(
         _seconds(document, "threshold", THRESHOLD),
         _seconds(document, "cooldown", COOLDOWN),
@@ -160,40 +163,59 @@ def _receiver(number: int, given: Mapping[str, Any]) -> Receiver:
     _no_others(given, _TO_KEYS, where)
     desktop, url = given.get("desktop", False), given.get("url", "")
     if not isinstance(desktop, bool) or bool(url) == desktop:
-        raise InvalidOptions(f"{where}either desktop = true, or a url")
+        raise InvalidOptions(f"{where}needs either desktop = true or a url")
     if url and not (isinstance(url, str) and url.startswith(("http://", "https://"))):
-        raise InvalidOptions(f"{where}a url begins with http:// or https://")
+        raise InvalidOptions(f"{where}the url must begin with http:// or https://")
+    _check_address(url, where)
     if given.get("method", "POST") not in ("POST", "PUT"):
-        raise InvalidOptions(f"{where}method is POST or PUT")
+        raise InvalidOptions(f"{where}method must be POST or PUT")
     headers, body = given.get("headers", {}), given.get("body")
     texts = [*headers.items()] if isinstance(headers, dict) else [(headers, None)]
     if not all(isinstance(one, str) for pair in texts for one in pair):
-        raise InvalidOptions(f"{where}headers are texts by name")
+        raise InvalidOptions(f"{where}headers must be a table of strings")
     if body is not None and (not isinstance(body, str) or "json" in given):
-        raise InvalidOptions(f"{where}either body, a text, or json")
+        raise InvalidOptions(f"{where}needs either body (a string) or json, not both")
+    try:
+        dump_json(given.get("json"))
+    except (ValueError, TypeError):
+        raise InvalidOptions(f"{where}json holds a date, inf or nan, which JSON does not have") from None
     try:
         reasons = frozenset(Reason(one) for one in _list(given.get("reasons", list(Reason)), "reasons"))
     except ValueError as error:
-        raise InvalidOptions(f"{where}{error}", hint=f"reasons are {', '.join(Reason)}") from None
+        raise InvalidOptions(f"{where}{error}", hint=f"reasons: {', '.join(Reason)}") from None
     return Receiver(desktop, url, given.get("method", "POST"), headers, body, given.get("json"), reasons)
+
+
+def _check_address(url: str, where: str) -> None:
+    """Says nothing of what it holds: it is shown in logs, and often is a password."""
+    if not url.isprintable() or not url.isascii() or " " in url:
+        raise InvalidOptions(f"{where}the url has a space or a character that is not ASCII")
+    if "@" in url.partition("//")[2].partition("/")[0]:
+        raise InvalidOptions(f"{where}the url holds a user or a password", hint="put them into headers")
+    try:
+        known = urlsplit(url).hostname is not None and urlsplit(url).port != 0
+    except ValueError:
+        known = False
+    if url and not known:
+        raise InvalidOptions(f"{where}the url has no host, or an invalid port")
 
 
 def _no_others(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for key in given:
         if key not in known:
-            raise InvalidOptions(f"{where}unknown key {key!r}", hint=f"known: {', '.join(known)}")
+            raise InvalidOptions(f"{where}unknown key {key!r}", hint=f"known keys: {', '.join(known)}")
 
 
 def _seconds(document: Mapping[str, Any], key: str, default: float) -> float:
     value = document.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise InvalidOptions(f"{key} is a number of seconds, not {value!r}")
+        raise InvalidOptions(f"{key} must be a number of seconds, not {value!r}")
     return float(value)
 
 
 def _list(value: object, key: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise InvalidOptions(f"{key} is a list of texts")
+        raise InvalidOptions(f"{key} must be a list of strings")
     return value
 
 
@@ -201,5 +223,5 @@ def _hours(text: str) -> tuple[int, int]:
     found = _HOURS.fullmatch(text)
     numbers = [int(one) for one in found.groups()] if found else []
     if not numbers or max(numbers[::2]) > 24 or max(numbers[1::2]) > 59:
-        raise InvalidOptions(f"quiet hours are written as 22:00-07:00, not {text!r}")
+        raise InvalidOptions(f"quiet hours must look like 22:00-07:00, not {text!r}")
     return numbers[0] * 60 + numbers[1], numbers[2] * 60 + numbers[3]

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 from remuda.errors import InvalidOptions
+from remuda.paths import config_home
 
-from ..folder import BossFolder
+from ..folder import BossFolder, read_own
 from .notify import Settings, read_settings
 
 
 def notify_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
-    base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
-    own, other = folder.path / "notify.toml", Path(base, "remuda", "notify.toml")
+    own, other = folder.path / "notify.toml", config_home(environ) / "remuda" / "notify.toml"
     return other if other.exists() and not own.exists() else own
 
 
 def load_settings(path: Path) -> Settings:
     """Without a file nobody is told. Raises `InvalidOptions` that names the file."""
     try:
-        with open(path, "rb") as file:
-            return read_settings(tomllib.load(file))
+        return read_settings(tomllib.loads(read_own(path).decode()))
     except FileNotFoundError:
         return Settings()
     except OSError as error:
         raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidOptions) as error:
-        raise InvalidOptions(f"{path}: {error}") from None
+    except (ValueError, RecursionError) as error:  # not TOML, or a nesting without end
+        raise InvalidOptions(f"{path}: {error}") from error
+    except InvalidOptions as error:
+        if str(path) in error.message:
+            raise
+        raise InvalidOptions(f"{path}: {error.message}", hint=error.hint) from None

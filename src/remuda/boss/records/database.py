@@ -31,7 +31,7 @@ def open_database(path: Path) -> tuple[sqlite3.Connection, Path | None]:
         return _prepared(path), None
     except _Unusable as error:
         aside = _lay_aside(path, error.label)
-        log.error("%s: %s; it is kept as %s", path, error, aside)
+        log.error("%s: %s; renamed to %s", path, error, aside)
         return _prepared(path), aside
 
 
@@ -61,7 +61,7 @@ def lay_out_log(path: Path, connection: sqlite3.Connection) -> None:
         finally:
             connection.rollback()
     except (OSError, sqlite3.Error) as error:
-        log.warning("there is no room for the log of %s: %s", path, error)
+        log.warning("no space for the log of %s: %s", path, error)
 
 
 def _fill_up(path: str, size: int) -> None:
@@ -97,14 +97,14 @@ def _prepared(path: Path) -> sqlite3.Connection:
 def _check(connection: sqlite3.Connection) -> None:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > rows.VERSION:
-        raise _Unusable(f"a later version made it (its schema is {version})", f"version-{version}")
+        raise _Unusable(f"a later version wrote it (schema {version})", f"version-{version}")
     if version:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise sqlite3.DatabaseError(f"malformed: {found}")
         return
     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        raise _Unusable("it is not ours", "foreign")
+        raise _Unusable("it is not a database of Remuda", "foreign")
     script = f"BEGIN IMMEDIATE; {rows.SCHEMA} PRAGMA user_version={rows.VERSION};"
     connection.executescript(f"{script} PRAGMA application_id={_APPLICATION}; COMMIT;")
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
+from remuda.untrusted import OWN_DEPTH, BadJson, bounded, parse_json
+
 from ..attention import standing
 from ..attention.identity import Claim
 from ..attention.model import (
@@ -59,11 +61,11 @@ Statement = tuple[str, tuple[Any, ...]]
 
 def statements(changes: Changes) -> Iterator[Statement]:
     """All that one event changes. `based` stories are told by `bases`, which needs the story itself."""
-    if (event := changes.event) is not None:
-        yield (
-            "INSERT OR IGNORE INTO event (session_id, id, at, source, kind, facts) VALUES (?, ?, ?, ?, ?, ?)",
-            (event.session_id, event.id, event.at, int(event.source), str(event.kind), _json(event.facts)),
-        )
+    for session_id, events in changes.redated.items():
+        yield "DELETE FROM event WHERE session_id = ?", (session_id,)
+        yield from map(_insert, events)
+    if changes.event is not None:
+        yield _insert(changes.event)
     for told in changes.told:
         yield "DELETE FROM event WHERE session_id = ? AND id = ?", (told.session_id, told.id)
     for session_id, (at, base) in changes.based.items():
@@ -92,6 +94,18 @@ def statements(changes: Changes) -> Iterator[Statement]:
             "INSERT OR REPLACE INTO claim (place, session_id, at, pid) VALUES (?, ?, ?, ?)",
             (place, claim.session_id, claim.at, claim.pid),
         )
+    yield from (save_note(name, value) for name, value in changes.notes.items())
+
+
+def save_note(name: str, value: str) -> Statement:
+    return "INSERT OR REPLACE INTO note (name, value) VALUES (?, ?)", (name, value)
+
+
+def _insert(event: Event) -> Statement:
+    return (
+        "INSERT OR IGNORE INTO event (session_id, id, at, source, kind, facts) VALUES (?, ?, ?, ?, ?, ?)",
+        (event.session_id, event.id, event.at, int(event.source), str(event.kind), _json(event.facts)),
+    )
 
 
 def _is_kept(item: Item) -> bool:
@@ -126,8 +140,7 @@ def pruning(before: float, history: int, keep: list[str]) -> Iterator[Statement]
     yield _SURPLUS, (history,)
 
 
-# A lone surrogate, which a payload may hold, is no text for SQLite: it stays escaped.
-_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def _plain(value: Session | Item | Approval) -> dict[str, Any]:
@@ -137,18 +150,33 @@ def _plain(value: Session | Item | Approval) -> dict[str, Any]:
 # ── back ──
 
 
+def _read(text: str) -> Any:
+    """Versions before 0.2 wrote numbers that JSON does not have."""
+    try:
+        return parse_json(text, depth=OWN_DEPTH)
+    except BadJson:
+        return _read_old(text)
+
+
+def _read_old(text: str) -> Any:
+    try:
+        return bounded(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise BadJson(str(error)) from None
+
+
 def read_item(document: str) -> Item:
-    found = _known(Item, json.loads(document))
+    found = _known(Item, _read(document))
     return Item(**found | {"reason": Reason(found["reason"])})
 
 
 def read_session(document: str) -> Session:
-    found = _known(Session, json.loads(document))
+    found = _known(Session, _read(document))
     return Session(**found | {"state": State(found["state"]), "origin": Origin(found["origin"])})
 
 
 def read_approval(document: str) -> Approval:
-    found = _known(Approval, json.loads(document))
+    found = _known(Approval, _read(document))
     return Approval(
         **found
         | {
@@ -160,7 +188,7 @@ def read_approval(document: str) -> Approval:
 
 
 def read_event(session_id: str, number: str, at: float, source: int, kind: str, facts: str) -> Event:
-    return Event(EventKind(kind), session_id, at, Source(source), number, json.loads(facts))
+    return Event(EventKind(kind), session_id, at, Source(source), number, _read(facts))
 
 
 def read_known(
@@ -168,7 +196,7 @@ def read_known(
 ) -> Known:
     story = Story(events=events)
     if base is not None:
-        story.base_at, story.base = base[0], standing.load(json.loads(base[1]))
+        story.base_at, story.base = base[0], standing.load(_read(base[1]))
     ledger = [read_approval(one) for one in approvals]
     return Known(read_session(session), story, item, {one.id: one for one in reversed(ledger)})
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from remuda.errors import StoreFailed
+from remuda.untrusted import BadJson
 
 from ..attention.identity import Claim
 from ..attention.model import Approval, Item
@@ -25,6 +26,8 @@ from . import database, rows
 from .rows import Statement
 
 log = logging.getLogger("remuda.boss.records.store")
+
+T = TypeVar("T")
 
 _BATCH = 256
 _SLOW = 0.002
@@ -98,17 +101,26 @@ class Store:
 
     async def write(self, changes: Sequence[Changes]) -> None:
         """Returns when all of it is on the disk; raises `StoreFailed` when nothing is."""
-        await self.run(
+        await self.submit(changes)
+
+    def submit(self, changes: Sequence[Changes]) -> asyncio.Future[None]:
+        """As `write`, for one who does not wait: what is written after this call comes after it."""
+        return self._hand_over(
             lambda: (one for change in changes for one in rows.statements(change)), remembered=True
         )
 
-    async def run(self, statements: Callable[[], Iterator[Statement]], *, remembered: bool = False) -> None:
+    async def run(self, statements: Callable[[], Iterator[Statement]]) -> None:
+        await self._hand_over(statements, remembered=False)
+
+    def _hand_over(
+        self, statements: Callable[[], Iterator[Statement]], *, remembered: bool
+    ) -> asyncio.Future[None]:
         done: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(_Job(self.epoch, statements, done, remembered))
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
-        await done
+        return done
 
     async def settled(self) -> None:
         """Returns when all that was handed over is on the disk or refused by it, or the disk stalls."""
@@ -214,7 +226,7 @@ class Store:
         try:
             self._tidier.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
-            log.warning("cannot tidy up %s: %s", self.path, error)
+            log.warning("cannot checkpoint %s: %s", self.path, error)
 
     # ── reading ──
 
@@ -225,6 +237,13 @@ class Store:
         return [known for (number,) in found if (known := self.fetch(number))], claims
 
     def fetch(self, session_id: str) -> Known | None:
+        try:
+            return self._fetch(session_id)
+        except BadJson as error:
+            log.warning("cannot read session %s from %s: %s", session_id, self.path, error)
+            return None
+
+    def _fetch(self, session_id: str) -> Known | None:
         for (session,) in self._read("SELECT document FROM session WHERE id = ?", session_id):
             base = self._read("SELECT at, document FROM base WHERE session_id = ?", session_id)
             events = self._read(
@@ -254,15 +273,25 @@ class Store:
             before if before is not None else _EVER,
             limit,
         )
-        return [rows.read_item(one) for (one,) in found]
+        return self._readable(rows.read_item, found)
 
     def item(self, number: str) -> Item | None:
         found = self._read("SELECT document FROM item WHERE id = ?", number)
-        return rows.read_item(found[0][0]) if found else None
+        return next(iter(self._readable(rows.read_item, found)), None)
 
     def approval(self, number: str) -> Approval | None:
         found = self._read("SELECT document FROM approval WHERE id = ?", number)
-        return rows.read_approval(found[0][0]) if found else None
+        return next(iter(self._readable(rows.read_approval, found)), None)
+
+    def _readable(self, read: Callable[[str], T], found: list[Any]) -> list[T]:
+        """A row that cannot be read does not hide the others."""
+        readable = []
+        for (document,) in found:
+            try:
+                readable.append(read(document))
+            except BadJson as error:
+                log.warning("cannot read a row of %s: %s", self.path, error)
+        return readable
 
     def approvals(
         self, limit: int, *, state: str | None = None, before: float | None = None
@@ -276,7 +305,7 @@ class Store:
             state,
             limit,
         )
-        return [rows.read_approval(one) for (one,) in found]
+        return self._readable(rows.read_approval, found)
 
     def note(self, name: str) -> str | None:
         """Something small that one of our sources has to remember, as `save_note` kept it."""
@@ -284,8 +313,7 @@ class Store:
         return str(found[0][0]) if found else None
 
     async def save_note(self, name: str, value: str) -> None:
-        sql = "INSERT OR REPLACE INTO note (name, value) VALUES (?, ?)"
-        await self.run(lambda: iter([(sql, (name, value))]))
+        await self.run(lambda: iter([rows.save_note(name, value)]))
 
     async def prune(self, now: float, *, keep: list[str], days: float = 30.0, history: int = 10_000) -> None:
         """Forget what is older, and what is more than that many; but not these sessions."""

@@ -165,6 +165,9 @@ class RealCli:
             "DISABLE_TELEMETRY": "1",
             "DISABLE_ERROR_REPORTING": "1",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            # Else the terminal has git clone a marketplace over ssh, which knows no proxy (2.1.325).
+            "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL": "1",
+            "GIT_SSH_COMMAND": "false",
         }
         # IS_SANDBOX, which lets root use --dangerously-skip-permissions, must not stand here: with it the CLI
         # (2.1.325) keeps on trying an overloaded API, without it three times. Tests use --allowedTools.

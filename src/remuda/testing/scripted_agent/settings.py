@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from remuda.durable import read_regular
+
 from .options import Options, UsageError
 
 
@@ -116,7 +118,7 @@ def _given(text: str | None) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return _object(json.loads(path.read_text()))
+        return _object(json.loads(read_regular(path)))
     except (OSError, ValueError):
         return {}
 

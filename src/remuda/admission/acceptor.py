@@ -1,0 +1,194 @@
+"""Accepts connections on a listening socket, under the rule of `Admission`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+from collections.abc import Awaitable, Callable
+
+from remuda.readable import is_readable
+
+from .peer import is_own_peer
+from .rule import Admission, Limits, fit
+
+log = logging.getLogger("remuda.admission")
+
+BACKLOG = 1024
+"""A flood fills this queue before we accept from it, and a client that finds it full waits for a second."""
+PENDING_TIMEOUT = 10.0
+"""A connection that has not shown the token by then is dropped."""
+# Few in each round of the loop: a connection's head is read a few rounds after it came, and until then it
+# must not become the oldest of those that are pending.
+_ENTERED_A_ROUND = 2
+_ACCEPTED_A_ROUND = 16
+_PAUSE = 0.25
+_REPORT_INTERVAL = 60.0
+
+Factory = Callable[["Connection"], asyncio.BaseProtocol]
+
+
+class Connection:
+    """One accepted connection. Its protocol calls `trust` once it has shown the token, `leave` at its end."""
+
+    def __init__(self, acceptor: Acceptor, sock: socket.socket) -> None:
+        self._acceptor = acceptor
+        self.sock = sock
+        self._transport: asyncio.Transport | None = None
+        self._is_dropped = False
+        self._overdue = asyncio.get_running_loop().call_later(PENDING_TIMEOUT, self.drop)
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        if self._is_dropped:
+            transport.abort()
+
+    def trust(self) -> bool:
+        """False when there are too many of these already."""
+        trusted = self._acceptor.admission.trust(self)
+        if trusted:
+            self._overdue.cancel()
+        return trusted
+
+    def leave(self) -> None:
+        self._overdue.cancel()
+        self._acceptor.admission.leave(self)
+
+    def drop(self) -> None:
+        self.leave()
+        self._is_dropped = True
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Acceptor:
+    """Accepts from `open` to `close`. `make_protocol` gets each connection that came in."""
+
+    def __init__(self, listener: socket.socket, limits: Limits, make_protocol: Factory) -> None:
+        self._listener = listener
+        self._make_protocol = make_protocol
+        is_own = _is_own_tcp if listener.family != socket.AF_UNIX else _is_own_unix
+        self.admission: Admission[Connection] = Admission(limits, is_own)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._dropped = 0
+        self._report_at = 0.0
+
+    def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listener.setblocking(False)
+        self._listener.listen(BACKLOG)
+        self._resume()
+
+    def close(self) -> None:
+        """Accept no more. Connections that are open stay open."""
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+        self._report()
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        entered = 0
+        for _ in range(_ACCEPTED_A_ROUND):
+            if entered == _ENTERED_A_ROUND:
+                return
+            try:
+                sock, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptor is left, or no memory
+                self._make_room(error)
+                return
+            entered += self._enter(Connection(self, sock))
+
+    def _make_room(self, error: OSError) -> None:
+        """The listener stays readable: without a pause we would try again at once, without end."""
+        if not is_readable(self._listener.fileno(), 0):  # the kernel looks for a descriptor first
+            return
+        log.warning("cannot accept a connection: %s", error.strerror)
+        self._loop.remove_reader(self._listener)
+        self._pause = self._loop.call_later(_PAUSE, self._resume)
+        oldest = self.admission.oldest_pending()
+        if oldest is not None:
+            oldest.drop()
+
+    def _enter(self, one: Connection) -> bool:
+        dropped = self.admission.enter(one, self._loop.time())
+        if dropped is not None:
+            dropped.drop()
+            self._count_dropped()
+        if dropped is one:
+            one.sock.close()
+            return False
+        if one.sock.family != socket.AF_UNIX:  # or a small answer after another waits for 40 ms
+            one.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self._loop.create_task(self._connect(one))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def _connect(self, one: Connection) -> None:
+        def made() -> asyncio.BaseProtocol:
+            return self._make_protocol(one)
+
+        try:
+            transport, _ = await self._loop.connect_accepted_socket(made, one.sock)
+        except BaseException:
+            one.leave()
+            one.sock.close()
+            raise
+        one.connected(transport)
+
+    def _count_dropped(self) -> None:
+        self._dropped += 1
+        if self._loop.time() >= self._report_at:
+            self._report()
+
+    def _report(self) -> None:
+        """A flood must not fill the log."""
+        if self._dropped:
+            log.warning("dropped %d connections that had shown no token: too many came", self._dropped)
+            self._dropped, self._report_at = 0, self._loop.time() + _REPORT_INTERVAL
+
+
+def fitting(*wanted: Limits) -> tuple[Limits, ...]:
+    """As `fit`, for what this process may open now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return fit(wanted, soft if soft != resource.RLIM_INFINITY else 1 << 20)
+
+
+def _is_own_tcp(one: Connection) -> bool | None:
+    return is_own_peer(one.sock)
+
+
+def _is_own_unix(_: Connection) -> bool:
+    return True
+
+
+# ── for servers that read streams ──
+
+Serve = Callable[[Connection, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def stream_protocol(serve: Serve, limit: int) -> Factory:
+    """Make a protocol that runs `serve` for each connection; `limit` as in `asyncio.start_server`."""
+
+    def make(one: Connection) -> asyncio.BaseProtocol:
+        loop = asyncio.get_running_loop()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await serve(one, reader, writer)
+            finally:
+                one.leave()
+
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit, loop), connected, loop)
+
+    return make

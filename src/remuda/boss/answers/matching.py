@@ -1,0 +1,120 @@
+"""Compare simple commands with the patterns of rules. Pure.
+
+A pattern is compared word by word: `*` in a word is anything within it, alone at the end any further words.
+Rules that allow must match the words as they are. Rules that deny or ask also fit a command that only *may*
+be meant: then it is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from fnmatch import fnmatchcase
+
+from .programs import doubt_about, has_subcommands, may_write, plain_words, program_name
+from .reading import UNKNOWN, Part, Reading, Words
+
+ANY = "*"
+"""As the last word of a pattern: any further words, or none."""
+
+
+class Fit(IntEnum):
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A simple command as rules see it."""
+
+    words: Words
+    """Empty for a command that is not understood: no pattern of a rule that allows matches it."""
+    readings: tuple[Words, ...]
+    """What is run for certain, written in every way that is known. The plainest is last."""
+    doubt: str = ""
+    """Why it may run anything. Empty if it may not."""
+
+    def allows(self, pattern: Words) -> bool:
+        return bool(self.words) and _matches(self.words, pattern)
+
+    def fit(self, pattern: Words) -> Fit:
+        """How well a pattern of a rule that denies or asks fits."""
+        if any(_matches(_by_name(words), (pattern[0].lower(), *pattern[1:])) for words in self.readings):
+            return Fit.YES
+        if any(_matches(words, pattern) for words in self.readings):
+            return Fit.YES
+        return Fit.MAYBE if self.doubt or _may_match(self.readings[-1], pattern) else Fit.NO
+
+
+def candidates(reading: Reading) -> Iterator[Candidate]:
+    if not reading.is_understood:
+        yield Candidate((), tuple(part.words for part in reading.parts if part.words), reading.doubt)
+        return
+    wrote = False
+    for part in reading.parts:
+        yield _candidate(part, wrote)
+        wrote = wrote or may_write(part.words)
+
+
+def _candidate(part: Part, wrote: bool) -> Candidate:
+    readings = (part.words, plain_words(part.words))
+    return Candidate(part.words, readings, doubt_about(part, wrote=wrote))
+
+
+def _matches(words: Words, pattern: Words) -> bool:
+    """Whether a pattern is certain to match."""
+    more = pattern[-1] == ANY
+    head = pattern[:-1] if more else pattern
+    compared = words[: len(head)] if more else words
+    return len(compared) == len(head) and all(
+        UNKNOWN not in word and fnmatchcase(word, one) for word, one in zip(compared, head, strict=True)
+    )
+
+
+def _by_name(words: Words) -> Words:
+    return (program_name(words[0]), *words[1:])
+
+
+def _may_match(words: Words, pattern: Words) -> bool:
+    """The same program, with the other words of the pattern anywhere, as in `git push --tags --force`."""
+    name = program_name(pattern[0])
+    if not fnmatchcase(program_name(words[0]), name) and not fnmatchcase(words[0], pattern[0]):
+        return False
+    sub = pattern[1:2]
+    if has_subcommands(words[0]) and sub and not sub[0].startswith("-") and words[1:2]:
+        return fnmatchcase(words[1], sub[0]) and _occurs(words[2:], pattern[2:])
+    return _occurs(words[1:], pattern[1:])
+
+
+def _occurs(words: Words, pattern: Sequence[str]) -> bool:
+    """Whether the words of a pattern occur in this order. Options may come in any order, joined or apart."""
+    head = pattern[:-1] if tuple(pattern[-1:]) == (ANY,) else pattern
+    options = [one for one in head if one.startswith("-")]
+    left = iter(words)
+    return all(_has_option(words, one) for one in options) and all(
+        any(_may_be(word, one) for word in left) for one in head if one not in options
+    )
+
+
+def _may_be(word: str, one: str) -> bool:
+    if UNKNOWN not in word:
+        return fnmatchcase(word.lower(), one.lower())
+    known = ".*".join(re.escape(piece) for piece in word.split(UNKNOWN))
+    return (
+        any(wild in one for wild in "*?[") or re.fullmatch(known, one, re.IGNORECASE | re.DOTALL) is not None
+    )
+
+
+def _has_option(tokens: Sequence[str], option: str) -> bool:
+    given = [token for token in tokens if token.startswith(("-", UNKNOWN))]
+    if any(token.startswith(UNKNOWN) or fnmatchcase(token, option) for token in given):
+        return True
+    stem = option.partition("=")[0]
+    if option.startswith("--"):
+        stems = [token.partition("=")[0] for token in given if token.startswith("--") and len(token) > 2]
+        return any(stem.startswith(one) or fnmatchcase(one, stem) for one in stems)
+    letters = {letter for token in given if not token.startswith("--") for letter in token[1:]}
+    return set(option[1:]) <= letters

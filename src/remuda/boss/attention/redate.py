@@ -1,0 +1,120 @@
+"""Moving all dates of what is known, after the clock was set. Pure.
+
+Events are ordered by their dates, which are those of the clock on the wall. When that clock is set, every
+date moves with it: the order of events, and how long each was ago, stay what they were. A moment that
+the service has named stays as it is: when a limit ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from .identity import Claim
+from .model import Approval, Event, EventKind, Item, Session
+from .rules import ask_number
+from .standing import Ask, Standing
+from .story import Story
+
+AHEAD = 2.0
+"""Seconds. Clocks that differ by less are the same; what is dated further ahead of now cannot be right."""
+UNSEEN = 60.0
+"""Seconds. Where it is not known when the clock was set, the newest date is moved this far before now: what
+comes next may have happened a moment ago."""
+_STEP = 1024.0
+
+Date = TypeVar("Date", float, float | None)
+
+
+def step(by: float) -> float:
+    """A number of seconds that dates can be moved by, and back again, to the bit."""
+    return round(by * _STEP) / _STEP
+
+
+def move(at: Date, by: float) -> Date:
+    """None and 0 are no dates: they mean never."""
+    return at + by if at else at
+
+
+def move_event(event: Event, by: float) -> Event:
+    """A dialog is called by the date that it first had: approvals and links know it by that."""
+    named = event.kind is EventKind.ASKED and "ask" not in event.facts
+    facts = {**event.facts, "ask": ask_number(event)} if named else event.facts
+    return replace(event, at=event.at + by, facts=facts)
+
+
+def move_story(story: Story, by: float) -> Story:
+    moved = Story(
+        move_standing(story.base, by),
+        move(story.base_at, by),
+        [move_event(event, by) for event in story.events],
+    )
+    moved.retell()
+    return moved
+
+
+def move_standing(standing: Standing, by: float) -> Standing:
+    return replace(
+        standing,
+        since=move(standing.since, by),
+        shut_at=move(standing.shut_at, by),
+        continued_at=move(standing.continued_at, by),
+        dismissed_at=move(standing.dismissed_at, by),
+        asks=tuple(_move_ask(ask, by) for ask in standing.asks),
+        calls={number: replace(call, at=move(call.at, by)) for number, call in standing.calls.items()},
+        earlier=tuple(_move_at(one, by) for one in standing.earlier),
+        told=tuple((words, move(at, by)) for words, at in standing.told),
+    )
+
+
+def _move_ask(ask: Ask, by: float) -> Ask:
+    return replace(
+        ask,
+        asked_at=move(ask.asked_at, by),
+        ended_at=move(ask.ended_at, by),
+        proof=_move_at(ask.proof, by) if ask.proof is not None else None,
+    )
+
+
+def _move_at(found: Mapping[str, Any], by: float) -> Mapping[str, Any]:
+    at = found.get("at")
+    return {**found, "at": move(float(at), by)} if isinstance(at, int | float) else found
+
+
+def move_session(session: Session, by: float) -> Session:
+    return replace(
+        session,
+        since=move(session.since, by),
+        first_seen=move(session.first_seen, by),
+        last_seen=move(session.last_seen, by),
+        ended=move(session.ended, by),
+        dated={name: move(at, by) for name, at in session.dated.items()},
+    )
+
+
+def move_item(item: Item, by: float) -> Item:
+    """What was put off keeps the time that was left."""
+    return replace(
+        item,
+        since=move(item.since, by),
+        skip_until=move(item.skip_until, by),
+        skipped_at=move(item.skipped_at, by),
+        snooze_until=move(item.snooze_until, by),
+        resolved_at=move(item.resolved_at, by),
+    )
+
+
+def move_approval(approval: Approval, by: float) -> Approval:
+    return replace(
+        approval,
+        asked_at=move(approval.asked_at, by),
+        expires_at=move(approval.expires_at, by),
+        at=move(approval.at, by),
+        delivered_at=move(approval.delivered_at, by),
+        proof=_move_at(approval.proof, by) if approval.proof is not None else None,
+    )
+
+
+def move_claim(claim: Claim, by: float) -> Claim:
+    return replace(claim, at=move(claim.at, by))

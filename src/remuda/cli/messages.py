@@ -1,0 +1,158 @@
+"""remuda messages"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from remuda.duration import show_duration
+from remuda.errors import InvalidOptions, RemudaError
+from remuda.inbox.catalog import Listed, list_messages, with_prompts
+from remuda.inbox.receipts import Trace
+
+from .common import folder_option, format_option, json_option, time_span
+from .inbox_look import list_dead
+from .inbox_target import (
+    complete_inbox,
+    find_target,
+    find_what,
+    first_line,
+    inbox_folders,
+    session_of,
+)
+from .output import complain, echo, print_json, print_table, style
+from .receipt import STAGE_COLOURS, find_message, print_receipt
+from .template import check_alone, print_formatted
+from .wait import wait_for
+
+_HEAD = ("ID", "SESSION", "SENT", "STEP", "TEXT")
+_GIVEN_UP = ("dead", "expired", "dropped")
+
+
+@click.command("messages")
+@click.argument("what", metavar="[NAME|ID]", required=False, shell_complete=complete_inbox)
+@click.option("--waiting", is_flag=True, help="List only messages that have not ended.")
+@click.option(
+    "--dead", is_flag=True, help="List only dead letters, and messages that expired or were dropped."
+)
+@click.option("--wait", is_flag=True, help="Wait for the end, as 'remuda wait', and print the answer.")
+@click.option("--timeout", type=time_span, metavar="TIME", help="With --wait: stop waiting after TIME.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="List the last N."
+)
+@click.option(
+    "--inbox", "path", type=click.Path(path_type=Path), help="Use this inbox, not those of sessions."
+)
+@format_option("{id} {stage}")
+@folder_option
+@json_option
+def command(
+    what: str | None,
+    waiting: bool,
+    dead: bool,
+    wait: bool,
+    timeout: float | None,
+    limit: int,
+    path: Path | None,
+    template: str | None,
+    folder: Path | None,
+    as_json: bool,
+) -> int | None:
+    """List messages with the last step of each, the newest last; or show the receipt of one.
+
+    With the NAME of a session, list its messages; without, those of all sessions. With an ID, show every step
+    of that message and the answer. The beginning of either is enough. Ended messages are listed for a week.
+
+    \b
+    Examples:
+      remuda messages
+      remuda messages work --waiting
+      remuda messages m19a8c27f3b1
+      remuda messages work --wait --timeout 10m
+      remuda messages --dead --json | jq -r '.[].reason'
+    """
+    modes = [name for name, given in (("waiting", waiting), ("dead", dead), ("wait", wait)) if given]
+    if len(modes) > 1:
+        raise InvalidOptions(f"--{modes[0]} does not go with --{modes[1]}", hint="use one of them")
+    if timeout is not None and not wait:
+        raise InvalidOptions("--timeout needs --wait")
+    check_alone(template, json=as_json, wait=wait)
+    found = find_what(what, path, folder) if what is not None else None
+    if wait:
+        return wait_for(found or find_message(None, path, folder), timeout, as_json=as_json)
+    if not isinstance(found, Trace):
+        folders = inbox_folders(path, folder) if found is None else [found.folder]
+        listed = [one for one in _listed(folders, dead=dead) if not (waiting and one.ended)]
+        _show_list(listed, limit, template, as_json=as_json, some=waiting or dead)
+    elif modes or template is not None:
+        lists = "--waiting, --dead and --format are for lists"
+        raise InvalidOptions(f"'{what}' is one message, and {lists}", hint="leave them out")
+    else:
+        print_receipt(found, what, as_json=as_json)
+    return None
+
+
+def _show_list(listed: list[Listed], limit: int, template: str | None, *, as_json: bool, some: bool) -> None:
+    """`some`: of only one kind."""
+    shown = with_prompts(listed[-limit:])
+    if as_json:
+        print_json([one.document() for one in shown])
+    elif template is not None:
+        print_formatted(template, [{**one.document(), "session": _session(one)} for one in shown])
+    elif not shown:
+        echo("no messages" if some else "no messages; send one with: remuda send NAME TEXT")
+    else:
+        if len(listed) > len(shown):
+            complain(f"the last {len(shown)} of {len(listed)} messages; -n lists more")
+        print_messages(shown)
+
+
+def _listed(folders: Sequence[Path], *, dead: bool) -> list[Listed]:
+    found: list[Listed] = []
+    for folder in folders:
+        try:
+            messages = list_messages(folder)
+            found += [one for one in messages if one.stage in _GIVEN_UP] if dead else messages
+            found += _dead_letters(folder, {one.id for one in messages}) if dead else []
+        except RemudaError as error:
+            if len(folders) == 1:
+                raise
+            complain(str(error))
+    return sorted(found, key=lambda one: one.sent_at)
+
+
+def _dead_letters(folder: Path, known: set[str]) -> Iterator[Listed]:
+    """Those of which no receipt is left, which stay until they are put back."""
+    if not folder.is_dir():
+        return
+    for letter in list_dead(find_target(None, folder, None).existing()):
+        if letter["id"] not in known:
+            at = letter["at"] or 0.0
+            reason, prompt = str(letter["reason"] or ""), str(letter["prompt"])
+            yield Listed(letter["id"], folder, "dead", at, at, reason=reason, prompt=prompt)
+
+
+def print_messages(messages: Sequence[Listed]) -> None:
+    print_table(_HEAD, [_row(one) for one in messages])
+
+
+def _session(one: Listed) -> str:
+    session = session_of(one.folder)
+    return session.name if session is not None else one.folder.name
+
+
+def _row(one: Listed) -> tuple[str, ...]:
+    step = one.stage + (
+        f" {show_duration(time.time() - one.at, whole=True)} ago" if one.at and one.ended else ""
+    )
+    text = first_line(one.prompt)
+    return (
+        one.id,
+        _session(one),
+        f"{show_duration(time.time() - one.sent_at, whole=True)} ago" if one.sent_at else "-",
+        style(step, fg=STAGE_COLOURS.get(one.stage)),
+        f"{text}  ({one.reason})" if one.reason and one.stage in (*_GIVEN_UP, "nacked") else text,
+    )

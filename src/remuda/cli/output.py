@@ -1,0 +1,275 @@
+"""The way to the operator's terminal: text from anywhere goes in, and nothing comes out that commands it.
+
+Every command prints with the functions of this module, never with click's or Python's (ruff checks that).
+`echo` makes all text printable (`remuda.untrusted.printable`), so that a command cannot forget to. What this
+process itself says to the terminal, colours and moves of the cursor, is marked by `ours` with a token that is
+random for each process. Only marked sequences come through.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TextIO
+
+import click
+
+from remuda.oneshot.output import for_terminal, without_halves
+from remuda.untrusted import printable, show_json
+
+_TOKEN = os.urandom(8).hex()
+_MARKED = re.compile(f"\x1b{_TOKEN}<([^>]*)>")
+_SGR = re.compile(r"\x1b\[[0-9;:]*m")
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
+_OF_LINKS = re.compile(r"\x1b\[\d+G.*|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x0e\x0f]")
+"""Our keeper draws cells with links once more behind the row (`terminal.paint.row`), tmux in their place.
+tmux also switches to line drawing and back (3.3)."""
+
+
+def ours(sequence: str) -> str:
+    """Mark a control sequence of this process, so that `echo` lets it through."""
+    return f"\x1b{_TOKEN}<{sequence}>"
+
+
+def style(text: str, *, fg: str | None = None, bold: bool = False) -> str:
+    """Return `text` in a colour. `echo` leaves the colour out where none is wanted."""
+    codes = [*(["1"] if bold else []), *([_COLOURS[fg]] if fg else [])]
+    return ours(f"\x1b[{';'.join(codes)}m") + text + RESET if codes else text
+
+
+RESET = ours("\x1b[0m")
+
+
+def rendered(text: str, *, coloured: bool) -> str:
+    """Return `text` as a terminal may get it: printable, with the sequences that `ours` marked."""
+    parts = _MARKED.split(text)
+    parts[::2] = map(printable, parts[::2])
+    parts[1::2] = [one if coloured or not _SGR.fullmatch(one) else "" for one in parts[1::2]]
+    return "".join(parts)
+
+
+def unstyled(text: str) -> str:
+    return rendered(text, coloured=False)
+
+
+def flat(text: str) -> str:
+    """Return `text` on one line. Text of others cannot begin a line that looks like one of ours."""
+    return text.replace("\n", " ").replace("\t", " ")
+
+
+def echo(text: str = "", *, nl: bool = True, err: bool = False, coloured: bool | None = None) -> None:
+    """Print `text`, whatever is in it. Colours: as `coloured` says, else as the terminal does."""
+    stream = sys.stderr if err else sys.stdout
+    found = rendered(text, coloured=wants_colour(stream) if coloured is None else coloured)
+    found += "\n" if nl else ""
+    stream.write(found.encode(stream.encoding, "replace").decode(stream.encoding))
+    stream.flush()
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Whether colours go to `stream`. `NO_COLOR` is stronger than what forces colours, that than `TERM`."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return can_move(stream)
+
+
+def can_move(stream: TextIO) -> bool:
+    """Whether lines on `stream` can be drawn over: a terminal that knows more than letters."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class Program:
+    """What the user called us by, in our messages."""
+
+    name = "remuda"
+
+
+def complain(message: str, *, error: bool = False) -> None:
+    """Print one line on standard error. An `error` is what the command ends with."""
+    echo(style(f"{Program.name}:", fg="red" if error else None) + f" {flat(message)}", err=True)
+
+
+def ask_yes(question: str) -> bool:
+    _show_question(f"{question} [y/N]:")
+    return click.confirm("", prompt_suffix=" ", show_default=False)
+
+
+def ask_choice(question: str, choices: str, default: str) -> str:
+    """One of these letters. What is none of them is asked again."""
+    shown = "/".join(one.upper() if one == default else one for one in choices)
+    while True:
+        _show_question(f"{question} [{shown}]:")
+        found = str(click.prompt("", prompt_suffix=" ", default=default, show_default=False)).strip().lower()
+        if found[:1] in choices and found[:1]:
+            return found[:1]
+
+
+def ask_text(question: str) -> str:
+    _show_question(f"{question}:")
+    return str(click.prompt("", prompt_suffix=" "))
+
+
+def ask_letter(question: str, letters: str) -> str:
+    """Return the one of `letters` that was typed; the first for any other answer, and for none."""
+    _show_question(f"{question} [{'/'.join([*letters[1:], letters[0].upper()])}]:")
+    typed = str(click.prompt("", prompt_suffix=" ", default="", show_default=False))
+    return typed.strip().lower()[:1] if typed.strip().lower()[:1] in [*letters] else letters[0]
+
+
+def _show_question(text: str) -> None:
+    """Print it, and discard what was typed before: it was not meant for a question that no one had seen."""
+    echo(unstyled(text), nl=False)
+    if sys.stdin.isatty():
+        import termios
+
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
+def json_line(document: object) -> str:
+    return show_json(document)
+
+
+def print_json(document: object) -> None:
+    """Print JSON whose numbers are finite and whose characters are printable, or written as `\\uXXXX`."""
+    echo(show_json(document, indent=2))
+
+
+def print_answer(text: str) -> None:
+    """Print an agent's answer: every byte to a file or a pipe, printable text to a terminal."""
+    if sys.stdout.isatty():
+        echo(for_terminal(text))
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(without_halves(f"{text}\n").encode())  # UTF-8 in every locale
+    sys.stdout.buffer.flush()
+
+
+def print_screen(lines: Sequence[str], *, coloured: bool | None, err: bool = False) -> None:
+    """Print a picture of a terminal without the blank lines at its end: text and colours, no links."""
+    kept = list(lines)
+    while kept and not kept[-1].strip():
+        kept.pop()
+    print_lines(kept, coloured=coloured, err=err)
+
+
+def print_lines(lines: Iterable[str], *, coloured: bool | None = None, err: bool = False) -> None:
+    """Print lines that a terminal showed: text and colours, no links."""
+    for some in _batched(lines):
+        echo("\n".join(map(_picture, some)) + RESET, coloured=coloured, err=err)
+
+
+def _batched(lines: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
+    left = iter(lines)
+    while some := list(islice(left, size)):
+        yield some
+
+
+def print_bytes(data: bytes) -> None:
+    """Write what a program printed, as it printed it: only for a user who asked for that."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _picture(line: str) -> str:
+    return _SGR.sub(lambda found: ours(found[0]), _OF_LINKS.sub("", line))
+
+
+# ── columns ──
+
+
+def cells(text: str) -> int:
+    """How many columns a text takes on a terminal."""
+    return sum(2 if _is_wide(character) else 1 for character in unstyled(text))
+
+
+def _is_wide(character: str) -> bool:
+    import unicodedata
+
+    return ord(character) > 0x10FF and unicodedata.east_asian_width(character) in "WF"
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` columns of a text. Its colours stay."""
+    if cells(text) <= width:
+        return text
+    parts = _MARKED.split(text)
+    left = width - 1
+    for index in range(0, len(parts), 2):
+        parts[index], left = _taken(parts[index], left)
+    parts[1::2] = map(ours, parts[1::2])
+    return "".join(parts)
+
+
+def _taken(text: str, left: int) -> tuple[str, int]:
+    """What fits of a text without marks, and the room behind it; -1 when it was cut."""
+    if left < 0:
+        return "", -1
+    taken = ""
+    for character in text:
+        size = cells(character)
+        if size > left:
+            return f"{taken}…", -1
+        taken, left = taken + character, left - size
+    return taken, left
+
+
+def print_fields(fields: Iterable[tuple[str, str]]) -> None:
+    """Print one line for each label and its value."""
+    fields = list(fields)
+    width = max([10, *(len(label) for label, _ in fields)])
+    for label, value in fields:
+        echo(f"{label:<{width}} {flat(value)}")
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    for line in table_lines(head, rows):
+        echo(line)
+
+
+def terminal_width() -> int:
+    """The columns of the terminal as it is now; a variable may tell of an earlier one."""
+    try:
+        size = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        size = os.terminal_size((0, 0))
+    return size.columns or shutil.get_terminal_size().columns
+
+
+def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as they need, on a terminal narrowed until a line fits: the widest of them first."""
+    rows = [[flat(text) for text in row] for row in [head, *rows]]
+    widths = [max(cells(row[column]) for row in rows) for column in range(len(head))]
+    room = sum(widths) + 2 * len(widths)
+    if sys.stdout.isatty():
+        room = terminal_width()
+        widths = _narrowed(widths, [cells(one) for one in head], room)
+    lines = []
+    for number, row in enumerate(rows):
+        fitted = [cut(text, size) for text, size in zip(row, widths, strict=True)]
+        padded = [text + " " * (size - cells(text)) for text, size in zip(fitted, widths, strict=True)]
+        line = cut("  ".join(padded).rstrip(), room)
+        lines.append(style(line, bold=True) if number == 0 else line)
+    return lines
+
+
+def _narrowed(widths: list[int], heads: list[int], room: int) -> list[int]:
+    """Widths that fit into `room`. A column keeps room for its head and eight columns, as long as it can."""
+    widths = [min(size, room) for size in widths]
+    for least in (
+        [min(one, max(8, head)) for one, head in zip(widths, heads, strict=True)],
+        [1] * len(widths),
+    ):
+        while sum(widths) + 2 * (len(widths) - 1) > room:
+            wide = [column for column, size in enumerate(widths) if size > least[column]]
+            if not wide:
+                break
+            widest = max(wide, key=lambda column: widths[column])
+            widths = [size - (column == widest) for column, size in enumerate(widths)]
+    return widths

@@ -1,0 +1,134 @@
+"""Scrolling back in `attach`: a still picture of what was printed, over a session that goes on below it.
+
+Nothing that is typed while scrolling reaches the program, and what it prints does not move the picture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+
+from remuda.errors import RemudaError
+from remuda.keeper.client import KeeperClient
+from remuda.keeper.history_reader import HistoryReader
+from remuda.paths import SessionPaths
+from remuda.terminal.history import Begun, HistoryEvent, Output, Painted, Resized
+from remuda.terminal.transcript import open_transcript
+from remuda.terminal.view import clipped
+
+_MOST_BYTES = 2 << 20
+"""What is rendered of history to scroll in: 20,000 lines or so, in a fifth of a second. `logs` has it all."""
+WHEEL_LINES = 3
+_TOKEN = re.compile(
+    rb"\x1b\[<(\d+);\d+;\d+[Mm]|\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|\Z|(?=\x1b))|[\x00-\xff]", re.DOTALL
+)
+_CUT = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|O)\Z")
+_PAGE_UP = re.compile(rb"\x1b\[5(?:;\d+)?~")
+_PAGE_DOWN = re.compile(rb"\x1b\[6(?:;\d+)?~")
+_UP, _DOWN = (b"\x1b[A", b"\x1bOA", b"k"), (b"\x1b[B", b"\x1bOB", b"j")
+_HOME = (b"\x1b[H", b"\x1bOH", b"\x1b[1~", b"\x1b[7~", b"g")
+_LEAVE = (b"\x1b[F", b"\x1bOF", b"\x1b[4~", b"\x1b[8~", b"G", b"q", b"\x1b", b"\x03")
+_PASTE = b"\x1b[200~"
+_PASTED = re.compile(rb"\x1b\[200~.*?\x1b\[201~", re.DOTALL)
+_START = re.compile(rb"\x1b\[5(;2)?~")
+
+
+def scrolling_key(data: bytes) -> str:
+    """`shift` for Shift-PgUp, `plain` for PgUp, else nothing."""
+    found = _START.fullmatch(data)
+    return "" if found is None else "shift" if found[1] else "plain"
+
+
+class Scroll:
+    """Where somebody is in the lines. Pure; `height` is that of the picture."""
+
+    def __init__(self, lines: list[str], height: int) -> None:
+        self._lines = lines
+        self._height = max(1, height)
+        self._top = self._last
+        self._held = b""
+
+    @property
+    def _last(self) -> int:
+        return max(0, len(self._lines) - self._height)
+
+    @property
+    def lines_below(self) -> int:
+        return self._last - self._top
+
+    @property
+    def lines_above(self) -> int:
+        return self._top
+
+    def resize(self, height: int) -> None:
+        below = self.lines_below
+        self._height = max(1, height)
+        self._top = max(0, self._last - below)
+
+    def move(self, lines: int) -> bool:
+        """Go down by so many lines, or up. Returns whether that stays above the end."""
+        self._top = max(0, self._top + lines)
+        return self._top < self._last or lines < 0
+
+    def type(self, data: bytes) -> bool:
+        """Take keys. Returns whether the picture stays; the rest of the keys is dropped when it does not."""
+        # What is pasted is no key: one that leaves would let the rest through to the program.
+        data, self._held = _PASTED.sub(b"", self._held + data), b""
+        if (at := data.find(_PASTE)) >= 0:
+            data, self._held = data[:at], _PASTE + data[at + len(_PASTE) :][1 - len(_PASTE) :]
+        elif cut := _CUT.search(data):
+            data, self._held = data[: cut.start()], cut[0]
+        return all(self._press(found[0], found[1]) for found in _TOKEN.finditer(data))
+
+    def _press(self, key: bytes, button: bytes | None) -> bool:
+        page = max(1, self._height - 1)
+        if button is not None:
+            turned = {64: -WHEEL_LINES, 65: WHEEL_LINES}.get(int(button), 0)
+            return not turned or self.move(turned)
+        if _PAGE_UP.fullmatch(key):
+            return self.move(-page)
+        if _PAGE_DOWN.fullmatch(key) or key == b" ":
+            return self.move(page)
+        if key in _UP or key in _DOWN:
+            return self.move(-1 if key in _UP else 1)
+        if key in _HOME:
+            return self.move(-len(self._lines))
+        return key not in _LEAVE
+
+    def page(self, cols: int) -> list[bytes]:
+        shown = self._lines[self._top : self._top + self._height]
+        return [clipped(line, cols).encode("utf-8", "replace") for line in shown]
+
+
+def make_history(paths: SessionPaths) -> Callable[[], list[str]]:
+    """What gives the last rows that a session showed, with colours; none where no history is kept."""
+
+    def read() -> list[str]:
+        try:
+            with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
+                client.request("history")  # on a connection of its own: the other one has output coming
+            with HistoryReader(paths) as reader:
+                events = _last_events(reader)
+        except (RemudaError, EOFError, OSError):
+            return []
+        transcript = open_transcript(styled=True, unwrap=False)
+        lines = [*transcript.take(events), *transcript.rest()]
+        transcript.close()
+        return lines
+
+    return read
+
+
+def _last_events(reader: HistoryReader) -> list[HistoryEvent]:
+    events: deque[HistoryEvent] = deque()
+    size, cols_rows = 0, Resized(80, 24)
+    for event in reader.read():
+        events.append(event)
+        size += len(event.data) if isinstance(event, Output | Painted) else 0
+        while size > _MOST_BYTES:
+            dropped = events.popleft()
+            size -= len(dropped.data) if isinstance(dropped, Output | Painted) else 0
+            if isinstance(dropped, Begun | Resized):
+                cols_rows = Resized(dropped.cols, dropped.rows)
+    return [cols_rows, *events]

@@ -1,0 +1,290 @@
+"""remuda setup: everything that Remuda puts into other programs' files, installed, shown and removed"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from remuda.agents.claude.files import read_settings
+from remuda.agents.claude.settings import user_file
+from remuda.agents.claude.stop_hooks import find_hooks as find_stop_hooks
+from remuda.errors import InvalidOptions
+
+from . import hooks, hooks_boss, hooks_tmux, setup_completion
+from .common import short_path
+from .hook_change import Agreement, agreement_options, remembered_files
+from .hook_state import found_hooks
+from .output import ask_letter, echo, style
+from .up_service import install_service, is_installed, service_file, uninstall_service
+
+
+class _Part(click.Command):
+    """One part: `install`, `uninstall` and `show` of it under one name, chosen by --remove and --show."""
+
+    def __init__(self, name: str, text: str, commands: dict[str, click.Command]) -> None:
+        flags: list[click.Parameter] = [
+            click.Option(["--show"], is_flag=True, help="Show what is installed, and change nothing."),
+            click.Option(["--remove"], is_flag=True, help="Remove it; files are restored to the byte."),
+        ]
+        # `show` of hooks has a flag --inbox, which here names the inbox.
+        install_words = {word for one in commands["install"].params for word in one.opts}
+        known: dict[str | None, click.Parameter] = {
+            one.name: one
+            for part in ("show", "uninstall", "install")
+            for one in commands[part].params
+            if part == "install" or not {*one.opts} & install_words
+        }
+        super().__init__(
+            name, params=[*known.values(), *flags], help=inspect.cleandoc(text), callback=_run_part
+        )
+        self.by_action = commands
+
+
+@click.pass_context
+def _run_part(ctx: click.Context, /, show: bool, remove: bool, **values: Any) -> Any:
+    part = ctx.command
+    assert isinstance(part, _Part)
+    _check_exclusive(show, remove)
+    action = "show" if show else "uninstall" if remove else "install"
+    chosen = part.by_action[action]
+    names = {str(one.name) for one in chosen.params}
+    if part.name == "inbox" and action == "install" and values["inbox"] is None:
+        raise InvalidOptions("no inbox given", hint="name its file: --inbox PATH")
+    for one in part.params:
+        given = ctx.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+        if given and one.name not in {*names, "show", "remove"}:
+            raise InvalidOptions(f"{one.opts[0]} does not apply to '{action}'", hint="leave it out")
+    return ctx.invoke(chosen, **{name: value for name, value in values.items() if name in names})
+
+
+def _check_exclusive(show: bool, remove: bool) -> None:
+    if show and remove:
+        raise InvalidOptions("--show and --remove exclude each other", hint="give one of them")
+
+
+@click.group("setup", invoke_without_command=True)
+@click.option("--show", is_flag=True, help="Show what is installed, and change nothing.")
+@click.option("--remove", is_flag=True, help="Remove everything that setup installed, restored to the byte.")
+@agreement_options
+@click.pass_context
+def command(ctx: click.Context, show: bool, remove: bool, yes: bool, dry_run: bool, diff: bool) -> None:
+    """Set up Remuda in Claude Code's settings, in tmux and in your shell.
+
+    Without a part it shows the state of each and asks one by one. You see every change before it is made.
+
+    \b
+      boss         hooks that report every Claude Code session to the queue
+      tmux         keys and a status line for the queue
+      inbox        a Stop hook that hands out the messages of an inbox
+      completion   shell completion
+
+    \b
+    Examples:
+      remuda setup
+      remuda setup boss --yes
+      remuda setup tmux --dry-run
+      remuda setup inbox --inbox run/inbox.jsonl
+      remuda setup --show
+      remuda setup --remove
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    _check_exclusive(show, remove)
+    how = Agreement(yes, dry_run, diff)
+    if show:
+        _show_all()
+    elif remove:
+        _remove_all(ctx, how)
+    else:
+        _install_all(ctx, how)
+
+
+def _boss_hooks() -> list[hooks_boss.Found]:
+    """Those in the user's settings, and in files that setup changed: those of a clone are not the user's."""
+    own = user_file(os.environ)
+    others = [Path(one) for one in remembered_files() if one != os.path.realpath(own)]
+    return [one for path in (own, *others) for one in hooks_boss.found_hooks(path)]
+
+
+def _is_boss_set_up() -> str:
+    found = _boss_hooks()
+    where = ", ".join(short_path(str(one.path)) for one in found)
+    problems = "".join(f"; {one}" for each in found for one in each.problems)
+    return f"{len(found[0].events)} hooks in {where}{problems}" if found else ""
+
+
+def _is_sound(name: str) -> bool:
+    """Whether what is installed works: hooks of an earlier version may run what is gone."""
+    own = hooks_boss.found_hooks(user_file(os.environ))
+    return name != "boss" or (bool(own) and not own[0].problems)
+
+
+def _is_tmux_set_up() -> str:
+    files, _ = hooks_tmux.found_parts()
+    return f"in {', '.join(map(short_path, files))}" if files else ""
+
+
+def _is_completion_set_up() -> str:
+    path = setup_completion.installed_file()
+    return f"in {short_path(str(path))}" if path else ""
+
+
+_PARTS: dict[str, tuple[str, Callable[[], str]]] = {
+    "boss": ("hooks that report every Claude Code session to the queue", _is_boss_set_up),
+    "tmux": ("keys and a status line for the queue", _is_tmux_set_up),
+    "completion": ("shell completion", _is_completion_set_up),
+}
+
+
+def _show_all() -> None:
+    for name, (text, state) in _PARTS.items():
+        found = state()
+        mark = style("installed", fg="green") if found else "not installed"
+        echo(f"{name:<11} {mark}: {found or text}")
+    inboxes = _inbox_files()
+    shown = ", ".join(short_path(str(path)) for path in inboxes)
+    echo(
+        f"{'inbox':<11} "
+        + (f"{style('installed', fg='green')}: Stop hook in {shown}" if inboxes else "not installed")
+    )
+    if is_installed():
+        echo(f"{'service':<11} {style('installed', fg='green')}: {short_path(str(service_file()))}")
+
+
+def _inbox_files() -> list[Path]:
+    """Settings files with our Stop hook: those that apply here, and those that setup changed elsewhere."""
+    paths = [one.path for one in found_hooks()]
+    for real in map(Path, remembered_files()):
+        is_new = real.exists() and real not in [one.resolve() for one in paths]
+        if is_new and find_stop_hooks(read_settings(real)):
+            paths.append(real)
+    return list(dict.fromkeys(paths))
+
+
+def _install_all(ctx: click.Context, how: Agreement) -> None:
+    if not (how.yes or how.dry_run or sys.stdin.isatty()):
+        raise InvalidOptions("stdin is not a terminal", hint="name a part, or pass --yes")
+    for name, (text, state) in _PARTS.items():
+        if (found := state()) and _is_sound(name):
+            echo(f"{name}: already set up {found}")
+            continue
+        if not (how.yes or how.dry_run) and ask_letter(f"{name}: set up {text}?", "ny") != "y":
+            continue
+        _invoke(ctx, name, "install", how)
+    echo("\nAn inbox needs a path: remuda setup inbox --inbox PATH")
+
+
+def _remove_all(ctx: click.Context, how: Agreement) -> None:
+    if not (any(state() for _, state in _PARTS.values()) or _inbox_files() or is_installed()):
+        echo("nothing is installed")
+    for one in _boss_hooks():
+        hooks_boss.uninstall_from_file(one.path, how)
+    for name in ("tmux", "completion"):
+        if _PARTS[name][1]():
+            _invoke(ctx, name, "uninstall", how)
+    for path in _inbox_files():
+        hooks.uninstall_from_file(path, how)
+    if is_installed() and not how.dry_run:
+        uninstall_service(as_json=False)
+
+
+def _invoke(ctx: click.Context, name: str, what: str, how: Agreement) -> None:
+    part = command.commands[name]
+    assert isinstance(part, _Part)
+    inner = part.by_action[what]
+    ctx.invoke(inner, yes=how.yes, dry_run=how.dry_run, diff=how.diff)
+
+
+# ── the parts ──
+
+
+@click.command("install")
+@click.option(
+    "--service", is_flag=True, help="Also write a systemd unit or launchd plist that starts the boss."
+)
+@click.pass_context
+def _install_boss(ctx: click.Context, /, service: bool, **values: Any) -> None:
+    ctx.invoke(hooks_boss.install, **values)
+    if service and not values["dry_run"]:
+        install_service(None, as_json=False)
+
+
+@click.command("uninstall")
+@click.pass_context
+def _uninstall_boss(ctx: click.Context, /, **values: Any) -> None:
+    ctx.invoke(hooks_boss.uninstall, **values)
+    if is_installed() and not values["dry_run"]:
+        uninstall_service(as_json=False)
+
+
+_install_boss.params[:0] = hooks_boss.install.params
+_uninstall_boss.params[:0] = hooks_boss.uninstall.params
+
+command.add_command(
+    _Part(
+        "boss",
+        """Report every Claude Code session you start to the boss, through hooks in your settings.
+
+        Hooks of other programs stay as they are. Safe to run again: only outdated entries change.
+
+        \b
+        Examples:
+          remuda setup boss
+          remuda setup boss --service
+          remuda setup boss --remove
+        """,
+        {"install": _install_boss, "uninstall": _uninstall_boss, "show": hooks_boss.show},
+    )
+)
+command.add_command(
+    _Part(
+        "tmux",
+        """Bind tmux keys for the queue, and show it in the status line.
+
+        Changes tmux.conf, and the running tmux server if there is one. Removing gives the keys their earlier
+        bindings back.
+
+        \b
+        Examples:
+          remuda setup tmux
+          remuda setup tmux --next N --no-segment
+          remuda setup tmux --remove
+        """,
+        hooks_tmux.COMMANDS,
+    )
+)
+command.add_command(
+    _Part(
+        "inbox",
+        """Hand out the messages of an inbox to Claude Code through a Stop hook.
+
+        \b
+        Examples:
+          remuda setup inbox --inbox run/inbox.jsonl
+          remuda setup inbox --inbox run/inbox.jsonl --mode persist --user
+          remuda setup inbox --remove
+        """,
+        {"install": hooks.install, "uninstall": hooks.uninstall, "show": hooks.show},
+    )
+)
+command.add_command(
+    _Part(
+        "completion",
+        """Install shell completion of commands, options and session names.
+
+        \b
+        Examples:
+          remuda setup completion
+          remuda setup completion --shell zsh
+          remuda setup completion --remove
+        """,
+        setup_completion.COMMANDS,
+    )
+)

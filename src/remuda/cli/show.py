@@ -1,0 +1,198 @@
+"""remuda show"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from remuda.duration import show_duration
+from remuda.errors import InvalidOptions, RemudaError, SessionDead
+from remuda.inbox.catalog import Listed, list_messages, with_prompts
+from remuda.keeper.client import KeeperClient
+from remuda.keeper.history_reader import last_screen
+from remuda.keeper.listing import from_record
+from remuda.keeper.record import SessionRecord
+from remuda.paths import SessionPaths
+
+from .common import (
+    coloured_state,
+    complete_session,
+    find_folder,
+    folder_option,
+    json_option,
+    pick_session,
+    short_path,
+)
+from .last_screen import screen_lines
+from .logs import history_lines, print_output
+from .messages import print_messages
+from .output import cut, echo, print_fields, print_json, print_screen, style, terminal_width, wants_colour
+from .outside import Outside, find_agent
+from .status import explain_votes, status_fields
+
+_MESSAGES = 5
+
+
+class _Shown(NamedTuple):
+    document: dict[str, Any]
+    fields: list[tuple[str, str]]
+    screen: list[str] | None
+    """None: it cannot be seen from here."""
+    paths: SessionPaths | None = None
+    """Of a session."""
+    note: str = ""
+
+
+@click.command("show")
+@click.argument("name", required=False, shell_complete=complete_session)
+@click.option("--explain", is_flag=True, help="Show all evidence for the state, and which piece decided.")
+@click.option("--history", is_flag=True, help="Print all kept output instead of the last screen.")
+@folder_option
+@json_option
+def command(name: str | None, explain: bool, history: bool, folder: Path | None, as_json: bool) -> None:
+    """Show what an agent is doing and how we know, its messages, and its screen.
+
+    NAME is a session, running or ended, or an agent in a tmux pane that the boss knows: by its folder, pane
+    (%12) or id. The beginning of a session's name is enough. Without a NAME it is the session started last.
+
+    \b
+    Examples:
+      remuda show work
+      remuda show work --explain
+      remuda show work --history | less -R
+      remuda show %12
+      remuda show work --json | jq -r '.screen[]'
+    """
+    found = find_agent(name, folder) if name is not None else pick_session(None, find_folder(folder))
+    styled = wants_colour(sys.stdout) and not as_json
+    if isinstance(found, Outside):
+        shown = _outside(found, styled=styled)
+    else:
+        shown = _session(SessionPaths.of(found, find_folder(folder)), explain=explain, styled=styled)
+    if history and shown.paths is None:
+        raise InvalidOptions(
+            f"the output of '{found.name if isinstance(found, Outside) else found}' is not kept",
+            hint="only sessions of 'remuda start' have --history",
+        )
+    if as_json:
+        more = {"history": history_lines(shown.paths)} if history and shown.paths is not None else {}
+        print_json({**shown.document, "screen": shown.screen, **more})
+        return
+    print_fields(shown.fields)
+    if explain and (votes := shown.document.get("votes")):
+        explain_votes(votes)
+    _print_messages(shown.paths)
+    if history and shown.paths is not None:
+        _heading("output")
+        print_output(shown.paths)
+    elif shown.screen is not None:
+        _heading(shown.note or "screen")
+        print_screen(list(_compact(shown.screen)), coloured=styled)
+    elif shown.note:
+        echo(f"\n{shown.note}")
+
+
+def _heading(text: str) -> None:
+    echo(style(cut(f"\n── {text} " + "─" * 200, min(terminal_width(), 80)).removesuffix("…"), bold=True))
+
+
+def _compact(lines: list[str]) -> Iterator[str]:
+    """Lines with one blank line in place of several: most of an agent's screen may be empty."""
+    before = ""
+    for line in lines:
+        if line.strip() or before.strip():
+            yield line
+        before = line
+
+
+# ── sessions ──
+
+
+def _session(paths: SessionPaths, *, explain: bool, styled: bool) -> _Shown:
+    try:
+        with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
+            document = client.describe(explain=explain)
+            lines = client.request("screen", styled=styled)["lines"] if client.speaks_ours else None
+            other = client.other_version
+    except SessionDead as error:
+        return _ended(paths, error, styled=styled)
+    fields = status_fields(document, other_version=other)
+    note = "" if lines is not None else "another program keeps this session; 'remuda attach' shows its screen"
+    return _Shown(document, fields, lines, paths, note)
+
+
+def _ended(paths: SessionPaths, error: SessionDead, *, styled: bool) -> _Shown:
+    record = SessionRecord.load(paths.record)
+    if record is None:
+        raise error
+    screen = last_screen(paths)
+    document = from_record(record)
+    fields = [
+        ("session", paths.name),
+        ("state", coloured_state("dead")),
+        ("ended", error.message.partition("has ended")[2].lstrip(": ")),
+    ]
+    fields += [("next", error.hint)] if error.hint else []
+    fields += [("agent", record.agent), ("cwd", short_path(record.cwd))]
+    return _Shown(
+        document,
+        fields,
+        None if screen is None else screen_lines(screen, styled=styled),
+        paths,
+        "last screen" if screen is not None else "no output was kept",
+    )
+
+
+def _print_messages(paths: SessionPaths | None) -> None:
+    """Those that have not ended, and the last of all."""
+    if paths is None or not paths.inbox.is_dir():
+        return
+    try:
+        found: list[Listed] = list_messages(paths.inbox)
+    except RemudaError as error:
+        echo(f"\nits messages cannot be read: {error}")
+        return
+    shown = found[-_MESSAGES:]
+    if shown:
+        _heading(f"last {len(shown)} of {len(found)} messages" if len(found) > len(shown) else "messages")
+        print_messages(with_prompts(shown))
+
+
+# ── agents outside of sessions ──
+
+
+def _outside(found: Outside, *, styled: bool) -> _Shown:
+    document = found.document()
+    age = f" for {show_duration(document['age'])}" if document["age"] is not None else ""
+    detail = f": {document['detail']}" if document["detail"] else ""
+    rows = [
+        ("agent", f"{found.name} ({document['agent'] or 'unknown'})"),
+        ("state", f"{coloured_state(str(document['state'] or 'unknown'))}{age} (by the boss{detail})"),
+        ("pane", document["pane"]),
+        ("pid", document["pid"]),
+        ("cwd", document["cwd"]),
+        ("title", document["title"]),
+        ("conversation", document["conversation"]["session_id"]),
+        ("last words", document["last_message"]),
+    ]
+    fields = [(label, str(value)) for label, value in rows if value]
+    try:
+        return _Shown(document, fields, _pane_screen(found, styled=styled))
+    except RemudaError as error:
+        return _Shown(document, fields, None, note=f"its screen cannot be read: {error}")
+
+
+def _pane_screen(found: Outside, *, styled: bool) -> list[str] | None:
+    from remuda.boss.guide import Guide
+    from remuda.tmux.popup import capture
+
+    from .asking import make_guide
+
+    guide: Guide = make_guide()
+    if (target := guide.find({"session": found.session})) is None or target.pane is None:
+        return None
+    return capture(target.tmux, target.pane.id, styled=styled)

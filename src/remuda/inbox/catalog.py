@@ -1,0 +1,147 @@
+"""All messages of an inbox that are still known: those that wait, and those that have receipts.
+
+Receipts of messages that ended are kept for a week (`compaction`), so the list is bounded by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from remuda.errors import FolderUnusable, InvalidOptions, MessageNotFound
+
+from .compaction import json_lines
+from .journal import Inbox, clear_errors
+from .receipts import FINAL, Trace, lines_with, raw_lines_with, trace
+from .stop_hook import Entry, Files, Key, number
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One message and its last step. `prompt` is empty where the inbox no longer has it."""
+
+    id: str
+    folder: Path
+    stage: str
+    at: float
+    """When its last step was; 0 where that is not known. `sent_at` likewise."""
+    sent_at: float
+    attempt: int = 1
+    reason: str = ""
+    prompt: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.stage in FINAL
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "inbox": str(self.folder),
+            "stage": self.stage,
+            "ended": self.ended,
+            "at": self.at or None,
+            "sent_at": self.sent_at or None,
+            "attempt": self.attempt,
+            "reason": self.reason,
+            "prompt": self.prompt,
+        }
+
+
+def list_messages(folder: Path) -> list[Listed]:
+    """The messages of an inbox in the order in which they were sent, without prompts: see `with_prompts`."""
+    found: dict[str, Listed] = {}
+    with clear_errors():
+        receipts = list(json_lines(str(folder / "receipts.jsonl")))
+    for one in receipts:
+        message, at = str(one.get("id")), number(one.get("at"))
+        first = found[message].sent_at if message in found else (_sent_at(message) or at)
+        attempt, reason = int(number(one.get("attempt"))) or 1, str(one.get("reason") or "")
+        found[message] = Listed(message, folder, str(one.get("stage")), at, first, attempt, reason)
+    for entry in _waiting(folder):
+        known, at = found.get(entry.id), number(entry.fields.get("at")) or _sent_at(entry.id)
+        if known is None or known.ended:  # a plain line may have the id of one before it
+            found[entry.id] = Listed(entry.id, folder, "accepted", at, at)
+    return sorted(found.values(), key=lambda one: one.sent_at)
+
+
+def _waiting(folder: Path) -> list[Entry]:
+    try:
+        return Inbox(folder).waiting()
+    except FolderUnusable:  # it is not ours to lock
+        return []
+
+
+def _sent_at(message: str) -> float:
+    """When a message was sent, by the id that `message.new_id` gave it."""
+    head, _, tail = message.partition("-")
+    try:
+        return int(head[1:], 16) / 1000 if head[:1] == "m" and len(head) <= 12 and len(tail) == 10 else 0.0
+    except ValueError:
+        return 0.0
+
+
+def with_prompts(messages: Iterable[Listed]) -> list[Listed]:
+    """The same with their prompts. Each inbox is read once."""
+    messages = list(messages)
+    texts: dict[tuple[Path, str], str] = {}
+    for folder in {one.folder for one in messages}:
+        wanted = {one.id for one in messages if one.folder == folder}
+        texts |= {(folder, name): text for name, text in _prompts(folder, wanted).items()}
+    return [replace(one, prompt=texts.get((one.folder, one.id), one.prompt)) for one in messages]
+
+
+def _prompts(folder: Path, wanted: set[str]) -> dict[str, str]:
+    has_lines = any(one.startswith("line-") for one in wanted)
+    named = [one.encode() for one in wanted]
+    key = Key(Files(str(folder / "inbox.jsonl")).key)
+    found: dict[str, str] = {}
+    for start, line in raw_lines_with(folder / "inbox.jsonl", ""):
+        if has_lines or any(one in line for one in named):
+            entry = Entry(start, start + len(line), line.decode("utf-8", "replace").strip(), key)
+            if entry.id in wanted:
+                found[entry.id] = entry.text
+    return found
+
+
+def find_by_prefix(wanted: str, folders: list[Path]) -> Trace:
+    """The message with this id, or the only one whose id begins with it.
+
+    Raises `MessageNotFound`, and `InvalidOptions` when it is the beginning of several.
+    """
+    for folder in folders:
+        if (exact := trace(folder, wanted)) is not None:
+            return exact
+    near = sorted((name, folder) for folder in folders for name in _ids_with(folder, wanted))
+    if len(near) > 1:
+        names = ", ".join(name for name, _ in near[:_NAMED]) + (", …" if len(near) > _NAMED else "")
+        raise InvalidOptions(f"'{wanted}' matches {len(near)} messages", hint=f"give more of the id: {names}")
+    found = trace(near[0][1], near[0][0]) if near else None
+    if found is None:
+        raise MessageNotFound(f"message '{wanted}' not found", hint="'remuda messages' lists them")
+    return found
+
+
+def _ids_with(folder: Path, beginning: str) -> set[str]:
+    if not beginning:
+        return set()
+    named = {str(one.get("id")) for one in lines_with(folder / "receipts.jsonl", beginning)}
+    waiting = {entry.id for entry in _waiting(folder)}
+    return {one for one in named | waiting if one.startswith(beginning)}
+
+
+def find_last(folders: list[Path]) -> Trace:
+    """The message that was sent last. Raises `MessageNotFound`."""
+    newest = max(
+        (messages[-1] for folder in folders if (messages := list_messages(folder))),
+        key=lambda one: one.sent_at,
+        default=None,
+    )
+    found = trace(newest.folder, newest.id) if newest is not None else None
+    if found is None:
+        raise MessageNotFound("no messages yet", hint="'remuda send NAME TEXT' sends one")
+    return found

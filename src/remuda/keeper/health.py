@@ -1,0 +1,280 @@
+"""Which of an agent's sources fail, in words: hooks, registry, transcript and composer.
+
+A new version of an agent may rename a hook, move a file or draw its composer otherwise. Delivery stays safe
+then, as it types only where that is proven safe. What is missing is said within one turn, in `degraded`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.agents.speech import (
+    ComposerKind,
+    Failed,
+    Interrupted,
+    Recorded,
+    Said,
+    Signal,
+    Speech,
+    Stopped,
+    Submitted,
+)
+from remuda.agents.state import RESTING, WAITING, WORKING, Source, State, Vote
+from remuda.durable import open_regular
+
+from .observe import Observation
+from .session import Session
+
+log = logging.getLogger("remuda.keeper.health")
+
+# Behind the end of a turn, the last of its hooks and records come within a tenth of a second.
+_SETTLE = 2.0
+# An agent at rest shows its composer at once; at its start some tenths of a second after it says so.
+_COMPOSER_PATIENCE = 5.0
+# Whoever types has opened what is in place of it.
+_TYPIST_PATIENCE = 60.0
+
+_NO_HOOKS = (
+    "the agent's hooks do not arrive: its state is read from registry, title, transcript and screen, "
+    "and a message is confirmed by the transcript"
+)
+_NO_SUBMIT = (
+    "the UserPromptSubmit hook did not arrive in the last turn: a message is confirmed by the transcript"
+)
+_NO_STOP = (
+    "the Stop hook did not arrive in the last turn: the end of a turn is read from the transcript, "
+    "some seconds later"
+)
+_NO_COMPOSER = (
+    "the agent is idle but its composer was not found on the screen: messages wait and nothing is typed; "
+    "attach to look (this version may draw it differently)"
+)
+_NO_TRANSCRIPT = (
+    "the transcript cannot be read ({}): usage is unknown, "
+    "and an interrupted or refused turn is recognised late"
+)
+_NO_REGISTRY = (
+    "the registry file cannot be read ({}): "
+    "a dialog that no hook reports is found only by its text on the screen"
+)
+_NO_SETTINGS = (
+    "the agent rejects some of the settings that Remuda starts it with, and shows a dialog; messages wait "
+    "until you answer it: {}"
+)
+_SCREEN_CHARACTERS = 500
+_NOTHING = (
+    "neither hooks nor registry nor transcript can be read: a message is typed once, cannot be confirmed, "
+    "and is then dead-lettered"
+)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What was heard of the turn that runs, or ran last, from its sources."""
+
+    submitted: bool = False
+    stopped: bool = False
+    recorded: bool = False
+    answered: bool = False
+    interrupted: bool = False
+    worked: bool = False
+    prompt_id: str | None = None
+
+    @property
+    def began(self) -> bool:
+        return self.submitted or self.stopped or self.recorded or self.worked
+
+
+class Health:
+    """`hooks_expected`: the agent was started with our hooks, and nothing of the user's silences them.
+    `settings` are the files that we gave it."""
+
+    def __init__(
+        self,
+        session: Session,
+        observation: Observation,
+        speech: Speech,
+        *,
+        hooks_expected: bool,
+        settings: Collection[Path] = (),
+    ) -> None:
+        self._session = session
+        self._observation = observation
+        self._speech = speech
+        self._hooks_expected = hooks_expected
+        self._settings = ["".join(str(path).split()) for path in settings]
+        self._turn = _Turn()
+        self._found: dict[str, str] = {}
+        self._absent_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.hooked = False
+        """Whether a hook has come."""
+        observation.listeners.append(self._changed)
+
+    def reasons(self) -> list[str]:
+        if {"hooks", "registry", "transcript"} <= self._found.keys():
+            return [_NOTHING, *(words for key, words in self._found.items() if key == "composer")]
+        return list(self._found.values())
+
+    # ── what is heard ──
+
+    def hook(self, signal: Signal | None) -> None:
+        self.hooked = True
+        self._found.pop("hooks", None)
+        if isinstance(signal, Submitted):
+            self._begin(signal.prompt_id, again=self._turn.submitted)
+            self._turn.submitted = True
+        elif isinstance(signal, Stopped | Failed):
+            self._turn.stopped = True
+
+    def record(self, signal: Signal | None) -> None:
+        self._found.pop("transcript", None)
+        if isinstance(signal, Recorded) and not signal.prompt.startswith("<"):  # else what a command printed
+            self._begin(signal.prompt_id, again=self._turn.recorded)
+            self._turn.recorded = True
+        elif isinstance(signal, Interrupted):
+            self._turn.interrupted = True
+        elif isinstance(signal, Said):
+            self._turn.answered = signal.final
+        elif isinstance(signal, Failed):
+            self._turn.answered = True
+
+    def _begin(self, prompt_id: str | None, *, again: bool) -> None:
+        """A prompt was heard of. Hook and transcript report the same one in any order, also after its end."""
+        known = self._turn.prompt_id
+        if again or (known is not None and prompt_id is not None and known != prompt_id):
+            self._judge_turn()
+            self._turn = _Turn()
+        self._turn.prompt_id = prompt_id or self._turn.prompt_id
+
+    # ── what follows from it ──
+
+    def _changed(self) -> None:
+        state = self._session.evidence.verdict.state
+        if state in WORKING:
+            self._turn.worked = True
+        if state in WAITING and not self.hooked:
+            self._judge_settings()
+        elif self._found.keys() & {"composer", "settings"} and self._has_composer():
+            self._found.pop("composer", None)
+            self._found.pop("settings", None)
+            self._absent_since = None
+        if state in RESTING or state is State.STARTING:
+            self._look_again()
+        elif self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_again(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_SETTLE, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        evidence, now = self._session.evidence, self._session.now()
+        says_idle = [
+            evidence.votes[source]
+            for source in (Source.HOOK, Source.REGISTRY, Source.TITLE)
+            if source in evidence.votes and evidence.votes[source].state in RESTING
+        ]
+        if evidence.verdict.state is State.STARTING and not says_idle:
+            return
+        if evidence.dissent():
+            return
+        if now - evidence.verdict.since < _SETTLE:
+            self._look_again()
+            return
+        self._judge_registry()
+        if evidence.verdict.state in RESTING and self._turn.began:
+            self._judge_turn()
+            self._turn = _Turn()
+        self._judge_composer(now, says_idle)
+
+    def _judge_settings(self) -> None:
+        """Before its first hook the agent asks about a file of ours: it does not know all that is in it."""
+        lines = self._session.screen.lines() if self._session.screen is not None else []
+        shown = "".join("".join(lines).split())
+        if any(path in shown for path in self._settings):
+            words = " ".join(" ".join(lines).split()).strip("─ ")
+            self._set("settings", _NO_SETTINGS.format(words[:_SCREEN_CHARACTERS]), missing=True)
+
+    def _judge_turn(self) -> None:
+        turn = self._turn
+        self._judge_transcript(turn)
+        if not self._hooks_expected:
+            return
+        ended = turn.answered or (turn.worked and not turn.interrupted)
+        self._set("hooks", _NO_HOOKS, missing=not self.hooked and ended)
+        if "hooks" in self._found or not turn.answered:
+            return
+        self._set("submit", _NO_SUBMIT, missing=turn.recorded and not turn.submitted)
+        self._set("stop", _NO_STOP, missing=not turn.stopped and not turn.interrupted)
+
+    def _judge_transcript(self, turn: _Turn) -> None:
+        if turn.recorded or turn.answered or not (turn.stopped or (turn.worked and not self.hooked)):
+            return
+        path = self._observation.transcript_path or self._told_transcript()
+        self._set("transcript", _NO_TRANSCRIPT.format(_why_unreadable(path)), missing=True)
+
+    def _told_transcript(self) -> Path | None:
+        path = self._observation.conversation.get("transcript_path")
+        return Path(path) if isinstance(path, str) else None
+
+    def _judge_registry(self) -> None:
+        path = self._observation.registry_path
+        missing = path is not None and Source.REGISTRY not in self._session.evidence.votes
+        self._set("registry", _NO_REGISTRY.format(_why_unreadable(path)), missing=missing)
+
+    def _judge_composer(self, now: float, says_idle: list[Vote]) -> None:
+        if not self._session.has_screen or self._has_composer():
+            self._absent_since = None
+            return
+        if self._absent_since is None:
+            self._absent_since = now
+        if now - self._absent_since < _COMPOSER_PATIENCE - _SETTLE:
+            self._look_again()
+            return
+        if self._session.evidence.verdict.state is State.STARTING:
+            # All that can tell says that it rests. What is missing is said, and nothing is typed.
+            told = min(says_idle, key=lambda vote: vote.source)
+            self._session.vote([Vote(told.source, State.IDLE, now, f"{told.detail}, no composer found")])
+        if now - self._session.keyboard.typed_at >= _TYPIST_PATIENCE:
+            self._set("composer", _NO_COMPOSER, missing=True)
+
+    def _has_composer(self) -> bool:
+        """A dialog in place of it is no fault."""
+        screen = self._session.screen
+        if screen is None:
+            return True
+        lines = screen.lines()
+        if self._speech.dialog(lines) is not None:
+            return True
+        return self._speech.composer(lines, lambda y: screen.styled_row(y, screen.cols)).kind is not (
+            ComposerKind.ABSENT
+        )
+
+    def _set(self, key: str, words: str, *, missing: bool) -> None:
+        if not missing:
+            self._found.pop(key, None)
+        elif self._found.get(key) != words:
+            self._found[key] = words
+            log.warning("degraded: %s", words)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _why_unreadable(path: Path | None) -> str:
+    if path is None:
+        return "the agent reported none"
+    try:
+        os.close(open_regular(path))
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return f"{path}: nothing of this agent in it"

@@ -1,0 +1,120 @@
+"""Keepers whose pid file or socket was removed: finding them, and letting them put these back.
+
+A keeper is known by the lock that it holds, also when the file has no name any more. Linux only: elsewhere
+none is found.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from remuda.errors import SessionExists
+from remuda.paths import SessionPaths
+from remuda.process_table import Process, lock_holders
+from remuda.proctree import start_ticks
+
+from .claim import already_running, live_names, read_holder
+from .record import SessionRecord
+
+_SUFFIX = ".pid"
+_LOOK_INTERVAL = 0.05
+_RECALL_LIMIT = 3.0
+
+
+# ── who lives ──
+
+
+def is_alive(paths: SessionPaths) -> bool:
+    """Whether a keeper keeps it. All processes are searched only if its record has no end."""
+    if read_holder(paths) is not None:
+        return True
+    return _is_open(paths) and find_hidden_keeper(paths) is not None
+
+
+def living_names(folder: Path) -> list[str]:
+    """As `live_names`, with hidden ones. Processes are searched only if a dead one's record has no end."""
+    names = set(live_names(folder))
+    if any(_is_open(SessionPaths(folder, name)) for name in _recorded(folder) - names):
+        names |= keepers_in(folder)
+    return sorted(names)
+
+
+def keepers_in(folder: Path) -> set[str]:
+    """The names of all sessions in `folder` that have a keeper, whatever is left of their files."""
+    return {Path(path).name.removesuffix(_SUFFIX) for _, path, _ in _holders(folder)}
+
+
+def _recorded(folder: Path) -> set[str]:
+    try:
+        entries = os.listdir(folder)
+    except FileNotFoundError:
+        return set()
+    return {one.removesuffix(".json") for one in entries if one.endswith(".json") and not one.startswith(".")}
+
+
+def _is_open(paths: SessionPaths) -> bool:
+    """Whether its record tells of no end."""
+    record = SessionRecord.load(paths.record)
+    return record is not None and record.ended_at is None
+
+
+def _holders(folder: Path) -> Iterator[tuple[Process, str, bool]]:
+    where = os.path.realpath(folder)
+    return (one for one in lock_holders(_SUFFIX) if os.path.dirname(one[1]) == where)
+
+
+# ── one whose files were removed ──
+
+
+def find_hidden_keeper(paths: SessionPaths) -> Process | None:
+    """A living keeper of that name whose pid file or socket was removed."""
+    for process, path, removed in _holders(paths.folder):
+        if os.path.basename(path) == paths.pid.name and (removed or not paths.socket.exists()):
+            return process
+    return None
+
+
+def recall(paths: SessionPaths) -> Process | None:
+    """Let a hidden keeper put its files back. Returns it when there is one, whether it did or not."""
+    hidden = find_hidden_keeper(paths)
+    if hidden is None:
+        return None
+    hidden.signal(signal.SIGHUP)  # one of an older version ignores it
+    deadline = time.monotonic() + _RECALL_LIMIT
+    while not is_back(paths) and time.monotonic() < deadline:
+        time.sleep(_LOOK_INTERVAL)
+        if find_hidden_keeper(paths) is None and not is_back(paths):
+            return None  # it was about to end
+    return hidden
+
+
+def is_back(paths: SessionPaths) -> bool:
+    return read_holder(paths) is not None and paths.socket.exists()
+
+
+def check_hidden(paths: SessionPaths) -> None:
+    """Raise `SessionExists` when a keeper of that name runs whose files were removed. It puts them back."""
+    if (hidden := recall(paths)) is None:
+        return
+    if is_back(paths):
+        raise already_running(paths)
+    raise SessionExists(
+        f"session '{paths.name}' still runs, but its files were removed (keeper {hidden.pid})",
+        hint=f"'remuda kill {paths.name}' ends it",
+    )
+
+
+def end_hidden(paths: SessionPaths, timeout: float) -> bool:
+    """End a keeper that cannot put its files back, in order. Returns whether there was one and it ended."""
+    hidden = find_hidden_keeper(paths)
+    if hidden is None:
+        return False
+    hidden.signal(signal.SIGTERM)
+    deadline = time.monotonic() + timeout
+    while start_ticks(hidden.pid) == hidden.started and time.monotonic() < deadline:
+        time.sleep(_LOOK_INTERVAL)
+    return start_ticks(hidden.pid) != hidden.started

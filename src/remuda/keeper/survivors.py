@@ -1,0 +1,200 @@
+"""What still runs of a session whose keeper was killed.
+
+A process belongs to a session if it was started with the session's name and folder in its environment, if it
+is the program that the record names, if it is in the process session of one of those, if it has the session's
+lost terminal open, or if it descends from any of them. What a living keeper keeps is never among them. A
+daemon that cleared its environment, left its parents and closed its terminal is not found.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from remuda.errors import SessionExists
+from remuda.paths import FOLDER_VARIABLE, SessionPaths, home
+from remuda.process_table import (
+    Entry,
+    Process,
+    locked_files,
+    open_files,
+    read_table,
+    read_variables,
+    with_descendants,
+)
+from remuda.proctree import command_lines
+
+from .claim import read_holder, sweep_stale
+from .record import SessionRecord
+
+_NAME_VARIABLE = "REMUDA_SESSION"
+_KEEPER = ["-P", "-m", "remuda.keeper"]
+"""The words of a keeper's command behind the interpreter: see `start`."""
+LOOK_INTERVAL = 0.05
+_BEFORE_HANGUP = 0.5
+KILL_LIMIT = 5.0
+_HANGUP_LIMIT = 10.0
+
+
+def find_survivors(folder: Path) -> dict[str, list[Process]]:
+    """By the names of their sessions, of all sessions in `folder` whose record has no end.
+
+    What a session left when it ended in order is not ours to end.
+    """
+    return _search(folder, _open_records(folder))
+
+
+def _search(folder: Path, records: Mapping[str, SessionRecord]) -> dict[str, list[Process]]:
+    if not records:
+        return {}
+    # In this order: a program that is seen here has a keeper that is seen below, if one keeps it.
+    marked = _marked(folder, records)
+    table = read_table()
+    spared = with_descendants(_keepers(folder, records), table) | {os.getpid()}
+    found = {}
+    for name, record in sorted(records.items()):
+        seeds = {pid for pid in marked.get(name, ()) if pid in table and _is_younger(table[pid], record)}
+        seeds |= _of_record(record, table)
+        if left := with_kin(seeds - spared, table) - spared:
+            found[name] = [Process(pid, table[pid].started) for pid in sorted(left)]
+    return found
+
+
+def survivors_of(paths: SessionPaths, *, unrecorded: bool = False) -> list[Process]:
+    """Of one session. `unrecorded`: also if it has no record; for a name that no other session had."""
+    records = _open_records(paths.folder, paths.name)
+    if unrecorded and not paths.record.exists():
+        records[paths.name] = SessionRecord(paths.name, "", [], "", 0.0)
+    return _search(paths.folder, records).get(paths.name, [])
+
+
+def _open_records(folder: Path, only: str | None = None) -> dict[str, SessionRecord]:
+    """Those that tell of no end: their keepers live, or were killed."""
+    paths = [SessionPaths(folder, only).record] if only else folder.glob("*.json")
+    found = (SessionRecord.load(path) for path in paths)
+    return {one.name: one for one in found if one is not None and one.ended_at is None}
+
+
+def _marked(folder: Path, names: Collection[str]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    where = os.path.realpath(folder)
+    others = (FOLDER_VARIABLE, "REMUDA_HOME", "XDG_STATE_HOME", "HOME")
+    for pid, environ in read_variables(_NAME_VARIABLE, others):
+        name = environ[_NAME_VARIABLE]
+        if name in names and os.path.realpath(_folder_of(environ)) == where:
+            found.setdefault(name, set()).add(pid)
+    return found
+
+
+def _folder_of(environ: Mapping[str, str]) -> Path:
+    """Another folder may have a session of the same name. Older versions set only the name."""
+    named = environ.get(FOLDER_VARIABLE)
+    return Path(named) if named else home(environ) / "sessions"
+
+
+def _is_younger(entry: Entry, record: SessionRecord) -> bool:
+    """Whether it started with the session's program or later: an earlier session may have had the name."""
+    begun = record.child_started
+    return not (begun.isdecimal() and entry.started.isdecimal()) or int(entry.started) >= int(begun)
+
+
+def _keepers(folder: Path, names: Iterable[str]) -> Iterator[int]:
+    """Those that run by their own command, and those that a call of `print` forked, which hold the name."""
+    yield from (pid for pid, words in command_lines() if _is_keeper(pid, words))
+    for name in names:
+        if holder := read_holder(SessionPaths(folder, name)):
+            yield holder.keeper_pid
+
+
+def _is_keeper(pid: int, words: list[str]) -> bool:
+    """A keeper that has a program holds a lock. Without /proc, a path with blanks is several words."""
+    if not sys.platform.startswith("linux"):
+        return f" {' '.join(_KEEPER)} " in " ".join(words)
+    return words[1:4] == _KEEPER and any(locked_files(pid, ".pid"))
+
+
+def _of_record(record: SessionRecord, table: dict[int, Entry]) -> set[int]:
+    """The program itself, and who has its terminal open: that number is not used again while it is."""
+    entry = table.get(record.child_pid)
+    found = {record.child_pid} if entry and entry.started == record.child_started else set()
+    if record.terminal and not os.path.exists(record.terminal):  # its master is gone
+        found |= {pid for pid in table if _has_open(pid, record)}
+    return found
+
+
+def _has_open(pid: int, record: SessionRecord) -> bool:
+    for number, path, removed in open_files(pid):
+        if removed and path == record.terminal:
+            try:
+                made = os.stat(f"/proc/{pid}/fd/{number}").st_ctime_ns
+            except OSError:
+                continue
+            if made == record.terminal_made:
+                return True
+    return False
+
+
+def with_kin(seeds: set[int], table: dict[int, Entry]) -> set[int]:
+    """And their descendants, and all in process sessions that one of them leads or whose leader has ended."""
+    found = with_descendants(seeds, table)
+    sessions = {table[pid].session for pid in found}
+    own = {one for one in sessions if one > 1 and (one in found or one not in table)}
+    return with_descendants([*found, *(pid for pid, entry in table.items() if entry.session in own)], table)
+
+
+def end_survivors(paths: SessionPaths, grace: float) -> tuple[int, list[Process]]:
+    """End what is left of a session: TERM, then HUP, then KILL after `grace` seconds.
+
+    Returns how many there were, and those that even SIGKILL did not end.
+    """
+    begun = time.monotonic()
+    sent: dict[Process, int] = {}
+    left: list[Process] = []
+    while (now := time.monotonic() - begun) < grace + KILL_LIMIT and (left := survivors_of(paths)):
+        for process in left:
+            number = signal_for(now, grace, sent.get(process))
+            if number is not None:
+                process.signal(number)
+                process.signal(signal.SIGCONT)  # a stopped process takes its TERM only when it runs
+                sent[process] = number
+        time.sleep(LOOK_INTERVAL)
+    return len(sent), left
+
+
+def remove_leftovers(paths: SessionPaths) -> None:
+    """Remove the files that a keeper has only while it lives. Its record and inbox stay."""
+    import shutil
+
+    sweep_stale(paths)
+    if read_holder(paths) is None:
+        shutil.rmtree(paths.scratch, ignore_errors=True)
+
+
+def signal_for(now: float, grace: float, before: int | None) -> int | None:
+    """What a process that was sent `before` is sent `now` seconds after the beginning; None for nothing."""
+    if now >= grace:
+        return signal.SIGKILL
+    if before is None:
+        return signal.SIGTERM
+    # Interactive shells ignore TERM and obey HUP.
+    return signal.SIGHUP if before == signal.SIGTERM and now >= _BEFORE_HANGUP else None
+
+
+def check_survivors(paths: SessionPaths) -> None:
+    """Raise `SessionExists` when processes are left of a session of that name whose keeper was killed.
+
+    An agent whose terminal is gone ends by itself, on a busy machine within seconds: we wait for that.
+    """
+    deadline = time.monotonic() + _HANGUP_LIMIT
+    while (left := survivors_of(paths)) and (remaining := deadline - time.monotonic()) > 0:
+        left[0].wait(remaining)
+    if left:
+        pids = ", ".join(str(one.pid) for one in left[:5]) + (", …" if len(left) > 5 else "")
+        raise SessionExists(
+            f"the keeper of '{paths.name}' was killed, and {len(left)} of its processes still run ({pids})",
+            hint=f"'remuda kill {paths.name}' ends them",
+        )

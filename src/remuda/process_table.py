@@ -1,0 +1,175 @@
+"""All processes that can be seen, at one moment: parents, process sessions, start times, some variables.
+
+A number alone does not name a process: it is used again. Here one is named by its number and its start time,
+and is signalled by a descriptor where the system has such.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator
+
+from .frozen import frozen
+from .proctree import _output_of_ps, _stat, _variables, start_ticks
+from .readable import is_readable
+
+_LINUX = sys.platform.startswith("linux")
+_DELETED = " (deleted)"
+_POLL_INTERVAL = 0.05
+
+
+@frozen
+class Process:
+    """One that lives, or lived: nothing else has its number and start time."""
+
+    pid: int
+    started: str
+
+    def signal(self, number: int) -> None:
+        """Do nothing if it has ended, or is another user's."""
+        fd = _open(self.pid)
+        try:
+            if start_ticks(self.pid) != self.started:
+                return
+            if fd is None:
+                os.kill(self.pid, number)
+            else:
+                signal.pidfd_send_signal(fd, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    def wait(self, timeout: float) -> None:
+        """Return when it has ended, or after `timeout` seconds; without pidfd after a moment at most."""
+        fd = _open(self.pid)
+        if fd is None:
+            time.sleep(min(timeout, _POLL_INTERVAL))
+            return
+        try:
+            if start_ticks(self.pid) == self.started:
+                is_readable(fd, timeout)
+        finally:
+            os.close(fd)
+
+
+def _open(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # no such thing here, no such process, or no descriptor left
+        return None
+
+
+@frozen
+class Entry:
+    parent: int
+    session: int
+    started: str
+
+
+def read_table() -> dict[int, Entry]:
+    """All living processes by their numbers. Zombies do not live."""
+    return dict(_read_proc() if _LINUX else _read_ps())
+
+
+def _read_proc() -> Iterator[tuple[int, Entry]]:
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        if (fields := _stat(int(pid))) and fields[0] not in ("Z", "X"):
+            yield int(pid), Entry(int(fields[1]), int(fields[3]), fields[19])
+
+
+def _read_ps() -> Iterator[tuple[int, Entry]]:
+    for line in _output_of_ps("-axo", "pid=,ppid=,sess=,stat=,lstart=").splitlines():
+        pid, parent, _, state, started = line.split(None, 4)
+        if not state.startswith("Z"):
+            yield int(pid), Entry(int(parent), _session_of(int(pid)), started.strip())
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
+
+
+def with_descendants(pids: Iterable[int], table: dict[int, Entry]) -> set[int]:
+    """Those of `pids` that are in the table, and all that descend from them."""
+    children: dict[int, list[int]] = {}
+    for pid, entry in table.items():
+        children.setdefault(entry.parent, []).append(pid)
+    found: set[int] = set()
+    queue = [pid for pid in pids if pid in table]
+    while queue:
+        if (pid := queue.pop()) not in found:
+            found.add(pid)
+            queue += children.get(pid, [])
+    return found
+
+
+def read_variables(first: str, others: Collection[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Of each process that was started with the variable `first`, the values of it and of `others`."""
+    for pid, words in _environments(first):
+        pairs = (word.partition("=") for word in words)
+        found = {name: value for name, _, value in pairs if name == first or name in others}
+        if first in found:
+            yield pid, found
+
+
+def _environments(first: str) -> Iterator[tuple[int, Iterable[str]]]:
+    if _LINUX:
+        mark = f"{first}=".encode()
+        for pid in filter(str.isdecimal, os.listdir("/proc")):
+            variables = _variables(int(pid))
+            if any(one.startswith(mark) for one in variables):
+                yield int(pid), map(os.fsdecode, variables)
+        return
+    for line in _output_of_ps("axeww", "-o", "pid=,command=").splitlines():
+        number, *words = line.split()
+        yield int(number), words
+
+
+def open_files(pid: int) -> Iterator[tuple[int, str, bool]]:
+    """Each descriptor of a process: its number, the file's path, and whether that was removed. Linux only."""
+    try:
+        numbers = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return
+    for number in numbers:
+        try:
+            path = os.readlink(f"/proc/{pid}/fd/{number}")
+        except OSError:
+            continue
+        yield int(number), path.removesuffix(_DELETED), path.endswith(_DELETED)
+
+
+def locked_files(pid: int, suffix: str) -> Iterator[tuple[str, bool]]:
+    """Each file whose name ends so, and that the process has locked (flock) for itself: its path, and whether
+    that was removed. Linux only."""
+    for number, path, removed in open_files(pid):
+        if path.endswith(suffix) and _has_locked(pid, number):
+            yield path, removed
+
+
+def _has_locked(pid: int, number: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/fdinfo/{number}") as file:
+            return any(_is_lock_of(pid, line.split()) for line in file)
+    except OSError:
+        return False
+
+
+def _is_lock_of(pid: int, words: list[str]) -> bool:
+    """As in `lock: 1: FLOCK ADVISORY WRITE 2103 fe:00:2146632 0 EOF`. A forked one has the same line."""
+    return words[:1] == ["lock:"] and words[2:6] == ["FLOCK", "ADVISORY", "WRITE", str(pid)]
+
+
+def lock_holders(suffix: str) -> Iterator[tuple[Process, str, bool]]:
+    """Each process with the files that `locked_files` tells of it. Linux only."""
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc") if _LINUX else ())):
+        for path, removed in locked_files(pid, suffix):
+            if started := start_ticks(pid):
+                yield Process(pid, started), path, removed

@@ -1,0 +1,136 @@
+"""What a program printed, as records for a file. No I/O: bytes in, events out.
+
+A file of history begins with `MAGIC`. Records follow, framed as on the wire: a type, a length, a payload. A
+record that is cut at the end was being written when its writer was killed, and is left out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final
+
+from remuda.errors import RemoteProtocolError
+from remuda.frozen import frozen
+from remuda.wire.frames import MAX_PAYLOAD_BYTES, FrameReader, frame, header
+
+MAGIC: Final = b"remuda history 1\n"
+_BEGUN = struct.Struct(">dHH")
+_SIZE = struct.Struct(">HH")
+_COUNT = struct.Struct(">Q")
+
+
+class Kind(IntEnum):
+    """The types of records. A reader skips types that it does not know."""
+
+    BEGUN = 1
+    OUTPUT = 2
+    RESIZED = 3
+    GAP = 4
+    PAINTED = 5
+
+
+@frozen
+class Begun:
+    """A program was started at that time, on a blank terminal of that size."""
+
+    at: float
+    cols: int
+    rows: int
+
+
+@frozen
+class Output:
+    data: bytes
+
+
+@frozen
+class Resized:
+    cols: int
+    rows: int
+
+
+@frozen
+class Gap:
+    """So many bytes of output could not be written here."""
+
+    byte_count: int
+
+
+@frozen
+class Painted:
+    """The whole screen at this point, for a reader that did not see what led to it."""
+
+    data: bytes
+
+
+HistoryEvent = Begun | Output | Resized | Gap | Painted
+
+
+def begun_record(at: float, cols: int, rows: int) -> bytes:
+    return frame(Kind.BEGUN, _BEGUN.pack(at, cols, rows))
+
+
+def output_record(data: bytes) -> bytes:
+    return frame(Kind.OUTPUT, data)
+
+
+def output_header(byte_count: int) -> bytes:
+    """What is in front of so much output in a record, for those who write the output from where it lies."""
+    return header(Kind.OUTPUT, byte_count)
+
+
+def resized_record(cols: int, rows: int) -> bytes:
+    return frame(Kind.RESIZED, _SIZE.pack(cols, rows))
+
+
+def gap_record(byte_count: int) -> bytes:
+    return frame(Kind.GAP, _COUNT.pack(byte_count))
+
+
+def painted_record(data: bytes) -> bytes:
+    """Return nothing for a screen that is too large for a record: it is a help, not the history."""
+    return frame(Kind.PAINTED, data) if len(data) <= MAX_PAYLOAD_BYTES else b""
+
+
+class HistoryParser:
+    """Makes events of the bytes of one file. After damage it yields nothing more."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader()
+        self._magic = b""
+        self.damaged = False
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a record that is not whole."""
+        return self._reader.pending_bytes
+
+    def feed(self, data: bytes) -> Iterator[HistoryEvent]:
+        if missing := len(MAGIC) - len(self._magic):
+            self._magic, data = self._magic + data[:missing], data[missing:]
+            self.damaged = not MAGIC.startswith(self._magic)
+        if self.damaged:
+            return
+        try:
+            for kind, payload in self._reader.feed(data):
+                event = _parse(kind, payload)
+                if event is not None:
+                    yield event
+        except (RemoteProtocolError, struct.error):
+            self.damaged = True
+
+
+def _parse(kind: int, payload: bytes) -> HistoryEvent | None:
+    if kind == Kind.OUTPUT:
+        return Output(payload)
+    if kind == Kind.PAINTED:
+        return Painted(payload)
+    if kind == Kind.BEGUN:
+        return Begun(*_BEGUN.unpack(payload))
+    if kind == Kind.RESIZED:
+        return Resized(*_SIZE.unpack(payload))
+    if kind == Kind.GAP:
+        return Gap(*_COUNT.unpack(payload))
+    return None

@@ -1,0 +1,107 @@
+"""An agent that dies in its start: the one who started it is told, with its last words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commands import COMMAND, Commands
+from keeping import until
+from remuda.keeper.record import SessionRecord
+from tmux import Tmux
+
+WORDS = "Unable to connect to Anthropic services"
+REMUDA = " ".join(COMMAND)
+
+
+@pytest.fixture
+def broken(remuda: Commands) -> str:
+    """An agent that says why it does not run, and ends."""
+    path = remuda.home / "claude"
+    path.write_text(f"#!/bin/sh\necho starting; echo '{WORDS}'\nexit 3\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def record_of(remuda: Commands, name: str) -> SessionRecord:
+    found = SessionRecord.load(remuda.sessions / f"{name}.json")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]], ids=["text", "json"])
+def test_start_of_an_agent_that_dies_at_once_fails_with_its_last_words(
+    remuda: Commands, broken: str, more: list[str]
+) -> None:
+    done = remuda("start", "work", "--detach", *more, "--", broken, code=6)
+    assert done.out == ""
+    *said, last = done.err.splitlines()
+    assert said == ["starting", WORDS]
+    assert last.startswith("remuda: 'work' ended before it was ready, with exit code 3; 'remuda logs work' ")
+    assert not record_of(remuda, "work").came_up
+    assert WORDS in remuda("logs", "work").out
+
+
+@pytest.mark.parametrize("command", ["status", "kill"])
+def test_session_that_never_came_up_is_not_said_to_be_resumable(
+    remuda: Commands, broken: str, command: str
+) -> None:
+    remuda("start", "work", "--detach", "--", broken, code=6)
+    said = remuda.refused(command, "work", code=6)
+    assert said == (
+        "session 'work' has ended with exit code 3; it failed while starting; "
+        "'remuda logs work' prints its output"
+    )
+
+
+@pytest.mark.parametrize("more", [[], ["--wait", "--timeout", "1"]], ids=["accepted", "wait"])
+def test_message_for_a_session_that_never_came_up_is_held_without_that_advice(
+    remuda: Commands, broken: str, more: list[str]
+) -> None:
+    remuda("start", "work", "--detach", "--", broken, code=6)
+    said = remuda("send", "work", "hi", *more, code=124 if more else 0).err
+    assert said.startswith("remuda: the message waits: session 'work' has ended; it failed while starting; ")
+    assert "--resume" not in said
+
+
+def test_message_given_to_a_program_that_cannot_run_waits_for_the_next_start(
+    remuda: Commands, broken: str
+) -> None:
+    remuda("start", "work", "--detach", "--", broken, code=6)
+    remuda("send", "work", "hi")
+    Path(broken).unlink()
+    remuda("start", "work", "--resume", "--detach", code=127)
+    found = remuda.json("receipt")
+    assert [step["stage"] for step in found["steps"]] == ["accepted", "written", "nacked"]
+    assert "in flight" not in remuda("inbox", "status", "work").out
+
+
+def test_attach_to_a_dead_session_shows_its_last_screen(remuda: Commands, broken: str) -> None:
+    remuda("start", "work", "--detach", "--", broken, code=6)
+    with Tmux(remuda.env, remuda.cwd, 80, 12) as tmux:
+        pane = tmux.first()
+        pane.until_shows("$")
+        pane.enter(f"{REMUDA} attach work; echo rc=$?")
+        lines = pane.until_shows("rc=6")
+        assert WORDS in lines
+        assert not any("--resume" in line for line in lines)
+
+
+def test_agent_that_comes_up_is_started_and_can_be_resumed_when_it_ends(remuda: Commands) -> None:
+    assert remuda("start", "work", "--detach", "--agent", "demo").out.startswith("started work (pid ")
+    remuda("kill", "work")
+    until(lambda: record_of(remuda, "work").ended_at, "its end")
+    assert record_of(remuda, "work").came_up
+    assert "--resume' brings it back" in remuda.refused("status", "work", code=6)
+
+
+def test_agent_that_takes_its_time_is_started(remuda: Commands) -> None:
+    slow = Path(remuda.home, "claude")
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
+    slow.chmod(0o755)
+    assert "started work" in remuda("start", "work", "--detach", "--", str(slow)).out
+
+
+def test_plain_command_that_ends_at_once_is_no_error(remuda: Commands) -> None:
+    assert "started work" in remuda("start", "work", "--detach", "--", "sh", "-c", "exit 4").out

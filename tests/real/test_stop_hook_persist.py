@@ -1,0 +1,60 @@
+"""A launcher that was written for heartbeat-rs: its persist mode, on the real CLI."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hooking import IDLE
+from keeping import until
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+
+pytestmark = pytest.mark.real
+
+PATIENCE = 30.0
+
+
+def program(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+def test_persist_with_heartbeats_own_interval_and_timeout_delivers_a_late_message(
+    cli: RealCli, model: LoopbackModel, home: Path
+) -> None:
+    box = cli.folder / "box"
+    box.mkdir()
+    (box / "inbox.jsonl").write_text("one\n")
+    # As the README of heartbeat-rs pairs them (300 and 310 there): the hook must answer before its timeout.
+    hook = f"{program('heartbeat-stop')} --inbox {box}/inbox.jsonl --mode persist --idle-interval 3"
+    settings = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": hook, "timeout": 6}]}]}}
+    (cli.project / ".claude").mkdir(exist_ok=True)
+    (cli.project / ".claude" / "settings.json").write_text(json.dumps(settings))
+
+    def prompts() -> list[str]:
+        return [request.prompt.removeprefix("Stop hook feedback:\n") for request in model.main_requests]
+
+    agent = cli.argv("--permission-mode", "manual", "first")
+    process = subprocess.Popen(
+        [program("heartbeat-launch"), "--timeout", "90", "--", *agent],
+        cwd=cli.project,
+        env={**cli.env, "REMUDA_HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: prompts().count(IDLE) >= 2, "two idle ticks")
+        with (box / "inbox.jsonl").open("a") as inbox:
+            inbox.write("late message\n")
+        until(lambda: "late message" in prompts(), "the late message")
+        until(lambda: prompts()[-1] == IDLE, "an idle tick after it")
+    finally:
+        process.terminate()
+        process.wait(timeout=PATIENCE)
+    assert prompts()[:3] == ["first", "one", IDLE]
+    assert int((box / ".inbox-offset").read_text()) == (box / "inbox.jsonl").stat().st_size
