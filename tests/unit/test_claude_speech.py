@@ -184,7 +184,7 @@ def test_record_of_a_prompt_tells_that_it_is_written_down(content: Any) -> None:
 
 def test_record_of_an_interrupt_tells_of_it() -> None:
     for text in ("[Request interrupted by user]", "[Request interrupted by user for tool use]"):
-        assert SPEECH.record_signal(user([{"type": "text", "text": text}])) == Interrupted()
+        assert SPEECH.record_signal(user([{"type": "text", "text": text}])) == Interrupted("p-1")
 
 
 def test_record_of_a_command_tells_its_name() -> None:

@@ -149,6 +149,8 @@ class Refused:
 class Interrupted:
     """The turn was interrupted."""
 
+    prompt_id: str | None = None
+
 
 @frozen
 class Halted:

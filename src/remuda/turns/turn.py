@@ -259,14 +259,19 @@ class Turn:
         return Failed(signal.kind, signal.text, signal.prompt_id, before.retry_after)
 
     def _on_turned_away(self, signal: Refused | Interrupted) -> None:
-        is_old_news = self.recorded if isinstance(signal, Refused) else self.may_be_over
-        if is_old_news:  # what a hook refuses is never written down: that is another's prompt
-            return
         if isinstance(signal, Refused):
+            if self.recorded:  # what a hook refuses is never written down: that is another's prompt
+                return
             self.finish(End.REFUSED, f"refused by a hook of the agent's settings: {signal.reason}")
-        else:
+        elif not self.may_be_over and self._is_of_ours(signal):
             self.interruption_recorded = True
             self.finish(End.INTERRUPTED, f"interrupted {self.interrupter}")
+
+    def _is_of_ours(self, signal: Interrupted) -> bool:
+        """Whether our turn was interrupted. That of the turn before may be written after ours was taken."""
+        if signal.prompt_id is None or not self._ids:
+            return self.recorded or self._command
+        return signal.prompt_id in self._ids
 
     def _on_transcript(self, signal: Said | WrittenDown) -> None:
         if not self.recorded and not self._command:

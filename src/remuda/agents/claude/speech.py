@@ -142,7 +142,7 @@ class ClaudeSpeech:
             return None
         text = _content(record)
         if text.startswith(_INTERRUPTED):
-            return Interrupted()
+            return Interrupted(_text(record, "promptId"))
         if found := _COMMAND_NAME.match(text):
             return CommandRun(found[1], finished=False)
         if _COMMAND_OUTPUT.fullmatch(text):
