@@ -62,9 +62,9 @@ versions: setup system-packages
 	    results=$$(mktemp) && echo "== Claude Code $${version:-pinned}" && \
 	    { REMUDA_CLAUDE_VERSION=$$version $(OFFLINE) $(BIN)/python -m pytest -m versions -n 2 tests/real \
 	        --junitxml=$$results || failed=1; } && \
-	    REMUDA_CLAUDE_VERSION=$$version $(BIN)/python tests/version_table.py record $$results && rm -f $$results || exit 1; \
+	    REMUDA_CLAUDE_VERSION=$$version $(BIN)/python tests/support/version_table.py record $$results && rm -f $$results || exit 1; \
 	done; \
-	$(BIN)/python tests/version_table.py write && [ -z "$$failed" ]
+	$(BIN)/python tests/support/version_table.py write && [ -z "$$failed" ]
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-import counts
-from commands import Commands
-from keeping import Kept, Process, Start, end_processes, make_spec
 from remuda.keeper.start import start_session
-from tmux_bench import TmuxBench
+from support import counts
+from support.commands import Commands
+from support.keeper import Kept, Process, Start, end_processes, make_spec
+from support.tmux_attention import TmuxBench
 
 # Every process that this one starts carries it, whatever becomes of its ancestry. Each worker of
 # pytest-xdist is a process with a mark of its own.

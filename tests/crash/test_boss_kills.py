@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import counts
-from bossing import RunningBoss
-from heimdall_client import PATIENCE
+from support import counts
+from support.boss import RunningBoss
+from support.heimdall_client import PATIENCE
 
 SENDERS = 6
 EVENTS = 60

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import counts
-from bossing import Clock, with_desk
 from remuda.boss.desk import Desk
+from support import counts
+from support.boss import Clock, with_desk
 
 # Several tell at once, so that a kill meets transactions of more than one event.
 _PROGRAM = """

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-import counts
-from crashing import quick_folder
 from remuda.inbox.compaction import json_lines
 from remuda.inbox.journal import Inbox
+from support import counts
+from support.crash import quick_folder
 
 WRITER = """
 import itertools, os, sys, time

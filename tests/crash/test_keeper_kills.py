@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import counts
-from delivering import Bench, attempts, kill_keeper
-from keeping import Process, Start, until
-from posting import Post, stages
 from remuda.inbox.receipts import FINAL
+from support import counts
+from support.delivery import Bench, attempts, kill_keeper
+from support.keeper import Process, Start, until
+from support.messages import Post, stages
 
 SEED = 12
 IN_A_ROUND = 3

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crashing import kill_everywhere
-from scenarios import HOOK, JOURNAL
+from support.crash import kill_everywhere
+from support.scenarios import HOOK, JOURNAL
 
 
 @pytest.mark.soak

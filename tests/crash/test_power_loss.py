@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import counts
-import power
-from crashing import PAYLOAD, SOURCE, Box, Scenario, check, nothing, quick_folder
 from remuda.errors import RemudaError
 from remuda.inbox import stop_hook
-from scenarios import HOOK, JOURNAL
+from support import counts
+from support import power_loss as power
+from support.crash import PAYLOAD, SOURCE, Box, Scenario, check, nothing, quick_folder
+from support.scenarios import HOOK, JOURNAL
 
 NEW_FOLDER = "print(journal.Inbox(folder + '/deep/er').put('new').id, flush=True)"
 SCENARIOS = {**HOOK, **JOURNAL, "put into a new folder": Scenario(nothing, script=NEW_FOLDER)}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bossing import RunningBoss
-from commands import Commands
-from hooking import Box
-from printing import Calls
-from queueing import Ranch
-from tmux_bench import TmuxBench
+from support.boss import RunningBoss
+from support.commands import Commands
+from support.hooks import Box
+from support.print_calls import Calls
+from support.queue import Ranch
+from support.tmux_attention import TmuxBench
 
 
 @pytest.fixture

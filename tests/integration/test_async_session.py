@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from heimdall_client import PATIENCE
-from keeping import until
 from remuda import AsyncSession, MessageDead, Session, SessionDead, SessionNotFound, WaitTimeout
+from support.heimdall_client import PATIENCE
+from support.keeper import until
 
 
 @pytest.fixture

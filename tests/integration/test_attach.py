@@ -12,13 +12,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from attaching import COLS, DETACH, PRINTER, REMUDA, ROWS, attach, find_attach, has_bar, is_restored, tell
-from commands import COMMAND, SIZER, Commands
-from heimdall_client import PATIENCE
-from keeping import output_until, until
 from remuda.keeper.client import KeeperClient
 from remuda.wire.connection import ClientConnection
-from tmux import Pane, Tmux
+from support.attach import (
+    COLS,
+    DETACH,
+    PRINTER,
+    REMUDA,
+    ROWS,
+    attach,
+    find_attach,
+    has_bar,
+    is_restored,
+    tell,
+)
+from support.commands import COMMAND, SIZER, Commands
+from support.heimdall_client import PATIENCE
+from support.keeper import output_until, until
+from support.tmux import Pane, Tmux
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from commands import Commands
-from keeping import until
-from queueing import Ranch, keep
 from remuda.cli.picker import READ
 from remuda.tmux.popup import capture
+from support.commands import Commands
+from support.keeper import until
+from support.queue import Ranch, keep
 
 # ── the status line ──
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from commands import COMMAND, Commands
-from keeping import Start, until
-from queueing import Ranch, keep
 from remuda.errors import InvalidOptions, NotInQueue, TmuxError
 from remuda.tmux.popup import capture
-from tmux_bench import TmuxBench
-from watching import Watcher
+from support.commands import COMMAND, Commands
+from support.keeper import Start, until
+from support.queue import Ranch, keep
+from support.tmux_attention import TmuxBench
+from support.watcher import Watcher
 
 # ── next and return ──
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from queueing import Ranch
+from support.queue import Ranch
 
 # ── skip ──
 

@@ -6,9 +6,9 @@ import os
 import re
 import signal
 
-from keeping import until
-from queueing import STAY, Ranch, keep
 from remuda.tmux.popup import capture
+from support.keeper import until
+from support.queue import STAY, Ranch, keep
 
 # ── queue ──
 

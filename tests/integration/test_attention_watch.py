@@ -8,9 +8,9 @@ import signal
 import subprocess
 from typing import Any
 
-from keeping import until
-from queueing import Ranch, keep
 from remuda.tmux.popup import capture
+from support.keeper import until
+from support.queue import Ranch, keep
 
 
 class Screen:

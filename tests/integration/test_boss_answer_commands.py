@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss, event
-from commands import COMMAND, Commands
-from heimdall_client import PATIENCE
-from keeping import Start, event_named, until
 from remuda.agents.attention import digest
 from remuda.agents.state import Source
 from remuda.cli.leave import must_be_seen
 from remuda.errors import NotSafe
 from remuda.keeper.client import KeeperClient
-from watching import Watcher
+from support.boss import RunningBoss, event
+from support.commands import COMMAND, Commands
+from support.heimdall_client import PATIENCE
+from support.keeper import Start, event_named, until
+from support.watcher import Watcher
 
 WRITE = {"file_path": "/srv/new.txt", "content": "one\ntwo\n"}
 

@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss, event
-from heimdall_client import PATIENCE
-from keeping import Start, until
-from posting import Post
 from remuda import (
     AlreadyAnswered,
     AsyncBoss,
@@ -25,6 +21,10 @@ from remuda import (
     NotSafe,
 )
 from remuda.agents.attention import digest
+from support.boss import RunningBoss, event
+from support.heimdall_client import PATIENCE
+from support.keeper import Start, until
+from support.messages import Post
 
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent", "--permission-mode", "default"]
 SESSION = "11112222-0000"

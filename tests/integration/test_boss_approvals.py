@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss
-from heimdall_client import PATIENCE
-from keeping import Start, event_named, until
-from posting import Post
 from remuda.cli.leave import outcome
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotSafe
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.environment import session_environment
+from support.boss import RunningBoss
+from support.heimdall_client import PATIENCE
+from support.keeper import Start, event_named, until
+from support.messages import Post
 
 TOUCH = "RUNBASH touch made"
 KEPT = ("remuda.boss.evidence.kept:Kept",)

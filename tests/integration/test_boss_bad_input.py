@@ -8,10 +8,10 @@ from contextlib import closing
 
 import pytest
 
-from bossing import RunningBoss, event
-from commands import Commands
 from remuda.boss.guide import reason
 from remuda.untrusted import parse_json
+from support.boss import RunningBoss, event
+from support.commands import Commands
 
 VALUES = {
     "too large": "1e999",

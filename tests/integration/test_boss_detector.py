@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss
-from keeping import until
-from tmux_bench import TmuxBench
+from support.boss import RunningBoss
+from support.keeper import until
+from support.tmux_attention import TmuxBench
 
 
 @pytest.fixture

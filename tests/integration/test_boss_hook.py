@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 import remuda
-from bossing import RunningBoss
-from heimdall_client import PATIENCE
-from keeping import until
 from remuda.agents.claude.boss_hooks import make_hooks
 from remuda.boss import hook
 from remuda.untrusted import parse_json
+from support.boss import RunningBoss
+from support.heimdall_client import PATIENCE
+from support.keeper import until
 
 HOOK = Path(remuda.__file__).parent / "boss" / "hook.py"
 QUICK = HOOK.with_suffix(".sh")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from commands import Commands
 from remuda.agents.claude.boss_hooks import EVENTS, find_hooks
+from support.commands import Commands
 
 # Odd spacing, escapes, big numbers, hooks of others, and places that are empty.
 THEIRS = """{

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bossing import Answer, RunningBoss, event
-from heimdall_client import PATIENCE
 from remuda.errors import AlreadyAnswered, NotInQueue, NotSafe
+from support.boss import Answer, RunningBoss, event
+from support.heimdall_client import PATIENCE
 
 BASH: dict[str, Any] = {"tool": "Bash", "input": {"command": "touch a"}}
 

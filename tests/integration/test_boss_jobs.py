@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss
-from keeping import Process, until
+from support.boss import RunningBoss
+from support.keeper import Process, until
 
 RECONCILE = "remuda.boss.evidence.reconcile:Reconcile"
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss, event
-from heimdall_client import PATIENCE
-from keeping import Kept, Start, event_named, until
 from remuda.errors import BadName, InvalidOptions
 from remuda.keeper.environment import session_environment
 from remuda.untrusted import MAX_DEPTH
-from watching import Watcher
+from support.boss import RunningBoss, event
+from support.heimdall_client import PATIENCE
+from support.keeper import Kept, Start, event_named, until
+from support.watcher import Watcher
 
 KEPT = "remuda.boss.evidence.kept:Kept"
 Begin = Callable[..., tuple[Kept, Watcher]]

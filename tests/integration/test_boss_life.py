@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss, event
-from commands import Commands, until_line
-from keeping import Process, until
 from remuda.boss.lock import Holder, Lock, find_holder
 from remuda.errors import BossExists, StoreFailed
+from support.boss import RunningBoss, event
+from support.commands import Commands, until_line
+from support.keeper import Process, until
 
 
 def stop(session: str, at: float, **facts: Any) -> Any:

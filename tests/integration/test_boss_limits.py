@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss
-from commands import Commands
-from keeping import Start, until
-from posting import Post, stages, step
 from remuda.durable import replace_file
 from remuda.keeper.environment import session_environment
+from support.boss import RunningBoss
+from support.commands import Commands
+from support.keeper import Start, until
+from support.messages import Post, stages, step
 
 KEPT = "remuda.boss.evidence.kept:Kept"
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent"]

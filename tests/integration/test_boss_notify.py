@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bossing import RunningBoss, event
-from commands import Commands
-from heimdall_client import PATIENCE
-from keeping import until
 from remuda.boss.notices.notify import read_settings
+from support.boss import RunningBoss, event
+from support.commands import Commands
+from support.heimdall_client import PATIENCE
+from support.keeper import until
 
 GUIDE = Path(__file__).parents[2] / "docs/reference/notify.md"
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import counts
-from bossing import RunningBoss, event
 from remuda.boss.http.openapi import describe
 from remuda.boss.http.routes import ROUTES
+from support import counts
+from support.boss import RunningBoss, event
 
 EXAMPLES = 200 if counts.SOAK else 4
 PHASES = "coverage,fuzzing,stateful" if counts.SOAK else "coverage,fuzzing"

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from bossing import RunningBoss
-from flooding import flood
-from heimdall_client import PATIENCE
+from support.boss import RunningBoss
+from support.floods import flood
+from support.heimdall_client import PATIENCE
 
 LINK = f"GET /v1/answer/{'A' * 32}"
 REFUSED = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss
-from commands import Commands
-from keeping import until
-from printing import Call, Calls
+from support.boss import RunningBoss
+from support.commands import Commands
+from support.keeper import until
+from support.print_calls import Call, Calls
 
 
 @pytest.fixture

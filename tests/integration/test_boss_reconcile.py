@@ -17,16 +17,16 @@ from uuid import uuid4
 
 import pytest
 
-from bossing import RunningBoss, event, with_desk
-from heimdall_client import PATIENCE
-from keeping import Process, Start, until
 from remuda.boss.desk import Desk
 from remuda.boss.evidence.pace import Pace
 from remuda.boss.evidence.reconcile import Reconcile
 from remuda.keeper.environment import session_environment
 from remuda.tmux.address import Address
 from remuda.tmux.once import Tmux
-from tmux_bench import TmuxBench
+from support.boss import RunningBoss, event, with_desk
+from support.heimdall_client import PATIENCE
+from support.keeper import Process, Start, until
+from support.tmux_attention import TmuxBench
 
 RECONCILE = "remuda.boss.evidence.reconcile:Reconcile"
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent", "--permission-mode", "default"]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from bossing import RunningBoss
-from commands import Commands
-from foreign import AgentPane, install_hooks
-from keeping import Process, Start, until
-from posting import Post
 from remuda.boss.answers.idle import whole_rows
-from tmux_bench import TmuxBench
+from support.boss import RunningBoss
+from support.commands import Commands
+from support.keeper import Process, Start, until
+from support.messages import Post
+from support.pane_agent import AgentPane, install_hooks
+from support.tmux_attention import TmuxBench
 
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent", "--permission-mode", "default"]
 

@@ -22,8 +22,6 @@ from typing import Any
 import pytest
 
 import remuda
-from bossing import event, open_desk
-from keeping import Start, event_named
 from remuda.agents.claude.boss_hooks import make_hooks
 from remuda.boss.attention.model import Item, Session, State
 from remuda.boss.desk import Desk
@@ -34,7 +32,9 @@ from remuda.boss.evidence.reconcile import CYCLE, SETTLE, Reconcile
 from remuda.boss.evidence.spool import Spool
 from remuda.boss.ports import EventSource
 from remuda.keeper.environment import session_environment
-from watching import Watcher
+from support.boss import event, open_desk
+from support.keeper import Start, event_named
+from support.watcher import Watcher
 
 HOOKS = str(Path(remuda.__file__).parent / "boss")
 GUIDE = Path(__file__).parents[2] / "docs/reference/boss.md"

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bossing import RunningBoss, event
-from keeping import until
 from remuda.boss.client import BossClient
 from remuda.boss.feed import KEPT
 from remuda.errors import BossDown
+from support.boss import RunningBoss, event
+from support.keeper import until
 
 
 class Told(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bossing import Answer, RunningBoss
+from support.boss import Answer, RunningBoss
 
 STUCK: dict[str, Any] = {
     "type": "stuck",

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss
-from commands import Commands
+from support.boss import RunningBoss
+from support.commands import Commands
 
 HOOK = {"session_id": "abc", "hook_event_name": "Stop", "cwd": "/srv", "last_assistant_message": "hi"}
 STUCK = {

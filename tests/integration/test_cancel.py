@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import remuda as package
-from commands import COMMAND, Commands, has_open
-from delivering import Bench, busy, idle, pause
-from heimdall_client import PATIENCE
-from keeping import Start, until
-from posting import Post, stages, step
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import trace
+from support.commands import COMMAND, Commands, has_open
+from support.delivery import Bench, busy, idle, pause
+from support.heimdall_client import PATIENCE
+from support.keeper import Start, until
+from support.messages import Post, stages, step
 
 BACK = "cancelled before the agent saw it"
 

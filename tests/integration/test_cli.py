@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from commands import COMMAND, ORDINARY, Commands, run_to_end, watch
-from heimdall_client import PATIENCE
-from keeping import output_until
+from support.commands import COMMAND, ORDINARY, Commands, run_to_end, watch
+from support.heimdall_client import PATIENCE
+from support.keeper import output_until
 
 
 @pytest.mark.parametrize("words", [["status"], ["screen"], ["kill"], ["resize", "80x24"]])

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss
-from commands import Commands, run_to_end
-from foreign import AgentPane, install_hooks
-from hostile import Terminal, shown_by
 from remuda.boss.folder import BossFolder
 from remuda.cli.outside import KEYS
-from tmux_bench import TmuxBench
+from support.boss import RunningBoss
+from support.commands import Commands, run_to_end
+from support.hostile import Terminal, shown_by
+from support.pane_agent import AgentPane, install_hooks
+from support.tmux_attention import TmuxBench
 
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent", "--permission-mode", "default"]
 

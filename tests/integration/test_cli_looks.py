@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands, watch
-from hostile import Terminal, shown_by
-from keeping import output_until, until
 from remuda.cli.app import COMMANDS, HABITS
 from remuda.cli.output import cells
+from support.commands import Commands, watch
+from support.hostile import Terminal, shown_by
+from support.keeper import output_until, until
 
 LONG = "a-session-with-a-rather-long-name-38ch"
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

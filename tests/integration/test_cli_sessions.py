@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from commands import SIZER, Commands, run_to_end, until_line, watch
-from heimdall_client import PATIENCE
-from keeping import Process, output_until, until
 from remuda._version import __version__
+from support.commands import SIZER, Commands, run_to_end, until_line, watch
+from support.heimdall_client import PATIENCE
+from support.keeper import Process, output_until, until
 
 # A state that lasts for as long as a test may take on a busy machine.
 LIVELY = ("--idle-threshold-ms", "600000")

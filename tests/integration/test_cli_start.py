@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from commands import ORDINARY, Commands, run_to_end, watch
-from heimdall_client import PATIENCE
-from keeping import become, event_named, output_until, until
 from remuda.wire.connection import ClientConnection
+from support.commands import ORDINARY, Commands, run_to_end, watch
+from support.heimdall_client import PATIENCE
+from support.keeper import become, event_named, output_until, until
 
 TELL = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
 

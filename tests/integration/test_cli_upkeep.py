@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from commands import COMMAND, Commands, until_line
-from heimdall_client import PATIENCE
-from keeping import Process, end_processes, until
 from remuda._version import __version__
 from remuda.cli.app import COMMANDS
 from remuda.proctree import descendants
+from support.commands import COMMAND, Commands, until_line
+from support.heimdall_client import PATIENCE
+from support.keeper import Process, end_processes, until
 
 ALL_COMMANDS = list(COMMANDS)
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from delivering import Bench, answer, attempts, busy, idle, in_flight, pause
-from keeping import Start, event_named, until
-from posting import CHAIN, stages, step
 from remuda.errors import WaitTimeout
 from remuda.inbox.consumer_lock import ConsumerLock
 from remuda.paths import SessionPaths
 from remuda.testing.scripted_agent.probe import whole_records
 from remuda.turns.following import SUBMIT_TIMEOUT
+from support.delivery import Bench, answer, attempts, busy, idle, in_flight, pause
+from support.keeper import Start, event_named, until
+from support.messages import CHAIN, stages, step
 
 ESC = b"\x1b"
 

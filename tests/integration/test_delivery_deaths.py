@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from delivering import Bench, answer, attempts, busy, idle, in_flight, kill_keeper, pause
-from keeping import Start, until
-from posting import CHAIN, Post, stages, step
 from remuda.inbox.journal import Inbox
 from remuda.paths import SessionPaths
 from remuda.testing.scripted_agent.probe import whole_records
+from support.delivery import Bench, answer, attempts, busy, idle, in_flight, kill_keeper, pause
+from support.keeper import Start, until
+from support.messages import CHAIN, Post, stages, step
 
 ESC = b"\x1b"
 

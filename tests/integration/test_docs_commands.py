@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from documents import ROOT, Reader, blocks
+from support.documents import ROOT, Reader, blocks
 
 PAGES = [ROOT / "README.md", ROOT / "docs/tutorial.md", *sorted((ROOT / "docs/how-to").glob("*.md"))]
 

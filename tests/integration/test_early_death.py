@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from commands import COMMAND, Commands
-from keeping import until
 from remuda.keeper.record import SessionRecord
-from tmux import Tmux
+from support.commands import COMMAND, Commands
+from support.keeper import until
+from support.tmux import Tmux
 
 WORDS = "Unable to connect to Anthropic services"
 REMUDA = " ".join(COMMAND)

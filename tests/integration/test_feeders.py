@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from commands import COMMAND, Commands
-from heimdall_client import PATIENCE
 from remuda.inbox.journal import Inbox
+from support.commands import COMMAND, Commands
+from support.heimdall_client import PATIENCE
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "feed-from-cron.md"
 MAIL = b"""From: =?utf-8?q?J=C3=BCrgen?= <j@example.org>

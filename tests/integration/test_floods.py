@@ -18,17 +18,17 @@ from pathlib import Path
 import pytest
 
 import remuda as package
-from bossing import RunningBoss
-from commands import Commands
-from counts import FLOOD, HALF_FRAMES
-from flooding import HELD_OPEN, flood
-from heimdall_client import PATIENCE
-from keeping import event_named, until
 from remuda.boss.http.server import TCP_LIMITS
 from remuda.errors import PoolBroken, PoolExhausted, RemudaError
 from remuda.inbox.journal import Inbox
 from remuda.keeper.client import KeeperClient
-from serving import served, within
+from support.boss import RunningBoss
+from support.commands import Commands
+from support.counts import FLOOD, HALF_FRAMES
+from support.floods import HELD_OPEN, flood
+from support.heimdall_client import PATIENCE
+from support.keeper import event_named, until
+from support.pool_in_loop import served, within
 
 pytestmark = pytest.mark.soak
 

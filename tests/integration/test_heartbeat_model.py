@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from counts import HEARTBEAT_SCRIPTS
-from heartbeat_model import Heartbeat, Mode, Policy
-from hooking import HOOK
+from support.counts import HEARTBEAT_SCRIPTS
+from support.heartbeat_model import Heartbeat, Mode, Policy
+from support.hooks import HOOK
 
 # A process that runs the program for each line of standard input, in a child of its own: an interpreter that
 # starts takes ten times as long as the tick.

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-import heimdall_double
-from commands import COMMAND, SIZER, Commands
-from heimdall_client import PATIENCE, HeimdallClient
-from keeping import Process, end_processes, until
 from remuda import Session
 from remuda.errors import InvalidOptions
 from remuda.keeper.client import KeeperClient
 from remuda.proctree import descendants
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
-from tmux import Tmux
+from support import heimdall_double
+from support.commands import COMMAND, SIZER, Commands
+from support.heimdall_client import PATIENCE, HeimdallClient
+from support.keeper import Process, end_processes, until
+from support.tmux import Tmux
 
 REMUDA = " ".join(COMMAND)
 STUBBORN = "trap '' TERM HUP; echo ready; while :; do sleep 0.05; done"

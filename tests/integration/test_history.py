@@ -9,14 +9,14 @@ import stat
 
 import pytest
 
-from commands import Commands, run_to_end, until_line, watch
-from heimdall_client import PATIENCE
-from keeping import Kept, Start, output_until, until
 from remuda.keeper.history_reader import HistoryReader, last_screen
 from remuda.paths import SessionPaths
 from remuda.terminal.history import Gap
 from remuda.terminal.transcript import open_transcript
 from remuda.wire.connection import ClientConnection
+from support.commands import Commands, run_to_end, until_line, watch
+from support.heimdall_client import PATIENCE
+from support.keeper import Kept, Start, output_until, until
 
 HOSTILE = (
     r"\033]0;t\007\033]52;c;cm0=\007\033[31mred\033[0m\033[?1000h\033[6n\302\233A\033P+q\033\\ok\007\r\n"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import remuda as package
-from commands import Commands
+from support.commands import Commands
 
 PATIENCE = 30.0
 CAP = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from commands import COMMAND, Commands
-from keeping import until
 from remuda.agents.claude.boss_hooks import EVENTS
 from remuda.testing.real_cli import PlainTerminal
+from support.commands import COMMAND, Commands
+from support.keeper import until
 
 # By hand: nobody's formatter writes it so.
 THEIRS = """{ "model": "opus",

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import remuda
-from commands import Commands, Done
-from printing import scripted_agent
+from support.commands import Commands, Done
+from support.print_calls import scripted_agent
 
 SOURCES = Path(remuda.__file__).parent
 PROGRAM = Path(sys.executable).with_name("remuda")

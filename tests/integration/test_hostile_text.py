@@ -15,16 +15,16 @@ from typing import Any
 import click
 import pytest
 
-from commands import Commands, watch
-from hooking import Box
-from hostile import HOSTILE, IN_ARGUMENT, IN_JSON, IN_PATH, MARK, Terminal, offences, shown_by
-from keeping import output_until, until
-from marking import put_marked
-from queueing import Ranch
 from remuda.agents.attention import digest
 from remuda.agents.claude.stop_hooks import make_command
 from remuda.cli.app import cli
 from remuda.paths import SessionPaths
+from support.commands import Commands, watch
+from support.envelopes import put_marked
+from support.hooks import Box
+from support.hostile import HOSTILE, IN_ARGUMENT, IN_JSON, IN_PATH, MARK, Terminal, offences, shown_by
+from support.keeper import output_until, until
+from support.queue import Ranch
 
 SHOWN = {
     *("ls", "show", "status", "screen", "logs", "clean", "doctor"),
@@ -52,7 +52,7 @@ ONLY_WORDS = {
     *("demo", "completion", "version", "notify"),
     *("setup boss", "setup tmux", "setup inbox", "setup completion"),
     *("boss up", "boss down", "boss status", "boss token"),
-    # Answers on a terminal: tests/unit/test_print_emit.py. A pool shows ids, states and counts of its own.
+    # Answers on a terminal: tests/unit/oneshot/test_emit.py. A pool shows ids, states and counts of its own.
     *("ask", "print", "run", "pool serve", "pool warm", "pool status", "pool metrics", "pool stop"),
 }
 

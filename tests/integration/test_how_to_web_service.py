@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from heimdall_client import PATIENCE
-from printing import scripted_agent
+from support.heimdall_client import PATIENCE
+from support.print_calls import scripted_agent
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/pool-in-a-web-service.md"
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hooking import HOOK, Box
 from remuda.errors import InputError
 from remuda.inbox.journal import Inbox
+from support.hooks import HOOK, Box
 
 HELPERS = f"""
 import json, os, subprocess, sys

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from commands import COMMAND, Commands, Done
-from heimdall_client import PATIENCE
-from hooking import Box
+from support.commands import COMMAND, Commands, Done
+from support.heimdall_client import PATIENCE
+from support.hooks import Box
 
 ACCEPTED = re.compile(r"accepted ([\w-]+)\n")
 SUBCOMMANDS = ("put", "ls", "status", "dead", "recover", "redrive", "compact", "serve")

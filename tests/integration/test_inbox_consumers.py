@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hooking import PATIENCE, Box
 from remuda.errors import InboxBusy
 from remuda.inbox.consumer_lock import ConsumerLock, holder
+from support.hooks import PATIENCE, Box
 
 HOLD = (
     "import sys\n"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
-from delivering import Bench, answer, idle, kill_keeper
-from hooking import Box
-from keeping import Start, until
-from outside_json import poison_lines
-from posting import CHAIN, Post, stages
 from remuda.testing.scripted_agent.probe import whole_records
+from support.commands import Commands
+from support.delivery import Bench, answer, idle, kill_keeper
+from support.hooks import Box
+from support.keeper import Start, until
+from support.messages import CHAIN, Post, stages
+from support.outside_json import poison_lines
 
 OLD_ID = "m1a1e500a39e-086fc294ca"
 OLD = f'{{"remuda": 1, "id": "{OLD_ID}", "at": 1764000000.123, "prompt": "hello", "max_attempts": 2}}\n'

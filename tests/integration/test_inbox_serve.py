@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from commands import Commands
-from heimdall_client import PATIENCE
-from keeping import until
 from remuda.inbox.journal import Inbox
+from support.commands import Commands
+from support.heimdall_client import PATIENCE
+from support.keeper import until
 
 
 class Answer(NamedTuple):

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from keeping import Kept, Start
 from remuda.errors import InvalidOptions, PermissionRefused, SessionNotFound, SessionUnreachable
 from remuda.keeper.aclient import AsyncKeeperClient
+from support.keeper import Kept, Start
 
 PATIENCE = 30.0
 CAT = ["sh", "-c", "stty -echo; exec cat"]

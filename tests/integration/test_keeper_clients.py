@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from heimdall_client import EXIT, HeimdallClient, frame
-from keeping import Kept, Start, become, event_named, events_until, make_spec, output_until, until
 from remuda._version import __version__
 from remuda.errors import (
     FolderUnusable,
@@ -31,6 +29,8 @@ from remuda.terminal.ghostty import GhosttyScreen
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 from remuda.wire.messages import PROTOCOL_VERSION, Type, json_frame
+from support.heimdall_client import EXIT, HeimdallClient, frame
+from support.keeper import Kept, Start, become, event_named, events_until, make_spec, output_until, until
 
 CAT = ["sh", "-c", "printf READY; exec cat"]
 RAW_CAT = ["sh", "-c", "stty raw -echo; printf READY; exec cat -v"]

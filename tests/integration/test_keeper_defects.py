@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-import counts
-from heimdall_client import EXIT, OUTPUT, STATUS, STATUS_RESP, HeimdallClient, frame
-from keeping import Kept, Process, Start, end_processes, make_spec, try_start
 from remuda.errors import BadName, SessionExists
 from remuda.keeper.claim import read_holder
 from remuda.keeper.start import Started, start_session
 from remuda.paths import SessionPaths
+from support import counts
+from support.heimdall_client import EXIT, OUTPUT, STATUS, STATUS_RESP, HeimdallClient, frame
+from support.keeper import Kept, Process, Start, end_processes, make_spec, try_start
 
 RAW = "stty raw -echo; printf READY; "
 IGNORES = "trap '' TERM HUP INT; "

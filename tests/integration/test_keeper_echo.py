@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from keeping import Kept, Start, output_until
 from remuda.keeper.client import KeeperClient
 from remuda.wire.connection import ClientConnection
+from support.keeper import Kept, Start, output_until
 
 CAT = ["sh", "-c", "printf READY; exec cat"]
 RAW_CAT = ["sh", "-c", "stty raw -echo; printf READY; exec cat"]

@@ -16,8 +16,16 @@ from typing import Any
 
 import pytest
 
-from heimdall_client import KILL, PATIENCE, RESIZE, STATUS, STATUS_RESP, frame
-from keeping import (
+from remuda.errors import BadName, FolderUnusable, InvalidOptions, RemoteProtocolError, SessionUnreachable
+from remuda.keeper.claim import read_holder
+from remuda.keeper.client import KeeperClient
+from remuda.keeper.start import Started, start_session
+from remuda.paths import SessionPaths, private_folder
+from remuda.terminal.pty import DRAIN_BYTES
+from remuda.wire import connection as wire
+from remuda.wire.connection import ClientConnection, KeeperConnection
+from support.heimdall_client import KILL, PATIENCE, RESIZE, STATUS, STATUS_RESP, frame
+from support.keeper import (
     Kept,
     Process,
     Start,
@@ -28,14 +36,6 @@ from keeping import (
     output_until,
     try_start,
 )
-from remuda.errors import BadName, FolderUnusable, InvalidOptions, RemoteProtocolError, SessionUnreachable
-from remuda.keeper.claim import read_holder
-from remuda.keeper.client import KeeperClient
-from remuda.keeper.start import Started, start_session
-from remuda.paths import SessionPaths, private_folder
-from remuda.terminal.pty import DRAIN_BYTES
-from remuda.wire import connection as wire
-from remuda.wire.connection import ClientConnection, KeeperConnection
 
 CAT = ["sh", "-c", "printf READY; exec cat"]
 TOTAL = sum(len(str(number)) + 2 for number in range(1, 1_000_001))

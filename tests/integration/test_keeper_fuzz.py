@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-import counts
-from heimdall_client import STATUS, HeimdallClient, frame
-from keeping import Kept, Start, until
+from support import counts
+from support.heimdall_client import STATUS, HeimdallClient, frame
+from support.keeper import Kept, Start, until
 
 CAT = ["sh", "-c", "stty raw -echo; printf READY; exec cat >/dev/null"]
 GROWTH_KB = 12 * 1024

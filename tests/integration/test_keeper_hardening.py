@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from heimdall_client import PATIENCE, frame
-from keeping import Kept, Process, Start, event_named, events_until, make_spec, until
 from remuda.errors import FolderUnusable
 from remuda.keeper.claim import live_names
 from remuda.keeper.client import KeeperClient
@@ -22,6 +20,8 @@ from remuda.keeper.start import start_session
 from remuda.paths import private_folder
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
+from support.heimdall_client import PATIENCE, frame
+from support.keeper import Kept, Process, Start, event_named, events_until, make_spec, until
 
 CAT = ["sh", "-c", "printf READY; exec cat"]
 STUBBORN = ["sh", "-c", "trap '' TERM HUP; printf READY; while :; do sleep 60; done"]

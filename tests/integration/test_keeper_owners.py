@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from keeping import AWAKE, Kept, make_spec, until
 from remuda.keeper.prefork import FAREWELL
 from remuda.keeper.start import start_attended
+from support.keeper import AWAKE, Kept, make_spec, until
 
 IGNORES = "trap '' TERM HUP INT; "
 STAYS = "while :; do sleep 60; done"

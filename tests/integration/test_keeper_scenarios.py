@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from heimdall_client import EXIT, KILL, STATUS, STATUS_RESP, Closed, HeimdallClient, frame
-from keeping import AWAKE, Process, Start, end_processes, event_named, make_spec, output_until
 from remuda.errors import CommandNotExecutable, CommandNotFound, FolderUnusable, SessionExists
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.environment import session_environment
 from remuda.keeper.start import start_session
 from remuda.paths import SessionPaths
+from support.heimdall_client import EXIT, KILL, STATUS, STATUS_RESP, Closed, HeimdallClient, frame
+from support.keeper import AWAKE, Process, Start, end_processes, event_named, make_spec, output_until
 
 CAT = ["sh", "-c", "printf READY; exec cat"]
 SLEEP = ["sleep", "30"]
@@ -29,7 +29,7 @@ RAW = "stty raw -echo; printf READY; "
 STARTER = """
 import os, signal
 from pathlib import Path
-from keeping import make_spec
+from support.keeper import make_spec
 from remuda.keeper.start import start_session
 
 started = start_session(make_spec(Path(sys.argv[1]), "inner", ["cat"]))

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from keeping import Kept, Start, event_named, until
-from posting import Post, stages
 from remuda.errors import AlreadyAnswered, InvalidOptions, PermissionRefused
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.environment import session_environment
+from support.keeper import Kept, Start, event_named, until
+from support.messages import Post, stages
 
 SHIFT_TAB = b"\x1b[Z"
 ESC = b"\x1b"

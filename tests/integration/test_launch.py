@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from keeping import AWAKE, Process, end_processes
 from remuda.agents.claude.launch import IDENTITY_VARIABLES
 from remuda.testing.real_cli import PlainTerminal
+from support.keeper import AWAKE, Process, end_processes
 
 LAUNCH = [str(Path(sys.executable).with_name("heartbeat-launch"))]
 AS_REMUDA = [str(Path(sys.executable).with_name("remuda")), "launch"]

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from heimdall_client import PATIENCE
 from remuda.testing.loopback_model import Gate, LoopbackModel, Request
 from remuda.testing.script import Cut, Fail, Hold, Reply, Text, Thinking, ToolUse, failure
+from support.heimdall_client import PATIENCE
 
 SESSION = {"X-Claude-Code-Session-Id": "11111111-2222-4333-8444-555555555555"}
 

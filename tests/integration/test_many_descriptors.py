@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
-from keeping import Start
 from remuda.inbox.consumer import Consumer
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import follow
 from remuda.keeper.spec import LEAST_DESCRIPTORS
+from support.commands import Commands
+from support.keeper import Start
 
 PATIENCE = 30.0
 MANY = 1100

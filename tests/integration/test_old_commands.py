@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from old_commands import Runner, flags_now, run_all
+from support.old_commands import Runner, flags_now, run_all
 
 OLD = json.loads((Path(__file__).parents[1] / "data" / "old_commands.json").read_text())
 CHANGED = {"kill --all at the end": "--yes is new"}

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from commands import COMMAND, Commands
-from hooking import Box
-from keeping import until
-from printing import scripted_agent
+from support.commands import COMMAND, Commands
+from support.hooks import Box
+from support.keeper import until
+from support.print_calls import scripted_agent
 
 MINE = "# mine\n"
 KINDS = ("link", "dangling", "pipe")

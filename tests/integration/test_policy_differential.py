@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-import counts
 from remuda.boss.answers.policy import Policy
 from remuda.boss.answers.policy_file import read_policy
 from remuda.boss.answers.request import Request
-from shelling import BASH, RecordingBash, generate, generate_noise
+from support import counts
+from support.shell_commands import BASH, RecordingBash, generate, generate_noise
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 

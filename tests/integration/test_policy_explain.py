@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import COMMAND, Commands
+from support.commands import COMMAND, Commands
 
 POLICY = """
 [[rule]]

@@ -15,9 +15,6 @@ from typing import Any
 
 import pytest
 
-import counts
-from heimdall_client import PATIENCE
-from pool_servers import SERVERS, bad_server, framed
 from remuda.errors import PermissionRefused, PoolBroken, RemudaError
 from remuda.pool.line import Line
 from remuda.pool.protocol import VERSION, encode, hello
@@ -25,7 +22,10 @@ from remuda.pool.remote import RemoteClient
 from remuda.pool.serve import ServeLimits
 from remuda.pool.types import Answered, Request, SessionEvent, Token, Usage
 from remuda.testing.pool import FakeAgent, FakeSession
-from serving import RUN, Served, served, within
+from support import counts
+from support.heimdall_client import PATIENCE
+from support.pool_in_loop import RUN, Served, served, within
+from support.pool_servers import SERVERS, bad_server, framed
 
 FUZZ = 3000 if counts.SOAK else 60
 

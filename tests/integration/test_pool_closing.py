@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
-from pool_servers import HELLO, bad_server, say
-from printing import Calls
 from remuda.errors import ClientClosed, PoolNotServed
 from remuda.pool.line import Line
 from remuda.pool.protocol import encode, hello
 from remuda.pool.remote import RemoteClient
-from serving import RUN, Busy, served, within
+from support.commands import Commands
+from support.pool_in_loop import RUN, Busy, served, within
+from support.pool_servers import HELLO, bad_server, say
+from support.print_calls import Calls
 
 LATE = {"type": "error", "code": "CLIENT_CLOSED", "message": "the pool is shutting down", "hint": None}
 NOT_BEGUN = {**LATE, "begun": False}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from printing import scripted_agent
+from support.print_calls import scripted_agent
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/pool.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from commands import Commands
-from keeping import end_processes, until
-from pool_terminals import TerminalBench
 from remuda.proctree import descendants
+from support.commands import Commands
+from support.keeper import end_processes, until
+from support.pool_terminals import TerminalBench
 
 PROGRAM = """
 import asyncio, gc, sys, threading, time

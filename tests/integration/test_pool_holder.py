@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from keeping import Process, end_processes, until
-from pool_benches import StreamBench
-from pool_conformance import PATIENCE
 from remuda.pool.held import HeldProcess
 from remuda.proctree import descendants, is_alive
+from support.keeper import Process, end_processes, until
+from support.pool_conformance import PATIENCE
+from support.warm_sessions import StreamBench
 
 FOREVER = "tail -f /dev/null"
 _OWNER = """
 import asyncio, json, os, sys
 from pathlib import Path
-from pool_benches import StreamBench
-from pool_conformance import nobody
+from support.warm_sessions import StreamBench
+from support.pool_conformance import nobody
 from remuda.pool.types import Request
 
 async def main(home, forks):

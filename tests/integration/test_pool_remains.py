@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
-from keeping import until
-from printing import processes_of, scripted_agent
 from remuda import Client, Inbox
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.record import SessionRecord
 from remuda.oneshot.remains import remains
 from remuda.paths import SessionPaths
+from support.commands import Commands
+from support.keeper import until
+from support.print_calls import processes_of, scripted_agent
 
 POOL = """
 import asyncio, sys

@@ -21,7 +21,7 @@ from remuda.pool.types import (
     Usage,
 )
 from remuda.testing.pool import FakeAgent, FakeSession
-from serving import Busy, served, within
+from support.pool_in_loop import Busy, served, within
 
 # ── stopping ──
 

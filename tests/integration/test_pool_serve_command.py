@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from commands import COMMAND, Commands
-from heimdall_client import PATIENCE
-from keeping import Process, until
-from printing import Calls
 from remuda.pool.line import request
 from remuda.proctree import descendants
+from support.commands import COMMAND, Commands
+from support.heimdall_client import PATIENCE
+from support.keeper import Process, until
+from support.print_calls import Calls
 
 
 class Server:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from heimdall_client import PATIENCE
 from remuda.cli.pool_serve import command
 from remuda.errors import FolderUnusable, LocalProtocolError, PoolExhausted, PoolNotServed, SessionExists
 from remuda.pool.door import Door
@@ -21,7 +20,8 @@ from remuda.pool.line import Line
 from remuda.pool.protocol import encode, hello
 from remuda.pool.remote import RemoteClient
 from remuda.pool.serve import ServeLimits
-from serving import RUN, Busy, served, within
+from support.heimdall_client import PATIENCE
+from support.pool_in_loop import RUN, Busy, served, within
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/pool.md").read_text()
 

@@ -26,7 +26,7 @@ from remuda.pool.types import (
     Usage,
 )
 from remuda.testing.pool import FakeAgent, FakeSession
-from serving import served, within
+from support.pool_in_loop import served, within
 
 # ── requests ──
 

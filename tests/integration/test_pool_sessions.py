@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import pool_conformance as conformance
-from pool_benches import FakeBench, PrintBench, StreamBench
-from pool_conformance import Check, checks_of
+from support import pool_conformance as conformance
+from support.pool_conformance import Check, checks_of
+from support.warm_sessions import FakeBench, PrintBench, StreamBench
 
 
 @pytest.mark.parametrize("check", checks_of(StreamBench))

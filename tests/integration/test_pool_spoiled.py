@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pool_benches import ScriptedBench, StreamBench, waking, wicked
-from pool_conformance import PATIENCE, until
-from pool_terminals import TerminalBench
 from remuda import Client
 from remuda.inbox.journal import Inbox
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.paths import SessionPaths
 from remuda.pool.types import BackendName
+from support.pool_conformance import PATIENCE, until
+from support.pool_terminals import TerminalBench
+from support.warm_sessions import ScriptedBench, StreamBench, waking, wicked
 
 Disturb = Callable[[str], Awaitable[None]]
 

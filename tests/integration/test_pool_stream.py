@@ -13,20 +13,6 @@ from typing import Any
 
 import pytest
 
-import pool_conformance as conformance
-from pool_benches import PrintBench, StreamBench, waking, wicked
-from pool_conformance import (
-    PATIENCE,
-    TALKING,
-    always_says,
-    answer_of,
-    begin,
-    events_of,
-    give_up,
-    opened,
-    until,
-)
-from printing import write_program
 from remuda.agents.claude.stream import LineReader
 from remuda.errors import (
     Aborted,
@@ -41,6 +27,20 @@ from remuda.errors import (
 from remuda.pool import talk
 from remuda.pool.client import Client
 from remuda.pool.types import Answered, Decision, Deny, PermissionRequest, Request, Token
+from support import pool_conformance as conformance
+from support.pool_conformance import (
+    PATIENCE,
+    TALKING,
+    always_says,
+    answer_of,
+    begin,
+    events_of,
+    give_up,
+    opened,
+    until,
+)
+from support.print_calls import write_program
+from support.warm_sessions import PrintBench, StreamBench, waking, wicked
 
 BACKGROUND = {"name": "Bash", "input": {"command": "tail -f /dev/null", "run_in_background": True}}
 AGENT = {"name": "Agent", "input": {"prompt": "look around"}}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import pool_conformance as conformance
-from pool_conformance import Check, checks_of
-from pool_terminals import TerminalBench
+from support import pool_conformance as conformance
+from support.pool_conformance import Check, checks_of
+from support.pool_terminals import TerminalBench
 
 
 @pytest.mark.parametrize("check", checks_of(TerminalBench))

@@ -15,21 +15,6 @@ from typing import Any
 
 import pytest
 
-from keeping import Process
-from keeping import until as wait_until
-from pool_conformance import (
-    PATIENCE,
-    TALKING,
-    always_says,
-    answer_of,
-    begin,
-    events_of,
-    give_up,
-    nobody,
-    opened,
-    until,
-)
-from pool_terminals import Look, TerminalBench, looking
 from remuda.errors import (
     Aborted,
     AgentError,
@@ -46,6 +31,21 @@ from remuda.paths import SessionPaths
 from remuda.pool.profile import Profile
 from remuda.pool.terminal import TerminalSession
 from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request, Token, ToolResult
+from support.keeper import Process
+from support.keeper import until as wait_until
+from support.pool_conformance import (
+    PATIENCE,
+    TALKING,
+    always_says,
+    answer_of,
+    begin,
+    events_of,
+    give_up,
+    nobody,
+    opened,
+    until,
+)
+from support.pool_terminals import Look, TerminalBench, looking
 
 Scene = Callable[[TerminalBench], Awaitable[None]]
 TOUCH = "RUNBASH touch made"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from printing import Calls, write_program
+from support.print_calls import Calls, write_program
 
 
 def write(path: Path, text: str) -> Path:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from commands import Commands
-from printing import PATIENCE, Calls, write_program
+from support.commands import Commands
+from support.print_calls import PATIENCE, Calls, write_program
 
 MESSAGES = (
     "--backend",

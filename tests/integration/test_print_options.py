@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
-from keeping import event_named, until
-from printing import Calls, write_program
 from remuda.keeper.client import KeeperClient
 from remuda.wire.connection import ClientConnection
+from support.commands import Commands
+from support.keeper import event_named, until
+from support.print_calls import Calls, write_program
 
 SCRIPTS = Path(sys.executable).parent
 SAY_STREAM = "using --backend stream\n"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
-from keeping import Process, until
-from printing import PATIENCE, Calls, no_reader, write_program
+from support.commands import Commands
+from support.keeper import Process, until
+from support.print_calls import PATIENCE, Calls, no_reader, write_program
 
 FORMATS = (["text"], ["json"], ["json", "--verbose"], ["stream-json", "--verbose"])
 FULL = "remuda print: cannot write to standard output: No space left on device\n"

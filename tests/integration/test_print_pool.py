@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands, Done
-from pool_servers import SERVERS, bad_server, fake_pool
-from printing import Calls
+from support.commands import Commands, Done
+from support.pool_servers import SERVERS, bad_server, fake_pool
+from support.print_calls import Calls
 
 
 @pytest.fixture

@@ -22,14 +22,14 @@ from typing import Any
 
 import pytest
 
-from counts import FLOOD
-from flooding import flood
-from keeping import event_named, until
-from printing import TAIL, Calls, HeldStart, without_hooks, write_program
 from remuda.agents.claude.launch import IDENTITY_VARIABLES
 from remuda.keeper.client import KeeperClient
 from remuda.oneshot.tail import Tail
 from remuda.wire.connection import ClientConnection
+from support.counts import FLOOD
+from support.floods import flood
+from support.keeper import event_named, until
+from support.print_calls import TAIL, Calls, HeldStart, without_hooks, write_program
 
 ANSWER = "REPLY#1 to: hello\n"
 

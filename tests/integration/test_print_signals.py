@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from keeping import Process, until
-from printing import ORDERLY_TRIES, TAIL, Call, Calls, no_reader, processes_of, write_program
 from remuda import Session
 from remuda.keeper.record import SessionRecord
 from remuda.proctree import descendants, is_alive
+from support.keeper import Process, until
+from support.print_calls import ORDERLY_TRIES, TAIL, Call, Calls, no_reader, processes_of, write_program
 
 SIGNALS = {"INT": signal.SIGINT, "TERM": signal.SIGTERM, "HUP": signal.SIGHUP}
 STAGES = ("prompt", "dialog", "submitted", "tool")

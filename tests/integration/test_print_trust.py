@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from keeping import until
-from printing import Calls, processes_of
+from support.keeper import until
+from support.print_calls import Calls, processes_of
 
 KEY = "hasTrustDialogAccepted"
 POOL = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from documents import ROOT, Reader, blocks
+from support.documents import ROOT, Reader, blocks
 
 EXAMPLES = [
     (f"{page.stem}-{block.line}", "\n".join(block.lines))

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from commands import COMMAND, Commands, Done
-from heimdall_client import PATIENCE
-from keeping import until
-from pool_servers import SERVERS, bad_server, fake_pool
-from printing import Calls
 from remuda.pool.line import request
+from support.commands import COMMAND, Commands, Done
+from support.heimdall_client import PATIENCE
+from support.keeper import until
+from support.pool_servers import SERVERS, bad_server, fake_pool
+from support.print_calls import Calls
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from commands import COMMAND, Commands
-from keeping import until
-from pool_servers import fake_pool
-from printing import PATIENCE, scripted_agent
 from remuda.pool.line import request
+from support.commands import COMMAND, Commands
+from support.keeper import until
+from support.pool_servers import fake_pool
+from support.print_calls import PATIENCE, scripted_agent
 
 
 @pytest.fixture

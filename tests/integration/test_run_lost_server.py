@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
-from heimdall_client import PATIENCE
-from keeping import until
-from pool_servers import HELLO, Speak, bad_server, hang, say
 from remuda.pool.protocol import encode
+from support.commands import Commands
+from support.heimdall_client import PATIENCE
+from support.keeper import until
+from support.pool_servers import HELLO, Speak, bad_server, hang, say
 
 RESULT = {"request_id": "r", "text": "the answer", "session_id": "s", "backend": "terminal", "usage": None}
 ANSWER = encode({"type": "token", "text": "the answer"}) + encode(

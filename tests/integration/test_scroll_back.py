@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from attaching import COLS, DETACH, PRINTER, ROWS, attach, find_attach, has_bar, is_restored, tell
-from commands import Commands, watch
-from keeping import output_until, until
 from remuda.wire.connection import ClientConnection
-from tmux import Pane, Tmux
+from support.attach import COLS, DETACH, PRINTER, ROWS, attach, find_attach, has_bar, is_restored, tell
+from support.commands import Commands, watch
+from support.keeper import output_until, until
+from support.tmux import Pane, Tmux
 
 WHEEL_UP, WHEEL_DOWN = b"\x1b[<64;5;5M", b"\x1b[<65;5;5M"
 PAGE_UP, PAGE_DOWN, SHIFT_PAGE_UP, END = b"\x1b[5~", b"\x1b[6~", b"\x1b[5;2~", b"\x1b[F"

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from keeping import AWAKE, until
 from remuda import Session
 from remuda.errors import (
     InputError,
@@ -19,6 +18,7 @@ from remuda.errors import (
     SessionNotFound,
     WaitTimeout,
 )
+from support.keeper import AWAKE, until
 
 
 class Sessions:

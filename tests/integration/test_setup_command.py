@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
+from support.commands import Commands
 
 NO_TMUX = {"TMUX_TMPDIR": "/nonexistent"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
+from support.commands import Commands
 
 _DYING = """
 import os, sys

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from keeping import end_processes, make_spec, until
 from remuda.errors import SpawnTimeout
 from remuda.keeper.claim import read_holder
 from remuda.keeper.start import start_attended, start_session
 from remuda.paths import SessionPaths
 from remuda.proctree import with_variable
+from support.keeper import end_processes, make_spec, until
 
 MARK = "REMUDA_TEST_START"
 PROGRAM = ["sh", "-c", "trap '' TERM HUP; while :; do sleep 0.1; done"]

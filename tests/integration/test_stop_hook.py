@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from hooking import BOTH, HOOK, IDLE, Box
+from support.hooks import BOTH, HOOK, IDLE, Box
 
 
 def test_h1_messages_are_handed_out_one_per_stop(box: Box) -> None:

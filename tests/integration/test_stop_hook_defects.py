@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hooking import IDLE, SYS_FLOCK, Box, make_due, start_while_written, wait_until
+from support.hooks import IDLE, SYS_FLOCK, Box, make_due, start_while_written, wait_until
 
 
 def test_a_torn_line_waits_for_its_newline(box: Box) -> None:

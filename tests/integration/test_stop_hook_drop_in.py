@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hooking import BOTH, IDLE, PATIENCE, SYS_SIGTIMEDWAIT, Box, Ran, start_while_written, wait_until
+from support.hooks import BOTH, IDLE, PATIENCE, SYS_SIGTIMEDWAIT, Box, Ran, start_while_written, wait_until
 
 HEARTBEAT_STOP = str(Path(sys.executable).with_name("heartbeat-stop"))
 PERSIST = ("--mode", "persist")

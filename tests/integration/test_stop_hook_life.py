@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from hooking import HOOK, SYS_SIGTIMEDWAIT, Box, wait_until
+from support.hooks import HOOK, SYS_SIGTIMEDWAIT, Box, wait_until
 
 
 def test_persist_answers_a_plain_append_by_another_process(box: Box) -> None:

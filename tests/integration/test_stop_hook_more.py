@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hooking import BOTH, HOOK, Box, make_due
+from support.hooks import BOTH, HOOK, Box, make_due
 
 
 def test_the_signal_file_is_touched_when_the_stop_is_approved(box: Box) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hooking import BOTH, SYS_FLOCK, SYS_SIGTIMEDWAIT, Box, wait_until
+from support.hooks import BOTH, SYS_FLOCK, SYS_SIGTIMEDWAIT, Box, wait_until
 
 
 @pytest.fixture

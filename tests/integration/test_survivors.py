@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands, run_to_end
-from keeping import Process, end_processes, until
 from remuda import Session
 from remuda.errors import SessionDead, SessionExists
 from remuda.keeper.survivors import find_survivors, survivors_of
 from remuda.paths import SessionPaths
 from remuda.process_table import Process as Named
 from remuda.proctree import descendants, start_ticks
+from support.commands import Commands, run_to_end
+from support.keeper import Process, end_processes, until
 
 STUBBORN = """
 import os, signal, subprocess, sys, time

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from keeping import until
 from remuda.tmux.bindings import Keys, apply, conf_lines, remove, taken_keys
 from remuda.tmux.conf import ConfFile
 from remuda.tmux.segment import segment
-from tmux_bench import TmuxBench
+from support.keeper import until
+from support.tmux_attention import TmuxBench
 
 
 def state(tmux: TmuxBench) -> tuple[str, ...]:

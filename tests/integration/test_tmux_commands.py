@@ -12,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import counts
-from heimdall_client import PATIENCE
-from keeping import Process
 from remuda.errors import TmuxError, TmuxGone, TmuxMissing, TmuxTargetGone, TmuxTooOld, WaitTimeout
 from remuda.tmux.address import Address
 from remuda.tmux.control import Control
 from remuda.tmux.link import Link, choose_session
 from remuda.tmux.once import Tmux, installed_version, run
 from remuda.tmux.protocol import Notice, literal
-from tmux_bench import TmuxBench
+from support import counts
+from support.heimdall_client import PATIENCE
+from support.keeper import Process
+from support.tmux_attention import TmuxBench
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from keeping import until
 from remuda.errors import NoOrigin, NoTmuxClient, TmuxTargetGone
 from remuda.tmux.navigate import Jump, go_back, jump
 from remuda.tmux.once import Tmux
 from remuda.tmux.popup import popup_words
-from tmux_bench import Person, TmuxBench
+from support.keeper import until
+from support.tmux_attention import Person, TmuxBench
 
 STAY = "exec sleep 1000"
 

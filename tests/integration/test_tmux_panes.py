@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from keeping import end_processes, until
 from remuda.errors import InvalidOptions, TmuxTargetGone
 from remuda.tmux.link import Link
 from remuda.tmux.panes import Snapshot, take_snapshot_async
 from remuda.tmux.paste import paste
 from remuda.tmux.popup import capture
-from tmux_bench import TmuxBench
+from support.keeper import end_processes, until
+from support.tmux_attention import TmuxBench
 
 STAY = "exec sleep 1000"
 

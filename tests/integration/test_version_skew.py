@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import remuda
-from keeping import Process
+from support.keeper import Process
 
 SOURCE = Path(remuda.__file__).parent
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from heimdall_client import PATIENCE
 from remuda.terminal.ghostty import GhosttyScreen
 from remuda.terminal.view import View, bar_text
+from support.heimdall_client import PATIENCE
 
 SESSION_COLS, SESSION_ROWS = 40, 10
 BAR = ("work", "idle")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from commands import COMMAND, ORDINARY, Commands, has_open
-from keeping import until
 from remuda.inbox.compaction import WRITER_LOCK, FileLock
 from remuda.inbox.journal import Inbox
+from support.commands import COMMAND, ORDINARY, Commands, has_open
+from support.keeper import until
 
 HELD = "remuda: the message waits: session 'work' has ended; 'remuda start work --resume' brings it back\n"
 PLAIN = "session 'work' runs a plain command, which never says what it took"

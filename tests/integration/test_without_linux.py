@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
-from keeping import until
-from printing import Calls
 from remuda.proctree import is_alive
+from support.commands import Commands
+from support.keeper import until
+from support.print_calls import Calls
 
 ELSEWHERE = str(Path(__file__).parents[1] / "without_linux")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from benches import MakeCli
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.offline import is_offline, proxies_closed
 from remuda.testing.real_cli import NOT_TESTED, OPT_OUT, VERSION, RealCli, binary_path, opted_out
-from version_differences import DIFFERENCES
+from support.real_sessions import MakeCli
+from support.version_differences import DIFFERENCES
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from benches import MakeCli, outcomes
-from heimdall_client import PATIENCE
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.offline import closed_proxies, is_offline, proxies_closed
 from remuda.testing.real_cli import VERSION, PlainTerminal, RealCli
 from remuda.testing.script import ToolResult
+from support.heimdall_client import PATIENCE
+from support.real_sessions import MakeCli, outcomes
 
 pytestmark = pytest.mark.real
 

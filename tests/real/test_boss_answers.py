@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from benches import QUESTION, MakeCli, keep
-from bossing import RunningBoss
-from commands import Commands
-from foreign import AgentPane, install_hooks
-from keeping import Start, until
-from posting import Post, choose_trust, prompts
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
-from tmux_bench import TmuxBench
+from support.boss import RunningBoss
+from support.commands import Commands
+from support.keeper import Start, until
+from support.messages import Post, choose_trust, prompts
+from support.pane_agent import AgentPane, install_hooks
+from support.real_sessions import QUESTION, MakeCli, keep
+from support.tmux_attention import TmuxBench
 
 pytestmark = pytest.mark.real
 

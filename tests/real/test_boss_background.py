@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss, event
-from commands import Commands
-from foreign import install_hooks
-from heimdall_client import PATIENCE
-from keeping import Process, until
 from remuda.agents.claude.attention import registry_events
 from remuda.agents.claude.jobs import read_job
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support.boss import RunningBoss, event
+from support.commands import Commands
+from support.heimdall_client import PATIENCE
+from support.keeper import Process, until
+from support.pane_agent import install_hooks
 
 pytestmark = pytest.mark.real
 

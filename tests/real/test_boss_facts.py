@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from benches import QUESTION, MakeCli
-from bossing import RunningBoss
-from commands import Commands
-from foreign import AgentPane, install_hooks
-from keeping import until
-from posting import prompts
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.scripted_agent.probe import Probe, whole_records
-from tmux_bench import TmuxBench
+from support.boss import RunningBoss
+from support.commands import Commands
+from support.keeper import until
+from support.messages import prompts
+from support.pane_agent import AgentPane, install_hooks
+from support.real_sessions import QUESTION, MakeCli
+from support.tmux_attention import TmuxBench
 
 pytestmark = pytest.mark.real
 

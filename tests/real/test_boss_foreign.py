@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bossing import RunningBoss
-from commands import Commands
-from keeping import Process, until
 from remuda.testing.real_cli import RealCli
-from tmux_bench import TmuxBench
+from support.boss import RunningBoss
+from support.commands import Commands
+from support.keeper import Process, until
+from support.tmux_attention import TmuxBench
 
 pytestmark = pytest.mark.real
 

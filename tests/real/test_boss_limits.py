@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from benches import keep
-from bossing import RunningBoss
-from keeping import Start, until
-from posting import Post, prompts, step
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.script import Fail, Reply
+from support.boss import RunningBoss
+from support.keeper import Start, until
+from support.messages import Post, prompts, step
+from support.real_sessions import keep
 
 pytestmark = pytest.mark.real
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from benches import keep
-from bossing import RunningBoss
-from commands import Commands
-from foreign import AgentPane, install_hooks
-from keeping import Start, until
 from remuda.boss.sources import SOURCES
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
-from tmux_bench import TmuxBench
-from watching import Watcher
+from support.boss import RunningBoss
+from support.commands import Commands
+from support.keeper import Start, until
+from support.pane_agent import AgentPane, install_hooks
+from support.real_sessions import keep
+from support.tmux_attention import TmuxBench
+from support.watcher import Watcher
 
 pytestmark = pytest.mark.real
 

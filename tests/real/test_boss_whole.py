@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from benches import QUESTION
-from boss_whole import BACK, NEXT, Ranch
-from keeping import until
 from remuda.boss.evidence.reconcile import CYCLE
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support.boss_whole import BACK, NEXT, Ranch
+from support.keeper import until
+from support.real_sessions import QUESTION
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 

@@ -6,14 +6,14 @@ import subprocess
 
 import pytest
 
-from benches import keep
-from commands import COMMAND
-from heimdall_client import PATIENCE
-from keeping import Start
-from posting import CHAIN, Post, prompts, stages, step
 from remuda.testing.loopback_model import Gate, LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.script import Hold, Reply
+from support.commands import COMMAND
+from support.heimdall_client import PATIENCE
+from support.keeper import Start
+from support.messages import CHAIN, Post, prompts, stages, step
+from support.real_sessions import keep
 
 pytestmark = pytest.mark.real
 

@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from benches import MakeCli
 from remuda.testing.scripted_agent.probe import SCRIPTED, Probe
+from support.real_sessions import MakeCli
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 

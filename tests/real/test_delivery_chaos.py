@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-import counts
-from benches import keep, outcomes
-from keeping import Kept, Process, Start
-from posting import stages
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import FINAL, Trace, trace
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support import counts
+from support.keeper import Kept, Process, Start
+from support.messages import stages
+from support.real_sessions import keep, outcomes
 
 SEED = 7
 MESSAGES = counts.CHAOS_MESSAGES

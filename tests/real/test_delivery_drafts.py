@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benches import keep
-from keeping import Start, until
-from posting import CHAIN, Post, prompts, stages
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support.keeper import Start, until
+from support.messages import CHAIN, Post, prompts, stages
+from support.real_sessions import keep
 
 pytestmark = pytest.mark.real
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from benches import keep, outcomes
-from keeping import Start, event_named, until
-from posting import CHAIN, Post, prompts, requests_with, stages, step
 from remuda.errors import WaitTimeout
 from remuda.testing.loopback_model import Gate, LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.script import Hold, Reply, failure
+from support.keeper import Start, event_named, until
+from support.messages import CHAIN, Post, prompts, requests_with, stages, step
+from support.real_sessions import keep, outcomes
 
 pytestmark = pytest.mark.real
 

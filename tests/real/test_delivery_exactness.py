@@ -7,13 +7,13 @@ import unicodedata
 
 import pytest
 
-from benches import keep
-from keeping import Start
-from posting import CHAIN, Post, stages, step
 from remuda.agents.claude.prompt import MAX_PASTE_BYTES, visible
 from remuda.inbox.receipts import Trace
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support.keeper import Start
+from support.messages import CHAIN, Post, stages, step
+from support.real_sessions import keep
 
 pytestmark = pytest.mark.real
 

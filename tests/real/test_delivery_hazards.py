@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import pytest
 
-from benches import QUESTION, MakeCli, keep
-from keeping import Process, Start, until
-from posting import CHAIN, Post, choose_trust, prompts, requests_with, stages, step
 from remuda.agents.claude.screen import open_dialog, read_trust_choice
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support.keeper import Process, Start, until
+from support.messages import CHAIN, Post, choose_trust, prompts, requests_with, stages, step
+from support.real_sessions import QUESTION, MakeCli, keep
 
 pytestmark = pytest.mark.real
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from benches import keep
-from keeping import Process, Start, until
-from posting import CHAIN, Post, prompts, requests_with, stages, step
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.scripted_agent.probe import whole_records
+from support.keeper import Process, Start, until
+from support.messages import CHAIN, Post, prompts, requests_with, stages, step
+from support.real_sessions import keep
 
 pytestmark = pytest.mark.real
 

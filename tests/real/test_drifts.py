@@ -7,15 +7,15 @@ import time
 
 import pytest
 
-from benches import keep
-from commands import Commands
-from drifting import DRIFTS, drifted
-from keeping import Start, until
-from posting import Post, prompts, requests_with, stages, step
-from printing import Calls
 from remuda.agents.claude.screen import open_dialog
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support.commands import Commands
+from support.drifts import DRIFTS, drifted
+from support.keeper import Start, until
+from support.messages import Post, prompts, requests_with, stages, step
+from support.print_calls import Calls
+from support.real_sessions import keep
 
 pytestmark = pytest.mark.real
 

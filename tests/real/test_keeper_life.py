@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from benches import keep
-from heimdall_client import PATIENCE
-from keeping import Kept, Process, Start, until
 from remuda.agents.claude.launch import IDENTITY_VARIABLES
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.real_cli.terminal import PlainTerminal
 from remuda.testing.scripted_agent.probe import whole_records
-from watching import Watcher
+from support.heimdall_client import PATIENCE
+from support.keeper import Kept, Process, Start, until
+from support.real_sessions import keep
+from support.watcher import Watcher
 
 pytestmark = pytest.mark.real
 

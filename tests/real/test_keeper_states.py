@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benches import QUESTION, MakeCli, keep
-from keeping import Kept, Start, until
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
-from watching import Watcher
+from support.keeper import Kept, Start, until
+from support.real_sessions import QUESTION, MakeCli, keep
+from support.watcher import Watcher
 
 pytestmark = pytest.mark.real
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from benches import keep
-from keeping import Start, until
-from posting import Post
 from remuda.testing.real_cli import RealCli
+from support.keeper import Start, until
+from support.messages import Post
+from support.real_sessions import keep
 
 pytestmark = pytest.mark.real
 

@@ -13,12 +13,12 @@ from contextlib import suppress
 
 import pytest
 
-import counts
 from remuda import Client
 from remuda.errors import Aborted, RemudaError, SessionCrashed, SpawnFailed, WaitTimeout
 from remuda.pool.types import BackendName
 from remuda.testing.loopback_model import LoopbackModel, Request
 from remuda.testing.real_cli import RealCli
+from support import counts
 
 SEED = 11
 SIZE = 3

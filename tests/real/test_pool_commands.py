@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from commands import COMMAND, Commands
-from differing import differences
-from keeping import until
-from printing import PATIENCE, Calls
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support.commands import COMMAND, Commands
+from support.json_differences import differences
+from support.keeper import until
+from support.print_calls import PATIENCE, Calls
 
 # What the CLI only says of a process that has answered before.
 LATER = {

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-import counts
 from remuda import Client, RunResult
 from remuda.pool.client import backend_factory
 from remuda.pool.profile import Profile
@@ -25,6 +24,7 @@ from remuda.pool.session import WarmSession
 from remuda.pool.types import BackendName
 from remuda.testing.loopback_model import LoopbackModel, Request
 from remuda.testing.real_cli import RealCli
+from support import counts
 
 WARM: tuple[BackendName, ...] = ("terminal", "stream")
 SESSIONS = 4

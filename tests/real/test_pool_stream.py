@@ -15,10 +15,18 @@ from typing import Any
 
 import pytest
 
-import pool_conformance as conformance
-from benches import QUESTION, outcomes
-from keeping import until
-from pool_conformance import (
+from remuda.errors import Aborted, AgentError, SessionDirty
+from remuda.pool.oneshot_session import OneshotSession
+from remuda.pool.session import WarmSession
+from remuda.pool.stream import StreamSession
+from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request
+from remuda.proctree import descendants
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+from remuda.testing.script import ToolResult
+from support import pool_conformance as conformance
+from support.keeper import until
+from support.pool_conformance import (
     PATIENCE,
     Check,
     always_says,
@@ -30,22 +38,14 @@ from pool_conformance import (
     opened,
     profile_of,
 )
-from remuda.errors import Aborted, AgentError, SessionDirty
-from remuda.pool.oneshot_session import OneshotSession
-from remuda.pool.session import WarmSession
-from remuda.pool.stream import StreamSession
-from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request
-from remuda.proctree import descendants
-from remuda.testing.loopback_model import LoopbackModel
-from remuda.testing.real_cli import RealCli
-from remuda.testing.script import ToolResult
+from support.real_sessions import QUESTION, outcomes
 
 pytestmark = pytest.mark.real
 
 _OWNER = """
 import asyncio, json, sys
 from pathlib import Path
-from pool_conformance import nobody, profile_of
+from support.pool_conformance import nobody, profile_of
 from remuda.pool.stream import StreamSession
 from remuda.pool.types import Request
 

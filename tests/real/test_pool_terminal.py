@@ -15,10 +15,15 @@ from typing import Any
 
 import pytest
 
-import pool_conformance as conformance
-from benches import QUESTION, MakeCli, outcomes
-from keeping import until as wait_until
-from pool_conformance import (
+from remuda.errors import AgentError, SessionDirty
+from remuda.pool.session import WarmSession
+from remuda.pool.terminal import TerminalSession
+from remuda.pool.types import Allow, Decision, PermissionRequest, Request
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
+from support import pool_conformance as conformance
+from support.keeper import until as wait_until
+from support.pool_conformance import (
     PATIENCE,
     Check,
     answer_of,
@@ -29,20 +34,15 @@ from pool_conformance import (
     opened,
     profile_of,
 )
-from pool_terminals import looking
-from remuda.errors import AgentError, SessionDirty
-from remuda.pool.session import WarmSession
-from remuda.pool.terminal import TerminalSession
-from remuda.pool.types import Allow, Decision, PermissionRequest, Request
-from remuda.testing.loopback_model import LoopbackModel
-from remuda.testing.real_cli import RealCli
+from support.pool_terminals import looking
+from support.real_sessions import QUESTION, MakeCli, outcomes
 
 pytestmark = pytest.mark.real
 
 _OWNER = """
 import asyncio, json, sys
 from pathlib import Path
-from pool_conformance import nobody, profile_of
+from support.pool_conformance import nobody, profile_of
 from remuda.pool.terminal import TerminalSession
 from remuda.pool.types import Request
 

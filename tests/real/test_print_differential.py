@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import pytest
 
-from differing import Message, differences
-from print_differences import STREAM, TERMINAL
 from remuda.testing.loopback_model import LoopbackModel, Request
 from remuda.testing.real_cli import PINNED, VERSION, RealCli
 from remuda.testing.script import Reply, Thinking, ToolUse
+from support.json_differences import Message, differences
+from support.print_differences import STREAM, TERMINAL
 
 PATIENCE = 100.0
 BACKENDS = ("terminal", "stream")

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-import counts
-from benches import MakeCli
-from commands import Commands
-from flooding import flood
-from keeping import event_named, until
-from printing import ORDERLY_TRIES, Calls, HeldStart, without_hooks
 from remuda.errors import SessionUnreachable
 from remuda.keeper.client import KeeperClient
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.script import ToolResult
 from remuda.wire.connection import ClientConnection
+from support import counts
+from support.commands import Commands
+from support.floods import flood
+from support.keeper import event_named, until
+from support.print_calls import ORDERLY_TRIES, Calls, HeldStart, without_hooks
+from support.real_sessions import MakeCli
 
 TAIL = "tail -f /dev/null"
 MakeCalls = Callable[[RealCli], Calls]

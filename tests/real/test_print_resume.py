@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commands import Commands
-from printing import Calls
 from remuda.testing.real_cli import RealCli
+from support.commands import Commands
+from support.print_calls import Calls
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from benches import outcomes
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support.real_sessions import outcomes
 
 pytestmark = pytest.mark.real
 

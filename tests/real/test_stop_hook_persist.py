@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hooking import IDLE
-from keeping import until
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support.hooks import IDLE
+from support.keeper import until
 
 pytestmark = pytest.mark.real
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from commands import Commands
-from printing import Calls
 from remuda import Client
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support.commands import Commands
+from support.print_calls import Calls
 
 pytestmark = [pytest.mark.real, pytest.mark.versions]
 CALLS = 5

@@ -9,7 +9,6 @@ from typing import assert_type
 import pytest
 
 import remuda
-from pooling import virtual
 from remuda import (
     Allow,
     Client,
@@ -28,6 +27,7 @@ from remuda import (
 )
 from remuda.pool.types import StreamEvent
 from remuda.testing.pool import FakeAgent
+from support.pool import virtual
 
 
 async def decide(request: PermissionRequest) -> Allow | Deny:

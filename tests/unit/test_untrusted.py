@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outside_json import VALUES
 from remuda.duration import LONGEST, clamp_seconds, show_duration, show_moment
 from remuda.untrusted import (
     MAX_DEPTH,
@@ -25,6 +24,7 @@ from remuda.untrusted import (
     parse_object,
     printable,
 )
+from support.outside_json import VALUES
 
 
 @given(VALUES)

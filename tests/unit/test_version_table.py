@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import version_table
-from version_table import HOLDS, PAGE, load, page, record, table
+from support import version_table
+from support.version_table import HOLDS, PAGE, load, page, record, table
 
 RESULTS = """<testsuites><testsuite name="pytest">
 <testcase classname="tests.real.test_some_area" name="test_this_holds" time="1"/>
@@ -21,7 +21,7 @@ RESULTS = """<testsuites><testsuite name="pytest">
 
 
 def test_page_shows_what_was_recorded_last() -> None:
-    assert PAGE.read_text() == page(PAGE.read_text(), load()), "run: python tests/version_table.py write"
+    assert PAGE.read_text() == page(PAGE.read_text(), load()), "python tests/support/version_table.py write"
 
 
 def test_results_are_recorded_by_version_and_shown_with_reasons(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agents import Start
 from remuda.testing.scripted_agent.probe import SCRIPTED, Probe
+from support.agents import Start
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agents import Start, command, saying, texts
 from remuda.testing.scripted_agent.probe import Probe
+from support.agents import Start, command, saying, texts
 
 QUESTION = {"question": "Which color?", "header": "Color", "multiSelect": False}
 OPTIONS = [{"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agents import Start, command, saying, texts
+from support.agents import Start, command, saying, texts
 
 
 class Endpoint:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from agents import Start, texts
 from remuda.testing.scripted_agent.probe import SCRIPTED, Probe
+from support.agents import Start, texts
 
 # --- start
 

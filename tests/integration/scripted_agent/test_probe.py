@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from heimdall_client import PATIENCE
 from remuda.testing.scripted_agent.probe import Probe, note_command, whole_records
+from support.heimdall_client import PATIENCE
 
 
 @pytest.fixture

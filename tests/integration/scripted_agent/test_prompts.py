@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agents import Start, texts
 from remuda.testing.scripted_agent.probe import Probe
+from support.agents import Start, texts
 
 # --- the text box
 

@@ -1,0 +1,123 @@
+"""Messages for a kept session under test: put into its inbox, and followed by their receipts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from remuda.agents.claude.screen import read_composer, read_trust_choice
+from remuda.errors import WaitTimeout
+from remuda.inbox.journal import Inbox
+from remuda.inbox.receipts import Trace, follow, trace
+from remuda.testing.loopback_model import LoopbackModel, Request
+from support.keeper import Kept, until
+from support.watcher import PATIENCE, Watcher
+
+
+class Post:
+    """A session's inbox; `watcher` is a human at its keys."""
+
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
+        self.folder = kept.paths.inbox
+        self.inbox = Inbox(self.folder)
+        self.client = kept.hello()
+        self.watcher = Watcher(kept.hello())
+
+    def put(self, prompt: str, **options: Any) -> str:
+        return self.inbox.put(prompt, **options).id
+
+    def send(self, prompt: str, **options: Any) -> Trace:
+        """Put it, and follow it to its end."""
+        return self.ended(self.put(prompt, **options))
+
+    def ended(self, message: str, timeout: float = PATIENCE) -> Trace:
+        try:
+            *_, last = follow(self.folder, message, timeout)
+        except WaitTimeout as error:
+            held = self.client.describe()["delivery"]["held"]
+            raise WaitTimeout(f"{error}; held: {held!r}; on the screen: {self.lines()}") from error
+        return last
+
+    def reached(self, message: str, stage: str, count: int = 1) -> Trace:
+        """As soon as its receipts hold this stage, so many times."""
+        for found in follow(self.folder, message, PATIENCE):
+            if stages(found).count(stage) >= count:
+                return found
+        raise AssertionError(f"{message} ended without {stage}: {trace(self.folder, message)}")
+
+    def trace(self, message: str) -> Trace:
+        found = trace(self.folder, message)
+        assert found is not None
+        return found
+
+    def held(self, why: str) -> None:
+        """Wait until delivery says that it waits, for this reason."""
+
+        def reason() -> bool:
+            return why in (self.client.describe()["delivery"]["held"] or "")
+
+        until(reason, f"delivery held: {why!r}")
+
+    def lines(self) -> list[str]:
+        lines: list[str] = self.client.request("screen")["lines"]
+        return lines
+
+    def draft(self) -> str:
+        """What stands in the composer, as the keeper reads it."""
+        styled: list[str] = self.client.request("screen", styled=True)["lines"]
+        return read_composer(self.lines(), lambda y: styled[y].encode()).text
+
+
+def stages(found: Trace) -> list[str]:
+    """Its steps, less those of a lease that was given back because the session was just not ready."""
+    kept: list[str] = []
+    for one in found.steps:
+        if one.get("reason") == "the session was no longer ready":
+            assert kept.pop() == "written"
+        else:
+            kept.append(str(one["stage"]))
+    return kept
+
+
+def step(found: Trace, stage: str) -> dict[str, Any]:
+    """The last receipt of this stage."""
+    return next(one for one in reversed(found.steps) if one["stage"] == stage)
+
+
+RECAP = "The user stepped away and is coming back."
+
+
+def prompts(model: LoopbackModel) -> list[str]:
+    """Every prompt that the agent sent, in order; what it sends again and again on one prompt counts once.
+
+    Not what it asks by itself for a user who seems to come back, which it does now and then.
+    """
+    sent: list[str] = []
+    for request in model.main_requests:
+        if str(request.prompt).startswith(RECAP):
+            continue
+        if isinstance(request.said, str) and (not sent or sent[-1] != request.prompt):
+            sent.append(request.prompt)
+    return sent
+
+
+def requests_with(model: LoopbackModel, text: str) -> Sequence[Request]:
+    return [request for request in model.main_requests if text in request.prompt]
+
+
+CHAIN = ["accepted", "written", "submitted", "recorded", "ended", "acked"]
+
+
+def choose_trust(post: Post) -> None:
+    """As a human would: look which row is marked, move, look again, confirm when it stays."""
+    stays = 0
+    while stays < 3:
+        time.sleep(0.4)  # for a human's eye; the dialog goes back to its default row once, after 0.13 s
+        choice = read_trust_choice(post.lines())
+        assert choice is not None
+        stays = stays + 1 if choice.highlighted == choice.wanted else 0
+        if not stays:
+            post.watcher.press(b"\x1b[B" if choice.wanted > choice.highlighted else b"\x1b[A")
+    post.watcher.press(b"\r")  # once: another one would be a line end in the composer

@@ -1,0 +1,41 @@
+"""The pages that `remuda help TOPIC` shows: each can be reached, and the Python pages name every method."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import remuda
+from remuda.cli.manual import page, topics
+from support import ROOT
+
+DOCS = ROOT / "docs"
+CLASSES = {
+    "session.md": ["Session", "AsyncSession"],
+    "client.md": ["Client", "SyncClient", "RemoteClient"],
+    "inbox.md": ["Inbox"],
+    "boss.md": ["Boss", "AsyncBoss"],
+}
+
+
+def test_every_page_is_a_topic() -> None:
+    assert set(topics().values()) == set(DOCS.rglob("*.md"))
+    assert topics()["inbox"] == DOCS / "reference/inbox.md"
+    assert topics()["python/inbox"] == DOCS / "reference/python/inbox.md"
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_every_page_has_one_title_and_is_printed(path: Path) -> None:
+    assert page(path, 79)
+    without_code = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"^# ", without_code, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_python_page_names_every_public_method(name: str) -> None:
+    code = " ".join(re.findall(r"`([^`\n]+)`", (DOCS / "reference/python" / name).read_text()))
+    for one in CLASSES[name]:
+        methods = {method for method in vars(getattr(remuda, one)) if not method.startswith("_")}
+        assert {method for method in methods if not re.search(rf"\b{method}\b", code)} == set()
