@@ -29,6 +29,18 @@ def test_queue_lists_who_waits_why_and_where(ranch: Ranch) -> None:
     assert [item["session"]["pane"] for item in ranch.json("queue")["items"]] == [ranch.api, ranch.docs, None]
 
 
+def test_queue_agents_and_approvals_format_fields(ranch: Ranch) -> None:
+    asked = {"reason": "permission", "tool": "Bash", "input": {"command": "rm -rf build"}, "tool_use_id": "1"}
+    ranch.waits("pager", ranch.docs, 300, "asked", **asked)
+    assert ranch("queue", "--format", r"{reason}\t{session.pane}") == f"permission\t{ranch.docs}"
+    assert ranch("agents", "--format", "{id} {item.reason}") == "id-pager permission"
+    assert ranch("approvals", "--format", "{tool}: {input.command}") == "Bash: rm -rf build"
+    ranch("dismiss", "id-pager")
+    assert ranch("queue", "--history", "--format", "{session_id}") == "id-pager"
+    for words in (("queue", "--watch"), ("queue", "--json"), ("agents", "--watch"), ("approvals", "--json")):
+        ranch(*words, "--format", "{id}", code=2)
+
+
 def test_queue_hides_what_was_put_off_until_asked(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api)
     ranch("skip", "--cooldown", "1h")

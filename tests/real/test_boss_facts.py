@@ -84,7 +84,8 @@ def test_plan_is_told_to_hooks_and_transcript_when_its_file_is_written(cli: Real
         agent.turn("hello")
         told: dict[str, Any] = {}
         if written:
-            path = Path(next(found for line in agent.transcript() if (found := _plan_file(line))))
+            agent.until(lambda: _plan_files(agent), "the plan's file in the transcript")
+            path = Path(_plan_files(agent)[0])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("# first this\n")
             told = {"plan": "# first this\n", "planFilePath": str(path)}
@@ -95,9 +96,9 @@ def test_plan_is_told_to_hooks_and_transcript_when_its_file_is_written(cli: Real
         refuse(agent, "Here is Claude's plan" if written else "Exit plan mode?")
 
 
-def _plan_file(line: dict[str, Any]) -> str | None:
-    found = line.get("attachment", {}).get("planFilePath")
-    return found if isinstance(found, str) else None
+def _plan_files(agent: Probe) -> list[str]:
+    attached = [line["attachment"] for line in agent.transcript() if "attachment" in line]
+    return [one["planFilePath"] for one in attached if "planFilePath" in one]
 
 
 def _plans(agent: Probe) -> list[dict[str, Any]]:

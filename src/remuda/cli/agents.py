@@ -13,10 +13,11 @@ from remuda.duration import show_duration
 from remuda.untrusted import one_line
 
 from .asking import make_guide
-from .common import coloured_state, json_option, short_path
+from .common import coloured_state, format_option, json_option, short_path
 from .live import follow
 from .output import echo, print_json, table_lines
 from .queue import what, where
+from .template import check_alone, print_formatted
 
 _HEAD = ("WHO", "STATE", "WHY", "SINCE", "WHERE", "CWD", "WHAT")
 
@@ -25,7 +26,8 @@ _HEAD = ("WHO", "STATE", "WHY", "SINCE", "WHERE", "CWD", "WHAT")
 @click.option("-a", "--all", "ended", is_flag=True, help="Also list agents that have ended.")
 @click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
 @json_option
-def command(ended: bool, watch: bool, as_json: bool) -> None:
+@format_option("{agent_state} {cwd}")
+def command(ended: bool, watch: bool, as_json: bool, template: str | None) -> None:
     """List the agents that the boss knows, wherever they run: what each is doing, since when, and where.
 
     These are sessions of 'remuda start', agents in tmux panes, background agents, and agents of scripts.
@@ -44,8 +46,11 @@ def command(ended: bool, watch: bool, as_json: bool) -> None:
     def ask(boss: BossClient) -> Any:
         return _asked(boss, ended=ended)
 
+    check_alone(template, json=as_json, watch=watch)
     if watch:
         follow(ask, _lines, as_json=as_json)
+    elif template is not None:
+        print_formatted(template, ask(BossClient())["sessions"])
     elif as_json:
         print_json(ask(BossClient()))
     else:

@@ -13,9 +13,10 @@ from remuda.duration import show_duration
 from remuda.untrusted import one_line
 
 from .asking import waiting_argument
-from .common import json_option
+from .common import format_option, json_option
 from .leave import find_approval, outcome, session_of, show
 from .output import echo, print_json, print_table
+from .template import check_alone, print_formatted
 
 _HEAD = ("ID", "WHO", "TOOL", "AGE", "STATE", "WHAT")
 
@@ -32,7 +33,8 @@ _HEAD = ("ID", "WHO", "TOOL", "AGE", "STATE", "WHAT")
     help="List at most N.  [default: 100]",
 )
 @json_option
-def command(word: str | None, everything: bool, limit: int, as_json: bool) -> None:
+@format_option("{id} {tool}")
+def command(word: str | None, everything: bool, limit: int, as_json: bool, template: str | None) -> None:
     """List open permission requests, or show one: its input, a diff, who decided, and what happened then.
 
     \b
@@ -41,6 +43,9 @@ def command(word: str | None, everything: bool, limit: int, as_json: bool) -> No
       remuda approvals work
       remuda approvals --all --json | jq '.approvals[] | select(.by == "policy: docs")'
     """
+    check_alone(template, json=as_json)
+    if template is not None and word is not None:
+        raise click.UsageError("--format is for lists")
     boss = BossClient()
     if word is not None:
         found = find_approval(boss, word)
@@ -49,6 +54,9 @@ def command(word: str | None, everything: bool, limit: int, as_json: bool) -> No
     document = boss.get("approvals", state=None if everything else "open", limit=limit)
     if as_json:
         print_json(document)
+        return
+    if template is not None:
+        print_formatted(template, document["approvals"])
         return
     if not document["approvals"]:
         echo("no permission requests yet" if everything else "no open permission requests")

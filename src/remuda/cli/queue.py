@@ -15,9 +15,10 @@ from remuda.errors import TmuxError
 from remuda.untrusted import one_line
 
 from .asking import make_guide
-from .common import json_option, limit_lines
+from .common import format_option, json_option, limit_lines
 from .live import follow
 from .output import echo, print_json, print_table, table_lines
+from .template import check_alone, print_formatted
 
 _HEAD = ("WHO", "WHY", "SINCE", "WHERE", "WHAT")
 _PAST = ("WHO", "WHY", "WAITED", "ENDED", "THEN", "WHAT")
@@ -36,8 +37,15 @@ _PAST = ("WHO", "WHY", "WAITED", "ENDED", "THEN", "WHAT")
     help="With --history: list at most N items.  [default: 20]",
 )
 @json_option
+@format_option("{reason} {session.cwd}")
 def command(
-    interactive: bool, hidden: bool, watch: bool, history: bool, limit: int | None, as_json: bool
+    interactive: bool,
+    hidden: bool,
+    watch: bool,
+    history: bool,
+    limit: int | None,
+    as_json: bool,
+    template: str | None,
 ) -> int | None:
     """List agents that are waiting for you, and why. The agent that has waited longest comes first.
 
@@ -53,8 +61,9 @@ def command(
       remuda queue -i
       remuda queue --watch
       remuda queue --history -n 50
-      remuda queue --json | jq -r '.items[] | [.reason, .session.cwd] | @tsv'
+      remuda queue --format '{reason} {session.cwd}'
     """
+    check_alone(template, json=as_json, watch=watch, interactive=interactive)
     if interactive and (hidden or watch or history or as_json):
         raise click.UsageError("--interactive cannot be combined with --all, --watch, --history or --json")
     if history and watch:
@@ -66,7 +75,11 @@ def command(
 
         return choose(make_guide())
     if history:
-        _tell_past(BossClient().get("queue", "history", limit=limit or 20), as_json=as_json)
+        past = BossClient().get("queue", "history", limit=limit or 20)
+        if template is not None:
+            print_formatted(template, past["items"])
+        else:
+            _tell_past(past, as_json=as_json)
         return None
 
     def ask(boss: BossClient) -> Any:
@@ -77,6 +90,8 @@ def command(
 
     if watch:
         follow(ask, lines, as_json=as_json)
+    elif template is not None:
+        print_formatted(template, ask(BossClient())["items"])
     elif as_json:
         print_json(ask(BossClient()))
     else:
