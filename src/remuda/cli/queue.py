@@ -64,22 +64,15 @@ def command(
       remuda queue --format '{reason} {session.cwd}'
     """
     check_alone(template, json=as_json, watch=watch, interactive=interactive)
-    if interactive and (hidden or watch or history or as_json):
-        raise click.UsageError("--interactive cannot be combined with --all, --watch, --history or --json")
-    if history and watch:
-        raise click.UsageError("--watch cannot be combined with --history")
-    if limit is not None and not history:
-        raise click.UsageError("--limit needs --history")
+    others = hidden or watch or history or as_json
+    _check_options(interactive and others, history=history, watch=watch, limited=limit is not None)
     if interactive:
         from .popup import choose
 
         return choose(make_guide())
     if history:
         past = BossClient().get("queue", "history", limit=limit or 20)
-        if template is not None:
-            print_formatted(template, past["items"])
-        else:
-            _tell_past(past, as_json=as_json)
+        _tell_past(past, as_json=as_json, template=template)
         return None
 
     def ask(boss: BossClient) -> Any:
@@ -99,6 +92,15 @@ def command(
     return None
 
 
+def _check_options(interactive_and_others: bool, *, history: bool, watch: bool, limited: bool) -> None:
+    if interactive_and_others:
+        raise click.UsageError("--interactive cannot be combined with --all, --watch, --history or --json")
+    if history and watch:
+        raise click.UsageError("--watch cannot be combined with --history")
+    if limited and not history:
+        raise click.UsageError("--limit needs --history")
+
+
 def _lines(document: dict[str, Any], *, hidden: bool) -> list[str]:
     now = time.time()
     put_off = f"{document['hidden']} hidden" if document["hidden"] and not hidden else ""
@@ -113,9 +115,11 @@ def _lines(document: dict[str, Any], *, hidden: bool) -> list[str]:
     return found
 
 
-def _tell_past(document: dict[str, Any], *, as_json: bool) -> None:
+def _tell_past(document: dict[str, Any], *, as_json: bool, template: str | None) -> None:
     items: list[Item] = document["items"]
-    if as_json:
+    if template is not None:
+        print_formatted(template, items)
+    elif as_json:
         print_json(document)
     elif items:
         now = time.time()
