@@ -24,7 +24,7 @@ from benchmarks.report import Report, Target
 from benchmarks.rivals import PATIENCE, RawLoop, claude_p
 from benchmarks.scene import Scene, bounded
 
-from remuda.agents.claude.boss_hooks import ASYNC_EVENTS
+from remuda.agents.claude.setup.boss_hooks import ASYNC_EVENTS
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.real_cli.terminal import PlainTerminal

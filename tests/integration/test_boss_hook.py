@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import remuda
-from remuda.agents.claude.boss_hooks import make_hooks
+from remuda.agents.claude.setup.boss_hooks import make_hooks
 from remuda.boss import hook
 from remuda.untrusted import parse_json
 from support.boss import RunningBoss

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.claude.boss_hooks import EVENTS, find_hooks
+from remuda.agents.claude.setup.boss_hooks import EVENTS, find_hooks
 from support.commands import Commands
 
 # Odd spacing, escapes, big numbers, hooks of others, and places that are empty.

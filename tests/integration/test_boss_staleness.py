@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import remuda
-from remuda.agents.claude.boss_hooks import make_hooks
+from remuda.agents.claude.setup.boss_hooks import make_hooks
 from remuda.boss.attention.model import Item, Session, State
 from remuda.boss.desk import Desk
 from remuda.boss.evidence import detector

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.agents.claude.boss_hooks import EVENTS
+from remuda.agents.claude.setup.boss_hooks import EVENTS
 from remuda.testing.real_cli import PlainTerminal
 from support.commands import COMMAND, Commands
 from support.keeper import until

@@ -16,7 +16,7 @@ import click
 import pytest
 
 from remuda.agents.attention import digest
-from remuda.agents.claude.stop_hooks import make_command
+from remuda.agents.claude.setup.stop_hooks import make_command
 from remuda.cli.app import cli
 from remuda.paths import SessionPaths
 from support.commands import Commands, watch

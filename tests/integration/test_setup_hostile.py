@@ -145,9 +145,8 @@ def test_a_pipe_in_place_of_the_completion_does_not_hold_setup_up(
 def test_what_another_setup_remembered_during_the_question_stays(
     remuda: Commands, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from remuda.agents.claude.boss_hooks import take_hooks
-    from remuda.agents.claude.settings import SettingsFile
-    from remuda.cli import hook_change
+    from remuda.agents import default_setup
+    from remuda.cli import file_changes
 
     monkeypatch.setenv("REMUDA_HOME", str(remuda.home))
     mine, other = remuda.home / "mine.json", remuda.home / "other.json"
@@ -157,10 +156,10 @@ def test_what_another_setup_remembered_during_the_question_stays(
         remuda("setup", "boss", "--settings", str(other), "--yes", env=env)
         return True
 
-    monkeypatch.setattr(hook_change, "agreed", asked)
-    file = SettingsFile(mine)
-    take_hooks(file.document)
-    hook_change.uninstall_from(file, "", hook_change.Agreement(yes=True, dry_run=False, diff=False))
+    monkeypatch.setattr(file_changes, "agreed", asked)
+    settings = default_setup().open_settings(mine)
+    settings.remove_boss_hooks()
+    file_changes.save_uninstalled(settings, "", file_changes.Agreement(yes=True, dry_run=False, diff=False))
     assert list(json.loads((remuda.home / "hooks.json").read_text())["files"]) == [str(other)]
 
 

@@ -10,6 +10,7 @@ from remuda.errors import InvalidOptions
 
 if TYPE_CHECKING:  # a call of `remuda print` needs one module of one agent
     from .base import Agent
+    from .setup import AgentSetup
 
 
 def _claude() -> Agent:
@@ -40,6 +41,8 @@ _AGENTS: dict[str, Callable[[], Agent]] = {
     "demo": _demo,
 }
 AGENT_NAMES = tuple(_AGENTS)
+DEFAULT_AGENT = "claude"
+"""What a command means that names no agent."""
 
 
 def find_agent(name: str) -> Agent:
@@ -49,6 +52,18 @@ def find_agent(name: str) -> Agent:
         raise InvalidOptions(
             f"unknown agent {name!r}", hint=f"use one of: {', '.join(AGENT_NAMES)}"
         ) from None
+
+
+def agent_setups() -> list[AgentSetup]:
+    """Return how each agent that has settings files is set up."""
+    return [setup for name in AGENT_NAMES if (setup := find_agent(name).setup()) is not None]
+
+
+def default_setup() -> AgentSetup:
+    """Return how the default agent is set up."""
+    setup = find_agent(DEFAULT_AGENT).setup()
+    assert setup is not None
+    return setup
 
 
 def guess_agent(argv: list[str]) -> str:

@@ -15,6 +15,7 @@ from remuda.frozen import frozen
 
 if TYPE_CHECKING:  # an agent is started before anybody has to understand it
     from .permission import Asking
+    from .setup import AgentSetup
     from .speech import Speech
     from .state import Vote
     from .tools import ToolBegan, ToolEnded
@@ -172,6 +173,9 @@ class Agent(Protocol):
 
     def trust_record(self, env: Mapping[str, str], cwd: str) -> TrustRecord | None:
         """None for a program that does not ask whether a folder is trusted."""
+
+    def setup(self) -> AgentSetup | None:
+        """How Remuda is installed in the agent's own settings; None for a program without such settings."""
 
     def takes_argument(self, argv: Sequence[str]) -> bool:
         """Whether a first prompt may be added to this command: it has none of its own."""

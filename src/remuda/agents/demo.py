@@ -10,3 +10,6 @@ from .claude.agent import ClaudeAgent
 class DemoAgent(ClaudeAgent):
     name = "demo"
     default_argv: tuple[str, ...] = (sys.executable, "-P", "-m", "remuda.testing.scripted_agent")
+
+    def setup(self) -> None:
+        """Return None: it reads Claude Code's settings, which `ClaudeAgent` sets up."""

@@ -35,6 +35,9 @@ class PlainAgent:
     def trust_record(self, env: Mapping[str, str], cwd: str) -> None:
         return None
 
+    def setup(self) -> None:
+        return None
+
     def takes_argument(self, argv: Sequence[str]) -> bool:
         return False
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import re
 import resource
-import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from remuda._version import __version__
-from remuda.agents.claude.files import read_settings
-from remuda.agents.claude.launch import BLOCK_CAP_VARIABLE
-from remuda.agents.claude.settings import settings_files
-from remuda.agents.claude.stop_hooks import command_hooks, read_command, runs_heartbeat_stop
+from remuda.agents import agent_setups
+from remuda.agents.setup import Finding
+from remuda.boss.folder import BossFolder
 from remuda.errors import RemudaError
 from remuda.keeper.hidden import living_names
 from remuda.keeper.listing import list_sessions
@@ -28,9 +24,6 @@ from remuda.terminal.screen import unavailable_reason
 
 from .checks_boss import examine_boss
 from .common import short_path
-from .finding import Finding
-from .hook_state import broken_settings, cap_in_force, cap_text, fix, found_hooks
-from .hooks_boss import found_hooks as boss_hooks
 
 _FEW_DESCRIPTORS = 1024
 _FEW_WATCHES = 128
@@ -39,8 +32,11 @@ _FEW_WATCHES = 128
 def examine(folder: Path) -> list[Finding]:
     found = [*_python(), *_state_folder(folder)]
     usable = all(one.level != "fail" for one in found)
-    found += [*_emulator(), *_claude(), *_call(), *_limits(), *_logout(), *_hooks()]
-    found += examine_boss()
+    setups = agent_setups()
+    found += [*_emulator(), *(one for setup in setups for one in setup.check_program())]
+    found += [*_call(), *_limits(), *_logout()]
+    boss_folder = BossFolder.default().path
+    found += [*(one for setup in setups for one in setup.check_hooks(boss_folder)), *examine_boss()]
     if usable:
         found += [*_sessions(folder), *_leftovers(folder)]
     return found
@@ -89,20 +85,6 @@ def _emulator() -> Iterator[Finding]:
         yield Finding(
             "note", f"no screen model: {reason}", "sessions work; 'screen' and the status bar do not"
         )
-
-
-def _claude() -> Iterator[Finding]:
-    path = shutil.which("claude")
-    if path is None:
-        fix = "to try Remuda without it: remuda start x --agent demo"
-        yield Finding("note", "Claude Code is not installed, or not on the PATH", fix)
-        return
-    try:
-        asked = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
-        version = asked.stdout.strip().removesuffix(" (Claude Code)") or "of unknown version"
-        yield Finding("ok", f"Claude Code {version} at {path}")
-    except (OSError, subprocess.TimeoutExpired) as error:
-        yield Finding("fail", f"{path} does not answer: {error}", "reinstall Claude Code")
 
 
 def _call() -> Iterator[Finding]:
@@ -186,44 +168,4 @@ def _leftovers(folder: Path) -> Iterator[Finding]:
     if scratch:
         yield Finding(
             "note", f"{len(scratch)} folders are left over from killed keepers", "remuda clean --force"
-        )
-
-
-def _hooks() -> Iterator[Finding]:
-    """Stop hooks of ours that do not work as they stand, and others' whose program is gone.
-
-    The CLI passes over a hook that fails without a word.
-    """
-    for path in broken_settings():
-        yield Finding("note", f"{path} is not a JSON object, so none of its hooks run", "fix the file")
-    for found in found_hooks():
-        where = f"Stop hook for {found.hook.inbox or 'no inbox'} in {found.path}"
-        for problem in found.problems:
-            yield Finding("note", f"{where}: {problem}", fix(found))
-        if not found.problems:
-            yield Finding("ok", where)
-    for boss in boss_hooks():
-        where = f"the boss's hooks in {boss.path}"
-        yield from (Finding("note", f"{where}: {problem}", boss.fix) for problem in boss.problems)
-        if not boss.problems:
-            yield Finding("ok", where)
-    for path in settings_files(os.environ, Path.cwd()):
-        for event, hook in command_hooks(read_settings(path)):
-            yield from _foreign_hook(event, hook["command"], path, cap_in_force(path))
-
-
-def _foreign_hook(event: str, command: str, path: Path, cap: int) -> Iterator[Finding]:
-    try:
-        program = shlex.split(command)[0]
-    except (ValueError, IndexError):
-        return
-    if event == "Stop" and read_command(command) is not None:
-        return
-    if program.startswith("/") and not Path(program).exists():
-        yield Finding("note", f"hook for {event} runs {program}, which does not exist", f"edit {path}")
-    elif event == "Stop" and cap and runs_heartbeat_stop(command):
-        yield Finding(
-            "note",
-            f"Stop hook heartbeat-stop in {path}: {cap_text(cap)}",
-            f'set "env": {{"{BLOCK_CAP_VARIABLE}": "0"}} in {path}, or start them with remuda launch',
         )

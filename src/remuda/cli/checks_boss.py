@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 
+from remuda.agents.setup import Finding
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
 from remuda.errors import BossDown, RemudaError
@@ -13,15 +14,14 @@ from remuda.tmux.once import installed_version
 from remuda.untrusted import one_line
 
 from .boss_files import written_files
-from .finding import Finding
-from .hooks_boss import found_hooks
+from .hooks_boss import boss_hooks
 
 _UNREACHED_AGE = 24 * 3600.0
 
 
 def examine_boss() -> Iterator[Finding]:
     folder = BossFolder.default()
-    if not folder.database.exists() and not found_hooks():
+    if not folder.database.exists() and not boss_hooks():
         return
     try:
         health = BossClient(folder).get("health")

@@ -1,71 +1,58 @@
-"""remuda hooks: the Stop hook in Claude Code's settings; those of the boss, and tmux, are in files beside"""
+"""remuda hooks, and its Stop hook for an inbox. `hooks_boss` and `hooks_tmux` have the other targets."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from remuda.agents.claude.files import read_settings
-from remuda.agents.claude.launch import BLOCK_CAP_VARIABLE
-from remuda.agents.claude.settings import SettingsFile, local_file, project_file, user_file
-from remuda.agents.claude.stop_hooks import (
-    TIMEOUT,
-    StopHook,
-    find_hooks,
-    lift_cap,
-    make_command,
-    put_hook,
-    restore_cap,
-    same_file,
-    take_hooks,
-)
+from remuda.agents import agent_setups, default_setup
+from remuda.agents.setup import AgentSettings, InboxHook, same_path
 from remuda.errors import InvalidOptions
 
-from . import hooks_boss, hooks_tmux, hooks_trail_boss
+from . import hooks_boss, hooks_tmux
 from .common import json_option, short_path, time_span
-from .hook_change import (
+from .file_changes import (
     Agreement,
     agreement_options,
-    install_into,
     lifted_caps,
     remember_cap,
-    uninstall_from,
+    save_installed,
+    save_uninstalled,
+    shown_place,
 )
-from .hook_state import Found, broken_settings, fix, found_hooks, own_script, shown_place
 from .inbox_target import check_parent
 from .output import complain, echo, print_json, print_lines, style
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MARGIN = 60.0
-"""How much longer than its wait a hook may take."""
-_PARTS = {
+"""Seconds that a hook may take longer than its wait."""
+_TARGET_COMMANDS = {
     "--boss": hooks_boss.COMMANDS,
     "--tmux": hooks_tmux.COMMANDS,
-    "--trail-boss": {"show": hooks_trail_boss.show},
+    "--trail-boss": {"show": hooks_boss.show_trail_boss},
 }
 _TARGETS = "--inbox PATH, --boss or --tmux"
 
 
 class _ByTarget(click.Group):
-    """A group whose install, uninstall and show mean what is named among their words."""
+    """A group whose install, uninstall and show act on the target that is among their words."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        named = [target for target in _PARTS if target in args]
-        if not named or args[0] not in _PARTS[named[0]]:
+        named = [target for target in _TARGET_COMMANDS if target in args]
+        if not named or args[0] not in _TARGET_COMMANDS[named[0]]:
             return super().resolve_command(ctx, args)
         with_inbox = any(word.partition("=")[0] == "--inbox" for word in args)
         if len(named) + with_inbox > 1 and not ctx.resilient_parsing:
             raise InvalidOptions(f"{_TARGETS} cannot be combined", hint="give one of them")
         words = [word for word in args[1:] if word != named[0]]
-        return f"{args[0]} {named[0]}", _PARTS[named[0]][args[0]], words
+        return f"{args[0]} {named[0]}", _TARGET_COMMANDS[named[0]][args[0]], words
 
 
 @click.group("hooks", cls=_ByTarget, invoke_without_command=True)
@@ -109,7 +96,7 @@ def _where_options(function: F) -> F:
 
 
 def _part_options(function: F) -> F:
-    """For help and completion: a command line with one of them never gets here (see `_ByTarget`)."""
+    """For help and completion only: `_ByTarget` handles a command line that has one of them."""
     for target, text in (("--tmux", "Keys in tmux"), ("--boss", "The boss's hooks")):
         function = click.option(
             target, is_flag=True, expose_value=False, help=f"{text}; see '{target} --help'."
@@ -118,37 +105,48 @@ def _part_options(function: F) -> F:
 
 
 def _named_path(where: dict[str, Any]) -> Path | None:
-    """The settings file that the options name; None when they name none."""
+    """Return the settings file that the options name; None if they name none."""
     named = [name for name in ("settings", "user", "project", "local") if where[name]]
     if len(named) > 1:
         words = " and ".join(f"--{name}" for name in named)
         raise InvalidOptions(f"{words} select different files", hint="give one of them")
     if where["settings"] is not None:
         return Path(where["settings"]).expanduser().absolute()
+    setup = default_setup()
     if where["user"]:
-        return user_file(os.environ)
-    here = Path.cwd()
-    return project_file(here) if where["project"] else local_file(here) if where["local"] else None
+        return setup.settings_path("user")
+    if where["project"]:
+        return setup.settings_path("project")
+    return setup.settings_path("local") if where["local"] else None
 
 
-def _with_ours(inbox: str | None) -> list[Path]:
-    """The settings files of this project that have a Stop hook of ours, for this inbox or any."""
-    here = Path.cwd()
-    return [path for path in (local_file(here), project_file(here)) if _hooks_in(path, inbox)]
+def _project_files_with(inbox: str | None) -> list[Path]:
+    """Return the settings files of this project with a Stop hook of ours, for this inbox or any."""
+    setup = default_setup()
+    return [
+        path
+        for path in (setup.settings_path("local"), setup.settings_path("project"))
+        if _has_inbox_hook(path, inbox)
+    ]
 
 
-def _hooks_in(path: Path, inbox: str | None) -> list[StopHook]:
-    hooks = find_hooks(read_settings(path))
-    return [one for one in hooks if inbox is None or same_file(one.inbox, inbox)]
+def _has_inbox_hook(path: Path, inbox: str | None) -> bool:
+    hooks = default_setup().inbox_hooks(path)
+    return any(inbox is None or same_path(hook.inbox, inbox) for hook in hooks)
+
+
+def inbox_hooks(only: Path | None = None) -> list[InboxHook]:
+    """Return our Stop hooks in the settings of all agents that apply here, or in `only`."""
+    return [hook for setup in agent_setups() for hook in setup.inbox_hooks(only)]
 
 
 def _inbox_path(inbox: Path) -> Path:
-    """Absolute; a folder stands for the inbox in it, as it does for `remuda inbox`.
+    """Return the absolute path of an inbox file. A folder means the inbox in it, as for `remuda inbox`.
 
-    What is not there is a folder if its name has no ending, unless a hook has it for a file already.
+    A path that does not exist is a folder if it has no suffix, unless a hook already uses it as a file.
     """
     path = inbox.expanduser().absolute()
-    is_new_folder = not path.exists() and not path.suffix and not _with_ours(str(path))
+    is_new_folder = not path.exists() and not path.suffix and not _project_files_with(str(path))
     return path / "inbox.jsonl" if path.is_dir() or is_new_folder else path
 
 
@@ -199,26 +197,25 @@ def install(
         raise InvalidOptions("nothing to install", hint=f"give {_TARGETS}")
     target = _inbox_path(inbox)
     check_parent(target if target.parent.exists() else target.parent)
-    # An install of an earlier version, which took the project's committed file, stays where it is.
-    known = _with_ours(str(target))
-    file = SettingsFile(_named_path(where) or (known[0] if known else local_file(Path.cwd())))
+    # Earlier versions installed into the project's committed file. Such a hook stays there.
+    known = _project_files_with(str(target))
+    setup = default_setup()
+    settings = setup.open_settings(
+        _named_path(where) or (known[0] if known else setup.settings_path("local"))
+    )
     words = ["--inbox", str(target), *(["--mode", mode] if mode != "drain" else [])]
     words += [] if wait is None else ["--wait", f"{wait:g}"]
     words += [] if signal_file is None else ["--signal-file", _signal_path(signal_file, target.parent)]
-    line = make_command(sys.executable, str(own_script()), words)
-    _check_text(line)
-    replaced = bool(_hooks_in(file.path, str(target)))
-    put_hook(file.document, line, max(TIMEOUT, (wait or 0) + _MARGIN))
-    lifted = not keep_cap and lift_cap(file.document)
+    replaced = _has_inbox_hook(settings.path, str(target))
+    added = settings.add_inbox_hook(words, timeout=(wait or 0) + _MARGIN, keep_cap=keep_cap)
     how = Agreement(yes, dry_run, diff, must_ask=False)
-    if install_into(file, f"add a Stop hook to {shown_place(file)}", how, folder=target.parent):
-        echo(f"{'updated' if replaced else 'installed'} in {shown_place(file)}: {line}")
-        if lifted:
-            remember_cap(file, lifted=True)
-            echo(
-                f"also set {BLOCK_CAP_VARIABLE}=0 there, so that Claude Code does not drop the ninth message"
-            )
-    _tell_of_others(str(target))
+    place = shown_place(settings)
+    if save_installed(settings, f"add a Stop hook to {place}", how, folder=target.parent):
+        echo(f"{'updated' if replaced else 'installed'} in {place}: {added.command}")
+        if added.lifted_cap:
+            remember_cap(settings, lifted=True)
+            echo(f"also set {added.lifted_cap}=0 there, so that Claude Code does not drop the ninth message")
+    _print_other_inboxes(str(target))
 
 
 def _signal_path(signal_file: Path, new_folder: Path) -> str:
@@ -228,19 +225,12 @@ def _signal_path(signal_file: Path, new_folder: Path) -> str:
     return str(path)
 
 
-def _check_text(line: str) -> None:
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        raise InvalidOptions("JSON cannot hold a path that is not UTF-8", hint="use another path") from None
-
-
-def _tell_of_others(inbox: str) -> None:
-    for one in found_hooks():
-        if not same_file(one.hook.inbox, inbox):
+def _print_other_inboxes(inbox: str) -> None:
+    for hook in inbox_hooks():
+        if not same_path(hook.inbox, inbox):
             echo(
-                f"the same sessions also drain {one.hook.inbox}; to stop that: "
-                f"remuda hooks uninstall --inbox {one.hook.inbox} --settings {one.path}"
+                f"the same sessions also drain {hook.inbox}; to stop that: "
+                f"remuda hooks uninstall --inbox {hook.inbox} --settings {hook.path}"
             )
 
 
@@ -272,31 +262,31 @@ def uninstall(inbox: Path | None, yes: bool, dry_run: bool, diff: bool, **where:
     if wanted and os.path.isdir(wanted):
         wanted += "/inbox.jsonl"
     named = _named_path(where)
-    paths = [named] if named else _with_ours(wanted) or [local_file(Path.cwd())]
+    setup = default_setup()
+    paths = [named] if named else _project_files_with(wanted) or [setup.settings_path("local")]
     for path in paths:
-        _uninstall(SettingsFile(path), wanted, Agreement(yes, dry_run, diff, must_ask=False))
+        _uninstall(setup.open_settings(path), wanted, Agreement(yes, dry_run, diff, must_ask=False))
 
 
 def uninstall_from_file(path: Path, how: Agreement) -> None:
     """Remove every Stop hook of ours from one settings file."""
-    _uninstall(SettingsFile(path), None, how)
+    _uninstall(default_setup().open_settings(path), None, how)
 
 
-def _uninstall(file: SettingsFile, inbox: str | None, how: Agreement) -> None:
-    taken = take_hooks(file.document, inbox)
-    if not taken:
-        echo(f"no inbox hook in {shown_place(file)}; 'remuda setup --show' lists what is installed")
+def _uninstall(settings: AgentSettings, inbox: str | None, how: Agreement) -> None:
+    place = shown_place(settings)
+    removed = settings.remove_inbox_hooks(inbox, restore_cap=str(settings.real) in lifted_caps())
+    if not removed.hooks:
+        echo(f"no inbox hook in {place}; 'remuda setup --show' lists what is installed")
         return
-    last = not find_hooks(file.document)
-    restored = last and str(file.real) in lifted_caps() and restore_cap(file.document)
-    if not uninstall_from(file, f"remove {len(taken)} Stop hooks from {shown_place(file)}", how):
+    if not save_uninstalled(settings, f"remove {len(removed.hooks)} Stop hooks from {place}", how):
         return
-    for one in taken:
-        echo(f"removed from {shown_place(file)}: the hook for {one.inbox or one.command}")
-    if restored:
-        echo(f"also removed {BLOCK_CAP_VARIABLE}, which Remuda had set there")
-    if last:
-        remember_cap(file, lifted=False)
+    for name in removed.hooks:
+        echo(f"removed from {place}: the hook for {name}")
+    if removed.restored_cap:
+        echo(f"also removed {removed.restored_cap}, which Remuda had set there")
+    if removed.is_last:
+        remember_cap(settings, lifted=False)
 
 
 # ── show ──
@@ -321,53 +311,53 @@ def show(inbox_only: bool, as_json: bool, **where: Any) -> int:
       remuda hooks show --tmux
     """
     only = _named_path(where)
-    found = found_hooks(only)
-    wrong = any(one.problems for one in found)
+    hooks = inbox_hooks(only)
+    wrong = any(hook.problems for hook in hooks)
     if as_json:
-        print_json([_as_json(one) for one in found])
+        print_json([_document(hook) for hook in hooks])
     else:
-        for one in found:
-            _print(one)
+        for hook in hooks:
+            _print(hook)
         others, others_wrong = (False, False) if inbox_only else _show_others(only)
         wrong = wrong or others_wrong
-        if not found and not others:
+        if not hooks and not others:
             place = short_path(str(only)) if only else "the settings that apply here"
             what = "no inbox hook" if inbox_only else "nothing installed"
             echo(f"{what} in {place}; 'remuda hooks install' takes {_TARGETS}")
-    broken = broken_settings(only)
+    broken = [path for setup in agent_setups() for path in setup.broken_settings(only)]
     for path in broken:
         complain(f"{short_path(str(path))} is not a JSON object, so none of its hooks run; fix the file")
     return 1 if broken or wrong else 0
 
 
 def _show_others(only: Path | None) -> tuple[bool, bool]:
-    """Show what is installed for the boss and in tmux. Return whether something is, and is wrong."""
-    boss = hooks_boss.found_hooks(only)
-    hooks_boss.print_found(boss)
-    files, keys = ([], None) if only else hooks_tmux.found_parts()
+    """Show what is installed for the boss and in tmux. Return whether there is any, and any problem."""
+    boss = hooks_boss.boss_hooks(only)
+    hooks_boss.print_boss_hooks(boss)
+    files, keys = ([], None) if only else hooks_tmux.installed_parts()
     if files or keys:
         echo("tmux keys and status line:")
         hooks_tmux.print_parts(files, keys)
-    return bool(boss or files or keys), any(one.problems for one in boss)
+    return bool(boss or files or keys), any(group.problems for group in boss)
 
 
-def _as_json(one: Found) -> dict[str, Any]:
+def _document(hook: InboxHook) -> dict[str, Any]:
     return {
-        "settings": str(one.path),
-        "inbox": one.hook.inbox,
-        "mode": one.hook.mode,
-        "state": "broken" if one.problems else "ok",
-        "problems": one.problems,
-        "interpreter": one.hook.interpreter,
-        "program": one.hook.script,
-        "timeout": one.hook.timeout,
-        "command": one.hook.command,
+        "settings": str(hook.path),
+        "inbox": hook.inbox,
+        "mode": hook.mode,
+        "state": "broken" if hook.problems else "ok",
+        "problems": hook.problems,
+        "interpreter": hook.interpreter,
+        "program": hook.script,
+        "timeout": hook.timeout,
+        "command": hook.command,
     }
 
 
-def _print(one: Found) -> None:
-    echo(f"{one.hook.inbox or one.hook.command}  {one.hook.mode}  in {short_path(str(one.path))}")
-    for problem in one.problems:
+def _print(hook: InboxHook) -> None:
+    echo(f"{hook.inbox or hook.command}  {hook.mode}  in {short_path(str(hook.path))}")
+    for problem in hook.problems:
         echo(f"  {style('note', fg='yellow')}  {problem}")
-    if one.problems:
-        echo(f"  {fix(one)}")
+    if hook.problems:
+        echo(f"  {hook.fix}")

@@ -1,26 +1,22 @@
-"""remuda hooks … --boss: the hooks by which the boss hears of sessions that nobody keeps"""
+"""remuda hooks … --boss and --trail-boss: hooks that report sessions without a keeper to the boss"""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-import remuda
-from remuda.agents.claude.boss_hooks import EVENTS, find_hooks, make_hooks, put_hooks, take_hooks
-from remuda.agents.claude.files import read_settings
-from remuda.agents.claude.settings import SettingsFile, settings_files, user_file
+from remuda.agents import agent_setups, default_setup
+from remuda.agents.setup import BossHooks
+from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
-from remuda.errors import InvalidOptions
+from remuda.errors import RemudaError
+from remuda.paths import private_folder
 
-from .common import json_option, short_path
-from .hook_change import Agreement, agreement_options, install_into, uninstall_from
-from .hook_state import shown_place
+from .common import configuration, json_option, short_path
+from .file_changes import Agreement, agreement_options, save_installed, save_uninstalled, shown_place
 from .output import echo, print_json, style
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,12 +32,13 @@ def _settings_option(function: F) -> F:
 
 
 def _path(settings: Path | None) -> Path:
-    return settings.expanduser().absolute() if settings else user_file(os.environ)
+    return settings.expanduser().absolute() if settings else default_setup().settings_path("user")
 
 
-def own_scripts() -> Path:
-    """The folder of the programs that they run."""
-    return Path(remuda.__file__).parent / "boss"
+def boss_hooks(only: Path | None = None) -> list[BossHooks]:
+    """Return the boss's hooks in the settings of all agents that apply here, or in `only`."""
+    folder = BossFolder.default().path
+    return [group for setup in agent_setups() for group in setup.boss_hooks(folder, only)]
 
 
 @click.command("install")
@@ -58,13 +55,11 @@ def install(settings: Path | None, dry_run: bool, yes: bool, diff: bool) -> None
       remuda hooks install --boss
       remuda hooks install --boss --dry-run
     """
-    file = SettingsFile(_path(settings))
-    folder = BossFolder.default()
-    hooks = make_hooks(sys.executable, str(own_scripts()), str(folder.path))
-    _check_text(hooks)
-    put_hooks(file.document, hooks)
-    summary = f"add {len(hooks)} hooks to {shown_place(file)}"
-    if install_into(file, summary, Agreement(yes, dry_run, diff), folder=folder.path):
+    file = default_setup().open_settings(_path(settings))
+    folder = BossFolder.default().path
+    count = file.add_boss_hooks(folder)
+    summary = f"add {count} hooks to {shown_place(file)}"
+    if save_installed(file, summary, Agreement(yes, dry_run, diff), folder=folder):
         echo(f"installed in {shown_place(file)}")
 
 
@@ -84,10 +79,10 @@ def uninstall(settings: Path | None, dry_run: bool, yes: bool, diff: bool) -> No
 
 
 def uninstall_from_file(path: Path, how: Agreement) -> None:
-    file = SettingsFile(path)
-    summary = f"remove {len(find_hooks(file.document))} hooks from {shown_place(file)}"
-    take_hooks(file.document)
-    if uninstall_from(file, summary, how):
+    file = default_setup().open_settings(path)
+    count = file.remove_boss_hooks()
+    summary = f"remove {count} hooks from {shown_place(file)}"
+    if save_uninstalled(file, summary, how):
         echo(f"removed from {shown_place(file)}")
 
 
@@ -103,86 +98,78 @@ def show(settings: Path | None, as_json: bool) -> int:
     Example:
       remuda hooks show --boss
     """
-    found = found_hooks(_path(settings) if settings else None)
+    groups = boss_hooks(_path(settings) if settings else None)
     if as_json:
-        print_json([one.document() for one in found])
-    elif not found:
+        print_json([_document(group) for group in groups])
+    elif not groups:
         echo("no boss hooks in the settings that apply here")
     else:
-        print_found(found)
-    return 1 if any(one.problems for one in found) else 0
+        print_boss_hooks(groups)
+    return 1 if any(group.problems for group in groups) else 0
 
 
-def print_found(found: list[Found]) -> None:
-    for one in found:
-        echo(f"{len(one.events)} hooks for {short_path(one.folder)} in {short_path(str(one.path))}")
-        for problem in one.problems:
+def print_boss_hooks(groups: list[BossHooks]) -> None:
+    for group in groups:
+        echo(f"{len(group.events)} hooks for {short_path(group.folder)} in {short_path(str(group.path))}")
+        for problem in group.problems:
             echo(f"  {style('note', fg='yellow')}  {problem}")
-        if one.problems:
-            echo(f"  {one.fix}")
+        if group.problems:
+            echo(f"  {group.fix}")
+
+
+def _document(group: BossHooks) -> dict[str, Any]:
+    return {
+        "settings": str(group.path),
+        "events": group.events,
+        "folder": group.folder,
+        "state": "broken" if group.problems else "ok",
+        "problems": group.problems,
+    }
 
 
 COMMANDS = {"install": install, "uninstall": uninstall, "show": show}
 
 
-# ── what is there ──
+# ── Trail Boss's own clients ──
 
 
-class Found(NamedTuple):
-    """Our hooks in one settings file, and what is wrong with them."""
+@click.command("show")
+@click.option("--renew", is_flag=True, help="Create a new token first; the old address stops working.")
+@json_option
+def show_trail_boss(renew: bool, as_json: bool) -> None:
+    """Print the addresses for Trail Boss's own clients, as lines for your shell.
 
-    path: Path
-    events: list[str]
-    folder: str
-    problems: list[str]
+    The address contains its own token. It can post events, list the queue and skip. It cannot answer
+    requests, and it opens nothing else. Other processes of yours can see it in the process list.
 
-    @property
-    def fix(self) -> str:
-        return f"remuda hooks install --boss --settings {self.path}"
+    \b
+    Examples:
+      eval "$(remuda hooks show --trail-boss)"
+      remuda hooks show --trail-boss --renew
+    """
+    from remuda.boss.trail_token import TokenFile
 
-    def document(self) -> dict[str, Any]:
-        return {
-            "settings": str(self.path),
-            "events": self.events,
-            "folder": self.folder,
-            "state": "broken" if self.problems else "ok",
-            "problems": self.problems,
-        }
-
-
-def found_hooks(only: Path | None = None) -> list[Found]:
-    """In all files that apply here, or in that one."""
-    found = []
-    for path in [only] if only else settings_files(os.environ, Path.cwd()):
-        document = read_settings(path)
-        if hooks := find_hooks(document):
-            problems = [
-                *_problems(document),
-                *(["the settings disable all hooks"] if document.get("disableAllHooks") else []),
-            ]
-            found.append(Found(path, [hook.event for hook in hooks], hooks[0].folder, problems))
-    return found
+    folder = BossFolder.default()
+    private_folder(folder.path)
+    file = TokenFile(folder.trail_token)
+    base = f"http://127.0.0.1:{_port(folder)}/t/{file.renew() if renew else file.load()}"
+    addresses = {
+        "TRAILBOSS_URL": base,
+        "TRAILBOSS_COLLECTOR_URL": f"{base}/event",
+        "TRAILBOSS_DAEMON_URL": f"{base}/event/normalized",
+    }
+    if as_json:
+        print_json(addresses)
+        return
+    for name, value in addresses.items():
+        echo(f"export {name}='{value}'")
 
 
-def _problems(document: dict[str, Any]) -> Iterator[str]:
-    hooks = find_hooks(document)
-    for interpreter in sorted({hook.interpreter for hook in hooks}):
-        if not Path(interpreter).exists():
-            yield f"its interpreter {interpreter} is gone"
-    for script in sorted({hook.script for hook in hooks}):
-        if not Path(script).exists():
-            yield f"its program {script} is gone"
-        elif Path(os.path.realpath(script)).parent != own_scripts().resolve():
-            yield f"its program {script} belongs to another installation of Remuda"
-    for folder in sorted({hook.folder for hook in hooks}):
-        if folder != str(BossFolder.default().path):
-            yield f"it reports to another boss, in {folder}"
-    if missing := [event for event in EVENTS if event not in {hook.event for hook in hooks}]:
-        yield f"the hooks for {', '.join(missing)} are missing"
+def _port(folder: BossFolder) -> int:
+    """Return the port of the running boss, or else the one that it will use."""
+    from .up import DEFAULT_PORT
 
-
-def _check_text(hooks: dict[str, Any]) -> None:
     try:
-        json.dumps(hooks, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise InvalidOptions("JSON cannot hold a path that is not UTF-8", hint="use another path") from None
+        return int(BossClient(folder).get("health")["port"])
+    except RemudaError:
+        return int(configuration().boss.get("port", DEFAULT_PORT))

@@ -1,4 +1,4 @@
-"""remuda hooks … --tmux: our keys and our piece of the status line, in tmux.conf and in a server that runs"""
+"""remuda hooks … --tmux: our keys and our part of the status line, in tmux.conf and in the running server"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remuda.tmux.conf import ConfFile, conf_file, conf_files
 from remuda.tmux.once import Tmux, installed_version
 
 from .common import json_option, short_path
-from .hook_change import Agreement, agreed, agreement_options
+from .file_changes import Agreement, agreed, agreement_options
 from .output import echo, print_json
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,7 +77,7 @@ def install(
     file = _file(conf)
     file.install(lines)
     tmux = Tmux(Address.here(os.environ))
-    _tell_taken(tmux, lines)
+    _print_replaced_keys(tmux, lines)
     if not _save(file, "already installed", Agreement(yes, dry_run, diff)):
         return
     _try_server(lambda: apply(tmux, lines), "also changed the running tmux server")
@@ -112,15 +112,15 @@ def show(conf: Path | None, as_json: bool) -> None:
     Example:
       remuda hooks show --tmux
     """
-    with_ours, keys = found_parts(conf)
+    with_ours, keys = installed_parts(conf)
     if as_json:
         print_json({"files": with_ours, "keys": keys})
     else:
         print_parts(with_ours, keys)
 
 
-def found_parts(conf: Path | None = None) -> tuple[list[str], list[str] | None]:
-    """Return the files with our lines, and our keys in the server that runs; None if none runs."""
+def installed_parts(conf: Path | None = None) -> tuple[list[str], list[str] | None]:
+    """Return the files with our lines, and our keys in the running server; None if no server runs."""
     files = [ConfFile(path) for path in ([conf] if conf else conf_files(os.environ))]
     with_ours = [str(file.path) for file in files if file.has_block]
     try:
@@ -142,22 +142,28 @@ COMMANDS = {"install": install, "uninstall": uninstall, "show": show}
 
 
 def _program() -> list[str]:
-    """What a key runs. A tmux server has an environment of its own, so it is told where our files lie."""
-    told = [
+    """Return what a key runs. A tmux server has its own environment, so we pass the folders of our files."""
+    folders = [
         f"{name}={os.environ[name]}" for name in ("REMUDA_HOME", "XDG_STATE_HOME") if os.environ.get(name)
     ]
-    return [*(["env", *told] if told else []), sys.executable, "-I", "-S", str(remuda.boss.key.__file__)]
+    return [
+        *(["env", *folders] if folders else []),
+        sys.executable,
+        "-I",
+        "-S",
+        str(remuda.boss.key.__file__),
+    ]
 
 
 def _file(conf: Path | None) -> ConfFile:
     if conf is not None:
         return ConfFile(conf.expanduser().absolute())
-    # Where our lines are already, there they stay.
+    # Lines that are installed stay in their file.
     known = [file for file in map(ConfFile, conf_files(os.environ)) if file.has_block]
     return known[0] if known else ConfFile(conf_file(os.environ))
 
 
-def _tell_taken(tmux: Tmux, lines: list[str]) -> None:
+def _print_replaced_keys(tmux: Tmux, lines: list[str]) -> None:
     try:
         taken = taken_keys(tmux, lines)
     except TmuxError:
@@ -167,7 +173,7 @@ def _tell_taken(tmux: Tmux, lines: list[str]) -> None:
 
 
 def _save(file: ConfFile, nothing: str, how: Agreement) -> bool:
-    """Show, ask, do. False if it shall not be done."""
+    """Show the change, ask, and save it. Return False if the user declined."""
     path = short_path(str(file.path))
     if not file.is_changed:
         echo(f"{path}: {nothing}; nothing to change")
@@ -182,9 +188,9 @@ def _save(file: ConfFile, nothing: str, how: Agreement) -> bool:
     return True
 
 
-def _try_server(work: Callable[[], None], told: str) -> None:
+def _try_server(work: Callable[[], None], success: str) -> None:
     try:
         work()
     except TmuxError:
-        return  # none runs, and the next one will read the file
-    echo(told)
+        return  # no server runs, and the next one will read the file
+    echo(success)

@@ -68,14 +68,17 @@ def command(
     idle_prompt: str,
     max_idle_retries: int,
 ) -> int:
-    from remuda.agents.claude.launch import own_environment
+    from remuda.agents import agent_setups
     from remuda.launch.plan import HIGHEST_CODE, Plan
     from remuda.launch.run import launch
 
+    env = {**os.environ}
+    for setup in agent_setups():
+        env = setup.launch_environment(env)
     plan = Plan(
         argv=cmd,
         cwd=Path(os.path.realpath(cwd)),
-        env={"TERM": "xterm-256color", **own_environment(os.environ)},
+        env={"TERM": "xterm-256color", **env},
         timeout=timeout,
         exit_signal=exit_signal and exit_signal.absolute(),
         idle_timeout=idle_timeout,

@@ -1,4 +1,4 @@
-"""remuda setup: everything that Remuda puts into other programs' files, installed, shown and removed"""
+"""remuda setup: install, show and remove what Remuda adds to files of other programs"""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from remuda.agents.claude.files import read_settings
-from remuda.agents.claude.settings import user_file
-from remuda.agents.claude.stop_hooks import find_hooks as find_stop_hooks
+from remuda.agents import default_setup
+from remuda.agents.setup import BossHooks
 from remuda.errors import InvalidOptions
 
 from . import hooks, hooks_boss, hooks_tmux, setup_completion
 from .common import short_path
-from .hook_change import Agreement, agreement_options, remembered_files
-from .hook_state import found_hooks
+from .file_changes import Agreement, agreement_options, remembered_files
 from .output import ask_letter, echo, style
 from .up_service import install_service, is_installed, service_file, uninstall_service
 
 
 class _Part(click.Command):
-    """One part: `install`, `uninstall` and `show` of it under one name, chosen by --remove and --show."""
+    """One part: its `install`, `uninstall` and `show` as one command, chosen by --remove and --show."""
 
     def __init__(self, name: str, text: str, commands: dict[str, click.Command]) -> None:
         flags: list[click.Parameter] = [
@@ -106,64 +104,68 @@ def command(ctx: click.Context, show: bool, remove: bool, yes: bool, dry_run: bo
         _install_all(ctx, how)
 
 
-def _boss_hooks() -> list[hooks_boss.Found]:
-    """Those in the user's settings, and in files that setup changed: those of a clone are not the user's."""
-    own = user_file(os.environ)
+def _boss_hooks() -> list[BossHooks]:
+    """Return the boss's hooks in the user's settings and in files that setup changed.
+
+    Those in other settings of this folder may come from a clone, and are not the user's.
+    """
+    own = default_setup().settings_path("user")
     others = [Path(one) for one in remembered_files() if one != os.path.realpath(own)]
-    return [one for path in (own, *others) for one in hooks_boss.found_hooks(path)]
+    return [group for path in (own, *others) for group in hooks_boss.boss_hooks(path)]
 
 
-def _is_boss_set_up() -> str:
-    found = _boss_hooks()
-    where = ", ".join(short_path(str(one.path)) for one in found)
-    problems = "".join(f"; {one}" for each in found for one in each.problems)
-    return f"{len(found[0].events)} hooks in {where}{problems}" if found else ""
+def _boss_state() -> str:
+    groups = _boss_hooks()
+    where = ", ".join(short_path(str(group.path)) for group in groups)
+    problems = "".join(f"; {problem}" for group in groups for problem in group.problems)
+    return f"{len(groups[0].events)} hooks in {where}{problems}" if groups else ""
 
 
 def _is_sound(name: str) -> bool:
-    """Whether what is installed works: hooks of an earlier version may run what is gone."""
-    own = hooks_boss.found_hooks(user_file(os.environ))
+    """Whether what is installed works: hooks of an earlier version may run a program that is gone."""
+    own = hooks_boss.boss_hooks(default_setup().settings_path("user"))
     return name != "boss" or (bool(own) and not own[0].problems)
 
 
-def _is_tmux_set_up() -> str:
-    files, _ = hooks_tmux.found_parts()
+def _tmux_state() -> str:
+    files, _ = hooks_tmux.installed_parts()
     return f"in {', '.join(map(short_path, files))}" if files else ""
 
 
-def _is_completion_set_up() -> str:
+def _completion_state() -> str:
     path = setup_completion.installed_file()
     return f"in {short_path(str(path))}" if path else ""
 
 
 _PARTS: dict[str, tuple[str, Callable[[], str]]] = {
-    "boss": ("hooks that report every Claude Code session to the queue", _is_boss_set_up),
-    "tmux": ("keys and a status line for the queue", _is_tmux_set_up),
-    "completion": ("shell completion", _is_completion_set_up),
+    "boss": ("hooks that report every Claude Code session to the queue", _boss_state),
+    "tmux": ("keys and a status line for the queue", _tmux_state),
+    "completion": ("shell completion", _completion_state),
 }
+"""By name: what it is, and what is installed of it as text; empty for nothing."""
 
 
 def _show_all() -> None:
     for name, (text, state) in _PARTS.items():
-        found = state()
-        mark = style("installed", fg="green") if found else "not installed"
-        echo(f"{name:<11} {mark}: {found or text}")
+        installed = state()
+        mark = style("installed", fg="green") if installed else "not installed"
+        echo(f"{name:<11} {mark}: {installed or text}")
     inboxes = _inbox_files()
-    shown = ", ".join(short_path(str(path)) for path in inboxes)
+    places = ", ".join(short_path(str(path)) for path in inboxes)
     echo(
         f"{'inbox':<11} "
-        + (f"{style('installed', fg='green')}: Stop hook in {shown}" if inboxes else "not installed")
+        + (f"{style('installed', fg='green')}: Stop hook in {places}" if inboxes else "not installed")
     )
     if is_installed():
         echo(f"{'service':<11} {style('installed', fg='green')}: {short_path(str(service_file()))}")
 
 
 def _inbox_files() -> list[Path]:
-    """Settings files with our Stop hook: those that apply here, and those that setup changed elsewhere."""
-    paths = [one.path for one in found_hooks()]
+    """Return the settings files with our Stop hook: those that apply here, and others that setup changed."""
+    paths = [hook.path for hook in hooks.inbox_hooks()]
     for real in map(Path, remembered_files()):
         is_new = real.exists() and real not in [one.resolve() for one in paths]
-        if is_new and find_stop_hooks(read_settings(real)):
+        if is_new and hooks.inbox_hooks(real):
             paths.append(real)
     return list(dict.fromkeys(paths))
 
@@ -172,8 +174,8 @@ def _install_all(ctx: click.Context, how: Agreement) -> None:
     if not (how.yes or how.dry_run or sys.stdin.isatty()):
         raise InvalidOptions("stdin is not a terminal", hint="name a part, or pass --yes")
     for name, (text, state) in _PARTS.items():
-        if (found := state()) and _is_sound(name):
-            echo(f"{name}: already set up {found}")
+        if (installed := state()) and _is_sound(name):
+            echo(f"{name}: already set up {installed}")
             continue
         if not (how.yes or how.dry_run) and ask_letter(f"{name}: set up {text}?", "ny") != "y":
             continue

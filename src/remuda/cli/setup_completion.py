@@ -14,7 +14,7 @@ from remuda.errors import InvalidOptions
 from remuda.paths import config_home
 
 from .common import short_path
-from .hook_change import (
+from .file_changes import (
     Agreement,
     agreed,
     agreement_options,

@@ -51,9 +51,9 @@ def _written() -> list[tuple[str, str]]:
 
 def _hooks() -> list[str]:
     """Those of sessions that nobody keeps, in the settings that apply here."""
-    from .hooks_boss import found_hooks
+    from .hooks_boss import boss_hooks
 
-    found = found_hooks()
+    found = boss_hooks()
     if not found:
         return ["none; 'remuda setup boss' lets Claude Code sessions report to it"]
     return [

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from remuda.agents.speech import Speech
 
     from .observer import ClaudeObserver
+    from .setup.claude_setup import ClaudeSetup
     from .trust import TrustRecord
 
 
@@ -56,6 +57,11 @@ class ClaudeAgent:
         from .trust import TrustRecord
 
         return TrustRecord(env, cwd) if env.get("HOME") or env.get("CLAUDE_CONFIG_DIR") else None
+
+    def setup(self) -> ClaudeSetup | None:
+        from .setup.claude_setup import ClaudeSetup
+
+        return ClaudeSetup()
 
     def takes_argument(self, argv: Sequence[str]) -> bool:
         return takes_prompt(argv, len(self.default_argv))

@@ -1,22 +1,24 @@
-"""The Stop hook in Claude Code's settings: how ours is written, recognised, put in and taken out. Pure.
+"""The Stop hook in the document of a settings file: make, recognise, add and remove ours. Pure.
 
-Its command is run by a shell. It is guarded: Python ends with 2 for a script that is gone, and the CLI takes
-2 for a block, so without the guard an uninstalled Remuda would keep every session going for ever (2.1.325).
+Its command is run by a shell, and first checks that our program exists. Python exits with 2 if it does not,
+and the CLI takes 2 for a block. So without the check an uninstalled Remuda would never let a session stop
+(2.1.325).
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from remuda.agents.claude.environment import BLOCK_CAP_VARIABLE
+from remuda.agents.setup import same_path
 from remuda.errors import InvalidOptions
 
-from .launch import BLOCK_CAP_VARIABLE
+from .settings_file import command_hooks, remove_hooks
 
 TIMEOUT = 600
 DEFAULT_CAP = 8
@@ -27,11 +29,11 @@ _SCRIPTS = ("remuda/inbox/stop.py", "remuda/inbox/stop_hook.py")
 
 @dataclass(frozen=True, slots=True)
 class StopHook:
-    """A hook of ours, as its command tells."""
+    """A hook of ours, read from its command."""
 
     command: str
     interpreter: str
-    """Empty where the command names none by its path."""
+    """Empty if the command has no path of one."""
     script: str
     words: tuple[str, ...]
     timeout: float = TIMEOUT
@@ -59,7 +61,7 @@ def make_command(interpreter: str, script: str, words: Sequence[str]) -> str:
 
 
 def read_command(command: str, timeout: float = TIMEOUT) -> StopHook | None:
-    """The hook in a command; None if it is not ours."""
+    """Return the hook that a command runs; None if it is not ours."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -81,19 +83,8 @@ def _is_script(word: str) -> bool:
 
 
 def runs_heartbeat_stop(command: str) -> bool:
-    """heartbeat-rs's own program, or ours under its name: not ours to change, but the cap is for it too."""
+    """Whether it runs heartbeat-rs's program, or ours under that name. Not ours to change, but capped too."""
     return re.search(r"(^|[/\s'\"])heartbeat-stop(['\"\s]|$)", command) is not None
-
-
-def command_hooks(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every command hook with its event; whatever has another shape is passed over."""
-    events = document.get("hooks")
-    for event, groups in events.items() if isinstance(events, dict) else ():
-        for group in groups if isinstance(groups, list) else ():
-            listed = group.get("hooks") if isinstance(group, dict) else None
-            for hook in listed if isinstance(listed, list) else ():
-                if isinstance(hook, dict) and isinstance(hook.get("command"), str):
-                    yield event, hook
 
 
 def _ours(hook: object) -> StopHook | None:
@@ -104,17 +95,17 @@ def _ours(hook: object) -> StopHook | None:
 
 
 def find_hooks(document: Mapping[str, Any]) -> list[StopHook]:
-    return [found for event, hook in command_hooks(document) if event == "Stop" and (found := _ours(hook))]
+    return [ours for event, hook in command_hooks(document) if event == "Stop" and (ours := _ours(hook))]
 
 
 def put_hook(document: dict[str, Any], command: str, timeout: float) -> None:
-    """Install it, in the place of one of ours for the same inbox if there is one."""
+    """Add it, or replace ours for the same inbox."""
     wanted = read_command(command)
     assert wanted is not None
     fields = {"type": "command", "command": command, "timeout": timeout}
     for event, hook in command_hooks(document):
-        found = _ours(hook)
-        if event == "Stop" and found and same_file(found.inbox, wanted.inbox):
+        ours = _ours(hook)
+        if event == "Stop" and ours and same_path(ours.inbox, wanted.inbox):
             hook.update(fields)
             return
     events = _part(document, "hooks", dict)
@@ -124,57 +115,32 @@ def put_hook(document: dict[str, Any], command: str, timeout: float) -> None:
 
 
 def _part(document: Mapping[str, Any], name: str, kind: type) -> Any:
-    found = document.get(name, kind())
-    if not isinstance(found, kind):
+    part = document.get(name, kind())
+    if not isinstance(part, kind):
         raise InvalidOptions(f"'{name}' in the settings is not what Claude Code expects", hint="fix it first")
-    return found
+    return part
 
 
 def take_hooks(document: dict[str, Any], inbox: str | None = None) -> list[StopHook]:
-    """Take ours out, or the one for `inbox`, and what is empty for that reason. Returns what was taken."""
+    """Remove our hooks, or the one for `inbox`. Return what was removed."""
     taken: list[StopHook] = []
 
-    def stays(hook: object) -> bool:
-        found = _ours(hook)
-        if found is None or (inbox is not None and not same_file(found.inbox, inbox)):
-            return True
-        taken.append(found)
-        return False
+    def is_taken(event: str, hook: object) -> bool:
+        ours = _ours(hook) if event == "Stop" else None
+        if ours is None or (inbox is not None and not same_path(ours.inbox, inbox)):
+            return False
+        taken.append(ours)
+        return True
 
-    events = document.get("hooks")
-    if not isinstance(events, dict) or not isinstance(groups := events.get("Stop"), list):
-        return []
-    left = []
-    for group in groups:
-        listed = group.get("hooks") if isinstance(group, dict) else None
-        kept = [hook for hook in listed if stays(hook)] if isinstance(listed, list) else None
-        if kept is None or kept == listed:
-            left.append(group)
-        elif kept:
-            left.append({**group, "hooks": kept})
-    if taken:
-        _put_back(document, events, left)
+    remove_hooks(document, is_taken)
     return taken
-
-
-def _put_back(document: dict[str, Any], events: dict[str, Any], groups: list[Any]) -> None:
-    if groups:
-        events["Stop"] = groups
-        return
-    del events["Stop"]
-    if not events:
-        del document["hooks"]
-
-
-def same_file(one: str, other: str) -> bool:
-    return bool(one) and os.path.normpath(one) == os.path.normpath(other)
 
 
 # ── the cap on blocked stops ──
 
 
 def block_cap(*environments: Mapping[str, Any]) -> int:
-    """How many blocks in a row the CLI allows, by the first of these that says so; 0 for any number."""
+    """Return how many blocks in a row the CLI allows, by the first environment that sets it; 0: no cap."""
     for env in environments:
         if BLOCK_CAP_VARIABLE in env:
             try:
@@ -185,13 +151,13 @@ def block_cap(*environments: Mapping[str, Any]) -> int:
 
 
 def settings_environment(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What the CLI adds to its own environment."""
-    found = document.get("env")
-    return found if isinstance(found, dict) else {}
+    """Return the variables that the CLI adds to its own environment."""
+    variables = document.get("env")
+    return variables if isinstance(variables, dict) else {}
 
 
 def lift_cap(document: dict[str, Any]) -> bool:
-    """Let a Stop hook block any number of times, unless the user has said how often. Whether it was done."""
+    """Remove the cap on blocked stops, unless the settings have one. Return whether it was removed."""
     env = _part(document, "env", dict)
     if BLOCK_CAP_VARIABLE in env:
         return False
@@ -200,7 +166,7 @@ def lift_cap(document: dict[str, Any]) -> bool:
 
 
 def restore_cap(document: dict[str, Any]) -> bool:
-    """Undo `lift_cap`, if it stands as it was left."""
+    """Undo `lift_cap`, if the value is unchanged. Return whether it was undone."""
     env = settings_environment(document)
     if env.get(BLOCK_CAP_VARIABLE) != "0":
         return False

@@ -1,7 +1,7 @@
-"""A settings file of Claude Code, to be changed: read with care, written whole or not at all.
+"""Change a settings file of Claude Code: read it strictly, and replace it atomically.
 
 What we do not change keeps its value, its order and the file's indentation. A file that cannot be read as the
-CLI reads it is refused and left as it is.
+CLI reads it is refused and stays as it is.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from remuda.agents.claude.files import config_folder
 from remuda.durable import read_regular, replace_file
 from remuda.errors import InvalidOptions
-
-from .files import config_folder
 
 _BOM = "\ufeff"
 _HINT = "fix it first; nothing was changed"
@@ -32,21 +31,21 @@ def project_file(cwd: Path) -> Path:
 
 
 def local_file(cwd: Path) -> Path:
-    """The project's, for one user: what names paths of this machine does not belong into a committed file."""
+    """Return the project's file for one user. It is not committed, so it may have paths of this machine."""
     return cwd / ".claude" / "settings.local.json"
 
 
 def settings_files(env: Mapping[str, str], cwd: Path) -> list[Path]:
-    """All that apply in `cwd`; they need not exist."""
+    """Return the files that apply in `cwd`; they need not exist."""
     return [user_file(env), project_file(cwd), local_file(cwd)]
 
 
 class SettingsFile:
-    """`document` is what it says; `save` puts it back if it has changed."""
+    """Change `document`, then `save` it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Written through a link: many keep their settings elsewhere. But a clone can bring one too.
+        # Written through a link: many users keep their settings elsewhere. But a clone can bring a link too.
         self.real = Path(os.path.realpath(path))
         self._text = self._read()
         self.document: dict[str, Any] = self._parse()
@@ -66,7 +65,9 @@ class SettingsFile:
             return {}
         try:
             document = json.loads(
-                self._text.removeprefix(_BOM), object_pairs_hook=_once_each, parse_constant=_no_constant
+                self._text.removeprefix(_BOM),
+                object_pairs_hook=_without_repeats,
+                parse_constant=_refuse_constant,
             )
         except (ValueError, RecursionError) as error:
             raise InvalidOptions(f"{self.path} is not valid JSON: {error}", hint=_HINT) from error
@@ -75,7 +76,7 @@ class SettingsFile:
         return document
 
     def save(self) -> bool:
-        """Whether there was something to change."""
+        """Write the file. Return whether there was something to change."""
         before, after = self.texts()
         if before == after:
             return False
@@ -83,7 +84,7 @@ class SettingsFile:
         return True
 
     def write(self, text: str | None) -> None:
-        """Replace all of it by `text`; None removes it. Raises `InvalidOptions` if somebody was quicker."""
+        """Replace the file; None removes it. Raises `InvalidOptions` if another program changed it first."""
         if self._read() != self._text:
             raise InvalidOptions(
                 f"{self.path} was changed by another program at the same time", hint="try again"
@@ -96,11 +97,11 @@ class SettingsFile:
         self._text = text
 
     def texts(self) -> tuple[str | None, str | None]:
-        """Return what it says now, and what it would say when saved; None for a file that is not there."""
+        """Return the text now and after `save`; None for a file that does not exist."""
         return self._text, self._text if self.document == self._parse() else self._rendered()
 
     def saved_document(self) -> dict[str, Any]:
-        """Return what it says now, whatever `document` was changed to."""
+        """Return the document without the changes in memory."""
         return self._parse()
 
     def _mode(self) -> int:
@@ -125,14 +126,64 @@ class SettingsFile:
         return (_BOM if before.startswith(_BOM) else "") + text + ("\n" if before.endswith("\n") else "")
 
 
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in values:
             raise ValueError(f"{name!r} appears twice")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
-def _no_constant(name: str) -> object:
+def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
+
+
+# ── the hooks in a document ──
+
+
+def listed_hooks(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every hook with its event. Parts of another shape are skipped."""
+    events = document.get("hooks")
+    for event, groups in events.items() if isinstance(events, dict) else ():
+        for group in groups if isinstance(groups, list) else ():
+            hooks = group.get("hooks") if isinstance(group, dict) else None
+            for hook in hooks if isinstance(hooks, list) else ():
+                yield event, hook
+
+
+def command_hooks(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every hook that runs a command, with its event."""
+    for event, hook in listed_hooks(document):
+        if isinstance(hook, dict) and isinstance(hook.get("command"), str):
+            yield event, hook
+
+
+def remove_hooks(document: dict[str, Any], is_ours: Callable[[str, Any], bool]) -> None:
+    """Remove the hooks that are ours, and groups, events and `hooks` that are empty for that reason."""
+    events = document.get("hooks")
+    if not isinstance(events, dict):
+        return
+    for event, groups in list(events.items()):
+        if not isinstance(groups, list):
+            continue
+        left = [kept for group in groups if (kept := _without_ours(event, group, is_ours)) is not None]
+        if left == groups:
+            continue
+        if left:
+            events[event] = left
+            continue
+        del events[event]
+        if not events:
+            del document["hooks"]
+
+
+def _without_ours(event: str, group: Any, is_ours: Callable[[str, Any], bool]) -> Any:
+    """None for a group that had no other hook."""
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    if not isinstance(hooks, list):
+        return group
+    left = [hook for hook in hooks if not is_ours(event, hook)]
+    if len(left) == len(hooks):
+        return group
+    return {**group, "hooks": left} if left else None

@@ -1,8 +1,8 @@
-"""Changing a file of the user's for `remuda hooks`: show it, ask, write it, and put it back as it was.
+"""Change a file of the user for `hooks` and `setup`: show the change, ask, write it, and later restore it.
 
-What a file was before us is in `hooks.json` of our home, and was written there before the file was changed: a
-crash or a full disk in between loses nothing. `uninstall` puts it back byte for byte, if nobody else has
-changed it since and nothing of ours is left in it. It removes folders that `install` made.
+`hooks.json` in our home has the earlier text of each file. It is written before the file is changed, so a
+crash or a full disk in between loses nothing. `uninstall` restores the file byte for byte if it has not
+changed since and none of our hooks are left in it. It removes folders that `install` made.
 """
 
 from __future__ import annotations
@@ -18,31 +18,30 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from remuda.agents.claude import boss_hooks, stop_hooks
-from remuda.agents.claude.settings import SettingsFile
+from remuda.agents.setup import AgentSettings
 from remuda.boss.folder import BossFolder
 from remuda.durable import read_regular, replace_file
 from remuda.errors import InvalidOptions
 from remuda.paths import home, private_folder
 from remuda.untrusted import parse_json
 
-from .hook_state import shown_place
+from .common import short_path
 from .output import ask_letter, echo
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SHOWN_LINES = 24
-"""A longer change is summed up: it would scroll the question off the screen."""
+"""A longer change is summarised: it would scroll the question off the screen."""
 
 
 class Agreement(NamedTuple):
-    """How the user wants to be asked."""
+    """Whether and how to ask the user before a change."""
 
     yes: bool
     dry_run: bool
     diff: bool
     must_ask: bool = True
-    """Without a terminal `--yes` is needed."""
+    """Without a terminal `--yes` is required."""
 
 
 def agreement_options(function: F) -> F:
@@ -76,61 +75,67 @@ def agreed(place: str, before: str | None, after: str | None, summary: str, how:
 
 
 def difference(place: str, before: str | None, after: str | None) -> list[str]:
-    """A change as `diff -u` shows it."""
+    """Return a change as `diff -u` shows it."""
     old, new = [(text or "").splitlines() for text in (before, after)]
     from_name, to_name = [os.devnull if text is None else place for text in (before, after)]
     return list(difflib.unified_diff(old, new, from_name, to_name, lineterm=""))
 
 
-# ── settings ──
+# ── settings files ──
 
 
-def install_into(file: SettingsFile, summary: str, how: Agreement, folder: Path | None = None) -> bool:
-    """Save what `file.document` is now, if the user agrees; False if not, or if there is nothing to change.
+def shown_place(settings: AgentSettings) -> str:
+    """Return the path of the file, and the real one if the path is a link."""
+    path, real = str(settings.path), str(settings.real)
+    return short_path(path) if path == real else f"{short_path(path)} (which is {short_path(real)})"
 
-    `folder` is made as well, if it is not there.
+
+def save_installed(settings: AgentSettings, summary: str, how: Agreement, folder: Path | None = None) -> bool:
+    """Save settings to which hooks were added, if the user agrees. Return whether they were saved.
+
+    `folder` is created as well, if it does not exist.
     """
-    before, after = file.texts()
+    before, after = settings.texts()
     if before == after:
-        echo(f"{shown_place(file)}: already installed; nothing to change")
+        echo(f"{shown_place(settings)}: already installed; nothing to change")
         return False
-    had_ours = _has_ours(file.saved_document())
-    if not agreed(shown_place(file), before, after, summary, how):
+    had_ours = settings.had_hooks
+    if not agreed(shown_place(settings), before, after, summary, how):
         return False
-    made = [one for one in (folder, *missing_folders(file.real)) if one is not None and not one.exists()]
-    known = _files().get(str(file.real))
+    made = [one for one in (folder, *missing_folders(settings.real)) if one is not None and not one.exists()]
+    known = _files().get(str(settings.real))
     if had_ours and not _knows(known, before):
-        _note("files", file.real, None)  # put there before there was a memory, or changed since
+        _note("files", settings.real, None)  # installed by a version without hooks.json, or changed since
     else:
-        _note("files", file.real, _entry(known, before, after, made))
+        _note("files", settings.real, _entry(known, before, after, made))
     if folder is not None and not folder.exists():
         private_folder(folder)
-    file.save()
+    settings.save()
     return True
 
 
 def missing_folders(path: Path) -> list[Path]:
-    """The folders that saving a file may make, the innermost first."""
+    """Return the folders that saving a file will create, the innermost first."""
     return [one for one in path.parents if not one.exists()]
 
 
-def uninstall_from(file: SettingsFile, summary: str, how: Agreement) -> bool:
-    """Save what `file.document` is now, without our hooks, if the user agrees."""
-    before, after = file.texts()
+def save_uninstalled(settings: AgentSettings, summary: str, how: Agreement) -> bool:
+    """Save settings from which hooks were removed, if the user agrees. Return whether they were saved."""
+    before, after = settings.texts()
     if before == after:
-        echo(f"{shown_place(file)}: not installed; nothing to change")
+        echo(f"{shown_place(settings)}: not installed; nothing to change")
         return False
-    known = _files().get(str(file.real))
-    is_known, last = _knows(known, before), not _has_ours(file.document)
+    known = _files().get(str(settings.real))
+    is_known, last = _knows(known, before), not settings.has_hooks
     if is_known and last:
         after = _text_before(known)
-    if not agreed(shown_place(file), before, after, summary, how):
+    if not agreed(shown_place(settings), before, after, summary, how):
         return False
     if is_known and not last:
-        _note("files", file.real, _entry(known, before, after, []))
-    file.write(after)
+        _note("files", settings.real, _entry(known, before, after, []))
+    settings.write(after)
     if last or not is_known:
-        _note("files", file.real, None)
+        _note("files", settings.real, None)
     if is_known and last:
         _remove_made(known)
     return True
@@ -142,15 +147,11 @@ def _text_before(known: Any) -> str | None:
 
 def _remove_made(known: Any) -> None:
     for one in known.get("made") or ():
-        with contextlib.suppress(OSError, TypeError):  # there is something in it by now
+        with contextlib.suppress(OSError, TypeError):  # it is not empty any more
             os.rmdir(one)
 
 
-def _has_ours(document: dict[str, Any]) -> bool:
-    return bool(stop_hooks.find_hooks(document) or boss_hooks.find_hooks(document))
-
-
-# ── what we know of files that we changed ──
+# ── the files that we changed, in hooks.json ──
 
 
 def _memory() -> Path:
@@ -158,31 +159,31 @@ def _memory() -> Path:
 
 
 def _old_memory() -> Path:
-    """Where version 0.1 kept it for the boss's hooks."""
+    """Where version 0.1 stored it for the boss's hooks."""
     return BossFolder.default().path / "settings.json"
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = parse_json(read_regular(path))
+        document = parse_json(read_regular(path))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _files() -> dict[str, Any]:
-    """By its real path: what a file was before us (None: not there) and after us, and what else was made."""
-    found = _read(_memory()).get("files")
-    return {**_read(_old_memory()), **(found if isinstance(found, dict) else {})}
+    """Return, by real path, the text before us (None: no file) and after us, and the folders we created."""
+    entries = _read(_memory()).get("files")
+    return {**_read(_old_memory()), **(entries if isinstance(entries, dict) else {})}
 
 
 def _knows(known: Any, text: str | None) -> bool:
-    """Whether that is what a file was before us, or what we made of it, or were about to make of it."""
+    """Whether `text` is the one before us, the one we wrote, or the one that we were about to replace."""
     return isinstance(known, dict) and text in [known.get(one) for one in ("before", "after", "until")]
 
 
 def _entry(known: Any, before: str | None, after: str | None, made: list[Path]) -> dict[str, Any]:
-    """What to remember of a file that is about to change from `before` to `after`."""
+    """Return the entry for a file that is about to change from `before` to `after`."""
     old = known if _knows(known, before) else {"before": before}
     made_before = old.get("made") if isinstance(old.get("made"), list) else []
     made_now = [str(one) for one in made]
@@ -190,10 +191,10 @@ def _entry(known: Any, before: str | None, after: str | None, made: list[Path]) 
 
 
 def _note(part: str, path: Path, entry: dict[str, Any] | None) -> None:
-    """Put an entry into the memory, or take it out, and change nothing else that is there by now."""
-    found = _files() if part == "files" else _programs()
-    found.pop(str(path), None)
-    _save(**{part: {**found, **({} if entry is None else {str(path): entry})}})
+    """Store an entry, or remove it. Other entries stay, also those that were added meanwhile."""
+    entries = _files() if part == "files" else _programs()
+    entries.pop(str(path), None)
+    _save(**{part: {**entries, **({} if entry is None else {str(path): entry})}})
 
 
 def _save(**parts: Any) -> None:
@@ -209,20 +210,20 @@ def _save(**parts: Any) -> None:
 
 
 def remembered_files() -> list[str]:
-    """The real paths of all settings files that we changed and did not change back."""
+    """Return the real paths of all settings files that we changed and did not restore."""
     return [*_files()]
 
 
-# ── files that are all ours ──
+# ── files that are completely ours ──
 
 
 def _programs() -> dict[str, Any]:
-    found = _read(_memory()).get("programs")
-    return found if isinstance(found, dict) else {}
+    entries = _read(_memory()).get("programs")
+    return entries if isinstance(entries, dict) else {}
 
 
 def remember_program(path: Path, before: str | None, after: str) -> None:
-    """Remember what a file is, of which all is about to be replaced by `after`."""
+    """Remember the text of a file that is about to be replaced by `after`."""
     entry = _entry(_programs().get(str(path)), before, after, missing_folders(path))
     _note("programs", path, entry)
 
@@ -234,13 +235,13 @@ def is_program(path: Path, text: str) -> bool:
 
 
 def program_before(path: Path, text: str) -> str | None:
-    """Return what the file was before us; None if it was not there, or is not `text` that we know of."""
+    """Return the text before us; None if there was no file, or if `text` is not one that we know."""
     known = _programs().get(str(path))
     return _text_before(known) if _knows(known, text) else None
 
 
 def forget_program(path: Path) -> None:
-    """Forget a file that is as it was again, and remove the folders that were made for it."""
+    """Forget a file that was restored, and remove the folders that were created for it."""
     known = _programs().get(str(path))
     _note("programs", path, None)
     if isinstance(known, dict):
@@ -248,11 +249,11 @@ def forget_program(path: Path) -> None:
 
 
 def lifted_caps() -> list[str]:
-    """The files in which it was us who lifted the cap on blocked stops: only there may we put it back."""
-    found = _read(_memory()).get("lifted_caps")
-    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    """Return the files in which we lifted the cap on blocked stops. Only there may we restore it."""
+    paths = _read(_memory()).get("lifted_caps")
+    return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
 
 
-def remember_cap(file: SettingsFile, *, lifted: bool) -> None:
-    others = [one for one in lifted_caps() if one != str(file.real)]
-    _save(lifted_caps=[*others, *([str(file.real)] if lifted else [])])
+def remember_cap(settings: AgentSettings, *, lifted: bool) -> None:
+    others = [one for one in lifted_caps() if one != str(settings.real)]
+    _save(lifted_caps=[*others, *([str(settings.real)] if lifted else [])])

@@ -1,0 +1,1 @@
+"""Remuda's hooks in Claude Code's own settings files: writing, recognising, checking and removing them."""
