@@ -16,7 +16,7 @@ import pytest
 
 from remuda.agents.attention import digest
 from remuda.agents.state import Source
-from remuda.cli.leave import must_be_seen
+from remuda.cli.permission_request import must_be_seen
 from remuda.errors import NotSafe
 from remuda.keeper.client import KeeperClient
 from support.boss import RunningBoss, event

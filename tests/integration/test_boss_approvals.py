@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.leave import outcome
+from remuda.cli.permission_request import outcome
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotSafe
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.environment import session_environment

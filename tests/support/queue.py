@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from remuda.boss.client import BossClient
-from remuda.cli.asking import AskedQueue
+from remuda.cli.waiting import BossQueue
 from support.commands import COMMAND, Commands
 from support.keeper import until
 from support.tmux_attention import Person, TmuxBench
@@ -35,7 +35,7 @@ class Ranch:
             "TMUX_PANE": self.home,
         }
         self.boss = BossClient()
-        self.queue = AskedQueue(self.boss)
+        self.queue = BossQueue(self.boss)
 
     def __call__(self, *words: str, code: int = 0) -> str:
         """As the person types it in his first pane."""

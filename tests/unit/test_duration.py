@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cli.common import time_span
-from remuda.cli.run_options import parse as parse_run
+from remuda.cli.run_once import parse as parse_run
 from remuda.duration import LONGEST, parse_duration, parse_moment, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions
 from remuda.oneshot.request import parse as parse_print

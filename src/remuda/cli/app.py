@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import keyword
 import os
 import re
 import select
@@ -135,6 +134,23 @@ HABITS = {
 COMMANDS = {
     name: text for page in (DAILY, MORE) for section in page.values() for name, text in section.items()
 }
+SHARED_MODULES = {
+    "agents": "queue",
+    "approvals": "approve",
+    "ask": "print",
+    "deny": "approve",
+    "dismiss": "queue_steps",
+    "down": "boss",
+    "later": "queue_steps",
+    "next": "queue_steps",
+    "resize": "screen",
+    "return": "queue_steps",
+    "skip": "queue_steps",
+    "snooze": "queue_steps",
+    "up": "boss",
+    "version": "help",
+}
+"""Commands that are in the module of another, as `NAME_command`. All others are `command` in `NAME.py`."""
 
 
 ALL = object()
@@ -156,7 +172,7 @@ click.Context.formatter_class = HelpFormatter
 
 
 class LazyGroup(click.Group):
-    """Knows the names of its commands and loads each from its own module."""
+    """Knows the names of its commands, and loads the module of the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -165,8 +181,9 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        module = f"{name}_" if keyword.iskeyword(name) else name
-        command = importlib.import_module(f"remuda.cli.{module}").command
+        shared = SHARED_MODULES.get(cmd_name)
+        module = importlib.import_module(f"remuda.cli.{shared or name}")
+        command = getattr(module, f"{name}_command" if shared else "command")
         assert isinstance(command, click.Command)
         return command
 

@@ -1,30 +1,37 @@
-"""remuda approve"""
+"""remuda approve, remuda deny and remuda approvals"""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
+from remuda.boss.attention.naming import distinct, label
 from remuda.boss.client import BossClient
+from remuda.duration import show_duration
+from remuda.untrusted import one_line
 
-from .asking import waiting_argument
-from .common import json_option
-from .leave import (
-    answer,
-    confirm,
+from .common import check_alone, format_option, json_option, print_formatted
+from .output import echo, print_json, print_table
+from .permission_request import (
+    ask_answers,
+    confirm_request,
     edited_input,
     find_approval,
-    lines,
     must_be_seen,
     must_be_terminal,
+    outcome,
+    print_request,
+    questions_of,
     read_answers,
     read_object,
+    request_lines,
+    send_decision,
     session_of,
 )
-from .output import echo
-from .questions import ask_answers, questions_of
+from .waiting import waiting_argument
 
 
 @click.command("approve")
@@ -94,11 +101,108 @@ def command(
         must_be_terminal()
         questions = questions_of(approval)
         if questions and edited is None and not answers:
-            echo(next(lines(approval, session)))
+            echo(next(request_lines(approval, session)))
             body["answers"] = ask_answers(questions)
         else:
             shown = approval if edited is None else {**approval, "input": edited, "detail": {}}
             question = "allow the edited request?" if edited is not None else "allow this?"
-            if not confirm(shown, session, question):
+            if not confirm_request(shown, session, question):
                 body = {"behavior": "deny"}
-    answer(boss, approval, body, as_json=as_json)
+    send_decision(boss, approval, body, as_json=as_json)
+
+
+# ── remuda deny ──
+
+
+@click.command("deny")
+@waiting_argument("word", metavar="ID|SESSION")
+@click.option("-m", "--message", metavar="TEXT", help="Reason for the agent. For a plan: what to change.")
+@click.option("--interrupt", is_flag=True, help="Also end the agent's turn.")
+@json_option
+def deny_command(word: str, message: str | None, interrupt: bool, as_json: bool) -> None:
+    """Deny a permission request. The agent gets the reason and continues without it.
+
+    The first decision counts: if someone decided before you, prints who it was and exits with 8.
+
+    \b
+    Examples:
+      remuda deny work --message "use the staging database"
+      remuda deny 3f9a1c02de --interrupt
+    """
+    boss = BossClient()
+    approval = find_approval(boss, word)
+    body: dict[str, Any] = {"behavior": "deny"}
+    if message:
+        body["message"] = message
+    if interrupt:
+        body["interrupt"] = True
+    send_decision(boss, approval, body, as_json=as_json)
+
+
+# ── remuda approvals ──
+
+
+_HEAD = ("ID", "WHO", "TOOL", "AGE", "STATE", "WHAT")
+
+
+@click.command("approvals")
+@waiting_argument("word", required=False, metavar="[ID|SESSION]")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also list decided requests, newest first.")
+@click.option(
+    "-n",
+    "limit",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=100,
+    help="List at most N.  [default: 100]",
+)
+@json_option
+@format_option("{id} {tool}")
+def approvals_command(
+    word: str | None, everything: bool, limit: int, as_json: bool, template: str | None
+) -> None:
+    """List open permission requests, or show one: its input, a diff, who decided, and what happened then.
+
+    \b
+    Examples:
+      remuda approvals
+      remuda approvals work
+      remuda approvals --all --json | jq '.approvals[] | select(.by == "policy: docs")'
+    """
+    check_alone(template, json=as_json)
+    if template is not None and word is not None:
+        raise click.UsageError("--format is for lists")
+    boss = BossClient()
+    if word is not None:
+        found = find_approval(boss, word)
+        print_json(found) if as_json else print_request(found, session_of(boss, found))
+        return
+    document = boss.get("approvals", state=None if everything else "open", limit=limit)
+    if as_json:
+        print_json(document)
+        return
+    if template is not None:
+        print_formatted(template, document["approvals"])
+        return
+    if not document["approvals"]:
+        echo("no permission requests yet" if everything else "no open permission requests")
+        return
+    names = _names(boss, {one["session_id"] for one in document["approvals"]})
+    print_table(_HEAD, [_row(one, names) for one in document["approvals"]])
+
+
+def _names(boss: BossClient, wanted: set[str]) -> dict[str, str]:
+    found = [one for one in boss.get("sessions", all=True)["sessions"] if one["id"] in wanted]
+    return distinct({one["id"]: label(one["name"], one["repo"] or one["cwd"], one["id"]) for one in found})
+
+
+def _row(approval: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]:
+    message = str(approval["detail"].get("message", "")).removeprefix(f"{approval['tool']}: ")
+    return (
+        approval["id"],
+        names.get(approval["session_id"], approval["session_id"][:8]),
+        approval["tool"],
+        show_duration(max(0.0, time.time() - approval["asked_at"])),
+        outcome(approval),
+        one_line(message),
+    )

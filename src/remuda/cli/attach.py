@@ -18,18 +18,11 @@ from remuda.wire.connection import ClientConnection
 from remuda.wire.frames import HEADER_BYTES, SHORT_BYTES
 from remuda.wire.messages import ONE_KEY, SHORT_OUTPUT
 
-from .common import (
-    complete_session,
-    config_option,
-    configuration,
-    find_folder,
-    folder_option,
-    pick_session,
-)
+from .common import complete_session, config_option, configuration, find_folder, folder_option, pick_session
 from .console import POLLIN, Console, Events, News, put
-from .last_screen import show_last_screen
 from .output import echo, print_screen
 from .picture import Picture, RawPicture
+from .screen import show_last_screen
 from .scroll import make_history
 
 # What was typed and not taken by the session. Beyond it the terminal is no longer read from.

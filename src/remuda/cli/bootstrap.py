@@ -21,9 +21,9 @@ from remuda.tmux.once import Tmux
 from remuda.tmux.panes import Pane, Snapshot
 from remuda.tmux.popup import capture
 
-from .asking import make_guide
 from .common import json_option, time_span
 from .output import echo, print_json, print_table
+from .waiting import make_guide
 
 _QUIET = 1.0
 _LINES = 20

@@ -13,7 +13,7 @@ from remuda.keeper.cancel import DEFAULT_CANCEL_TIMEOUT, Cancelled, Fate, cancel
 from .common import folder_option, json_option, time_span
 from .inbox_target import Target, complete_inbox, find_what, session_of
 from .output import echo, print_json, style
-from .progress import Progress
+from .redraw import Progress
 
 _WORDS = {
     Fate.TAKEN_BACK: "cancelled before the agent saw it",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,11 +15,11 @@ from click.shell_completion import CompletionItem
 from remuda.config import Config, load_config
 from remuda.duration import LONGEST, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions, RemudaError, SessionNotFound
-from remuda.names import is_name
+from remuda.names import did_you_mean, is_name
 from remuda.paths import SessionPaths, known_names, sessions_folder
 from remuda.untrusted import one_line
 
-from .output import cut, style
+from .output import cut, echo, flat, json_line, style
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,6 +111,13 @@ def format_option(example: str) -> Callable[[F], F]:
     )
 
 
+class OrderedGroup(click.Group):
+    """A group that lists its commands in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
 def config_option(function: F) -> F:
     option = click.option(
         "--config", "config_file", type=click.Path(path_type=Path), help="Configuration file to use."
@@ -164,3 +172,56 @@ def limit_lines(limit: Mapping[str, Any], now: float) -> list[str]:
 def short_path(path: str) -> str:
     home = os.environ.get("HOME", "")
     return "~" + path[len(home) :] if home and (path == home or path.startswith(home + "/")) else path
+
+
+# ── --format TEMPLATE: one line for each listed thing, with fields of its JSON ──
+
+
+_FIELD = re.compile(r"\{([^{}]*)\}")
+_ESCAPES = {r"\t": "\t", r"\n": "\n"}
+
+
+def check_alone(template: str | None, **others: bool) -> None:
+    """Raise `InvalidOptions` when `--format` was given together with one of the others."""
+    if template is not None and (also := [name for name, given in others.items() if given]):
+        raise InvalidOptions(f"--format does not go with --{also[0]}", hint="use one of them")
+
+
+def print_formatted(template: str, documents: Sequence[Mapping[str, Any]]) -> None:
+    """Print each document by the template. `{delivery.held}` is a field in a field; `\\t` is a tab.
+
+    What a document does not have is empty. Raises `InvalidOptions` for a field that none of them has.
+    """
+    if template == "json":
+        raise InvalidOptions("--format has no field", hint="use --json, or name fields: --format '{name}'")
+    for field in _FIELD.findall(template):
+        if documents and not any(_has(one, field) for one in documents):
+            known = sorted({key for one in documents for key in one})
+            near = did_you_mean(field, known) or f"the fields are: {', '.join(known)}"
+            raise InvalidOptions(f"unknown field '{field}' in --format", hint=near)
+    for written, meant in _ESCAPES.items():
+        template = template.replace(written, meant)
+    for one in documents:
+        parts = _FIELD.split(template)
+        parts[1::2] = [flat(_text(_value(one, field))) for field in parts[1::2]]
+        echo("".join(parts))
+
+
+def _has(document: Mapping[str, Any], field: str) -> bool:
+    first, _, rest = field.partition(".")
+    inner = document.get(first)
+    return first in document and (
+        not rest or inner is None or (isinstance(inner, Mapping) and _has(inner, rest))
+    )
+
+
+def _value(document: object, field: str) -> object:
+    for part in field.split("."):
+        document = document.get(part) if isinstance(document, Mapping) else None
+    return document
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json_line(value)

@@ -1,13 +1,37 @@
-"""remuda help"""
+"""remuda help and remuda version. Pages of the manual are in the installed package, or in a checkout."""
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
 import click
 
+import remuda
+from remuda._version import __version__
 from remuda.errors import InvalidOptions
 from remuda.names import did_you_mean
 
-from .output import echo, print_lines, print_table
+from .common import json_option
+from .output import (
+    RESET,
+    cells,
+    echo,
+    print_json,
+    print_lines,
+    print_table,
+    rendered,
+    style,
+    terminal_width,
+    wants_colour,
+)
 
 
 @click.command("help")
@@ -28,7 +52,6 @@ def command(ctx: click.Context, words: tuple[str, ...], everything: bool, page: 
       remuda help --page policy
     """
     from .app import ALL, COMMANDS
-    from .manual import show_page, topics
 
     root = ctx.find_root()
     if not words:
@@ -59,6 +82,196 @@ def command(ctx: click.Context, words: tuple[str, ...], everything: bool, page: 
 
 
 def _list_topics() -> None:
-    from .manual import title, topics
-
     print_table(("TOPIC", "PAGE"), [(name, title(path)) for name, path in topics().items()])
+
+
+# ── the pages of the manual ──
+
+
+_WIDEST = 100
+_LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\[\]]*\]|\[\[[^\[\]]*\]\])*)\]\([^)]*\)")
+_CODE = re.compile(r"`([^`]*)`")
+_BOLD = re.compile(r"\*\*([^*]+)\*\*|(?<![\w*`])\*([^*`\s][^*`]*)\*(?![\w*`])")
+_ITEM = re.compile(r"(\s*)([-*]|\d+\.) +(.*)")
+
+
+def docs_folder() -> Path:
+    package = Path(remuda.__file__).parent
+    installed = package / "_docs"
+    return installed if installed.is_dir() else package.parent.parent / "docs"
+
+
+def topics() -> dict[str, Path]:
+    """The pages by their names: `policy` is docs/reference/policy.md.
+
+    If two have the same name, the deeper one has its folder before it: `python/inbox`.
+    """
+    folder = docs_folder()
+    found: dict[str, Path] = {}
+    for path in sorted(folder.rglob("*.md"), key=lambda one: (len(one.parts), str(one))):
+        name = path.parent.name if path.stem == "index" and path.parent != folder else path.stem
+        found[f"{path.parent.name}/{name}" if name in found else name] = path
+    return found
+
+
+def title(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        first = next((line for line in file if line.startswith("# ")), path.stem)
+    return first.removeprefix("# ").strip()
+
+
+def render_page(path: Path, width: int) -> list[str]:
+    """The lines of a Markdown page, as a terminal shows them."""
+    lines: list[str] = []
+    for kind, block in _blocks(path.read_text(encoding="utf-8").splitlines()):
+        if kind == "code":
+            lines += [style(f"    {line}", fg="cyan") for line in block]
+        elif kind == "table":
+            lines += _table(block, width)
+        elif kind == "heading":
+            lines.append(style(_plain(block[0].lstrip("#").strip()), bold=True))
+        elif kind == "text":
+            lines += _wrapped(
+                " ".join(one.strip() if number else one for number, one in enumerate(block)), width
+            )
+        elif lines and lines[-1]:
+            lines.append("")
+    return lines
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """The page in pieces: `code`, `table`, `heading`, `text` (a paragraph or an item), `blank`."""
+    kind, fenced, commented = "", False, False
+    block: list[str] = []
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+            continue
+        commented = not fenced and (commented or line.startswith("<!--"))
+        if commented:
+            commented = "-->" not in line
+            continue
+        found = "code" if fenced else _kind(line)
+        begins = found in ("heading", "blank") or (found == "text" and _ITEM.fullmatch(line))
+        if block and (found != kind or begins):
+            yield kind, block
+            block = []
+        kind = found
+        block.append(line)
+    if block:
+        yield kind, block
+
+
+def _kind(line: str) -> str:
+    if not line.strip():
+        return "blank"
+    return "heading" if line.startswith("#") else "table" if line.startswith("|") else "text"
+
+
+def _plain(text: str) -> str:
+    return _CODE.sub(r"\1", _without_marks(text))
+
+
+def _without_marks(text: str) -> str:
+    return _BOLD.sub(lambda found: found[1] or found[2], _LINK.sub(r"\1", text))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Spans are kept in one piece: a blank in code is not where a line breaks."""
+    text = _without_marks(text)
+    item = _ITEM.fullmatch(text)
+    indent = " " * (len(item[1]) + len(item[2]) + 1) if item else ""
+    joined = _CODE.sub(lambda found: found[0].replace(" ", "\x00"), text)
+    wrapped = textwrap.wrap(
+        joined, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return [_CODE.sub(_coloured, line.replace("\x00", " ")) for line in wrapped]
+
+
+def _coloured(code: re.Match[str]) -> str:
+    return style(code[1], fg="cyan")
+
+
+def _table(rows: list[str], width: int) -> list[str]:
+    """Columns as wide as they need; the last one wraps. A table that is too wide becomes a list."""
+    split = [[one.strip() for one in re.split(r"(?<!\\)\|", row.strip().strip("|"))] for row in rows]
+    split = [row for row in split if not all(set(one) <= set("-: ") for one in row)]
+    plain = [[_plain(one).replace("\\|", "|") for one in row] for row in split]
+    columns = max(map(len, plain))
+    plain = [[*row, *[""] * (columns - len(row))] for row in plain]
+    widths = [max(cells(row[number]) for row in plain) for number in range(columns)]
+    room = width - sum(widths[:-1]) - 2 * (columns - 1)
+    if columns == 1 or room < 24:
+        return _list(plain, width)
+    lines = []
+    for number, row in enumerate(plain):
+        first = "  ".join(
+            one + " " * (size - cells(one)) for one, size in zip(row, widths[:-1], strict=False)
+        )
+        rest = textwrap.wrap(row[-1], room, break_long_words=False) or [""]
+        shown = [f"{first}  {rest[0]}".rstrip()]
+        shown += [" " * (cells(first) + 2) + one for one in rest[1:]]
+        lines += [style(one, bold=True) if number == 0 else one for one in shown]
+    return lines
+
+
+def _list(rows: list[list[str]], width: int) -> list[str]:
+    head, *body = rows
+    lines = []
+    for row in body:
+        lines.append(style(row[0], bold=True))
+        for label, value in zip(head[1:], row[1:], strict=True):
+            lines += textwrap.wrap(
+                f"{label}: {value}",
+                width,
+                initial_indent="  ",
+                subsequent_indent="    ",
+                break_long_words=False,
+            )
+    return lines
+
+
+def show_page(path: Path) -> None:
+    """Print a page; on a terminal that it does not fit, through `$PAGER` or less."""
+    lines = render_page(path, min(terminal_width(), _WIDEST) - 1)
+    if sys.stdout.isatty() and len(lines) >= shutil.get_terminal_size().lines and (pager := _pager()):
+        text = rendered("\n".join([*lines, RESET]), coloured=wants_colour(sys.stdout))
+        environ = {"LESS": "FRX", **os.environ}
+        try:
+            subprocess.run(pager, input=text.encode(), shell=False, env=environ, check=False)
+        except KeyboardInterrupt:
+            pass
+        return
+    for line in lines:
+        echo(line)
+
+
+def _pager() -> list[str] | None:
+    import shlex
+
+    try:
+        words = shlex.split(os.environ.get("PAGER", "less"))
+    except ValueError:  # a quote that does not end
+        return None
+    return words if words and shutil.which(words[0]) and os.environ.get("TERM") != "dumb" else None
+
+
+# ── remuda version ──
+
+
+@click.command("version")
+@json_option
+def version_command(as_json: bool) -> None:
+    """Print the version of Remuda, of Python, and of the wire protocol.
+
+    \b
+    Example:
+      remuda version --json
+    """
+    from remuda.wire.messages import PROTOCOL_VERSION
+
+    facts = {"remuda": __version__, "python": platform.python_version(), "protocol": PROTOCOL_VERSION}
+    if as_json:
+        print_json(facts)
+    else:
+        echo(f"remuda {__version__} (Python {facts['python']}, protocol {PROTOCOL_VERSION})")

@@ -167,7 +167,7 @@ def show_trail_boss(renew: bool, as_json: bool) -> None:
 
 def _port(folder: BossFolder) -> int:
     """Return the port of the running boss, or else the one that it will use."""
-    from .up import DEFAULT_PORT
+    from .boss import DEFAULT_PORT
 
     try:
         return int(BossClient(folder).get("health")["port"])

@@ -15,10 +15,9 @@ from remuda.inbox.journal import Inbox, clear_errors
 from remuda.inbox.letters import find as find_letter
 from remuda.inbox.stop_hook import Entry, Lock, Queue, number
 
-from .common import format_option, json_option, short_path
+from .common import check_alone, format_option, json_option, print_formatted, short_path
 from .inbox_target import Target, find_target, first_line, inbox_argument, inbox_options, with_word
 from .output import echo, print_fields, print_json, print_table, style
-from .template import check_alone, print_formatted
 
 _HEAD = ("ID", "AGE", "DUE", "ATTEMPT", "TEXT")
 _DEAD_HEAD = ("ID", "AGE", "REASON", "TEXT")

@@ -30,7 +30,7 @@ from remuda.wire.connection import ClientConnection
 
 from .common import complete_session, find_folder, folder_option, pick_session, time_span
 from .output import ask_yes, complain, cut, echo
-from .progress import Progress
+from .redraw import Progress
 
 # Beyond its grace: for the KILL, the last output, and slow watchers.
 _MARGIN = 15.0

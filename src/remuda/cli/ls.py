@@ -16,11 +16,19 @@ from remuda.keeper.client import KeeperClient
 from remuda.keeper.hidden import living_names
 from remuda.keeper.listing import dead_records, list_sessions
 
-from .common import coloured_state, find_folder, folder_option, format_option, json_option, short_path
+from .common import (
+    check_alone,
+    coloured_state,
+    find_folder,
+    folder_option,
+    format_option,
+    json_option,
+    print_formatted,
+    short_path,
+)
 from .output import complain, echo, flat, print_json, table_lines
 from .outside import Document, list_outside
-from .template import check_alone, print_formatted
-from .whole_screen import WholeScreen
+from .redraw import FullScreen
 
 _HEAD = ("NAME", "STATE", "SINCE", "AGENT", "WHERE", "CWD", "LAST LINE")
 # Sessions tell when they change; that one has come is seen by looking.
@@ -131,7 +139,7 @@ def _last(session: Document) -> str:
 
 def _watch(folder: Path, lines: Callable[[], list[str]]) -> None:
     clients: dict[str, KeeperClient] = {}
-    with WholeScreen() as screen:
+    with FullScreen() as screen:
         try:
             while True:
                 _keep_connected(folder, clients)

@@ -13,7 +13,7 @@ from remuda.errors import InvalidOptions, RemudaError
 from remuda.inbox.catalog import Listed, list_messages, with_prompts
 from remuda.inbox.receipts import Trace
 
-from .common import folder_option, format_option, json_option, time_span
+from .common import check_alone, folder_option, format_option, json_option, print_formatted, time_span
 from .inbox_look import list_dead
 from .inbox_target import (
     complete_inbox,
@@ -25,7 +25,6 @@ from .inbox_target import (
 )
 from .output import complain, echo, print_json, print_table, style
 from .receipt import STAGE_COLOURS, find_message, print_receipt
-from .template import check_alone, print_formatted
 from .wait import wait_for
 
 _HEAD = ("ID", "SESSION", "SENT", "STEP", "TEXT")

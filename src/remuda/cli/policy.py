@@ -21,8 +21,8 @@ from remuda.errors import BossDown, InvalidOptions
 from remuda.untrusted import BadJson, dump_json, one_line, parse_object
 
 from .common import json_option, short_path
-from .leave import outcome
 from .output import complain, echo, print_json, print_lines, print_table
+from .permission_request import outcome
 
 _HEAD = ("ID", "TOOL", "DECISION", "RULE", "BEFORE", "WHAT")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -26,16 +27,24 @@ from remuda.untrusted import parse_object
 
 from .common import json_option, short_path, time_span
 from .output import complain, echo, print_json
-from .pool_look import socket_option
 
 if TYPE_CHECKING:
     from remuda.pool.serve import ServeLimits
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _AT_LEAST_ONE = click.IntRange(1)
-
-
 _DETACH_TIMEOUT = 30.0
 _LOG_BYTES = 1 << 20
+
+
+def socket_option(function: F) -> F:
+    option = click.option(
+        "--socket",
+        type=click.Path(path_type=Path),
+        help="Socket of the pool.  [default: pool.sock under $REMUDA_HOME]",
+    )
+    return option(function)
 
 
 def _limit(text: str) -> float | None:

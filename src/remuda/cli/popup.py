@@ -18,12 +18,12 @@ from remuda.duration import show_duration
 from remuda.errors import NotATerminal, NoTmuxClient, RemudaError, TmuxTooOld
 from remuda.tmux.popup import popup_words
 
-from .asking import make_guide
-from .leave import ANSWER_TIMEOUT, Approval, hidden, lines, open_approvals
-from .next import attach_to, is_kept
 from .output import echo, ours, unstyled
+from .permission_request import ANSWER_TIMEOUT, Approval, open_approvals, request_lines, why_hidden
 from .picker import Picker, Row
 from .queue import what, where
+from .queue_steps import attach_to, is_kept
+from .waiting import make_guide
 
 _LOOK_INTERVAL = 2.0
 """The times that are shown grow. And so often a boss is looked for that has ended."""
@@ -124,8 +124,8 @@ def _rows(guide: Guide) -> list[Row]:
 def _row(item: Item, line: str, request: Approval | None) -> Row:
     if request is None or item["reason"] not in _LEAVE:
         return Row(item, line, _body(item))
-    body = unstyled("\n".join(lines(request, item.get("session"))))
-    return Row(item, line, body, str(request["id"]), hidden(request))
+    body = unstyled("\n".join(request_lines(request, item.get("session"))))
+    return Row(item, line, body, str(request["id"]), why_hidden(request))
 
 
 def _line(guide: Guide, who: str, item: Item) -> str:
@@ -171,8 +171,8 @@ def _carry_out(guide: Guide, picker: Picker, what_to_do: str) -> bool:
 
 def _show(picker: Picker) -> None:
     cols, rows = os.get_terminal_size(sys.stdout.fileno())  # whatever the environment says
-    lines = picker.draw(cols, rows)
-    drawn = ours("\x1b[H") + ours("\x1b[K\r\n").join(lines) + ours("\x1b[K\x1b[J")
+    request_lines = picker.draw(cols, rows)
+    drawn = ours("\x1b[H") + ours("\x1b[K\r\n").join(request_lines) + ours("\x1b[K\x1b[J")
     echo(drawn, nl=False, coloured=True)
 
 

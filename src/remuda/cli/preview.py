@@ -15,9 +15,9 @@ from remuda.errors import NotInQueue, NoTmuxClient
 from remuda.tmux.panes import check_pane
 from remuda.tmux.popup import capture
 
-from .asking import find_session, make_guide, waiting_argument
 from .common import json_option
 from .output import can_move, echo, ours, print_json, print_screen, wants_colour
+from .waiting import find_session, make_guide, waiting_argument
 
 _INTERVAL = 0.4
 

@@ -1,8 +1,10 @@
-"""remuda print"""
+"""remuda print and remuda ask"""
 
 from __future__ import annotations
 
 import click
+
+from remuda.oneshot.output import Program
 
 from .output import print_lines
 
@@ -84,3 +86,35 @@ def carry_out(ctx: click.Context, words: tuple[str, ...], *, ask: bool = False) 
         print_lines(ctx.get_help().splitlines())
         return 0
     return run(request, through_pool=through_pool)
+
+
+# ── remuda ask ──
+
+
+_ASK_HELP = f"""Send one prompt to an agent and print the answer. Uses a warm agent if a pool is served.
+
+    Takes everything that 'remuda print' takes, with the same output and exit codes. If 'remuda pool serve'
+    runs and can carry out the request, an agent of the pool answers. Otherwise, and with --cold, a new agent
+    is started.
+
+    \b
+    Examples:
+      remuda ask "what does this repository do?"
+      git diff | remuda ask "review this" --output-format json
+      remuda ask "summarise" --cold      start a new agent, use no pool
+
+{FLAGS}
+    """
+
+
+@click.command(
+    "ask",
+    help=_ASK_HELP,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    add_help_option=False,
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS…] [PROMPT]")
+@click.pass_context
+def ask_command(ctx: click.Context, words: tuple[str, ...]) -> int:
+    Program.name = "remuda ask"
+    return carry_out(ctx, words, ask=True)

@@ -1,27 +1,36 @@
-"""remuda queue"""
+"""remuda queue and remuda agents: the lists of the boss, printed once or kept on the screen"""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import click
 
 from remuda.boss.client import BossClient
 from remuda.boss.guide import Guide, Item, labels, reason
 from remuda.duration import show_duration
-from remuda.errors import TmuxError
+from remuda.errors import BossDown, TmuxError
 from remuda.untrusted import one_line
 
-from .asking import make_guide
-from .common import format_option, json_option, limit_lines
-from .live import follow
-from .output import echo, print_json, print_table, table_lines
-from .template import check_alone, print_formatted
+from .common import (
+    check_alone,
+    coloured_state,
+    format_option,
+    json_option,
+    limit_lines,
+    print_formatted,
+    short_path,
+)
+from .output import can_move, echo, json_line, print_json, print_table, table_lines
+from .redraw import FullScreen
+from .waiting import make_guide
 
 _HEAD = ("WHO", "WHY", "SINCE", "WHERE", "WHAT")
-_PAST = ("WHO", "WHY", "WAITED", "ENDED", "THEN", "WHAT")
+_HISTORY_HEAD = ("WHO", "WHY", "WAITED", "ENDED", "THEN", "WHAT")
 
 
 @click.command("queue")
@@ -64,15 +73,22 @@ def command(
       remuda queue --format '{reason} {session.cwd}'
     """
     check_alone(template, json=as_json, watch=watch, interactive=interactive)
-    others = hidden or watch or history or as_json
-    _check_options(interactive and others, history=history, watch=watch, limited=limit is not None)
+    if interactive and (hidden or watch or history or as_json):
+        raise click.UsageError("--interactive cannot be combined with --all, --watch, --history or --json")
+    if history and watch:
+        raise click.UsageError("--watch cannot be combined with --history")
+    if limit is not None and not history:
+        raise click.UsageError("--limit needs --history")
     if interactive:
         from .popup import choose
 
         return choose(make_guide())
     if history:
         past = BossClient().get("queue", "history", limit=limit or 20)
-        _tell_past(past, as_json=as_json, template=template)
+        if template is not None:
+            print_formatted(template, past["items"])
+        else:
+            _print_history(past, as_json=as_json)
         return None
 
     def ask(boss: BossClient) -> Any:
@@ -92,15 +108,6 @@ def command(
     return None
 
 
-def _check_options(interactive_and_others: bool, *, history: bool, watch: bool, limited: bool) -> None:
-    if interactive_and_others:
-        raise click.UsageError("--interactive cannot be combined with --all, --watch, --history or --json")
-    if history and watch:
-        raise click.UsageError("--watch cannot be combined with --history")
-    if limited and not history:
-        raise click.UsageError("--limit needs --history")
-
-
 def _lines(document: dict[str, Any], *, hidden: bool) -> list[str]:
     now = time.time()
     put_off = f"{document['hidden']} hidden" if document["hidden"] and not hidden else ""
@@ -115,21 +122,19 @@ def _lines(document: dict[str, Any], *, hidden: bool) -> list[str]:
     return found
 
 
-def _tell_past(document: dict[str, Any], *, as_json: bool, template: str | None) -> None:
+def _print_history(document: dict[str, Any], *, as_json: bool) -> None:
     items: list[Item] = document["items"]
-    if template is not None:
-        print_formatted(template, items)
-    elif as_json:
+    if as_json:
         print_json(document)
     elif items:
         now = time.time()
         named = zip(labels(items), items, strict=True)
-        print_table(_PAST, [_past_row(who, item, now) for who, item in named])
+        print_table(_HISTORY_HEAD, [_history_row(who, item, now) for who, item in named])
     else:
         echo("no agent has waited yet")
 
 
-def _past_row(who: str, item: Item, now: float) -> tuple[str, ...]:
+def _history_row(who: str, item: Item, now: float) -> tuple[str, ...]:
     ended = item["resolved_at"]
     waited, ago = show_duration(ended - item["since"]), show_duration(now - ended)
     return who, reason(item), waited, f"{ago} ago", str(item["resolution"]).replace("_", " "), what(item)
@@ -177,3 +182,166 @@ def what(item: Item) -> str:
         values = [value for value in asked.values() if isinstance(value, str)]
         text = values[0] if len(asked) == 1 and values else json.dumps(asked, ensure_ascii=False)
     return one_line(text)
+
+
+# ── remuda agents ──
+
+
+_AGENTS_HEAD = ("WHO", "STATE", "WHY", "SINCE", "WHERE", "CWD", "WHAT")
+
+
+@click.command("agents")
+@click.option("-a", "--all", "ended", is_flag=True, help="Also list agents that have ended.")
+@click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
+@json_option
+@format_option("{agent_state} {cwd}")
+def agents_command(ended: bool, watch: bool, as_json: bool, template: str | None) -> None:
+    """List the agents that the boss knows, wherever they run: what each is doing, since when, and where.
+
+    These are sessions of 'remuda start', agents in tmux panes, background agents, and agents of scripts.
+    STATE has the words of 'remuda ls', WHY the reason why an agent waits for you. In JSON they are
+    'agent_state' and 'item.reason'; 'state' has older words. 'remuda queue' lists only waiting agents.
+
+    Exits with 7 if the boss is not running. With --watch --json, each change is one line.
+
+    \b
+    Examples:
+      remuda agents
+      remuda agents --watch
+      remuda agents --json | jq -r '.sessions[] | select(.agent_state == "tool_use") | .cwd'
+    """
+
+    def ask(boss: BossClient) -> Any:
+        return _get_agents(boss, ended=ended)
+
+    check_alone(template, json=as_json, watch=watch)
+    if watch:
+        follow(ask, _agent_lines, as_json=as_json)
+    elif template is not None:
+        print_formatted(template, ask(BossClient())["sessions"])
+    elif as_json:
+        print_json(ask(BossClient()))
+    else:
+        echo("\n".join(_agent_lines(ask(BossClient()))))
+
+
+def _get_agents(boss: BossClient, *, ended: bool) -> dict[str, Any]:
+    """All sessions, each with its place in the queue."""
+    items = {item["session_id"]: item for item in boss.get("queue", hidden=True)["items"]}
+    for item in items.values():
+        del item["session"]
+    document: dict[str, Any] = boss.get("sessions", all=ended or None)
+    found = [{**one, "item": items.get(one["id"])} for one in document["sessions"]]
+    return {**document, "sessions": found}
+
+
+def _agent_lines(document: dict[str, Any]) -> list[str]:
+    # Those who came last stand last: who watches finds each where it was.
+    sessions = sorted(document["sessions"], key=lambda one: (one["ended"] is not None, one["first_seen"]))
+    if not sessions:
+        return ["no agents; run 'remuda setup boss' so that Claude Code sessions report to the boss"]
+    guide, now = make_guide(), time.time()
+    named = labels([{"session_id": one["id"], "session": one} for one in sessions])
+    return table_lines(
+        _AGENTS_HEAD, [_agent_row(guide, who, one, now) for who, one in zip(named, sessions, strict=True)]
+    )
+
+
+def _agent_row(guide: Guide, who: str, session: dict[str, Any], now: float) -> tuple[str, ...]:
+    item = session["item"] and {**session["item"], "session": session}
+    state = str(session.get("agent_state") or "unknown")
+    more = " (background work)" if session["state"] == "background" else ""
+    since = session["ended"] or session["since"]
+    return (
+        who,
+        coloured_state(f"{state}{more}", state),
+        reason(item) if item else "-",
+        show_duration(max(0.0, now - since)) if since else "-",
+        "-" if session["ended"] else where(guide, {"session": session}),
+        short_path(one_line(session["cwd"] or "-")),
+        what(item) if item else one_line(session["title"] or ""),
+    )
+
+
+# ── a list that stays on the screen ──
+
+
+_REDRAW_INTERVAL = 1.0
+"""The times that a picture shows grow, also while nothing happens. And so often a boss is looked for."""
+_MIN_INTERVAL = 0.1
+"""A picture stays for so long, whatever comes."""
+
+
+Document = dict[str, Any]
+
+
+def follow(
+    ask: Callable[[BossClient], Document], lines: Callable[[Document], list[str]], *, as_json: bool
+) -> None:
+    """Show what is asked for, again with every change, until the user leaves. A boss that ends may come back.
+
+    Raises `BossDown` if there is none at the beginning.
+    """
+    boss = BossClient()
+    ask(boss)
+    with _Appended(lines, as_json=as_json) if as_json or not can_move(sys.stdout) else _Drawn(lines) as shown:
+        while True:
+            try:
+                with boss.news() as news:
+                    while True:
+                        shown.show(ask(boss))
+                        time.sleep(_MIN_INTERVAL)
+                        news.wait(shown.lasts)
+            except BossDown as error:
+                shown.show_down(error)
+                time.sleep(_REDRAW_INTERVAL)
+
+
+class _Drawn:
+    """One picture on a terminal."""
+
+    lasts: float | None = _REDRAW_INTERVAL
+
+    def __init__(self, lines: Callable[[Document], list[str]]) -> None:
+        self._lines = lines
+        self._screen = FullScreen()
+
+    def __enter__(self) -> Self:
+        self._screen.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> bool:
+        return self._screen.__exit__(*error)
+
+    def show(self, document: Document) -> None:
+        self._screen.draw(self._lines(document))
+
+    def show_down(self, error: BossDown) -> None:
+        self._screen.draw([str(error), "waiting until the boss is back; Ctrl-C stops"])
+
+
+class _Appended:
+    """What differs from the last, one behind the other: for a pipe, and as JSON."""
+
+    lasts: float | None = None
+
+    def __init__(self, lines: Callable[[Document], list[str]], *, as_json: bool) -> None:
+        self._lines = lines
+        self._as_json = as_json
+        self._last: Document | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is KeyboardInterrupt
+
+    def show(self, document: Document) -> None:
+        told = {name: value for name, value in document.items() if name != "last_event_id"}
+        if told != self._last:
+            self._last = told
+            as_text = json_line(document) if self._as_json else None
+            echo(as_text or "\n".join([*self._lines(document), ""]))
+
+    def show_down(self, error: BossDown) -> None:
+        pass

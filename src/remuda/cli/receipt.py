@@ -23,7 +23,7 @@ from remuda.paths import SessionPaths
 from .common import folder_option, json_option
 from .inbox_target import complete_inbox, find_what, inbox_folders, session_of
 from .output import complain, echo, flat, print_answer, print_json, style
-from .progress import Progress
+from .redraw import Progress
 
 STAGE_COLOURS = {"acked": "green", "dead": "red", "expired": "red", "dropped": "red", "nacked": "yellow"}
 _HIDDEN = (

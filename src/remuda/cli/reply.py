@@ -10,11 +10,11 @@ import click
 from remuda.boss.client import BossClient
 from remuda.errors import InvalidOptions, MessageDead, WaitTimeout
 
-from .asking import waiting_argument
 from .common import json_option, time_span
 from .inbox_put import max_bytes_option, read_prompt
 from .output import complain, echo, print_answer, print_json
 from .receipt import held, wait_for_end
+from .waiting import waiting_argument
 
 _LONGEST = 3600.0
 _TYPING = 60.0

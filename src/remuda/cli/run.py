@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .output import print_lines
-from .run_options import ALIASES, OPTIONS
+from .run_once import ALIASES, OPTIONS
 
 _HELP = """Send one prompt to a warm agent of 'remuda pool serve' and print the answer.
 

@@ -16,8 +16,7 @@ from remuda.oneshot.run import Output, run
 from remuda.pool.checks import request_id as check_request_id
 from remuda.pool.options import Wanted
 
-from .run_once import Printer
-from .run_options import DEFAULT_TIMEOUT, PROFILE, variables
+from .run_once import DEFAULT_TIMEOUT, PROFILE, Printer, variables
 
 _FLAGS = {
     "model": "--model",

@@ -1,21 +1,24 @@
-"""remuda screen"""
+"""remuda screen and remuda resize: the terminal of a session"""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from remuda.errors import SessionDead
+from remuda.errors import InvalidOptions, SessionDead
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.history_reader import last_screen
+from remuda.keeper.size import check_size
 from remuda.paths import SessionPaths
+from remuda.terminal.screen import Screen
+from remuda.wire.connection import ClientConnection
 
 from .common import find_folder, folder_option, json_option, pick_session, session_argument
-from .last_screen import screen_document
-from .output import complain, print_json, print_screen, wants_colour
+from .output import complain, echo, print_json, print_screen, wants_colour
 
 
 @click.command("screen")
@@ -38,14 +41,16 @@ def command(name: str, styled: bool | None, folder: Path | None, as_json: bool) 
     """
     coloured = wants_colour(sys.stdout) if styled is None else styled
     where = find_folder(folder)
-    shown = _shown(SessionPaths.of(pick_session(name, where), where), styled=coloured and not as_json)
+    shown = _screen_document(
+        SessionPaths.of(pick_session(name, where), where), styled=coloured and not as_json
+    )
     if as_json:
         print_json(shown)
         return
     print_screen(shown["lines"], coloured=coloured)
 
 
-def _shown(paths: SessionPaths, *, styled: bool) -> dict[str, Any]:
+def _screen_document(paths: SessionPaths, *, styled: bool) -> dict[str, Any]:
     try:
         with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
             return client.request("screen", styled=styled)
@@ -54,3 +59,69 @@ def _shown(paths: SessionPaths, *, styled: bool) -> dict[str, Any]:
             raise
         complain(f"{error.message}; below is its last screen")
         return screen_document(screen, styled=styled)
+
+
+# ── the last screen of an ended session, from its history ──
+
+
+def show_last_screen(paths: SessionPaths, *, err: bool = False) -> None:
+    """Print it, if there is one."""
+    screen = last_screen(paths)
+    if screen is not None:
+        print_screen(screen_lines(screen, styled=True), coloured=None, err=err)
+        screen.close()
+
+
+def screen_lines(screen: Screen, *, styled: bool) -> list[str]:
+    if not styled:
+        return screen.lines()
+    return [screen.styled_row(y, screen.cols).decode("utf-8", "replace") for y in range(screen.rows)]
+
+
+def screen_document(screen: Screen, *, styled: bool) -> dict[str, Any]:
+    """As a keeper describes the screen of a session that runs."""
+    cursor = screen.cursor
+    return {
+        "lines": screen_lines(screen, styled=styled),
+        "cols": screen.cols,
+        "rows": screen.rows,
+        "cursor": {"x": cursor.x, "y": cursor.y, "visible": cursor.visible},
+        "alternate": screen.alternate,
+        "title": screen.title,
+    }
+
+
+# ── remuda resize ──
+
+
+@click.command("resize")
+@session_argument
+@click.argument("size", metavar="COLSxROWS")
+@folder_option
+def resize_command(name: str, size: str, folder: Path | None) -> None:
+    """Change the terminal size of a session.
+
+    With the size policy 'latest', the size lasts until someone types in a terminal of another size. The
+    beginning of a NAME is enough.
+
+    \b
+    Example:
+      remuda resize work 120x40
+    """
+    found = re.fullmatch(r"(\d+)[xX](\d+)", size)
+    if found is None:
+        raise InvalidOptions(f"{size!r} is not a size", hint="write COLSxROWS, for example 120x40")
+    where = find_folder(folder)
+    name = pick_session(name, where)
+    with KeeperClient.connect(name, where) as client:
+        cols, rows = _resized(client, *check_size(int(found[1]), int(found[2])))
+    echo(f"{name} is {cols}x{rows}")
+
+
+def _resized(client: KeeperClient, cols: int, rows: int) -> tuple[int, int]:
+    if client.welcome is not None:
+        now = client.request("resize", cols=cols, rows=rows)
+        return now["cols"], now["rows"]
+    client.send(ClientConnection.resize(cols, rows))
+    client.status()  # a Heimdall supervisor answers this after the other, which has no answer
+    return cols, rows

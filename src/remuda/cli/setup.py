@@ -16,11 +16,11 @@ from remuda.agents import default_setup
 from remuda.agents.setup import BossHooks
 from remuda.errors import InvalidOptions
 
-from . import hooks, hooks_boss, hooks_tmux, setup_completion
+from . import completion, hooks, hooks_boss, hooks_tmux
+from .boss_service import has_service, install_service, service_file, uninstall_service
 from .common import short_path
 from .file_changes import Agreement, agreement_options, remembered_files
 from .output import ask_letter, echo, style
-from .up_service import install_service, is_installed, service_file, uninstall_service
 
 
 class _Part(click.Command):
@@ -133,7 +133,7 @@ def _tmux_state() -> str:
 
 
 def _completion_state() -> str:
-    path = setup_completion.installed_file()
+    path = completion.installed_file()
     return f"in {short_path(str(path))}" if path else ""
 
 
@@ -156,7 +156,7 @@ def _show_all() -> None:
         f"{'inbox':<11} "
         + (f"{style('installed', fg='green')}: Stop hook in {places}" if inboxes else "not installed")
     )
-    if is_installed():
+    if has_service():
         echo(f"{'service':<11} {style('installed', fg='green')}: {short_path(str(service_file()))}")
 
 
@@ -184,7 +184,7 @@ def _install_all(ctx: click.Context, how: Agreement) -> None:
 
 
 def _remove_all(ctx: click.Context, how: Agreement) -> None:
-    if not (any(state() for _, state in _PARTS.values()) or _inbox_files() or is_installed()):
+    if not (any(state() for _, state in _PARTS.values()) or _inbox_files() or has_service()):
         echo("nothing is installed")
     for one in _boss_hooks():
         hooks_boss.uninstall_from_file(one.path, how)
@@ -193,7 +193,7 @@ def _remove_all(ctx: click.Context, how: Agreement) -> None:
             _invoke(ctx, name, "uninstall", how)
     for path in _inbox_files():
         hooks.uninstall_from_file(path, how)
-    if is_installed() and not how.dry_run:
+    if has_service() and not how.dry_run:
         uninstall_service(as_json=False)
 
 
@@ -222,7 +222,7 @@ def _install_boss(ctx: click.Context, /, service: bool, **values: Any) -> None:
 @click.pass_context
 def _uninstall_boss(ctx: click.Context, /, **values: Any) -> None:
     ctx.invoke(hooks_boss.uninstall, **values)
-    if is_installed() and not values["dry_run"]:
+    if has_service() and not values["dry_run"]:
         uninstall_service(as_json=False)
 
 
@@ -287,6 +287,6 @@ command.add_command(
           remuda setup completion --shell zsh
           remuda setup completion --remove
         """,
-        setup_completion.COMMANDS,
+        completion.SETUP_COMMANDS,
     )
 )

@@ -27,11 +27,11 @@ from .common import (
     pick_session,
     short_path,
 )
-from .last_screen import screen_lines
 from .logs import history_lines, print_output
 from .messages import print_messages
 from .output import cut, echo, print_fields, print_json, print_screen, style, terminal_width, wants_colour
 from .outside import Outside, find_agent
+from .screen import screen_lines
 from .status import explain_votes, status_fields
 
 _MESSAGES = 5
@@ -190,7 +190,7 @@ def _pane_screen(found: Outside, *, styled: bool) -> list[str] | None:
     from remuda.boss.guide import Guide
     from remuda.tmux.popup import capture
 
-    from .asking import make_guide
+    from .waiting import make_guide
 
     guide: Guide = make_guide()
     if (target := guide.find({"session": found.session})) is None or target.pane is None:

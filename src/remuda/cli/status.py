@@ -41,7 +41,7 @@ def command(name: str | None, explain: bool, folder: Path | None, as_json: bool)
       remuda status work --json | jq -r .state
     """
     if name is None:
-        from .status_boss import show_boss
+        from .boss import show_boss
 
         show_boss(as_json)
         return

@@ -12,8 +12,8 @@ from remuda.keeper.rest import wait_for_rest
 from .common import folder_option, json_option, time_span
 from .inbox_target import Target, complete_inbox, find_what
 from .output import echo, print_json
-from .progress import Progress
 from .receipt import wait_for_end
+from .redraw import Progress
 
 
 @click.command("wait")

@@ -157,7 +157,7 @@ print(decide(everything), decide({"decision": "deny", "tool": "Bash"}))
 def test_grammar_is_loaded_only_for_rules_with_a_command() -> None:
     code = """
 import sys
-import remuda.cli.boss_files
+import remuda.cli.boss
 from remuda.boss.answers.policy_file import read_policy
 from remuda.boss.answers.request import Request
 def loaded(*rules):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import remuda
-from remuda.cli.manual import page, topics
+from remuda.cli.help import render_page, topics
 from support import ROOT
 
 DOCS = ROOT / "docs"
@@ -28,7 +28,7 @@ def test_every_page_is_a_topic() -> None:
 
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
 def test_every_page_has_one_title_and_is_printed(path: Path) -> None:
-    assert page(path, 79)
+    assert render_page(path, 79)
     without_code = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert len(re.findall(r"^# ", without_code, re.MULTILINE)) == 1
 

@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _COMPLETION_TIMEOUT = 0.5
 
 
-class AskedQueue:
+class BossQueue:
     def __init__(self, boss: BossClient | None = None) -> None:
         self.boss = boss or BossClient()
 
@@ -34,7 +34,7 @@ class AskedQueue:
 
 def make_guide(client: str | None = None, *, elsewhere: bool = False) -> Guide:
     """For the user's own tmux client, or the one named."""
-    return Guide(AskedQueue(), os.environ, client, elsewhere=elsewhere)
+    return Guide(BossQueue(), os.environ, client, elsewhere=elsewhere)
 
 
 def elsewhere_option(function: F) -> F:

@@ -1,4 +1,4 @@
-"""Requests for leave on the command line: which one is meant, and all of what it asks for."""
+"""Permission requests on the command line: find the one that is meant, show it completely, read a decision"""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from remuda.errors import Aborted, InvalidOptions, NotInQueue, NotSafe
 from remuda.untrusted import parse_json, printable, show_json
 
 from .common import short_path
-from .output import ask_choice, echo, flat, print_json, style
-from .questions import question_lines, questions_of
+from .output import ask_choice, ask_text, cells, echo, flat, print_json, style
 
 Approval = dict[str, Any]
 
@@ -64,7 +63,7 @@ def open_approvals(boss: BossClient) -> list[Approval]:
     return found
 
 
-def answer(boss: BossClient, approval: Approval, body: Mapping[str, Any], *, as_json: bool) -> None:
+def send_decision(boss: BossClient, approval: Approval, body: Mapping[str, Any], *, as_json: bool) -> None:
     found = boss.post(
         "approvals", approval["id"], "answer", body={"by": "command line", **body}, timeout=ANSWER_TIMEOUT
     )
@@ -83,20 +82,20 @@ def must_be_terminal() -> None:
 
 def must_be_seen(approval: Approval, session: Mapping[str, Any] | None) -> None:
     """Raises `NotSafe` for what only its terminal shows."""
-    if why := hidden(approval):
+    if why := why_hidden(approval):
         name = (session or {}).get("name")
         way = f"'remuda attach {name}'" if name else "'remuda next'"
         raise NotSafe(why, hint=f"go there with {way}, or pass --yes to approve without seeing it")
 
 
-def hidden(approval: Approval) -> str:
+def why_hidden(approval: Approval) -> str:
     """Why it cannot be agreed to from here; empty for what is shown."""
     return why_unseen(approval["reason"], approval["tool"], approval["input"])
 
 
-def confirm(approval: Approval, session: Mapping[str, Any] | None, question: str) -> bool:
+def confirm_request(approval: Approval, session: Mapping[str, Any] | None, question: str) -> bool:
     """Show all of it, and ask. Returns whether to allow it. Raises `Aborted` if it is left as it is."""
-    show(approval, session)
+    print_request(approval, session)
     found = ask_choice(f"{question} y: allow, d: deny, n: leave it open", "ynd", default="n")
     if found == "n":
         raise Aborted("nothing was decided; the request is still open")
@@ -126,30 +125,30 @@ def session_of(boss: BossClient, approval: Approval) -> dict[str, Any] | None:
 # ── showing ──
 
 
-def show(approval: Approval, session: Mapping[str, Any] | None = None) -> None:
+def print_request(approval: Approval, session: Mapping[str, Any] | None = None) -> None:
     """All of it: what is not shown cannot be agreed to."""
-    for line in lines(approval, session):
+    for line in request_lines(approval, session):
         echo(line)
 
 
-def lines(approval: Approval, session: Mapping[str, Any] | None = None) -> Iterator[str]:
-    yield from _head(approval, session)
+def request_lines(approval: Approval, session: Mapping[str, Any] | None = None) -> Iterator[str]:
+    yield from _head_lines(approval, session)
     questions = questions_of(approval)
     for name, value in approval["input"].items():
         if name == "questions" and questions:
             yield from (line for one in questions for line in question_lines(one))
         else:
-            yield from _field(name, value)
-    if approval["state"] == "open" and (why := hidden(approval)):
+            yield from _field_lines(name, value)
+    if approval["state"] == "open" and (why := why_hidden(approval)):
         yield f"  {why}"
     if diff := approval["detail"].get("diff"):
         yield from (_coloured(line) for line in printable(diff).splitlines())
     if would := approval["detail"].get("policy"):
-        yield from _field("rule", f"{would['rule']} would {would['decision']} this (dry run)")
-    yield from _outcome(approval)
+        yield from _field_lines("rule", f"{would['rule']} would {would['decision']} this (dry run)")
+    yield from _outcome_lines(approval)
 
 
-def _head(approval: Approval, session: Mapping[str, Any] | None) -> Iterator[str]:
+def _head_lines(approval: Approval, session: Mapping[str, Any] | None) -> Iterator[str]:
     asked = f"{show_duration(max(0.0, time.time() - approval['asked_at']))} ago"
     yield style(f"{flat(approval['tool'])} · {approval['reason']} {approval['id']}, {asked}", bold=True)
     if session is not None:
@@ -159,7 +158,7 @@ def _head(approval: Approval, session: Mapping[str, Any] | None) -> Iterator[str
             yield f"  {'in':<12} {flat(short_path(session['cwd']))}"
 
 
-def _field(name: str, value: object) -> Iterator[str]:
+def _field_lines(name: str, value: object) -> Iterator[str]:
     text = value if isinstance(value, str) else show_json(value, indent=2)
     first, *rest = printable(text).splitlines() or [""]
     if not rest:
@@ -173,13 +172,13 @@ def _coloured(line: str) -> str:
     return style(line, fg=_DIFF_COLOURS.get(line[:1]))
 
 
-def _outcome(approval: Approval) -> Iterator[str]:
+def _outcome_lines(approval: Approval) -> Iterator[str]:
     if approval["state"] == "open":
         return
     yield f"  {'state':<12} {outcome(approval)}"
     for name, value in (approval["answer"] or {}).items():
         if name != "behavior":
-            yield from _field(name, value)
+            yield from _field_lines(name, value)
 
 
 def outcome(approval: Approval) -> str:
@@ -237,3 +236,57 @@ def read_answers(given: tuple[str, ...]) -> dict[str, str | list[str]]:
         else:
             found[name] = [*(before if isinstance(before, list) else [before]), value]
     return found
+
+
+# ── an agent's questions ──
+
+
+Question = Mapping[str, Any]
+
+
+def questions_of(approval: Mapping[str, Any]) -> list[Question]:
+    """Empty for a request that asks no question, or none that can be read."""
+    found = approval["input"].get("questions") if approval["reason"] == "question" else None
+    questions = found if isinstance(found, list) else []
+    return questions if all(isinstance(one, dict) for one in questions) else []
+
+
+def question_lines(question: Question) -> Iterator[str]:
+    several = " (you can choose several)" if question.get("multiSelect") else ""
+    yield f"  {question.get('question', '')}{several}"
+    options = _options(question)
+    width = max((cells(_label(one)) for one in options), default=0)
+    for number, one in enumerate(options, 1):
+        name, more = flat(_label(one)), flat(str(one.get("description") or ""))
+        yield f"    {number}  {name}{' ' * (width - cells(name))}  {more}".rstrip()
+
+
+def ask_answers(questions: list[Question]) -> dict[str, str | list[str]]:
+    """What the user says to each, by its number."""
+    found: dict[str, str | list[str]] = {}
+    for number, question in enumerate(questions, 1):
+        for line in question_lines(question):
+            echo(line)
+        several = bool(question.get("multiSelect"))
+        what = "numbers, separated by commas" if several else "a number"
+        said = ask_text(f"{what}, or your own words" if _options(question) else "your answer")
+        found[str(number)] = _meant(question, said)
+    return found
+
+
+def _meant(question: Question, said: str) -> str | list[str]:
+    options = _options(question)
+    words = [one.strip() for one in said.split(",")] if question.get("multiSelect") else [said.strip()]
+    if all(one.isdecimal() and 1 <= int(one) <= len(options) for one in words):
+        chosen = [_label(options[int(one) - 1]) for one in words]
+        return chosen if question.get("multiSelect") else chosen[0]
+    return said.strip()
+
+
+def _options(question: Question) -> list[Mapping[str, Any]]:
+    found = question.get("options")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _label(option: Mapping[str, Any]) -> str:
+    return str(option.get("label", ""))

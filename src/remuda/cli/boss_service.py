@@ -64,7 +64,7 @@ def uninstall_service(as_json: bool) -> None:
         echo(f"  {one}")
 
 
-def is_installed() -> bool:
+def has_service() -> bool:
     path = service_file()
     return path.exists() and _is_ours(path)
 

@@ -1,0 +1,323 @@
+"""Going through the queue: remuda next and return, later, snooze, skip and dismiss"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from remuda.boss.client import BossClient
+from remuda.boss.guide import Item, Went, label, reason, told
+from remuda.duration import parse_moment, show_duration, show_moment
+from remuda.errors import InvalidOptions, NotInQueue
+
+from .common import configuration, find_folder, json_option, time_span
+from .output import echo, print_json
+from .waiting import elsewhere_option, item_of, make_guide, waiting_argument
+
+# ── remuda next ──
+
+
+@click.command("next")
+@click.option("--client", metavar="NAME", help="tmux client to move.  [default: yours]")
+@elsewhere_option
+@click.option("--show", is_flag=True, help="Only print the first agent of the queue.")
+@json_option
+def next_command(client: str | None, elsewhere: bool, show: bool, as_json: bool) -> int | None:
+    """Go to the first agent in the queue: moves your tmux client to its session, window and pane.
+
+    If your client already shows a waiting agent, goes to the one after it. A session of 'remuda start' gets
+    a new window, unless a pane shows it already. 'remuda return' goes back to where you were before.
+
+    Outside tmux, attaches the first waiting session of 'remuda start' to this terminal, like 'remuda attach'.
+
+    Exits with 3 if no agent is waiting, and with 7 if the boss is not running.
+
+    \b
+    Examples:
+      remuda next
+      remuda next --show --json | jq -r .item.message
+    """
+    if show:
+        _show_first(BossClient(), as_json)
+        return None
+    guide = make_guide(client, elsewhere=elsewhere)
+    if not guide.is_inside and not elsewhere and client is None and not as_json and is_terminal():
+        kept = next((one for one in guide.queue.waiting() if is_kept(one)), None)
+        if kept is not None:
+            return attach_to(kept)
+    went = guide.next()
+    if as_json:
+        print_json(_step_document(went))
+    else:
+        echo(told(went))
+    return None
+
+
+def is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def is_kept(item: Item) -> bool:
+    session = item.get("session") or {}
+    return bool(session.get("name")) and session.get("ended") is None
+
+
+def attach_to(item: Item) -> int:
+    """Show a kept session on this terminal, until it is left."""
+    from .attach import attach_here
+
+    config = configuration()
+    return attach_here(str(item["session"]["name"]), find_folder(None, config), config)
+
+
+def _show_first(boss: BossClient, as_json: bool) -> None:
+    item = boss.get("queue", "next")["item"]
+    if item is None:
+        raise NotInQueue("no agent is waiting")
+    if as_json:
+        print_json({"item": item})
+    else:
+        echo(f"{label(item)} ({reason(item)})")
+
+
+def _step_document(went: Went) -> dict[str, Any]:
+    return {
+        "item": went.item,
+        "client": went.jump.client,
+        "pane": went.jump.pane.id,
+        "address": went.jump.pane.address,
+        "moved": went.jump.has_moved,
+    }
+
+
+# ── remuda return ──
+
+
+@click.command("return")
+@click.option("--client", metavar="NAME", help="tmux client to move.  [default: yours]")
+@elsewhere_option
+@json_option
+def return_command(client: str | None, elsewhere: bool, as_json: bool) -> None:
+    """Go back to the pane where you were before 'remuda next'.
+
+    After several 'remuda next' this is the pane where the first one began, unless you have changed panes by
+    hand since. Needs no boss. Exits with 3 if no such pane is known.
+
+    \b
+    Example:
+      remuda return
+    """
+    done = make_guide(client, elsewhere=elsewhere).back()
+    if as_json:
+        print_json(
+            {
+                "client": done.client,
+                "pane": done.pane.id,
+                "address": done.pane.address,
+                "moved": done.has_moved,
+            }
+        )
+    else:
+        echo(f"back in {done.pane.address}")
+
+
+# ── remuda later ──
+
+
+_DEFAULT_TIME = "10m"
+
+
+def _when(text: str) -> str | float:
+    try:
+        return text if text in ("end", "never") else time_span(text)
+    except click.BadParameter as error:
+        raise click.BadParameter(f"{error.message}, or 'end' or 'never'") from None
+
+
+@click.command("later")
+@waiting_argument("name")
+@click.argument("when", type=_when, default=_DEFAULT_TIME, metavar="[TIME|end|never]")
+@json_option
+def later_command(name: str, when: str | float, as_json: bool) -> None:
+    """Postpone an agent in the queue, or remove it. The agent itself is not affected.
+
+    \b
+      TIME     Hide it for TIME (90, 45m, 2h30m; default 10m); 0 shows it again
+      end      Hide it for 30 seconds, then list it last
+      never    Remove it until it waits for something new
+
+    A hidden agent keeps its place, and returns early if it waits for something new.
+
+    NAME is a name, folder, pane (%12) or id, as in 'remuda queue'. Exits with 3 if the agent is not waiting,
+    and with 7 if the boss is not running.
+
+    \b
+    Examples:
+      remuda later work
+      remuda later work 2h30m
+      remuda later %12 end
+      remuda later work never
+    """
+    boss = BossClient()
+    verb, body = _later_change(when)
+    item = boss.post("queue", str(item_of(boss, name)["id"]), verb, body=body)
+    print_json({"item": item}) if as_json else echo(_later_text(item, when))
+
+
+def _later_change(when: str | float) -> tuple[str, dict[str, Any]]:
+    if isinstance(when, float):
+        return "snooze", {"until": time.time() + when}
+    return ("skip" if when == "end" else "dismiss"), {}
+
+
+def _later_text(item: dict[str, Any], when: str | float) -> str:
+    who = label(item)
+    if when == "end":
+        return f"{who} is now last in the queue"
+    if when == "never":
+        return f"{who} is removed from the queue until it waits for something new"
+    if (until := item["snooze_until"]) is None:
+        return f"{who} is in the queue again"
+    return f"{who} is hidden for {show_duration(float(when))}, until {show_moment(until, time.time())}"
+
+
+# ── remuda snooze ──
+
+
+_DEFAULT_SNOOZE = 600.0
+
+
+@click.command("snooze")
+@waiting_argument(required=False)
+@click.option(
+    "--for", "span", type=time_span, metavar="TIME", help="Hide it for TIME (90, 45m, 2h30m).  [default: 10m]"
+)
+@click.option("--until", "moment", metavar="CLOCK", help="Hide it until 14:30, or '2026-02-03 09:00'.")
+@click.option("--wake", is_flag=True, help="Show it again at once, also after 'skip'.")
+@click.option("--client", metavar="NAME", help="Without SESSION: use what this tmux client shows.")
+@json_option
+def snooze_command(
+    session: str | None,
+    span: float | None,
+    moment: str | None,
+    wake: bool,
+    client: str | None,
+    as_json: bool,
+) -> None:
+    """Hide an agent from the queue for a while. The same as 'remuda later NAME TIME'.
+
+    It keeps its place, and returns early if it waits for something new. 'remuda queue --all' also lists
+    hidden agents.
+
+    SESSION is a name, folder, pane (%12) or the beginning of an id, as in 'remuda queue'. Without it: the
+    waiting agent that your tmux client shows, else the first in the queue.
+
+    Exits with 3 if no agent is waiting, and with 7 if the boss is not running.
+
+    \b
+    Examples:
+      remuda snooze work
+      remuda snooze work --for 2h30m
+      remuda snooze %12 --until 14:30
+      remuda snooze work --wake
+    """
+    now = time.time()
+    until = _until(span, moment, wake=wake, now=now)
+    if wake and session is None:
+        raise InvalidOptions("--wake needs a SESSION", hint="'remuda queue --all' lists hidden agents")
+    boss = BossClient()
+    item = item_of(boss, session) if session else make_guide(client).shown_or_first()
+    found = boss.post("queue", str(item["id"]), "snooze", body={"until": until})
+    if as_json:
+        print_json({"snoozed": found})
+    elif found["snooze_until"] is None:
+        echo(f"{label(found)} is in the queue again")
+    else:
+        span_text, moment_text = show_duration(round(until - now, 3)), show_moment(until, now)
+        echo(f"snoozed {label(found)} for {span_text}, until {moment_text}")
+
+
+def _until(span: float | None, moment: str | None, *, wake: bool, now: float) -> float:
+    if (span is not None) + (moment is not None) + wake > 1:
+        raise InvalidOptions("--for, --until and --wake cannot be combined", hint="pass one of them")
+    if moment is not None:
+        return parse_moment(moment, now)
+    return now + (0.0 if wake else _DEFAULT_SNOOZE if span is None else span)
+
+
+# ── remuda skip ──
+
+
+@click.command("skip")
+@waiting_argument(required=False)
+@click.option(
+    "--cooldown", type=time_span, metavar="TIME", help="Hide it for TIME (90, 45m, 2h30m).  [default: 30s]"
+)
+@click.option("--next", "go_on", is_flag=True, help="Then go to the next one, like 'remuda next'.")
+@click.option("--client", metavar="NAME", help="tmux client to move.  [default: yours]")
+@elsewhere_option
+@json_option
+def skip_command(
+    session: str | None,
+    cooldown: float | None,
+    go_on: bool,
+    client: str | None,
+    elsewhere: bool,
+    as_json: bool,
+) -> None:
+    """Move an agent to the end of the queue, and hide it for a moment. The same as 'remuda later NAME end'.
+
+    SESSION is a name, folder, pane (%12) or the beginning of an id, as in 'remuda queue'. Without it: the
+    waiting agent that your tmux client shows, else the first in the queue.
+
+    Exits with 3 if no agent is waiting, and with 7 if the boss is not running.
+
+    \b
+    Examples:
+      remuda skip
+      remuda skip --next
+      remuda skip work --cooldown 10m
+    """
+    guide = make_guide(client, elsewhere=elsewhere)
+    skipped = guide.skip(item_of(BossClient(), session) if session else None, cooldown)
+    went = guide.next() if go_on else None
+    if as_json:
+        print_json({"skipped": skipped, "next": _step_document(went) if went else None})
+        return
+    echo(f"skipped {label(skipped)}")
+    if went:
+        echo(told(went))
+
+
+# ── remuda dismiss ──
+
+
+@click.command("dismiss")
+@waiting_argument(required=False)
+@click.option("--client", metavar="NAME", help="Without SESSION: use what this tmux client shows.")
+@json_option
+def dismiss_command(session: str | None, client: str | None, as_json: bool) -> None:
+    """Remove an agent from the queue, until it waits for something new ('later NAME never').
+
+    The agent itself is not affected: its permission request stays open in its terminal and in 'remuda
+    approvals'. SESSION is a name, folder, pane (%12) or the beginning of an id, as in 'remuda queue'. Without
+    it: the waiting agent that your tmux client shows, never another one.
+
+    Exits with 3 if the agent is not waiting, and with 7 if the boss is not running.
+
+    \b
+    Examples:
+      remuda dismiss work
+      remuda dismiss %12
+      remuda queue --json | jq -r '.items[] | select(.reason == "dead").id' | xargs -n 1 remuda dismiss
+    """
+    boss = BossClient()
+    item = item_of(boss, session) if session else make_guide(client).shown()
+    found = boss.post("queue", str(item["id"]), "dismiss")
+    if as_json:
+        print_json({"dismissed": found})
+    else:
+        echo(f"dismissed {label(found)} ({reason(found)})")
