@@ -25,9 +25,12 @@ from .common import (
     print_formatted,
     short_path,
 )
-from .output import can_move, echo, json_line, print_json, print_table, table_lines
+from .output import can_move, echo, json_line, print_json, table_lines
 from .redraw import FullScreen
 from .waiting import make_guide
+
+Document = dict[str, Any]
+"""An answer of the boss."""
 
 _HEAD = ("WHO", "WHY", "SINCE", "WHERE", "WHAT")
 _HISTORY_HEAD = ("WHO", "WHY", "WAITED", "ENDED", "THEN", "WHAT")
@@ -85,27 +88,37 @@ def command(
         return choose(make_guide())
     if history:
         past = BossClient().get("queue", "history", limit=limit or 20)
-        if template is not None:
-            print_formatted(template, past["items"])
-        else:
-            _print_history(past, as_json=as_json)
+        _print_list(past, "items", _history_lines, template, as_json=as_json)
         return None
 
     def ask(boss: BossClient) -> Any:
         return boss.get("queue", hidden=hidden or None)
 
-    def lines(document: dict[str, Any]) -> list[str]:
+    def lines(document: Document) -> list[str]:
         return _lines(document, hidden=hidden)
 
     if watch:
         follow(ask, lines, as_json=as_json)
-    elif template is not None:
-        print_formatted(template, ask(BossClient())["items"])
-    elif as_json:
-        print_json(ask(BossClient()))
     else:
-        echo("\n".join(lines(ask(BossClient()))))
+        _print_list(ask(BossClient()), "items", lines, template, as_json=as_json)
     return None
+
+
+def _print_list(
+    document: Document,
+    name: str,
+    lines: Callable[[Document], list[str]],
+    template: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the list `name` of a document: by the template, as JSON, or as lines."""
+    if template is not None:
+        print_formatted(template, document[name])
+    elif as_json:
+        print_json(document)
+    else:
+        echo("\n".join(lines(document)))
 
 
 def _lines(document: dict[str, Any], *, hidden: bool) -> list[str]:
@@ -122,16 +135,13 @@ def _lines(document: dict[str, Any], *, hidden: bool) -> list[str]:
     return found
 
 
-def _print_history(document: dict[str, Any], *, as_json: bool) -> None:
+def _history_lines(document: Document) -> list[str]:
     items: list[Item] = document["items"]
-    if as_json:
-        print_json(document)
-    elif items:
-        now = time.time()
-        named = zip(labels(items), items, strict=True)
-        print_table(_HISTORY_HEAD, [_history_row(who, item, now) for who, item in named])
-    else:
-        echo("no agent has waited yet")
+    if not items:
+        return ["no agent has waited yet"]
+    now = time.time()
+    named = zip(labels(items), items, strict=True)
+    return table_lines(_HISTORY_HEAD, [_history_row(who, item, now) for who, item in named])
 
 
 def _history_row(who: str, item: Item, now: float) -> tuple[str, ...]:
@@ -217,12 +227,8 @@ def agents_command(ended: bool, watch: bool, as_json: bool, template: str | None
     check_alone(template, json=as_json, watch=watch)
     if watch:
         follow(ask, _agent_lines, as_json=as_json)
-    elif template is not None:
-        print_formatted(template, ask(BossClient())["sessions"])
-    elif as_json:
-        print_json(ask(BossClient()))
     else:
-        echo("\n".join(_agent_lines(ask(BossClient()))))
+        _print_list(ask(BossClient()), "sessions", _agent_lines, template, as_json=as_json)
 
 
 def _get_agents(boss: BossClient, *, ended: bool) -> dict[str, Any]:
@@ -235,7 +241,7 @@ def _get_agents(boss: BossClient, *, ended: bool) -> dict[str, Any]:
     return {**document, "sessions": found}
 
 
-def _agent_lines(document: dict[str, Any]) -> list[str]:
+def _agent_lines(document: Document) -> list[str]:
     # Those who came last stand last: who watches finds each where it was.
     sessions = sorted(document["sessions"], key=lambda one: (one["ended"] is not None, one["first_seen"]))
     if not sessions:
@@ -270,9 +276,6 @@ _REDRAW_INTERVAL = 1.0
 """The times that a picture shows grow, also while nothing happens. And so often a boss is looked for."""
 _MIN_INTERVAL = 0.1
 """A picture stays for so long, whatever comes."""
-
-
-Document = dict[str, Any]
 
 
 def follow(
