@@ -143,12 +143,15 @@ SHARED_MODULES = {
     "down": "boss",
     "later": "queue_steps",
     "next": "queue_steps",
+    "reply": "send",
     "resize": "screen",
     "return": "queue_steps",
     "skip": "queue_steps",
     "snooze": "queue_steps",
+    "stop-hook": "inbox",
     "up": "boss",
     "version": "help",
+    "wait": "receipt",
 }
 """Commands that are in the module of another, as `NAME_command`. All others are `command` in `NAME.py`."""
 

@@ -1,4 +1,4 @@
-"""Which inbox a command of `remuda inbox` means: a session's, or a folder's."""
+"""Which inbox a command means: that of a session, or the one in a folder"""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from remuda.agents.speech import Speech
 from remuda.errors import FolderUnusable, InvalidOptions, MessageNotFound, RemudaError, SessionNotFound
 from remuda.inbox.catalog import find_by_prefix
 from remuda.inbox.journal import Inbox
@@ -19,7 +20,7 @@ from remuda.inbox.receipts import Trace
 from remuda.inbox.stop_hook import Files
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.listing import dead_records
-from remuda.keeper.recipient import refuse_foreign
+from remuda.keeper.recipient import find_speech, refuse_foreign
 from remuda.keeper.record import SessionRecord
 from remuda.names import did_you_mean, is_name
 from remuda.paths import SessionPaths, known_names, private_folder
@@ -205,3 +206,19 @@ def session_of(folder: Path) -> SessionPaths | None:
 def first_line(text: str) -> str:
     first, *more = text.strip().splitlines() or [""]
     return f"{first[:_FIRST]} …" if more or len(first) > _FIRST else first
+
+
+# ── what is checked before a message is put into an inbox ──
+
+
+def check_agent(target: Target) -> Speech | None:
+    """Raise for a session whose agent is never given messages. How to speak to it, where that is known."""
+    if target.session is None:
+        return None
+    return find_speech(SessionPaths(target.folder.parent, target.session))
+
+
+def check_sendable(target: Target, prompt: str, *, command: bool, literal: bool) -> None:
+    """Raise for an agent that cannot be given prompts, or not this one."""
+    if (speech := check_agent(target)) is not None:
+        speech.check(prompt, command=command, literal=literal)

@@ -14,18 +14,10 @@ from remuda.inbox.catalog import Listed, list_messages, with_prompts
 from remuda.inbox.receipts import Trace
 
 from .common import check_alone, folder_option, format_option, json_option, print_formatted, time_span
-from .inbox_look import list_dead
-from .inbox_target import (
-    complete_inbox,
-    find_target,
-    find_what,
-    first_line,
-    inbox_folders,
-    session_of,
-)
+from .inbox import list_dead
+from .inbox_target import complete_inbox, find_target, find_what, first_line, inbox_folders, session_of
 from .output import complain, echo, print_json, print_table, style
-from .receipt import STAGE_COLOURS, find_message, print_receipt
-from .wait import wait_for
+from .receipt import STAGE_COLOURS, find_message, print_receipt, wait_for
 
 _HEAD = ("ID", "SESSION", "SENT", "STEP", "TEXT")
 _GIVEN_UP = ("dead", "expired", "dropped")

@@ -143,7 +143,7 @@ def _folder_of(session: Document) -> str:
     return label(None, session["repo"] or session["cwd"], session["id"])
 
 
-def find_agent(name: str, folder: Path | None) -> str | Outside:
+def find_by_name(name: str, folder: Path | None) -> str | Outside:
     """Return the session of that name, or the agent outside: by its pane, folder, or the beginning of its id.
 
     A session's own name comes first, then what the boss knows, then the beginning of a session's name. The

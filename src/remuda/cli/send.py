@@ -1,4 +1,4 @@
-"""remuda send"""
+"""remuda send and remuda reply"""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
-from remuda.errors import InvalidOptions
+from remuda.boss.client import BossClient
+from remuda.errors import InvalidOptions, MessageDead, WaitTimeout
 from remuda.inbox.journal import Accepted
 from remuda.inbox.stop_hook import MOST_ATTEMPTS
 
 from .common import folder_option, json_option, time_span
-from .inbox_put import key, lifetime, max_bytes_option, read_prompt
-from .inbox_target import Target, complete_inbox, find_target
-from .output import complain, echo, print_json
-from .outside import Outside, find_agent
+from .inbox_feed import lifetime, max_bytes_option, non_empty, read_prompt
+from .inbox_target import Target, check_sendable, complete_inbox, find_target
+from .output import complain, echo, print_answer, print_json
+from .outside import Outside, find_by_name
 from .receipt import held, wait_for_end
-from .reply import command as reply
-from .sendable import check_sendable
+from .waiting import waiting_argument
 
 _FLAGS = {"sender": "from", "max_attempts": "max-attempts"}
 
@@ -28,7 +28,9 @@ _FLAGS = {"sender": "from", "max_attempts": "max-attempts"}
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--wait", is_flag=True, help="Wait until the turn has ended, and print the answer.")
 @click.option("--timeout", type=time_span, metavar="TIME", help="With --wait: stop waiting after TIME.")
-@click.option("--dedup", type=key, metavar="KEY", help="Accept at most one message with this key in a day.")
+@click.option(
+    "--dedup", type=non_empty, metavar="KEY", help="Accept at most one message with this key in a day."
+)
 @click.option("--delay", type=time_span, metavar="TIME", help="Delay delivery by TIME (90, 45m, 2h30m).")
 @click.option(
     "--ttl", type=lifetime, metavar="TIME", help="Drop the message if it is not delivered within TIME."
@@ -36,7 +38,7 @@ _FLAGS = {"sender": "from", "max_attempts": "max-attempts"}
 @click.option(
     "--from",
     "sender",
-    type=key,
+    type=non_empty,
     metavar="WHO",
     help="Name of the sender, who is notified if the message expires.",
 )
@@ -82,7 +84,7 @@ def command(
     """
     if timeout is not None and not wait:
         raise InvalidOptions("--timeout needs --wait")
-    found = find_agent(name, folder)
+    found = find_by_name(name, folder)
     options = {key: value for key, value in given.items() if value}
     if isinstance(found, Outside):
         only_kept = [f"--{_FLAGS.get(key, key)}" for key in options if key != "dedup"]
@@ -91,9 +93,9 @@ def command(
                 f"{only_kept[0]} is for kept sessions, and '{found.name}' is not one",
                 hint="'remuda ls' lists kept sessions",
             )
-        assert reply.callback is not None
+        assert reply_command.callback is not None
         more = {"dedup": given["dedup"], "command_": command_, "literal": literal, "max_bytes": max_bytes}
-        code: int | None = reply.callback(
+        code: int | None = reply_command.callback(
             session=found.session["id"], text=text, wait=wait, timeout=timeout, as_json=as_json, **more
         )
         return code
@@ -118,3 +120,96 @@ def _tell(accepted: Accepted, target: Target, *, as_json: bool) -> None:
         complain("not sent again: a message with this --dedup key was accepted before, and this is its id")
     if not target.alive:
         complain(held(target.folder))
+
+
+# ── remuda reply ──
+
+
+_LONGEST_WAIT = 3600.0
+_TYPING_TIMEOUT = 60.0
+
+
+@click.command("reply")
+@waiting_argument()
+@click.argument("text", required=False, metavar="[TEXT|-]")
+@click.option("--wait", is_flag=True, help="Wait until the turn has ended, and print the answer.")
+@click.option(
+    "--timeout", type=time_span, metavar="TIME", help="With --wait: wait at most TIME (90, 45m, 2h30m)."
+)
+@click.option(
+    "--dedup",
+    metavar="KEY",
+    help="Accept at most one message with this key per day (sessions of 'remuda start').",
+)
+@click.option("--command", "command_", is_flag=True, help="TEXT is a command of the agent, such as /compact.")
+@click.option("--literal", is_flag=True, help="Refuse a prompt with an @file that the agent would read.")
+@max_bytes_option
+@json_option
+def reply_command(
+    session: str,
+    text: str | None,
+    wait: bool,
+    timeout: float | None,
+    dedup: str | None,
+    command_: bool,
+    literal: bool,
+    max_bytes: int,
+    as_json: bool,
+) -> int | None:
+    """Send a prompt to an agent that the boss knows. SESSION is a name, folder, pane or start of an id.
+
+    A session of 'remuda start' gets it in its inbox, like 'remuda send'. For an agent in a tmux pane, types
+    it only if the agent is idle, its composer is empty and no dialog is open. Otherwise types nothing, prints
+    the reason and exits with 8. Without TEXT, or with '-', reads the prompt from stdin.
+
+    \b
+    Examples:
+      remuda reply work "yes, and add a test"
+      remuda reply %12 "go on" --wait
+      remuda reply 1f0c /compact --command
+    """
+    if timeout is not None and not wait:
+        raise InvalidOptions("--timeout needs --wait")
+    prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
+    longest = min(timeout, _LONGEST_WAIT) if timeout is not None else _LONGEST_WAIT
+    body: dict[str, Any] = {"text": prompt, "command": command_, "literal": literal}
+    body |= {"dedup": dedup} if dedup else {}
+    body |= {"wait": longest} if wait else {}
+    found = BossClient().post(
+        "sessions", session, "reply", body=body, timeout=_TYPING_TIMEOUT + (longest if wait else 0)
+    )
+    if found["via"] == "inbox":
+        return _follow_inbox(found, timeout, wait=wait, as_json=as_json)
+    return _print_typed(found, session, wait=wait, as_json=as_json)
+
+
+def _follow_inbox(found: dict[str, Any], timeout: float | None, *, wait: bool, as_json: bool) -> int | None:
+    if wait:
+        return wait_for_end(found["id"], [Path(found["inbox"])], timeout, as_json=as_json)
+    if as_json:
+        print_json(found)
+        return None
+    echo(f"accepted {found['id']}")
+    if not found["alive"]:
+        complain(held(Path(found["inbox"])))
+    return None
+
+
+def _print_typed(found: dict[str, Any], session: str, *, wait: bool, as_json: bool) -> int | None:
+    if as_json:
+        print_json(found)
+    elif not wait:
+        where = "" if session == found["pane"] else f" (pane {found['pane']})"
+        echo(f"{found['stage']} to {session}{where}")
+    if "note" in found:
+        complain(found["note"])
+    if not wait:
+        return None
+    answer = found.get("answer")
+    if answer is None:
+        raise WaitTimeout(f"the prompt was {found['stage']}, but its turn did not end in time")
+    if answer["end"] != "stopped":
+        raise MessageDead(f"the agent did not answer: {answer['end']} {answer['text']}".rstrip())
+    if not as_json:
+        print_answer(answer["text"])
+    return 0

@@ -30,7 +30,7 @@ from .common import (
 from .logs import history_lines, print_output
 from .messages import print_messages
 from .output import cut, echo, print_fields, print_json, print_screen, style, terminal_width, wants_colour
-from .outside import Outside, find_agent
+from .outside import Outside, find_by_name
 from .screen import screen_lines
 from .status import explain_votes, status_fields
 
@@ -67,7 +67,7 @@ def command(name: str | None, explain: bool, history: bool, folder: Path | None,
       remuda show %12
       remuda show work --json | jq -r '.screen[]'
     """
-    found = find_agent(name, folder) if name is not None else pick_session(None, find_folder(folder))
+    found = find_by_name(name, folder) if name is not None else pick_session(None, find_folder(folder))
     styled = wants_colour(sys.stdout) and not as_json
     if isinstance(found, Outside):
         shown = _outside(found, styled=styled)

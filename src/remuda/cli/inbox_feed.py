@@ -1,11 +1,12 @@
-"""remuda inbox put"""
+"""remuda inbox put and remuda inbox serve: messages from the command line and over HTTP"""
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -14,14 +15,31 @@ from remuda.inbox.inject import without_line_end
 from remuda.inbox.journal import Accepted, Inbox
 from remuda.inbox.message import DEFAULT_MAX_BYTES
 from remuda.inbox.stop_hook import MOST_ATTEMPTS
+from remuda.paths import private_folder
 
 from .common import json_option, time_span
-from .inbox_target import Target, find_target, inbox_argument, inbox_options, with_word
+from .inbox_target import (
+    Target,
+    check_agent,
+    check_parent,
+    check_sendable,
+    find_target,
+    inbox_argument,
+    inbox_options,
+    session_of,
+    with_word,
+)
 from .output import complain, echo, json_line, print_json
-from .sendable import check_agent, check_sendable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from remuda.inbox.serve import InjectServer
+
+# ── remuda inbox put ──
 
 
-def key(text: str) -> str:
+def non_empty(text: str) -> str:
     """The type of an option that takes a name: an empty one is a variable that was not set."""
     if not text:
         raise click.BadParameter("the value is empty")
@@ -53,11 +71,13 @@ max_bytes_option = click.option(
 @click.option(
     "--ttl", type=lifetime, metavar="TIME", help="Drop the message if it is not delivered within TIME."
 )
-@click.option("--dedup", type=key, metavar="KEY", help="Accept at most one message with this key in a day.")
+@click.option(
+    "--dedup", type=non_empty, metavar="KEY", help="Accept at most one message with this key in a day."
+)
 @click.option(
     "--from",
     "sender",
-    type=key,
+    type=non_empty,
     metavar="WHO",
     help="Name of the sender, who is notified if the message expires.",
 )
@@ -73,7 +93,7 @@ max_bytes_option = click.option(
 @max_bytes_option
 @inbox_options
 @json_option
-def command(
+def put_command(
     name: str | None,
     text: str | None,
     path: Path | None,
@@ -107,7 +127,7 @@ def command(
     if as_json:
         print_json(_document(accepted, target))
     else:
-        echo(_told(accepted, target))
+        echo(_accepted_text(accepted, target))
     return 0
 
 
@@ -118,7 +138,7 @@ def _put(target: Target, inbox: Inbox, prompt: str, options: dict[str, Any]) -> 
     return inbox.put(prompt, **options)
 
 
-def _told(accepted: Accepted, target: Target) -> str:
+def _accepted_text(accepted: Accepted, target: Target) -> str:
     said = f"accepted {accepted.id}"
     if accepted.duplicate:
         return f"{said} (duplicate: a message with this key was accepted before)"
@@ -181,7 +201,7 @@ def _put_lines(target: Target, max_bytes: int, options: dict[str, Any], *, as_js
             complain(f"line {number}: {error}")
             code = error.exit_code
         else:
-            echo(json_line(_document(accepted, target)) if as_json else _told(accepted, target))
+            echo(json_line(_document(accepted, target)) if as_json else _accepted_text(accepted, target))
     return code
 
 
@@ -201,3 +221,99 @@ def _numbered_lines(max_bytes: int) -> Iterator[tuple[int, bytes]]:
             pass
         if kept.strip():
             yield number, kept
+
+
+# ── remuda inbox serve ──
+
+
+_CANCEL_TIMEOUT = 10.0
+
+
+@click.command("serve", short_help="Accept messages over HTTP, on loopback.")
+@inbox_argument
+@click.option("--host", default="127.0.0.1", show_default=True, help="Loopback address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one and prints it.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="File with the token; made if missing.  [default: .inject-token in the inbox]",
+)
+@max_bytes_option
+@inbox_options
+@json_option
+def serve_command(
+    name: str | None,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    max_bytes: int,
+    path: Path | None,
+    folder: Path | None,
+    as_json: bool,
+) -> None:
+    """Accept messages over HTTP, on loopback, from clients that send the token. Runs until Ctrl-C.
+
+    POST /inject accepts plain text, {"prompt": …} with dedup, delay, ttl, from and max_attempts, or
+    claude-heartbeat's {"channel": …, "author": …, "content": …}. It returns {"ok": true, "id": …} when the
+    message is on disk, and refuses what 'remuda send' refuses. POST /cancel {"id": …} cancels a message, or
+    interrupts its turn. GET /status returns how many messages are waiting.
+
+    \b
+    Examples:
+      remuda inbox serve work --port 3457
+      curl -H "Authorization: Bearer $(cat TOKEN_FILE)" http://127.0.0.1:3457/inject -d '{"prompt": "hello"}'
+    """
+    import asyncio  # costs more than all other commands of the group together
+
+    from remuda.inbox.serve import TOKEN_NAME, InjectServer, load_token, loopback
+    from remuda.keeper.cancel import cancel_message
+
+    loopback(host)
+    target = find_target(name, path, folder)
+    check_agent(target)
+    if target.session is None:
+        check_parent(target.folder)
+    private_folder(target.folder)
+    token_path = token_file.expanduser().absolute() if token_file else target.folder / TOKEN_NAME
+
+    def check(prompt: str, options: dict[str, Any]) -> None:
+        check_sendable(target, prompt, command=False, literal=options.get("literal", False))
+
+    def cancel(message: str) -> dict[str, Any]:
+        return cancel_message(target.folder, message, session_of(target.folder), _CANCEL_TIMEOUT).document()
+
+    server = InjectServer(
+        target.folder, load_token(token_path), max_prompt_bytes=max_bytes, check=check, cancel=cancel
+    )
+
+    def announce() -> None:
+        if as_json:
+            print_json({"url": server.url, "token_file": str(token_path), "inbox": str(target.folder)})
+            return
+        echo(f"serving {target.folder} at {server.url}/inject")
+        echo(f"token: {token_path}; stop with Ctrl-C")
+
+    asyncio.run(_serve(server, host, port, announce))
+
+
+async def _serve(server: InjectServer, host: str, port: int, announce: Callable[[], None]) -> None:
+    import asyncio
+
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    await server.open(host, port)
+    try:
+        announce()
+        await ended.wait()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)  # a second one ends us at once
+        await server.close()
