@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
@@ -32,11 +32,14 @@ from .inbox_target import (
 from .output import complain, echo, json_line, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from remuda.inbox.serve import InjectServer
 
-# ── remuda inbox put ──
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CANCEL_TIMEOUT = 10.0
+
+
+# ── options of a message ──
 
 
 def non_empty(text: str) -> str:
@@ -64,31 +67,62 @@ max_bytes_option = click.option(
 )
 
 
+dedup_option = click.option(
+    "--dedup", type=non_empty, metavar="KEY", help="Accept at most one message with this key in a day."
+)
+
+
+def schedule_options(function: F) -> F:
+    """When a message is delivered: --delay and --ttl."""
+    for option in (
+        click.option(
+            "--ttl",
+            type=lifetime,
+            metavar="TIME",
+            help="Drop the message if it is not delivered within TIME.",
+        ),
+        click.option(
+            "--delay", type=time_span, metavar="TIME", help="Delay delivery by TIME (90, 45m, 2h30m)."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def message_options(function: F) -> F:
+    """Who sends a message and how it is read: --from, --max-attempts, --command and --literal."""
+    for option in (
+        click.option("--literal", is_flag=True, help="Refuse TEXT with an @file that the agent would read."),
+        click.option(
+            "--command", "command_", is_flag=True, help="TEXT is a command of the agent, such as /compact."
+        ),
+        click.option(
+            "--max-attempts",
+            type=click.IntRange(1, MOST_ATTEMPTS),
+            metavar="N",
+            help="Attempts before the message is dead-lettered.  [default: 10]",
+        ),
+        click.option(
+            "--from",
+            "sender",
+            type=non_empty,
+            metavar="WHO",
+            help="Name of the sender, who is notified if the message expires.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+# ── remuda inbox put ──
+
+
 @click.command("put", short_help="Put a message into an inbox, and on disk.")
 @inbox_argument
 @click.argument("text", required=False, metavar="[TEXT|-]")
-@click.option("--delay", type=time_span, metavar="TIME", help="Delay delivery by TIME (90, 45m, 2h30m).")
-@click.option(
-    "--ttl", type=lifetime, metavar="TIME", help="Drop the message if it is not delivered within TIME."
-)
-@click.option(
-    "--dedup", type=non_empty, metavar="KEY", help="Accept at most one message with this key in a day."
-)
-@click.option(
-    "--from",
-    "sender",
-    type=non_empty,
-    metavar="WHO",
-    help="Name of the sender, who is notified if the message expires.",
-)
-@click.option(
-    "--max-attempts",
-    type=click.IntRange(1, MOST_ATTEMPTS),
-    metavar="N",
-    help="Attempts before the message is dead-lettered.  [default: 10]",
-)
-@click.option("--command", "command_", is_flag=True, help="TEXT is a command of the agent, such as /compact.")
-@click.option("--literal", is_flag=True, help="Refuse TEXT with an @file that the agent would read.")
+@schedule_options
+@dedup_option
+@message_options
 @click.option("--lines", is_flag=True, help="Put each line of standard input as a message, as it arrives.")
 @max_bytes_option
 @inbox_options
@@ -224,9 +258,6 @@ def _numbered_lines(max_bytes: int) -> Iterator[tuple[int, bytes]]:
 
 
 # ── remuda inbox serve ──
-
-
-_CANCEL_TIMEOUT = 10.0
 
 
 @click.command("serve", short_help="Accept messages over HTTP, on loopback.")

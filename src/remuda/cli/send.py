@@ -10,10 +10,9 @@ import click
 from remuda.boss.client import BossClient
 from remuda.errors import InvalidOptions, MessageDead, WaitTimeout
 from remuda.inbox.journal import Accepted
-from remuda.inbox.stop_hook import MOST_ATTEMPTS
 
 from .common import folder_option, json_option, time_span
-from .inbox_feed import lifetime, max_bytes_option, non_empty, read_prompt
+from .inbox_feed import dedup_option, max_bytes_option, message_options, read_prompt, schedule_options
 from .inbox_target import Target, check_sendable, complete_inbox, find_target
 from .output import complain, echo, print_answer, print_json
 from .outside import Outside, find_by_name
@@ -28,28 +27,9 @@ _FLAGS = {"sender": "from", "max_attempts": "max-attempts"}
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--wait", is_flag=True, help="Wait until the turn has ended, and print the answer.")
 @click.option("--timeout", type=time_span, metavar="TIME", help="With --wait: stop waiting after TIME.")
-@click.option(
-    "--dedup", type=non_empty, metavar="KEY", help="Accept at most one message with this key in a day."
-)
-@click.option("--delay", type=time_span, metavar="TIME", help="Delay delivery by TIME (90, 45m, 2h30m).")
-@click.option(
-    "--ttl", type=lifetime, metavar="TIME", help="Drop the message if it is not delivered within TIME."
-)
-@click.option(
-    "--from",
-    "sender",
-    type=non_empty,
-    metavar="WHO",
-    help="Name of the sender, who is notified if the message expires.",
-)
-@click.option(
-    "--max-attempts",
-    type=click.IntRange(1, MOST_ATTEMPTS),
-    metavar="N",
-    help="Attempts before the message is dead-lettered.  [default: 10]",
-)
-@click.option("--command", "command_", is_flag=True, help="TEXT is a command of the agent, such as /compact.")
-@click.option("--literal", is_flag=True, help="Refuse TEXT with an @file that the agent would read.")
+@dedup_option
+@schedule_options
+@message_options
 @max_bytes_option
 @folder_option
 @json_option
