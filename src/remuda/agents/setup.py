@@ -97,7 +97,7 @@ class AgentSettings(Protocol):
         """Write the changes. Return whether there were any."""
 
     def write(self, text: str | None) -> None:
-        """Replace the whole file, or remove it. Raises `InvalidOptions` if it changed since it was read."""
+        """Replace the file; None removes it. Raises `InvalidOptions` if another program changed it first."""
 
     def add_inbox_hook(self, arguments: Sequence[str], *, timeout: float, keep_cap: bool) -> AddedInboxHook:
         """Add a Stop hook that runs our program with `arguments`, or replace the one for the same inbox.

@@ -1,1 +1,1 @@
-"""The command line. One file a command, loaded when it is called: `remuda ls` pays for `ls` alone."""
+"""The command line. The module of a command is loaded when it is called: `remuda ls` pays only for `ls`."""

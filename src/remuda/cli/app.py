@@ -1,4 +1,4 @@
-"""The `remuda` command: its groups of commands, and how every error ends."""
+"""The `remuda` command: its list of commands, and how errors become exit codes."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ ALL = object()
 
 
 class HelpFormatter(click.HelpFormatter):
-    """Help with bold headings, and what can be typed in colour."""
+    """Help with bold headings, and commands and options in colour."""
 
     def getvalue(self) -> str:
         text = super().getvalue()
@@ -191,19 +191,19 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """What the system refuses becomes an error of ours here: click has its own ideas of these."""
+        """Turn errors of the operating system into ours. Click would handle them in its own way."""
         try:
             return super().invoke(ctx)
         except EOFError:
             raise _keeper_gone() from None
         except (BrokenPipeError, ConnectionResetError):
-            if not _nobody_reads():
+            if not _reader_is_gone():
                 raise _keeper_gone() from None
-            # Whoever read our output has seen enough. Python would complain again when it flushes.
+            # The reader of our output has closed it. Python would complain again when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return EXIT_CODES["OK"]
         except OSError as error:
-            if not error.filename and _is_here_gone():
+            if not error.filename and _is_folder_gone():
                 raise FolderUnusable(
                     "the working folder was removed", hint="change to another folder"
                 ) from error
@@ -211,7 +211,7 @@ class LazyGroup(click.Group):
             raise FolderUnusable(f"{what}{error.strerror or error}") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The daily commands; `remuda help --all` sets `ctx.obj` and gets the rest too."""
+        """List the daily commands; `remuda help --all` sets `ctx.obj` to list the rest too."""
         pages = (DAILY, MORE) if ctx.obj is ALL else (DAILY,)
         for title, commands in [section for page in pages for section in page.items()]:
             with formatter.section(title):
@@ -236,8 +236,8 @@ def _keeper_gone() -> SessionUnreachable:
     )
 
 
-def _nobody_reads() -> bool:
-    """Is the pipe that we print to closed at its other end?"""
+def _reader_is_gone() -> bool:
+    """Whether the other end of the pipe that we print to is closed."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return bool(poll.poll(0))
@@ -264,7 +264,7 @@ def cli(ctx: click.Context) -> None:
         print_lines(ctx.get_help().splitlines())
 
 
-def _is_here_gone() -> bool:
+def _is_folder_gone() -> bool:
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -273,7 +273,7 @@ def _is_here_gone() -> bool:
 
 
 def _one_line(error: click.UsageError) -> str:
-    """As our own errors are: what went wrong, and what to do."""
+    """Format an error of click as our own: what went wrong, and what to do."""
     message = error.format_message().rstrip(".").replace(". Did you mean", "; did you mean")
     if message[1:2].islower():
         message = message[0].lower() + message[1:]
@@ -284,13 +284,13 @@ def _one_line(error: click.UsageError) -> str:
 
 
 def run(args: list[str] | None = None, command: click.Command = cli) -> int:
-    """Carry out a command line and return its exit code; nothing escapes as a traceback but our own bugs.
+    """Run a command line and return its exit code. Only our own bugs become a traceback.
 
-    `command` is one that is installed under a name of its own (`Program.name`).
+    `command`: a command that is installed under its own name (`Program.name`).
     """
     sys.excepthook = show_bug
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us
+        if getattr(sys, name) is None:  # closed by the process that started us
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         result: Any = command.main(args=args, prog_name=Program.name, standalone_mode=False)

@@ -19,18 +19,18 @@ from remuda.wire.frames import HEADER_BYTES, SHORT_BYTES
 from remuda.wire.messages import ONE_KEY, SHORT_OUTPUT
 
 from .common import complete_session, config_option, configuration, find_folder, folder_option, pick_session
-from .console import POLLIN, Console, Events, News, put
+from .console import POLLIN, Console, Events, PollResult, put
 from .output import echo, print_screen
 from .picture import Picture, RawPicture
 from .screen import show_last_screen
 from .scroll import make_history
 
-# What was typed and not taken by the session. Beyond it the terminal is no longer read from.
+# Typed bytes that the session has not accepted. Above this we stop reading from the terminal.
 _OUTGOING_BYTES = 16 << 20
-# A Heimdall supervisor goes on for a tenth of a second after its last word.
+# A Heimdall supervisor continues for a tenth of a second after its last message.
 _TAIL_TIMEOUT = 1.0
-_ATTENDED: Events = [(-1, 0)]
-# So much fits where Python keeps small things, which is warm; of more, the rest is read the long way.
+_HANDLED: Events = [(-1, 0)]
+# Up to this size Python uses its small-object memory, which is cache-warm. More is read the long way.
 _SHORT_READ_BYTES = 448
 
 
@@ -83,7 +83,7 @@ def attach_here(
     bar: bool | None = None,
     mouse: bool | None = None,
 ) -> int:
-    """Attach this process's terminal; returns the exit code."""
+    """Attach this process's terminal. Return the exit code."""
     if os.environ.get("REMUDA_SESSION") == name:
         raise InvalidOptions(
             f"cannot attach: this terminal is session '{name}' itself", hint="attach from another terminal"
@@ -110,12 +110,12 @@ def attach_here(
             print_screen(picture.remains(), coloured=True)
         echo(message)
     except OSError:
-        pass  # the terminal is gone, and with it whoever could read this
+        pass  # the terminal is gone, so no one can read this
     return code
 
 
 def _connect(name: str, folder: Path, *, read_only: bool, raw: bool) -> KeeperClient:
-    """Of a session that has ended, the last screen is shown before the error."""
+    """Connect to a session. If it has ended, print its last screen before the error."""
     try:
         return KeeperClient.connect(name, folder, read_only=read_only, raw=raw)
     except SessionDead:
@@ -140,9 +140,9 @@ class _Attachment:
         self._picture = picture
         self._read_only = read_only
         self._detach = detach_pattern(detach_key)
-        self._kept_keys = (detach_key, 0x1B)  # of the first we take note, the other begins a sequence
+        self._kept_keys = (detach_key, 0x1B)  # the first is noted, the other begins a sequence
         self.ended = False
-        """Whether it was the session that ended."""
+        """Whether the session ended, not only the attachment."""
         self._outgoing = bytearray()
         self._done: tuple[int, str] | None = None
 
@@ -166,15 +166,15 @@ class _Attachment:
             events = self._relay(console)
         if not events:
             picture.rest()
-        if events is not _ATTENDED:
-            self._attend(console.news(client, events), console)
+        if events is not _HANDLED:
+            self._handle(console.result(client, events), console)
         self._show(console, picture.draw())
 
     def _relay(self, console: Console) -> Events:
-        """Keys and their echoes, as long as nothing else comes. Returns what is still to be attended to.
+        """Relay keys and their echoes until something else happens. Return the events that remain.
 
-        Four wake-ups lie between a key and its echo, and after each the code on the way is cold. A function
-        more costs about 4 us there, of 200: hence one loop with little but system calls in it.
+        A key and its echo need four wake-ups, and after each of them the code is cold. One more function
+        costs about 4 us there, of 200. So this is one loop with little but system calls in it.
         """
         keyboard, session, terminal = console.keyboard, self._client.fileno(), console.quick_output
         picture, poll, patience = self._picture, console.poll, self._picture.patience()
@@ -185,36 +185,36 @@ class _Attachment:
             try:
                 data = os.read(events[0][0], _SHORT_READ_BYTES)
             except OSError:
-                return events  # what is wrong shows when they are attended to
+                return events  # errors show when the events are handled
             if events[0][0] == keyboard:
                 if len(data) != 1 or data[0] in self._kept_keys:
                     self._on_typing(data)
-                    return _ATTENDED
+                    return _HANDLED
                 if rest := put(session, ONE_KEY + data):
                     self._outgoing += rest
-                    return _ATTENDED
+                    return _HANDLED
                 continue
             size = len(data) - HEADER_BYTES
             short = 0 < size < SHORT_BYTES and data.startswith(SHORT_OUTPUT[size])
             if not short or not picture.echo(data[HEADER_BYTES:]):
-                self._hear(data)
-                return _ATTENDED
+                self._receive(data)
+                return _HANDLED
             if rest := put(terminal, data[HEADER_BYTES:]):
                 self._show(console, rest)
-                return _ATTENDED
+                return _HANDLED
             patience = picture.quiet
 
-    def _attend(self, news: News, console: Console) -> None:
-        for one in news.signals:
+    def _handle(self, result: PollResult, console: Console) -> None:
+        for one in result.signals:
             self._on_signal(one)
-        if news.typed:
+        if result.typed:
             self._on_typing(console.read())
-        if news.sendable:
+        if result.sendable:
             self._send_some()
-        if news.heard:
-            self._hear(self._client.read())
+        if result.received:
+            self._receive(self._client.read())
 
-    def _hear(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         for event in self._client.take(data):
             if isinstance(event, wire.ExitReceived):
                 self.ended = True
@@ -234,7 +234,7 @@ class _Attachment:
             self._done = (EXIT_CODES["OK"], "[terminal closed]")
 
     def _send(self, data: bytes) -> None:
-        """Now if it can be, else in time: a program that does not read holds up typing, not the view."""
+        """Send now if possible, else later: a program that does not read delays typing, not the view."""
         self._outgoing += data if self._outgoing else put(self._client.fileno(), data)
 
     def _send_some(self) -> None:
@@ -266,9 +266,9 @@ class _Attachment:
 
 
 def detach_pattern(key: int) -> re.Pattern[bytes]:
-    """The ways a terminal can send the detach key and nothing else: the byte, or its modern encodings.
+    """Match input that is only the detach key: the byte, or its modern encodings.
 
-    Also several times: who waits for a slow terminal presses it again.
+    Also several times: a user with a slow terminal presses it again.
     """
     if key == 0:
         return re.compile(rb"(?!)")

@@ -38,9 +38,9 @@ class Found(NamedTuple):
     agent: str
     state: str
     agent_state: State | None
-    """As `remuda ls` calls it; None for one that the boss knows."""
+    """The state in the words of `remuda ls`; None for an agent that the boss knows."""
     shown: str = ""
-    """The last that its screen says."""
+    """The last lines of its screen."""
 
 
 @click.command("bootstrap")
@@ -98,7 +98,7 @@ def _agents(guide: Guide, address: Address, known: Sequence[Mapping[str, Any]], 
 
 
 def _look(tmux: Tmux, pane: Pane, agent: str, quiet: float) -> tuple[str, State, str]:
-    """Its state by what it shows, or by whether that stays the same for a while; and what it shows."""
+    """Return the state by the screen, or by whether the screen changes for a while; and the screen."""
     observer = find_agent(agent).observer(pane.pid, os.environ, has_screen=True)
     lines = capture(tmux, pane.id)
     shown = "\n".join([line.rstrip() for line in lines if line.strip()][-_LINES:])
@@ -113,12 +113,12 @@ def _look(tmux: Tmux, pane: Pane, agent: str, quiet: float) -> tuple[str, State,
 
 
 def _events(one: Found) -> list[dict[str, Any]]:
-    """Under the id of a stand-in, which gives way to the agent's own session.
+    """Return the events for a placeholder session. The agent's own session replaces it.
 
-    That it is there is true now; what it does may have been so for long.
+    That it exists is true now. What it is doing may have begun long ago.
     """
     now = time.time()
-    number = {"session_id": f"{one.pane.id}@{one.snapshot.server_pid}", "source": "screen"}
+    identity = {"session_id": f"{one.pane.id}@{one.snapshot.server_pid}", "source": "screen"}
     facts: dict[str, Any] = {
         "pane": one.pane.id,
         "tmux": one.address.path,
@@ -127,17 +127,17 @@ def _events(one: Found) -> list[dict[str, Any]]:
         "agent": one.agent,
     }
     pid = _process(one.pane)
-    seen = {**number, "kind": "seen", "at": now, "facts": facts | ({"pid": pid} if pid else {})}
+    seen = {**identity, "kind": "seen", "at": now, "facts": facts | ({"pid": pid} if pid else {})}
     at = min(float(one.pane.activity or now), now)
     if one.state == "working":
-        return [seen, {**number, "kind": "working", "at": at}]
-    # Without a word it would count as one of whom nothing was asked yet.
+        return [seen, {**identity, "kind": "working", "at": at}]
+    # Without a message it would count as an agent that has had no prompt yet.
     said = {"message": one.shown or "[no message]"}
-    return [seen, {**number, "kind": "stopped", "at": at, "facts": said}]
+    return [seen, {**identity, "kind": "stopped", "at": at, "facts": said}]
 
 
 def _process(pane: Pane) -> int | None:
-    """The agent itself, where it can be told from the shell that started it: with it all is over."""
+    """Return the pid of the agent, if it can be distinguished from its shell. It ends with this process."""
     for pid in (pane.pid, *descendants(pane.pid)):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

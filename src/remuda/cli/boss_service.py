@@ -1,4 +1,4 @@
-"""The boss as a service of the user's: a systemd unit, or a launchd plist."""
+"""The boss as a user service: a systemd unit, or a launchd plist"""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .output import echo, print_json
 _UNIT = "remuda-boss.service"
 _LABEL = "remuda.boss"
 _FOLDERS = ("REMUDA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "TMUX_TMPDIR")
-"""Where the boss finds its files, an agent's and tmux: nobody else tells a service."""
+"""Folders of the boss, of agents and of tmux. A service does not inherit them from a shell."""
 _WORDS = (
     "REMUDA_HUNG_AFTER",
     "TRAILBOSS_POLL_INTERVAL_MS",
     "TRAILBOSS_QUIET_THRESHOLD_MS",
     "TRAILBOSS_OPT_IN_PREFIX",
 )
-"""How patient it is, and its detector."""
+"""Timeouts of the boss, and settings of its detector."""
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def install_service(port: int | None, as_json: bool) -> None:
-    """Write the file, show it, and say what is left to do: starting services is the user's."""
+    """Write the file, show it, and print the commands that start the service. The user runs them."""
     path = service_file()
     text = (_plist if _is_mac() else _unit)(_arguments(port), _environment(os.environ))
     if path.exists() and not _is_ours(path):
@@ -84,7 +84,7 @@ def _arguments(port: int | None) -> list[str]:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a service has to be given of ours. Raises `InvalidOptions` for what no such file can hold."""
+    """Return the variables for the service. Raises `InvalidOptions` for a value that the file cannot hold."""
     found = {name: _absolute(environ[name]) for name in _FOLDERS if environ.get(name)}
     found |= {name: environ[name] for name in _WORDS if environ.get(name)}
     found["PATH"] = environ.get("PATH") or os.defpath
@@ -95,13 +95,13 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _absolute(path: str) -> str:
-    """A service is started in another folder."""
+    """Return an absolute path, because a service starts in another folder."""
     return path if path.startswith("~") else os.path.abspath(path)
 
 
 def _unit(arguments: list[str], given: Mapping[str, str]) -> str:
     program, *words = arguments
-    # In a word of a command a dollar sign is systemd's own too.
+    # systemd expands dollar signs in the words of a command.
     command = [_quoted(program), *(_quoted(word.replace("$", "$$")) for word in words)]
     return "\n".join(
         [
@@ -125,7 +125,7 @@ def _unit(arguments: list[str], given: Mapping[str, str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """As systemd reads it: a percent sign is its own."""
+    """Quote a word for systemd, which expands percent signs."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 

@@ -93,7 +93,7 @@ def _in_session(session: Target, timeout: float, *, everything: bool) -> list[Ca
     paths = session_of(session.folder)
     waiting = [one for one in list_messages(session.folder) if not one.ended]
     if everything:
-        # Those that wait first: else the next would begin while the first is stopped.
+        # The waiting messages first: else the next would start while the turn is interrupted.
         done = [cancel_message(one.folder, one.id, paths, timeout) for one in reversed(waiting)][::-1]
         stopped = _running(session, timeout, or_else=bool(waiting))
         return [*done, *([stopped] if stopped is not None else [])]
@@ -108,7 +108,7 @@ def _in_session(session: Target, timeout: float, *, everything: bool) -> list[Ca
 
 
 def _running(session: Target, timeout: float, *, or_else: bool) -> Cancelled | None:
-    """Interrupt the turn that runs. `or_else`: there is something else to cancel if that is not safe."""
+    """Interrupt the running turn. `or_else`: return None if that is not safe; there is more to cancel."""
     assert session.session is not None
     if not session.alive:
         return None

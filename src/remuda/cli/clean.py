@@ -79,12 +79,12 @@ def command(older_than: str, force: bool, folder: Path | None) -> None:
 
 
 def _with_messages(folder: Path) -> Iterator[str]:
-    """Names of sessions whose inbox is not empty. Dead letters count: somebody may want to redrive them."""
+    """Yield the names of sessions whose inbox is not empty. Dead letters count: a user may redrive them."""
     for path in folder.glob("*.inbox"):
         try:
             overview = Inbox(path).overview()
         except (OSError, RemudaError):
-            yield path.name.removesuffix(".inbox")  # what cannot be read is not removed
+            yield path.name.removesuffix(".inbox")  # an inbox that cannot be read is not removed
             continue
         if not _is_empty(overview):
             yield path.name.removesuffix(".inbox")
@@ -110,13 +110,13 @@ def _leftovers(folder: Path, live: set[str]) -> Iterator[Path]:
         name = entry.removesuffix(suffix)
         if not _is_of_a_session(folder / entry, name, suffix):
             continue
-        # Looked at again: it may have been started since the list was made.
+        # Checked again: the session may have been started since the list was made.
         if name not in live and read_holder(SessionPaths(folder, name)) is None:
             yield folder / entry
 
 
 def _is_of_a_session(path: Path, name: str, suffix: str) -> bool:
-    """Is it what a keeper makes? The folder may be any that the user named, with other things in it."""
+    """Whether a keeper made the file. The user may have named a folder with other files in it."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def _is_of_a_session(path: Path, name: str, suffix: str) -> bool:
     if suffix == ".json":
         record = SessionRecord.load(path)
         return record is not None and record.name == name
-    # A log, or history, is known by nothing but how keepers make it.
+    # Logs and history have no mark of ours. Only the mode that keepers give them says so.
     return stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o600
 
 
@@ -141,7 +141,7 @@ def _by_name(paths: list[Path]) -> list[tuple[str, list[Path]]]:
 
 
 def _remove_session(folder: Path, name: str, paths: list[Path]) -> int:
-    """How many were removed: none of one that was started, or was sent something, since it was looked at."""
+    """Return how many files were removed: none if the session was started or got a message since."""
     session = SessionPaths(folder, name)
     if read_holder(session) is not None:
         return 0
@@ -152,7 +152,7 @@ def _remove_session(folder: Path, name: str, paths: list[Path]) -> int:
             if not _is_empty(overview):
                 _tell_kept(name)
                 return 0
-            # The inbox first: all else is what it needs.
+            # The inbox first: it needs the other files.
             if session.inbox in paths and not _remove_inbox(session.inbox):
                 echo(f"kept: {name}; another program has its inbox open for writing")
                 return 0
@@ -164,7 +164,7 @@ def _remove_session(folder: Path, name: str, paths: list[Path]) -> int:
 
 
 def _sweep(folder: Path) -> None:
-    """What one that was killed had left to do."""
+    """Finish what a killed `clean` did not."""
     for path in folder.glob(f".*{_GONE}"):
         kind = path.name.removesuffix(_GONE)
         if not kind.endswith((".d", ".inbox")) or not path.is_dir():
@@ -183,10 +183,10 @@ def _came_late(path: Path) -> bool:
 
 
 def _remove_inbox(path: Path) -> bool:
-    """Unless somebody has it open, who asks for no lock: what they write then would be lost.
+    """Remove the inbox, unless a process without a lock has it open: its message would be lost.
 
-    Out of sight first: whoever puts a message meanwhile makes a new one, and does not write into this. Who
-    opened it just before that is seen now.
+    The inbox is renamed first, so that a sender creates a new one and does not write into this one. A process
+    that opened it just before is found after that.
     """
     file, gone = path / _FILE, _out_of_sight(path)
     if has_writer(str(file)):

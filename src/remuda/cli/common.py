@@ -35,7 +35,7 @@ _STATE_COLOURS = {
 
 
 def seconds(text: str) -> float:
-    """The type of an option that takes a time."""
+    """Parse an option that takes a number of seconds."""
     try:
         given = float(text)
     except ValueError:
@@ -46,7 +46,7 @@ def seconds(text: str) -> float:
 
 
 def time_span(text: str | float) -> float:
-    """The type of an option that takes seconds, or a duration such as 2h30m."""
+    """Parse an option that takes seconds, or a duration such as 2h30m."""
     text = str(text)  # a default may be a number
     try:
         return parse_time(text)
@@ -65,10 +65,10 @@ def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: st
 
 
 def pick_session(name: str | None, folder: Path) -> str:
-    """Return the session meant by a name, the beginning of one, or None.
+    """Return the session for a name, the beginning of one, or None.
 
-    None is the only live session, or the one that was started last. A name that is known stays as it is, and
-    so does one that begins no other. Live sessions come before those that have ended.
+    None means the live session that was started last. A known name stays as it is, and so does one that is
+    not the beginning of another. Live sessions come before ended ones.
     """
     from remuda.keeper.claim import live_names, read_holder
 
@@ -83,7 +83,7 @@ def pick_session(name: str | None, folder: Path) -> str:
                 hint=f"type more of it: {', '.join(begun[:5])}",
             )
         return begun[0] if begun else name
-    own = os.environ.get("REMUDA_SESSION")  # attaching to the terminal that one is in makes no sense
+    own = os.environ.get("REMUDA_SESSION")  # a session cannot be attached to its own terminal
     held = [
         (holder.since, one)
         for one in living
@@ -142,24 +142,24 @@ def json_option(function: F) -> F:
 def configuration(config_file: Path | None = None) -> Config:
     try:
         here = Path.cwd()
-    except FileNotFoundError:  # it was removed under its shell
-        here = Path(os.devnull)  # in which there is no file either
+    except FileNotFoundError:  # the folder was removed
+        here = Path(os.devnull)  # has no configuration file either
     return load_config(config_file, here, os.environ)
 
 
 def find_folder(folder: Path | None, config: Config | None = None) -> Path:
-    """Where the sessions lie: the option, else the configuration, else ours."""
+    """Return the folder of the sessions: from the option, the configuration, or our default."""
     chosen = folder or (config or configuration()).socket_dir
     return Path(chosen).expanduser().absolute() if chosen else sessions_folder()
 
 
 def coloured_state(text: str, state: str | None = None) -> str:
-    """A state's name, or another text in its colour."""
+    """Return the name of a state, or another text, in the colour of the state."""
     return style(text, fg=_STATE_COLOURS.get(state or text, "cyan"))
 
 
 def limit_lines(limit: Mapping[str, Any], now: float) -> list[str]:
-    """An account at its limit: until when and why, and what waits for that."""
+    """Describe an account at its limit: until when and why, and which messages wait."""
     why = one_line(limit["reason"])
     until, left = show_moment(limit["until"], now), show_duration(max(0.0, limit["until"] - now))
     lines = [f"account {limit['account']} until {until} ({left} more): {cut(why, 60)}"]
@@ -182,7 +182,7 @@ _ESCAPES = {r"\t": "\t", r"\n": "\n"}
 
 
 def check_alone(template: str | None, **others: bool) -> None:
-    """Raise `InvalidOptions` when `--format` was given together with one of the others."""
+    """Raise `InvalidOptions` if `--format` is combined with one of the others."""
     if template is not None and (also := [name for name, given in others.items() if given]):
         raise InvalidOptions(f"--format does not go with --{also[0]}", hint="use one of them")
 
@@ -190,7 +190,7 @@ def check_alone(template: str | None, **others: bool) -> None:
 def print_formatted(template: str, documents: Sequence[Mapping[str, Any]]) -> None:
     """Print each document by the template. `{delivery.held}` is a field in a field; `\\t` is a tab.
 
-    What a document does not have is empty. Raises `InvalidOptions` for a field that none of them has.
+    A missing field is empty. Raises `InvalidOptions` for a field that no document has.
     """
     if template == "json":
         raise InvalidOptions("--format has no field", hint="use --json, or name fields: --format '{name}'")

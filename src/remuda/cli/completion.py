@@ -1,4 +1,4 @@
-"""remuda completion, and its script in the folder where a shell looks for it"""
+"""remuda completion, and the installation of its script for a shell"""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def file_for(shell: str) -> Path:
 
 
 def installed_file() -> Path | None:
-    """The first of our scripts that is installed, of any shell."""
+    """Return the first installed script of ours, for any shell."""
     return next((file_for(shell) for shell in SHELLS if _is_ours(shell)), None)
 
 
 def _is_ours(shell: str) -> bool:
-    """Whether setup wrote it, or would write the same: a file with lines of the user's is not ours."""
+    """Whether setup wrote the file, or would write the same. A file with lines of the user is not ours."""
     path = file_for(shell)
     try:
         text = _text(path)
@@ -94,7 +94,7 @@ def _is_ours(shell: str) -> bool:
 
 
 def _text(path: Path) -> str | None:
-    """What the file says; None if it is not there."""
+    """Return the text of the file; None if it does not exist."""
     try:
         return read_regular(path).decode()
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def _text(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str | None) -> None:
-    """Through a link: many keep such files elsewhere."""
+    """Write through a link: many users keep such files elsewhere."""
     real = Path(os.path.realpath(path))
     if text is None:
         real.unlink()

@@ -1,4 +1,4 @@
-"""The user's own terminal while a session is shown on it: raw, sized, and put back on every way out."""
+"""The user's terminal while a session is attached: raw mode, size, and restoring it on every exit"""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _CAUGHT = (signal.SIGWINCH, signal.SIGINT, *_ENDING)
 
 
-class News(NamedTuple):
-    """What a wait brought."""
+class PollResult(NamedTuple):
+    """What happened during a wait."""
 
     typed: bool
     signals: list[signal.Signals]
-    heard: bool
+    received: bool
+    """Whether the peer sent something."""
     sendable: bool
+    """Whether the peer accepts data."""
 
 
 class Console:
-    """Use as a context manager. Signals arrive as readable bytes, so one `select` waits for everything."""
+    """Use as a context manager. Signals arrive as readable bytes, so one `poll` waits for everything."""
 
     def __init__(self) -> None:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -48,10 +50,10 @@ class Console:
         self._pending: list[signal.Signals] = []
         self._poll = select.poll()
         self.poll = self._poll.poll
-        """What `wait` calls, for those in a hurry: in milliseconds, and without a look at `signalled`."""
+        """What `wait` calls, for the fast path: in milliseconds, and without a check of `signalled`."""
         self._watched: tuple[int, bool, bool] | None = None
         self.quick_output = -1
-        """The terminal once more, where a write never waits; -1 when it cannot be opened."""
+        """A second descriptor of the terminal whose writes never block; -1 if it cannot be opened."""
         self._farewell: Callable[[], bytes] = bytes
 
     def __enter__(self) -> Console:
@@ -62,9 +64,9 @@ class Console:
         for one in _CAUGHT:
             self._handlers[one] = signal.signal(one, self._caught)
         self._saved = termios.tcgetattr(self.keyboard)
-        tty.setraw(self.keyboard, termios.TCSADRAIN)  # what was typed ahead is for the session
+        tty.setraw(self.keyboard, termios.TCSADRAIN)  # input typed ahead is for the session
         try:
-            # Opened anew, because other programs share the modes of our own output.
+            # Opened a second time, because other programs share the mode of our own output.
             self.quick_output = os.open(os.ttyname(self._out), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError:
             pass
@@ -77,7 +79,7 @@ class Console:
             pass
 
     def on_leaving(self, farewell: Callable[[], bytes]) -> None:
-        """Gives what the terminal is sent last, whatever ends us."""
+        """Set a function that returns the last bytes for the terminal, sent on every exit."""
         self._farewell = farewell
 
     def __exit__(self, *exc: object) -> None:
@@ -86,7 +88,7 @@ class Console:
         except OSError:
             pass
         try:
-            # Now, not drained: its terminal may never take what we wrote. Nor flushed: what was typed ahead
+            # Not drained: the terminal may never accept what we wrote. Not flushed: input typed ahead
             # belongs to the shell.
             termios.tcsetattr(self.keyboard, termios.TCSANOW, self._saved)
         except termios.error:
@@ -105,7 +107,7 @@ class Console:
         return here.columns or 80, here.lines or 24
 
     def watch(self, peer: Any, *, typing: bool, sending: bool) -> None:
-        """Say what `wait` is to wait for beside signals: `peer`; the keyboard; `peer` taking some."""
+        """Set what `wait` waits for besides signals: `peer`, the keyboard, and `peer` accepting data."""
         wanted = (peer.fileno(), typing, sending)
         if wanted != self._watched:
             self._watched = wanted
@@ -114,42 +116,45 @@ class Console:
 
     @property
     def signalled(self) -> bool:
-        """Whether signals came while something was written; `news` tells which."""
+        """Whether signals came during a write; `result` returns them."""
         return bool(self._pending)
 
     def wait(self, timeout: float | None) -> Events:
-        """Which descriptors have something; for `news`."""
+        """Return the descriptors that are ready; for `result`."""
         if self._pending:
             timeout = 0.0
         return self.poll(None if timeout is None else timeout * 1000)
 
-    def news(self, peer: Any, events: Events) -> News:
-        """What `wait` brought."""
-        came = dict(events)
-        if self._signal_read in came:
+    def result(self, peer: Any, events: Events) -> PollResult:
+        """Translate what `wait` returned."""
+        ready = dict(events)
+        if self._signal_read in ready:
             self._take_signals()
         signals, self._pending = self._pending, []
-        heard = came.get(peer.fileno(), 0)
-        return News(
-            self.keyboard in came, signals, bool(heard & ~select.POLLOUT), bool(heard & select.POLLOUT)
+        peer_events = ready.get(peer.fileno(), 0)
+        return PollResult(
+            self.keyboard in ready,
+            signals,
+            bool(peer_events & ~select.POLLOUT),
+            bool(peer_events & select.POLLOUT),
         )
 
     def _take_signals(self) -> None:
         self._pending += [signal.Signals(number) for number in os.read(self._signal_read, 64)]
 
     def read(self) -> bytes:
-        """What was typed; empty when the terminal is gone."""
+        """Return what was typed; empty if the terminal is gone."""
         try:
             return os.read(self.keyboard, 65536)
         except OSError:
             return b""
 
     def write(self, data: bytes, timeout: float | None = None) -> None:
-        """All of it. A terminal that does not take it is waited for, but not against an order to end.
+        """Write all of `data`. Waits for a slow terminal, but not after a signal to end.
 
-        In small pieces: a terminal that can take some may still hold up a long write.
+        Writes small pieces: a terminal that accepts some bytes may still block a long write.
         """
-        # Mostly it is short and taken at once.
+        # Most writes are short and accepted at once.
         view = memoryview(put(self.quick_output, data) if 0 < len(data) < _PIECE_BYTES else data)
         while view:
             ready, writable, _ = select.select([self._signal_read], [self._out], [], timeout)
@@ -163,7 +168,7 @@ class Console:
 
 
 def put(fd: int, data: bytes) -> bytes:
-    """Writes what is taken at once and gives what is not. What is wrong shows when that is tried."""
+    """Write without waiting. Return what was not written; an error shows when that is tried again."""
     try:
         return data[os.write(fd, data) :]
     except OSError:

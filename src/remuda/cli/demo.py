@@ -40,7 +40,7 @@ def command(fast: bool) -> None:
       remuda demo
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: sys.exit(128 + number))  # by way of the cleaning up
+        signal.signal(number, lambda number, _frame: sys.exit(128 + number))  # so that the demo cleans up
     with tempfile.TemporaryDirectory(prefix="remuda-demo-") as folder:
         tour = Tour(Path(folder), pause=0.0 if fast or not sys.stdout.isatty() else 2.5)
         try:
@@ -50,7 +50,7 @@ def command(fast: bool) -> None:
 
 
 def _own_call() -> str:
-    """How to call this program from the current folder: by its name if that is on the PATH, else by path."""
+    """Return how to call this program from the current folder: by name if it is on the PATH, else by path."""
     program = Path(sys.executable).with_name("remuda")
     on_path = shutil.which("remuda")
     if not program.exists() or (on_path and Path(on_path).resolve() == program.resolve()):
@@ -62,14 +62,14 @@ def _own_call() -> str:
 
 
 class Tour:
-    """Shows the real commands and runs them, in a home of its own."""
+    """Shows the real commands and runs them, in a separate home."""
 
     def __init__(self, folder: Path, pause: float) -> None:
         self._pause = pause
         self._sessions = folder / "home" / "sessions"
         project = folder / "project"
         project.mkdir()
-        # A home of its own: the demo reads and writes nothing of the user's.
+        # A separate home: the demo reads and writes no files of the user.
         self._env = {**os.environ, "REMUDA_HOME": str(folder / "home"), "HOME": str(folder)}
         for elsewhere in ("CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME"):
             self._env.pop(elsewhere, None)
@@ -140,7 +140,7 @@ class Tour:
         self._say("…and the session keeps running:")
         self._command("ls")
 
-    # ── telling and doing ──
+    # ── printing and running ──
 
     def _say(self, text: str) -> None:
         echo("\n" + style(text, fg="cyan"))
@@ -167,21 +167,22 @@ class Tour:
         client.send(ClientConnection.input(f"\x1b[200~{prompt}\x1b[201~\r".encode()))
 
     def _press(self, client: KeeperClient, key: bytes, state: str) -> None:
-        """Press a key that ends this state, again if need be: a dialog drops keys at first."""
+        """Press a key that ends this state; again if needed, because a dialog drops keys at first."""
         deadline = time.monotonic() + _PATIENCE
         speech = find_agent("demo").speech
         assert speech is not None
         while client.request("status")["state"] == state:
             if time.monotonic() > deadline:
                 raise WaitTimeout(f"the scripted agent is still {state}")
-            if speech.dialog(client.request("screen")["lines"]):  # else it would be typed as a draft
+            # Without a dialog the key would be typed into a draft.
+            if speech.dialog(client.request("screen")["lines"]):
                 client.send(ClientConnection.input(key))
                 self._until_not(client, state)
             else:
                 time.sleep(_PRESS_INTERVAL / 10)
 
     def _until_not(self, client: KeeperClient, state: str) -> None:
-        """Wait a moment for the state to end; a key that was taken ends it at once."""
+        """Wait briefly for the state to end; an accepted key ends it at once."""
         deadline = time.monotonic() + _PRESS_INTERVAL
         while (left := deadline - time.monotonic()) > 0:
             for event in client.receive(left):
@@ -191,7 +192,7 @@ class Tour:
                     return
 
     def _until(self, client: KeeperClient, state: str) -> None:
-        """Follow the states until this one comes, from now or as it is."""
+        """Wait until the session is in this state."""
         if self._show(client.request("status"), state):
             return
         deadline = time.monotonic() + _PATIENCE
@@ -209,7 +210,7 @@ class Tour:
         return bool(document["state"] == state)
 
     def close(self) -> None:
-        """Nothing is left of a tour, also of one that was cut short."""
+        """Remove everything that a tour left, also one that was interrupted."""
         if shutil.which(sys.executable) and (self._sessions / f"{_NAME}.sock").exists():
             words = [sys.executable, "-P", "-m", "remuda", "kill", "--grace", "0", _NAME]
             subprocess.run(words, env=self._env, capture_output=True, check=False)

@@ -111,7 +111,9 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
 
 def _is_full(folder: Path) -> bool:
     disk = os.statvfs(folder)
-    return disk.f_bavail == 0 or (disk.f_files > 0 and disk.f_favail == 0)  # some have no count of files
+    return disk.f_bavail == 0 or (
+        disk.f_files > 0 and disk.f_favail == 0
+    )  # some file systems do not count files
 
 
 def _emulator() -> Iterator[Finding]:
@@ -153,7 +155,7 @@ def _limits() -> Iterator[Finding]:
 
 
 def _logout() -> Iterator[Finding]:
-    """A host that ends a user's processes at logout ends keepers as well."""
+    """Check whether the host kills a user's processes at logout: keepers too."""
     files = [Path("/etc/systemd/logind.conf"), *sorted(Path("/etc/systemd/logind.conf.d").glob("*.conf"))]
     kills = False
     for path in files:
@@ -260,7 +262,7 @@ def _count_spooled(folder: BossFolder) -> int:
 
 
 def _unreached(folder: BossFolder) -> Iterator[Finding]:
-    """What the boss's hook wrote down last, if that is not long ago."""
+    """Report the last failure that the boss's hook recorded, if it is recent."""
     try:
         at, _, why = (folder.path / "unreached").read_text(errors="replace").partition(" ")
         age = time.time() - int(at)

@@ -191,7 +191,7 @@ def _entry(known: Any, before: str | None, after: str | None, made: list[Path]) 
 
 
 def _note(part: str, path: Path, entry: dict[str, Any] | None) -> None:
-    """Store an entry, or remove it. Other entries stay, also those that were added meanwhile."""
+    """Store an entry, or remove it. Other entries stay, also those that another process has added."""
     entries = _files() if part == "files" else _programs()
     entries.pop(str(path), None)
     _save(**{part: {**entries, **({} if entry is None else {str(path): entry})}})
@@ -235,7 +235,7 @@ def is_program(path: Path, text: str) -> bool:
 
 
 def program_before(path: Path, text: str) -> str | None:
-    """Return the text before us; None if there was no file, or if `text` is not one that we know."""
+    """Return the text before us; None without a file, or if `text` is not one that we know."""
     known = _programs().get(str(path))
     return _text_before(known) if _knows(known, text) else None
 

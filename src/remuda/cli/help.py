@@ -102,9 +102,9 @@ def docs_folder() -> Path:
 
 
 def topics() -> dict[str, Path]:
-    """The pages by their names: `policy` is docs/reference/policy.md.
+    """Return the pages by name: `policy` is docs/reference/policy.md.
 
-    If two have the same name, the deeper one has its folder before it: `python/inbox`.
+    If two pages have the same name, the deeper one gets its folder as prefix: `python/inbox`.
     """
     folder = docs_folder()
     found: dict[str, Path] = {}
@@ -121,7 +121,7 @@ def title(path: Path) -> str:
 
 
 def render_page(path: Path, width: int) -> list[str]:
-    """The lines of a Markdown page, as a terminal shows them."""
+    """Return the lines of a Markdown page for a terminal."""
     lines: list[str] = []
     for kind, block in _blocks(path.read_text(encoding="utf-8").splitlines()):
         if kind == "code":
@@ -140,7 +140,7 @@ def render_page(path: Path, width: int) -> list[str]:
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """The page in pieces: `code`, `table`, `heading`, `text` (a paragraph or an item), `blank`."""
+    """Split a page into blocks: `code`, `table`, `heading`, `text` (a paragraph or an item), `blank`."""
     kind, fenced, commented = "", False, False
     block: list[str] = []
     for line in lines:
@@ -177,7 +177,7 @@ def _without_marks(text: str) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Spans are kept in one piece: a blank in code is not where a line breaks."""
+    """Wrap text, but not at a blank in a code span."""
     text = _without_marks(text)
     item = _ITEM.fullmatch(text)
     indent = " " * (len(item[1]) + len(item[2]) + 1) if item else ""
@@ -193,7 +193,7 @@ def _coloured(code: re.Match[str]) -> str:
 
 
 def _table(rows: list[str], width: int) -> list[str]:
-    """Columns as wide as they need; the last one wraps. A table that is too wide becomes a list."""
+    """Set a table: the last column wraps. A table that is too wide becomes a list."""
     split = [[one.strip() for one in re.split(r"(?<!\\)\|", row.strip().strip("|"))] for row in rows]
     split = [row for row in split if not all(set(one) <= set("-: ") for one in row)]
     plain = [[_plain(one).replace("\\|", "|") for one in row] for row in split]
@@ -232,7 +232,7 @@ def _list(rows: list[list[str]], width: int) -> list[str]:
 
 
 def show_page(path: Path) -> None:
-    """Print a page; on a terminal that it does not fit, through `$PAGER` or less."""
+    """Print a page; through `$PAGER` or less if it does not fit on the terminal."""
     lines = render_page(path, min(terminal_width(), _WIDEST) - 1)
     if sys.stdout.isatty() and len(lines) >= shutil.get_terminal_size().lines and (pager := _pager()):
         text = rendered("\n".join([*lines, RESET]), coloured=wants_colour(sys.stdout))
@@ -251,7 +251,7 @@ def _pager() -> list[str] | None:
 
     try:
         words = shlex.split(os.environ.get("PAGER", "less"))
-    except ValueError:  # a quote that does not end
+    except ValueError:  # an unclosed quote
         return None
     return words if words and shutil.which(words[0]) and os.environ.get("TERM") != "dumb" else None
 

@@ -131,7 +131,7 @@ def _due(message: dict[str, Any]) -> str:
     if message["in_flight"]:
         return style("in flight", fg="cyan")
     if message["broken"]:
-        return style("never", fg="red")  # cut short by a full disk: its sender was told so
+        return style("never", fg="red")  # cut short by a full disk; its sender got an error
     return f"in {show_duration(message['due_in'])}" if message["due_in"] else "now"
 
 
@@ -150,7 +150,7 @@ def status(name: str | None, path: Path | None, folder: Path | None, as_json: bo
     target = find_target(name, path, folder)
     overview = asdict(target.existing().overview())
     if overview["in_flight"]:
-        overview["in_flight"].pop("flight", None)  # the whole line: 'ls' shows it
+        overview["in_flight"].pop("flight", None)  # the complete line; 'ls' shows it
     if as_json:
         print_json({"inbox": str(target.folder), **overview})
         return
@@ -286,7 +286,7 @@ def recover(
     """
     target = find_target(name, path, folder)
     if target.alive and not force:
-        # While its keeper has the inbox, --force is refused too.
+        # While the keeper holds the inbox, --force is refused too.
         forced = "" if holder(target.folder) else ", or pass --force"
         raise InboxBusy(
             f"session '{target.session}' is running, and may still work on the message",

@@ -43,14 +43,14 @@ _CANCEL_TIMEOUT = 10.0
 
 
 def non_empty(text: str) -> str:
-    """The type of an option that takes a name: an empty one is a variable that was not set."""
+    """Parse an option that takes a name. An empty one comes from a shell variable that is not set."""
     if not text:
         raise click.BadParameter("the value is empty")
     return text
 
 
 def lifetime(text: str) -> float:
-    """The type of an option that takes a time to live."""
+    """Parse an option that takes a time to live."""
     given = time_span(text)
     if not given:
         raise click.BadParameter("the time must be longer than 0")
@@ -226,7 +226,7 @@ def _check_lines(text: str | None, options: dict[str, Any]) -> None:
 
 
 def _put_lines(target: Target, max_bytes: int, options: dict[str, Any], *, as_json: bool) -> int:
-    """A line that cannot be a prompt is told and skipped; a disk that refuses ends it."""
+    """Put each line. A line that cannot be a prompt is reported and skipped; a disk error ends it."""
     inbox, code = target.inbox(max_bytes), 0
     for number, data in _numbered_lines(max_bytes):
         try:
@@ -246,7 +246,7 @@ def _put_line(target: Target, inbox: Inbox, data: bytes, max_bytes: int, options
 
 
 def _numbered_lines(max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Lines that are not blank, without their ends; one that is too long is cut to show that it is."""
+    """Yield lines that are not blank, without line ends. A line that is too long is cut above the limit."""
     source, number = _stdin(), 0
     while line := source.readline(max_bytes + 2):
         number += 1
@@ -300,7 +300,7 @@ def serve_command(
       remuda inbox serve work --port 3457
       curl -H "Authorization: Bearer $(cat TOKEN_FILE)" http://127.0.0.1:3457/inject -d '{"prompt": "hello"}'
     """
-    import asyncio  # costs more than all other commands of the group together
+    import asyncio  # takes longer to load than all other commands of the group together
 
     from remuda.inbox.serve import TOKEN_NAME, InjectServer, load_token, loopback
     from remuda.keeper.cancel import cancel_message

@@ -35,7 +35,7 @@ _FIRST = 200
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`words` name it on a command line; `session` is None for a folder, `alive` then too."""
+    """An inbox. `words` name it on a command line. `session` and `alive` are None for a folder."""
 
     folder: Path
     words: str
@@ -43,15 +43,15 @@ class Target:
     alive: bool | None = None
 
     def inbox(self, max_bytes: int = DEFAULT_MAX_BYTES) -> Inbox:
-        """Raises `InvalidOptions` if using it would make more than one folder."""
+        """Return the inbox. Raises `InvalidOptions` if using it would create more than one folder."""
         if self.session is None:
             check_parent(self.folder)
         return Inbox(self.folder, max_bytes=max_bytes)
 
     def existing(self) -> Inbox:
-        """For commands that look: a session's inbox may not have been used yet, a folder must be there."""
+        """Return the inbox to inspect it. A session's inbox may be unused so far, but a folder must exist."""
         if self.folder.is_dir():
-            return self.inbox()  # also one that can only be read
+            return self.inbox()  # also a read-only one
         if self.session is not None:
             refuse_foreign(SessionPaths(self.folder.parent, self.session))
             private_folder(self.folder)
@@ -67,14 +67,14 @@ class Target:
 
 
 def check_parent(path: Path) -> None:
-    """Refuse a path in a folder that does not exist: it may be a typo, and would be made in silence."""
+    """Refuse a path in a folder that does not exist: it may be a typo, and would be created silently."""
     if not path.parent.is_dir():
         hint = f"mkdir -p {shlex.quote(str(path.parent))}"
         raise InvalidOptions(f"the folder {path.parent} does not exist", hint=hint)
 
 
 def complete_inbox(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of sessions, also of dead ones: their inboxes are still there."""
+    """Complete names of sessions, also of dead ones, which still have an inbox."""
     if ctx.params.get("path"):
         return []
     try:
@@ -101,7 +101,7 @@ def inbox_options(function: F) -> F:
 
 
 def with_word(name: str | None, word: str | None, path: Path | None) -> tuple[str | None, str | None]:
-    """The session and the word behind it: with --inbox the first word is not a session."""
+    """Return the session and the word after it: with --inbox the first word is not a session."""
     if path is None:
         return name, word
     if word is not None:
@@ -121,7 +121,7 @@ def find_target(name: str | None, path: Path | None, folder: Path | None) -> Tar
 
 
 def _picked(name: str, folder: Path) -> str:
-    """A session may have left nothing but its inbox, which has its name all the same."""
+    """Return the name of a session. One that left nothing but an inbox counts as known."""
     return name if is_name(name) and SessionPaths(folder, name).inbox.is_dir() else pick_session(name, folder)
 
 
@@ -153,12 +153,12 @@ def _known(paths: SessionPaths) -> Target | None:
 
 
 def known_session(name: str, folder: Path | None) -> Target | None:
-    """The session of that name, alive or not; None when there is none."""
+    """Return the session of that name, alive or not; None if there is none."""
     return _known(SessionPaths.of(name, find_folder(folder))) if is_name(name) else None
 
 
 def inbox_folders(path: Path | None, folder: Path | None) -> list[Path]:
-    """The inbox that was named, or those of all sessions."""
+    """Return the folder of the named inbox, or those of all sessions."""
     if path is not None:
         return [find_target(None, path, folder).folder]
     return sorted(find_folder(folder).glob("*.inbox"))
@@ -167,8 +167,8 @@ def inbox_folders(path: Path | None, folder: Path | None) -> list[Path]:
 def find_what(what: str, path: Path | None, folder: Path | None) -> Target | Trace:
     """Return the session of that name or the message of that id; the beginning of either is enough.
 
-    Raises `MessageNotFound` for what is neither, and `InvalidOptions` for the beginning of several. With
-    `path` it is a message.
+    Raises `MessageNotFound` if it is neither, and `InvalidOptions` for the beginning of several. With `path`
+    it is a message.
     """
     session = None if path is not None else known_session(what, folder)
     if session is not None:
@@ -195,7 +195,7 @@ def find_what(what: str, path: Path | None, folder: Path | None) -> Target | Tra
 
 
 def session_of(folder: Path) -> SessionPaths | None:
-    """The session whose inbox this is; None for any other folder."""
+    """Return the session that has this inbox; None for any other folder."""
     name = folder.name.removesuffix(".inbox")
     if name == folder.name or not is_name(name):
         return None
@@ -212,13 +212,13 @@ def first_line(text: str) -> str:
 
 
 def check_agent(target: Target) -> Speech | None:
-    """Raise for a session whose agent is never given messages. How to speak to it, where that is known."""
+    """Return how the session's agent takes prompts, if known. Raises for an agent that takes none."""
     if target.session is None:
         return None
     return find_speech(SessionPaths(target.folder.parent, target.session))
 
 
 def check_sendable(target: Target, prompt: str, *, command: bool, literal: bool) -> None:
-    """Raise for an agent that cannot be given prompts, or not this one."""
+    """Raise for an agent that does not take prompts, or not this one."""
     if (speech := check_agent(target)) is not None:
         speech.check(prompt, command=command, literal=literal)

@@ -32,7 +32,7 @@ from .common import complete_session, find_folder, folder_option, pick_session, 
 from .output import ask_yes, complain, cut, echo
 from .redraw import Progress
 
-# Beyond its grace: for the KILL, the last output, and slow watchers.
+# Added to the grace period: for SIGKILL, the last output, and slow watchers.
 _MARGIN = 15.0
 
 
@@ -66,7 +66,7 @@ def command(
     if names and everyone:
         raise InvalidOptions("session names do not go with --all", hint="use one of them")
     is_asked = sys.stdin.isatty() and sys.stdout.isatty()
-    # A script that ends a session which is gone must not end another one whose name begins alike.
+    # A script that ends a session which is gone must not end another one with a longer name.
     picked = tuple(pick_session(name, where) for name in names) if is_asked else names
     chosen = list(dict.fromkeys([*living_names(where), *find_survivors(where)] if everyone else picked))
     if not chosen:
@@ -79,7 +79,7 @@ def command(
 
 
 def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fine: bool) -> int:
-    """Send the requests to all keepers first, then wait: their graces run side by side."""
+    """Send the requests to all keepers first, then wait: their grace periods run in parallel."""
     failed: list[RemudaError] = []
     ended: dict[str, str] = {}
     absent: dict[str, RemudaError] = {}
@@ -107,7 +107,7 @@ def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fin
 
 
 def _how(code: int | None) -> str:
-    """How a session ended that was told to."""
+    """Describe how a session ended after our request."""
     if code is None or code in (128 + signal.SIGTERM, 128 + signal.SIGHUP):
         return "ended"
     return "ended, with SIGKILL" if code == 128 + signal.SIGKILL else f"ended with exit code {code}"
@@ -124,11 +124,11 @@ def _collect(failed: list[RemudaError], ignored: tuple[type[RemudaError], ...] =
 
 
 def _end_rest(paths: SessionPaths, grace: float | None, absent: RemudaError | None) -> str:
-    """End what its keeper did not, and say what that was. Raises `absent` when there was nothing to end."""
+    """End what the keeper did not, and say what that was. Raises `absent` if there was nothing to end."""
     patience = DEFAULT_KILL_GRACE if grace is None else grace
     said = "ended; its files had been removed" if absent and end_hidden(paths, patience + _MARGIN) else ""
     if isinstance(absent, SessionUnreachable) and not said:
-        raise _with_pid(absent, paths)  # its keeper lives, and what it keeps is not ours to end
+        raise _with_pid(absent, paths)  # the keeper lives, so its processes are not ours to end
     count, left = end_survivors(paths, patience)
     if left:
         pids = [one.pid for one in left]
@@ -145,7 +145,7 @@ def _end_rest(paths: SessionPaths, grace: float | None, absent: RemudaError | No
 
 
 def _with_pid(error: SessionUnreachable, paths: SessionPaths) -> SessionUnreachable:
-    """What is left to do about a keeper that hangs, or was stopped."""
+    """Add to the error what the user can do about a keeper that hangs or was stopped."""
     holder = read_holder(paths)
     if error.hint or holder is None or not holder.keeper_pid:
         return error
@@ -154,7 +154,7 @@ def _with_pid(error: SessionUnreachable, paths: SessionPaths) -> SessionUnreacha
 
 
 def _tell(client: KeeperClient, paths: SessionPaths, grace: float | None) -> float | ForeignEnd:
-    """Returns how long it may take from now, or how the session of another supervisor is ended."""
+    """Ask for the end. Return how long it may take, or how the session of another supervisor is ended."""
     if client.welcome is None:
         return ForeignEnd(client, paths, DEFAULT_KILL_GRACE if grace is None else grace)
     client.send(ClientConnection.subscribe())
@@ -167,7 +167,7 @@ def _tell(client: KeeperClient, paths: SessionPaths, grace: float | None) -> flo
 
 
 def _wait(client: KeeperClient, patience: float) -> int | None:
-    """The exit code, or None if its keeper went without telling."""
+    """Return the exit code, or None if the keeper ended without reporting it."""
     try:
         return client.wait_exit(patience)
     except WaitTimeout:

@@ -36,7 +36,7 @@ _HELP = """Run CMD on its own terminal, print its output, and exit when it exits
 
 
 def _prompt(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
-    """It is typed: a control character in it would be a key."""
+    """Refuse control characters: the text is typed, so they would be keys."""
     if any(unicodedata.category(one) == "Cc" for one in text):
         raise click.BadParameter("control characters are not allowed")
     return text
@@ -99,12 +99,12 @@ def _tell(line: str) -> None:
     program = Program.name if Program.name == _OLD_NAME else f"{Program.name} launch"
     try:
         echo(f"{program}: {line}", err=True)
-    except OSError:  # nobody reads what we say; the program goes on
+    except OSError:  # no one reads our output; the program continues
         pass
 
 
 def main() -> None:
-    """The console script heartbeat-launch."""
+    """Run as the console script heartbeat-launch."""
     from .app import run
 
     Program.name = _OLD_NAME

@@ -26,7 +26,7 @@ from remuda.terminal.transcript import open_transcript
 from .common import find_folder, folder_option, pick_session, session_argument
 from .output import complain, echo, print_bytes, print_lines
 
-# A keeper's log, and where there is no inotify its history, changes and tells nobody.
+# How often a keeper's log is polled; without inotify also its history.
 _FOLLOW_INTERVAL = 0.5
 _KEEPER_LINES = 50
 
@@ -80,7 +80,7 @@ def print_output(
 
 
 def history_lines(paths: SessionPaths) -> list[str]:
-    """All output that is kept, as text."""
+    """Return all stored output as text."""
     with contextlib.ExitStack() as stack:
         _running(paths, stack)
         reader = stack.enter_context(_open_history(paths))
@@ -89,7 +89,7 @@ def history_lines(paths: SessionPaths) -> list[str]:
 
 
 def _running(paths: SessionPaths, stack: contextlib.ExitStack) -> KeeperClient | None:
-    """A connection to its keeper, which has written down all that was printed by now."""
+    """Connect to the keeper, which stores all output so far before it answers."""
     try:
         client = stack.enter_context(KeeperClient.connect(paths.name, paths.folder, read_only=True))
     except (SessionNotFound, SessionDead, SessionUnreachable):
@@ -136,7 +136,7 @@ def _changes(paths: SessionPaths, client: KeeperClient) -> Iterator[None]:
 
 
 def _is_watched(notes: Inotify, path: Path) -> bool:
-    """Not while the keeper exchanges the files, nor when the user has no watch left."""
+    """Try to watch the files. Fails while the keeper swaps them, or if the user has no watch left."""
     try:
         return notes.add(path, MODIFY | MOVE_SELF) is not None
     except OSError:

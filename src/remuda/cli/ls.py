@@ -31,7 +31,7 @@ from .outside import Document, list_outside
 from .redraw import FullScreen
 
 _HEAD = ("NAME", "STATE", "SINCE", "AGENT", "WHERE", "CWD", "LAST LINE")
-# Sessions tell when they change; that one has come is seen by looking.
+# Sessions report their changes; new sessions are found by polling.
 _RESCAN_INTERVAL = 1.0
 
 
@@ -73,7 +73,7 @@ def command(
 
     def listed() -> list[Document]:
         kept = list_sessions(where, include_dead=include_dead)
-        note = (lambda _: None) if watch else complain  # no line may come between those of the picture
+        note = (lambda _: None) if watch else complain  # no other line may mix with the picture
         others = list_outside(ended=include_dead, note=note) if folder is None else []
         return [*({**one, "kept": True, "pane": None} for one in kept), *(one.document() for one in others)]
 
@@ -123,7 +123,7 @@ def _where(session: Document) -> str:
 
 
 def _last(session: Document) -> str:
-    """What it said last; of an agent not the last line of its screen, which is the same for all of them."""
+    """Return the last message. For an agent not the last line of the screen, which is always the same."""
     detail = str(session.get("detail") or "")
     if not session["kept"]:
         said = detail if session["state"] in WAITING else str(session["last_message"] or "")

@@ -87,7 +87,7 @@ def command(
 
 
 def _show_list(listed: list[Listed], limit: int, template: str | None, *, as_json: bool, some: bool) -> None:
-    """`some`: of only one kind."""
+    """`some`: the list has messages of one kind only."""
     shown = with_prompts(listed[-limit:])
     if as_json:
         print_json([one.document() for one in shown])
@@ -116,7 +116,7 @@ def _listed(folders: Sequence[Path], *, dead: bool) -> list[Listed]:
 
 
 def _dead_letters(folder: Path, known: set[str]) -> Iterator[Listed]:
-    """Those of which no receipt is left, which stay until they are put back."""
+    """Yield dead letters without a receipt. They stay until they are redriven."""
     if not folder.is_dir():
         return
     for letter in list_dead(find_target(None, folder, None).existing()):

@@ -53,7 +53,7 @@ def _listed(receiver: Receiver) -> dict[str, Any]:
 
 
 def _tried(receiver: Receiver) -> dict[str, Any]:
-    """Send it. What became of it is in `error`, which is None if the receiver took it."""
+    """Send a test notice. `error` in the result is None if the receiver accepted it."""
     from remuda.boss.notices.sending import TIMEOUT, Exchange, reason_of, send, show
 
     exchange, error = Exchange(), None

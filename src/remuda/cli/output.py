@@ -1,9 +1,9 @@
-"""The way to the operator's terminal: text from anywhere goes in, and nothing comes out that commands it.
+"""All output to the operator's terminal. Text from anywhere is safe: it cannot control the terminal.
 
 Every command prints with the functions of this module, never with click's or Python's (ruff checks that).
-`echo` makes all text printable (`remuda.untrusted.printable`), so that a command cannot forget to. What this
-process itself says to the terminal, colours and moves of the cursor, is marked by `ours` with a token that is
-random for each process. Only marked sequences come through.
+`echo` makes all text printable (`remuda.untrusted.printable`), so that a command cannot forget it. `ours`
+marks the control sequences of this process, colours and cursor moves, with a token that is random for each
+process. Only marked sequences are printed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MARKED = re.compile(f"\x1b{_TOKEN}<([^>]*)>")
 _SGR = re.compile(r"\x1b\[[0-9;:]*m")
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
 _OF_LINKS = re.compile(r"\x1b\[\d+G.*|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x0e\x0f]")
-"""Our keeper draws cells with links once more behind the row (`terminal.paint.row`), tmux in their place.
+"""Our keeper draws cells with links again after the row (`terminal.paint.row`), tmux in place.
 tmux also switches to line drawing and back (3.3)."""
 
 
@@ -36,7 +36,7 @@ def ours(sequence: str) -> str:
 
 
 def style(text: str, *, fg: str | None = None, bold: bool = False) -> str:
-    """Return `text` in a colour. `echo` leaves the colour out where none is wanted."""
+    """Return `text` in a colour. `echo` drops the colour if none is wanted."""
     codes = [*(["1"] if bold else []), *([_COLOURS[fg]] if fg else [])]
     return ours(f"\x1b[{';'.join(codes)}m") + text + RESET if codes else text
 
@@ -45,7 +45,7 @@ RESET = ours("\x1b[0m")
 
 
 def rendered(text: str, *, coloured: bool) -> str:
-    """Return `text` as a terminal may get it: printable, with the sequences that `ours` marked."""
+    """Return `text` that is safe for a terminal: printable, with the sequences that `ours` marked."""
     parts = _MARKED.split(text)
     parts[::2] = map(printable, parts[::2])
     parts[1::2] = [one if coloured or not _SGR.fullmatch(one) else "" for one in parts[1::2]]
@@ -57,12 +57,12 @@ def unstyled(text: str) -> str:
 
 
 def flat(text: str) -> str:
-    """Return `text` on one line. Text of others cannot begin a line that looks like one of ours."""
+    """Return `text` on one line, so that text of others cannot imitate a line of ours."""
     return text.replace("\n", " ").replace("\t", " ")
 
 
 def echo(text: str = "", *, nl: bool = True, err: bool = False, coloured: bool | None = None) -> None:
-    """Print `text`, whatever is in it. Colours: as `coloured` says, else as the terminal does."""
+    """Print any text. `coloured` decides about colours; None leaves it to the terminal."""
     stream = sys.stderr if err else sys.stdout
     found = rendered(text, coloured=wants_colour(stream) if coloured is None else coloured)
     found += "\n" if nl else ""
@@ -71,7 +71,7 @@ def echo(text: str = "", *, nl: bool = True, err: bool = False, coloured: bool |
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether colours go to `stream`. `NO_COLOR` is stronger than what forces colours, that than `TERM`."""
+    """Whether `stream` gets colours. `NO_COLOR` wins over variables that force colours, those over `TERM`."""
     if os.environ.get("NO_COLOR"):
         return False
     if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
@@ -80,18 +80,18 @@ def wants_colour(stream: TextIO) -> bool:
 
 
 def can_move(stream: TextIO) -> bool:
-    """Whether lines on `stream` can be drawn over: a terminal that knows more than letters."""
+    """Whether `stream` is a terminal with a cursor that can be moved."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Program:
-    """What the user called us by, in our messages."""
+    """The name of the program in our messages."""
 
     name = "remuda"
 
 
 def complain(message: str, *, error: bool = False) -> None:
-    """Print one line on standard error. An `error` is what the command ends with."""
+    """Print one line on standard error. `error`: the command ends with it."""
     echo(style(f"{Program.name}:", fg="red" if error else None) + f" {flat(message)}", err=True)
 
 
@@ -101,7 +101,7 @@ def ask_yes(question: str) -> bool:
 
 
 def ask_choice(question: str, choices: str, default: str) -> str:
-    """One of these letters. What is none of them is asked again."""
+    """Ask for one of these letters, until one of them is typed."""
     shown = "/".join(one.upper() if one == default else one for one in choices)
     while True:
         _show_question(f"{question} [{shown}]:")
@@ -116,14 +116,14 @@ def ask_text(question: str) -> str:
 
 
 def ask_letter(question: str, letters: str) -> str:
-    """Return the one of `letters` that was typed; the first for any other answer, and for none."""
+    """Ask for one of `letters` and return it; the first one for any other answer."""
     _show_question(f"{question} [{'/'.join([*letters[1:], letters[0].upper()])}]:")
     typed = str(click.prompt("", prompt_suffix=" ", default="", show_default=False))
     return typed.strip().lower()[:1] if typed.strip().lower()[:1] in [*letters] else letters[0]
 
 
 def _show_question(text: str) -> None:
-    """Print it, and discard what was typed before: it was not meant for a question that no one had seen."""
+    """Print a question. Discard what was typed before: it was not meant as the answer."""
     echo(unstyled(text), nl=False)
     if sys.stdin.isatty():
         import termios
@@ -185,7 +185,7 @@ def _picture(line: str) -> str:
 
 
 def cells(text: str) -> int:
-    """How many columns a text takes on a terminal."""
+    """Return how many columns a text takes on a terminal."""
     return sum(2 if _is_wide(character) else 1 for character in unstyled(text))
 
 
@@ -196,7 +196,7 @@ def _is_wide(character: str) -> bool:
 
 
 def cut(text: str, width: int) -> str:
-    """At most `width` columns of a text. Its colours stay."""
+    """Return at most `width` columns of a text, with its colours."""
     if cells(text) <= width:
         return text
     parts = _MARKED.split(text)
@@ -208,7 +208,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _taken(text: str, left: int) -> tuple[str, int]:
-    """What fits of a text without marks, and the room behind it; -1 when it was cut."""
+    """Return what fits of a text without marks, and the room after it; -1 if it was cut."""
     if left < 0:
         return "", -1
     taken = ""
@@ -234,7 +234,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def terminal_width() -> int:
-    """The columns of the terminal as it is now; a variable may tell of an earlier one."""
+    """Return the columns of the terminal now; a variable may have an earlier size."""
     try:
         size = os.get_terminal_size(sys.stdout.fileno())
     except (OSError, ValueError):
@@ -243,7 +243,7 @@ def terminal_width() -> int:
 
 
 def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as they need, on a terminal narrowed until a line fits: the widest of them first."""
+    """Set a table. On a terminal, columns are narrowed until a line fits, the widest first."""
     rows = [[flat(text) for text in row] for row in [head, *rows]]
     widths = [max(cells(row[column]) for row in rows) for column in range(len(head))]
     room = sum(widths) + 2 * len(widths)
@@ -260,7 +260,7 @@ def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 
 
 def _narrowed(widths: list[int], heads: list[int], room: int) -> list[int]:
-    """Widths that fit into `room`. A column keeps room for its head and eight columns, as long as it can."""
+    """Return widths that fit into `room`. A column keeps its head and eight characters if possible."""
     widths = [min(size, room) for size in widths]
     for least in (
         [min(one, max(8, head)) for one, head in zip(widths, heads, strict=True)],

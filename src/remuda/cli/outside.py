@@ -1,4 +1,4 @@
-"""Agents that no keeper holds, in tmux panes or in the background: what the boss knows, in words of `ls`."""
+"""Agents without a keeper, in tmux panes or in the background: what the boss knows, in words of `ls`"""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ KEYS = (
     *("recording", "degraded", "keeper_version", "state", "source", "detail", "since", "age", "dissent"),
     *("conversation", "delivery", "last_message", "hooks", "hooks_expected"),
 )
-"""What a keeper tells of its session. Of an agent outside, what is not known is null."""
+"""The fields that a keeper reports of its session. For an agent outside, unknown ones are null."""
 _TIMEOUT = 2.0
-"""`ls` must not hang with a boss that does."""
+"""`ls` must not hang if the boss hangs."""
 _STATES = {
     "started": "idle",
     "background": "idle",
@@ -51,11 +51,11 @@ _STATES = {
     "ended": "dead",
     "dead": "dead",
 }
-"""For a boss before 0.2, which has no `agent_state`."""
+"""For a boss before 0.2, which does not report `agent_state`."""
 
 
 class Outside(NamedTuple):
-    """An agent that runs outside of our sessions, and its place in the queue."""
+    """An agent without a keeper, and its item in the queue."""
 
     name: str
     session: Mapping[str, Any]
@@ -97,9 +97,9 @@ class Outside(NamedTuple):
 
 
 def list_outside(*, ended: bool = False, note: Callable[[str], None] = complain) -> list[Outside]:
-    """All agents of the boss that no keeper holds, the first seen first; none when there is no boss.
+    """Return the agents of the boss without a keeper, in order of discovery; none if no boss runs.
 
-    `note` gets a line about a boss that runs and does not answer.
+    `note` gets a line about a boss that runs but does not answer.
     """
     boss = BossClient(timeout=_TIMEOUT)
     try:
@@ -124,9 +124,9 @@ def list_outside(*, ended: bool = False, note: Callable[[str], None] = complain)
 
 
 def _names(sessions: list[Document], known: list[Document], taken: set[str]) -> list[str]:
-    """What each is called by and can be named by: its folder, else the beginning of its id.
+    """Return the name of each agent: its folder, else the beginning of its id.
 
-    A folder that means another agent, or could, is not the name of this one: a folder can be called `%5`.
+    A folder that could mean another agent is not used as a name: a folder can be called `%5`.
     """
     often = Counter(_folder_of(one) for one in known if not one["replaced_by"])
     begin, ids = beginnings([one["id"] for one in sessions]), [one["id"] for one in known]
@@ -144,11 +144,11 @@ def _folder_of(session: Document) -> str:
 
 
 def find_by_name(name: str, folder: Path | None) -> str | Outside:
-    """Return the session of that name, or the agent outside: by its pane, folder, or the beginning of its id.
+    """Return the session of that name, or an agent outside by its pane, folder, or the beginning of its id.
 
-    A session's own name comes first, then what the boss knows, then the beginning of a session's name. The
-    boss is asked only for sessions of the default folder. A name that is not known anywhere is an error, with
-    the names that are near; so is one that means several.
+    A session's full name comes first, then what the boss knows, then the beginning of a session's name. The
+    boss is asked only for sessions of the default folder. An unknown name is an error with similar names, and
+    so is an ambiguous one.
     """
     where = find_folder(folder)
     if is_name(name) and (name in known_names(where) or SessionPaths(where, name).inbox.is_dir()):

@@ -25,7 +25,7 @@ _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def find_approval(boss: BossClient, word: str) -> Approval:
-    """By its id, or the only open one of a session. Raises `NotInQueue` and `InvalidOptions`."""
+    """Find a request by its id, or the only open one of a session. Raises `NotInQueue`, `InvalidOptions`."""
     try:
         found: Approval = boss.get("approvals", word)
     except NotInQueue:
@@ -46,7 +46,7 @@ def find_approval(boss: BossClient, word: str) -> Approval:
         items = boss.get("queue", hidden=True)["items"]
         own = next((one for one in items if one["session_id"] == session["id"]), None)
         if own is not None and "ask" in own["detail"]:
-            boss.get("approvals", own["detail"]["ask"])  # raises: only its terminal can answer
+            boss.get("approvals", own["detail"]["ask"])  # raises: it can be decided only in its terminal
         raise NotInQueue(
             f"session '{word}' has no open permission request", hint="'remuda approvals' lists open requests"
         )
@@ -75,13 +75,13 @@ def send_decision(boss: BossClient, approval: Approval, body: Mapping[str, Any],
 
 
 def must_be_terminal() -> None:
-    """Raises `InvalidOptions` where nobody can be asked."""
+    """Raise `InvalidOptions` if the user cannot be asked here."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidOptions("stdin or stdout is not a terminal, so you cannot confirm", hint="pass --yes")
 
 
 def must_be_seen(approval: Approval, session: Mapping[str, Any] | None) -> None:
-    """Raises `NotSafe` for what only its terminal shows."""
+    """Raise `NotSafe` for a request that only its terminal shows."""
     if why := why_hidden(approval):
         name = (session or {}).get("name")
         way = f"'remuda attach {name}'" if name else "'remuda next'"
@@ -89,12 +89,12 @@ def must_be_seen(approval: Approval, session: Mapping[str, Any] | None) -> None:
 
 
 def why_hidden(approval: Approval) -> str:
-    """Why it cannot be agreed to from here; empty for what is shown."""
+    """Return why a request cannot be allowed from here; empty if it can be shown."""
     return why_unseen(approval["reason"], approval["tool"], approval["input"])
 
 
 def confirm_request(approval: Approval, session: Mapping[str, Any] | None, question: str) -> bool:
-    """Show all of it, and ask. Returns whether to allow it. Raises `Aborted` if it is left as it is."""
+    """Show the complete request and ask. Return whether to allow it. Raises `Aborted` for no decision."""
     print_request(approval, session)
     found = ask_choice(f"{question} y: allow, d: deny, n: leave it open", "ynd", default="n")
     if found == "n":
@@ -103,7 +103,7 @@ def confirm_request(approval: Approval, session: Mapping[str, Any] | None, quest
 
 
 def edited_input(approval: Approval) -> dict[str, Any]:
-    """Open the input in the user's editor. Raises `Aborted` if it was not saved, else as `read_object`."""
+    """Open the input in the user's editor and return it. Raises `Aborted` if it was not saved."""
     from click import edit
 
     text = edit(show_json(approval["input"], indent=2) + "\n", extension=".json")
@@ -117,7 +117,7 @@ def edited_input(approval: Approval) -> dict[str, Any]:
 def session_of(boss: BossClient, approval: Approval) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = boss.get("sessions", approval["session_id"])["session"]
-    except NotInQueue:  # forgotten, its ledger is not
+    except NotInQueue:  # the boss forgot the session, but not its requests
         return None
     return found
 
@@ -126,7 +126,7 @@ def session_of(boss: BossClient, approval: Approval) -> dict[str, Any] | None:
 
 
 def print_request(approval: Approval, session: Mapping[str, Any] | None = None) -> None:
-    """All of it: what is not shown cannot be agreed to."""
+    """Print the complete request, on which the user decides."""
     for line in request_lines(approval, session):
         echo(line)
 
@@ -182,7 +182,7 @@ def _outcome_lines(approval: Approval) -> Iterator[str]:
 
 
 def outcome(approval: Approval) -> str:
-    """Who answered, and what is known of what happened then."""
+    """Return who decided, and what is known of what happened then."""
     proof = approval["proof"] or {}
     if approval["state"] == "open":
         return "open"
@@ -200,7 +200,7 @@ def outcome(approval: Approval) -> str:
 
 
 def read_object(text: str | None, path: Path | None) -> dict[str, Any] | None:
-    """The input to be used instead, from the command line ('-' for standard input) or a file."""
+    """Return the input to use instead, from the command line ('-' for standard input) or a file."""
     if text is not None and path is not None:
         raise InvalidOptions("both --edit and --edit-file were given", hint="pass one of them")
     try:
@@ -224,7 +224,7 @@ def read_object(text: str | None, path: Path | None) -> dict[str, Any] | None:
 
 
 def read_answers(given: tuple[str, ...]) -> dict[str, str | list[str]]:
-    """`QUESTION=ANSWER`; the same question again is a further answer to it."""
+    """Parse `QUESTION=ANSWER` words. A repeated question has several answers."""
     found: dict[str, str | list[str]] = {}
     for word in given:
         name, sign, value = word.partition("=")
@@ -245,7 +245,7 @@ Question = Mapping[str, Any]
 
 
 def questions_of(approval: Mapping[str, Any]) -> list[Question]:
-    """Empty for a request that asks no question, or none that can be read."""
+    """Return the questions of a request; empty if it has none, or none of a known form."""
     found = approval["input"].get("questions") if approval["reason"] == "question" else None
     questions = found if isinstance(found, list) else []
     return questions if all(isinstance(one, dict) for one in questions) else []
@@ -262,7 +262,7 @@ def question_lines(question: Question) -> Iterator[str]:
 
 
 def ask_answers(questions: list[Question]) -> dict[str, str | list[str]]:
-    """What the user says to each, by its number."""
+    """Ask the user each question. Return the answers by number."""
     found: dict[str, str | list[str]] = {}
     for number, question in enumerate(questions, 1):
         for line in question_lines(question):

@@ -1,7 +1,7 @@
-"""A list of who waits, on a terminal: what is drawn, and what keys do to it. Pure.
+"""A list of waiting agents on a terminal: what is drawn, and what keys do. Pure.
 
-Leave is given with two keys, and only for what was drawn whole and has stood there long enough to be read:
-the list changes while somebody looks at it, and a key may be meant for what stood there before.
+A permission is decided with two keys, and only if the request was drawn completely and long enough to be
+read. The list changes while the user looks at it, so a key may be meant for what was drawn before.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from remuda.boss.guide import Item
 from .output import RESET, cells, cut, flat, ours
 
 KEYS = "Enter go · z later 10m · s last · d remove · j/k move · 1-9 go there · q quit"
-LEAVE_KEYS = "a allow · n deny · Enter go · z later 10m · s last · d remove · q quit"
+DECISION_KEYS = "a allow · n deny · Enter go · z later 10m · s last · d remove · q quit"
 FADE = 5.0
-"""Seconds that is shown what was done."""
+"""Seconds for which the result of a key is shown."""
 READ = 0.7
-"""Seconds that a request has to stand there before it can be answered."""
-_LEAVE = {"a": "allow", "n": "deny"}
+"""Seconds for which a request must be on the screen before it can be decided."""
+_DECISIONS = {"a": "allow", "n": "deny"}
 _KEYS = {
     "\r": "go", "\n": "go", "l": "go", "s": "skip", "z": "snooze", "d": "dismiss", "r": "look",
     "q": "leave", "\x1b": "leave", "\x03": "leave",
@@ -31,34 +31,34 @@ _FAINT, _MARKED = ours("\x1b[2m"), ours("\x1b[7m")
 
 
 class Row(NamedTuple):
-    """One who waits, in words."""
+    """One waiting agent, as text."""
 
     item: Item
     text: str
     body: str
     request: str = ""
-    """The number of what it asks leave for; the body says all of it."""
+    """The id of its permission request, which the body shows completely."""
     hidden: str = ""
-    """Why the body does not."""
+    """Why the body does not show it."""
 
 
 class Picker:
-    """`rows` may be replaced at any time; who is marked stays marked as long as he waits."""
+    """`rows` may be replaced at any time. The marked agent stays marked as long as it waits."""
 
     def __init__(self, rows: Sequence[Row] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self.rows = list(rows)
         self.at = 0
         self.note = ""
         self.trouble = ""
-        """Why what is shown may not be so any more."""
+        """Why the list may be outdated."""
         self._clock = clock
-        self._is_whole = False
-        """Whether all of the marked one's body was drawn."""
+        self._is_complete = False
+        """Whether the complete body of the marked agent was drawn."""
         self._drawn = ("", 0.0)
-        """The request that was drawn last, and since when."""
+        """The id of the request that was drawn last, and since when."""
         self._fades_at: float | None = None
         self._asked: tuple[str, str] | None = None
-        """What is to be done, and to which request, if the next key says yes."""
+        """The decision and the request id that the next key confirms."""
 
     @property
     def marked(self) -> Item | None:
@@ -66,12 +66,12 @@ class Picker:
 
     @property
     def request(self) -> str:
-        """What the marked one asks leave for."""
+        """The id of the permission request of the marked agent."""
         return self.rows[self.at].request if self.rows else ""
 
     @property
     def asks(self) -> bool:
-        """Whether the next key is the answer to a question that has yet to be drawn."""
+        """Whether the next key answers a question that is not drawn yet."""
         return self._asked is not None
 
     def replace(self, rows: Sequence[Row]) -> None:
@@ -83,20 +83,20 @@ class Picker:
             self.fail("this request is no longer open")
 
     def fail(self, why: str) -> None:
-        """Nothing that was begun is done."""
+        """Show why nothing was done, and drop a question."""
         self._asked, self.note = None, why
 
     def say(self, what: str) -> None:
-        """Show what was done, for a while or until the next key."""
+        """Show the result of a key, for a while or until the next key."""
         self.note, self._fades_at = what, self._clock() + FADE
 
     def press(self, key: str) -> str | None:
-        """What is to be done: go, skip, snooze, dismiss, allow, deny, look, leave. None for nothing more."""
+        """Return the action: go, skip, snooze, dismiss, allow, deny, look, leave. None for no action."""
         asked, self._asked, self.note, self._fades_at = self._asked, None, "", None
         if asked is not None:
             return asked[0] if key == "y" else None
-        if key in _LEAVE:
-            self._consider(_LEAVE[key])
+        if key in _DECISIONS:
+            self._consider(_DECISIONS[key])
             return None
         if key.isdecimal() and 0 < int(key) <= len(self.rows):
             self.at = int(key) - 1
@@ -120,14 +120,14 @@ class Picker:
             self.note = f"{what} this? y: yes, any other key: no"
 
     def _unseen(self) -> str:
-        """Why not all of what it asks for can be seen here."""
-        return self.rows[self.at].hidden or ("" if self._is_whole else "too long for this screen")
+        """Return why the request cannot be seen completely; empty if it can."""
+        return self.rows[self.at].hidden or ("" if self._is_complete else "too long for this screen")
 
     def _move_to(self, at: int) -> None:
         self.at = max(0, min(at, len(self.rows) - 1))
 
     def draw(self, cols: int, rows: int) -> list[str]:
-        """At most `rows` lines of at most `cols` columns: the list, what the marked one says, the keys."""
+        """Return at most `rows` lines of `cols` columns: the list, the body of the marked agent, the keys."""
         if self._fades_at is not None and self._clock() >= self._fades_at:
             self.note, self._fades_at = "", None
         if not self.rows:
@@ -145,14 +145,14 @@ class Picker:
         return [*lines, _FAINT + "─" * cols + RESET, *body, *blank, self._foot(cols)][:rows]
 
     def _foot(self, cols: int) -> str:
-        keys = LEAVE_KEYS if self.request else KEYS
+        keys = DECISION_KEYS if self.request else KEYS
         return _FAINT + cut(flat(self.trouble or self.note or keys), cols) + RESET
 
     def _body(self, cols: int, rows: int) -> list[str]:
-        """The end of it, where an agent's question stands; of what is asked for, which has to be read whole,
-        the beginning."""
+        """Return the end of the body, which has the agent's question; of a permission request, which must be
+        read completely, the beginning."""
         lines = _wrapped(self.rows[self.at].body, cols)
-        self._is_whole = len(lines) <= rows and all(cells(line) < cols for line in lines)
+        self._is_complete = len(lines) <= rows and all(cells(line) < cols for line in lines)
         lines = [cut(line, cols) for line in lines]
         if not self.request or len(lines) <= rows:
             return lines[-rows:] if rows else []

@@ -185,7 +185,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _explain_line(policy: Policy, line: bytes, session: str | None, cwd: str) -> dict[str, Any]:
-    """A line that is not a request is asked, as any request that cannot be read."""
+    """Return the decision on a line; "ask" for a line that cannot be read, as for such a request."""
     try:
         values = parse_object(line)
         tool, given = values.get("tool"), values.get("input")

@@ -48,7 +48,7 @@ def socket_option(function: F) -> F:
 
 
 def _limit(text: str) -> float | None:
-    """Seconds; 0 is no limit."""
+    """Parse a time; None for 0, which means no limit."""
     return time_span(text) or None
 
 
@@ -215,12 +215,12 @@ def command(
 
 
 def _default_prewarm(backend: str) -> int:
-    """None where a service is started: requests come from elsewhere, and an agent would trust that folder."""
+    """Return None for a service: its requests come from other folders, and an agent would trust this one."""
     return 0 if backend == "print" or os.getcwd() in ("/", os.path.expanduser("~")) else 1
 
 
 def _missing(named: str) -> str | None:
-    """What to say of a program that is not on the PATH: a request brings its own. A path must be right."""
+    """Return a note if the program is not on the PATH: a request has its own. A path must exist."""
     import shutil
 
     if os.sep in named:
@@ -249,7 +249,7 @@ def _log(path: Path | None, level: str) -> None:
 
 
 def _detached() -> dict[str, Any]:
-    """Run the same command in a process session of its own, with a log. Return what it announces."""
+    """Run the same command in its own process session, with a log. Return what it announces."""
     import subprocess
     import sys
 
@@ -272,7 +272,7 @@ def _detached() -> dict[str, Any]:
         while not told.endswith(b"}\n") and (line := server.stdout.readline()):
             told += line
         if told:
-            server.returncode = 0  # it is not ours to wait for
+            server.returncode = 0  # we do not wait for it
             return {**parse_object(told), "log_file": str(log_file)}
         said = server.stderr.read(_LOG_BYTES).decode(errors="replace").strip().removeprefix("remuda: ")
     if not said or not server.returncode:
@@ -282,7 +282,7 @@ def _detached() -> dict[str, Any]:
 
 
 class _Ready:
-    """Tells whoever started the server that it serves, and leaves him if it was detached."""
+    """Report to the starting process that the server is ready, and detach from it if wanted."""
 
     def __init__(self, missing: str | None, *, as_json: bool, detached: bool) -> None:
         self.missing, self._as_json, self._detached = missing, as_json, detached

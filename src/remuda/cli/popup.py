@@ -26,11 +26,11 @@ from .queue_steps import attach_to, is_kept
 from .waiting import make_guide
 
 _LOOK_INTERVAL = 2.0
-"""The times that are shown grow. And so often a boss is looked for that has ended."""
+"""Seconds between redraws, for the times that are shown, and between attempts to reach an ended boss."""
 _SHORTEST = 0.5
-"""A picture stays for so long, unless a key is pressed: every hook of every agent is something new."""
-_LEAVE = ("permission", "plan")
-"""Reasons to wait for which a yes or a no is all that is needed."""
+"""Seconds that a picture stays unless a key is pressed: every hook of every agent is a change."""
+_DECIDABLE = ("permission", "plan")
+"""Reasons to wait that need only a yes or a no."""
 _ANSWERS = {"allow": "allowed", "deny": "denied"}
 _PUTTING_OFF: dict[str, dict[str, float]] = {"snooze": {"seconds": 600.0}, "dismiss": {}}
 
@@ -60,7 +60,7 @@ def command(client: str | None, inside: bool) -> int | None:
 
 
 def open_popup(guide: Guide) -> None:
-    """Returns when it is closed."""
+    """Open a popup, and return when it is closed."""
     view = guide.view(guide.here)
     if view is None:
         raise NoTmuxClient(
@@ -86,7 +86,7 @@ def choose(guide: Guide) -> int | None:
 
 
 def _chosen(guide: Guide) -> Item | None:
-    """Returns when it is left; the item to be attached to this terminal, if there is one."""
+    """Show the list until the user leaves it. Return the item to attach to this terminal, if any."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise NotATerminal(
             "the interactive list needs a terminal", hint="in a script use 'remuda queue --json'"
@@ -98,7 +98,7 @@ def _chosen(guide: Guide) -> Item | None:
             while True:
                 _show(picker)
                 key = keys.next(changes)
-                if key and picker.asks:  # the terminal may be smaller now: a yes is to what can be seen
+                if key and picker.asks:  # the terminal may be smaller now; a yes is for what it shows
                     _show(picker)
                 done = picker.press(key) if key else "look"
                 if picker.asks:
@@ -112,7 +112,7 @@ def _chosen(guide: Guide) -> Item | None:
 
 def _rows(guide: Guide) -> list[Row]:
     items = guide.queue.waiting()
-    asks = any(item["reason"] in _LEAVE for item in items)
+    asks = any(item["reason"] in _DECIDABLE for item in items)
     requests = {one["id"]: one for one in open_approvals(BossClient())} if asks else {}
     named = zip(labels(items), items, strict=True)
     return [
@@ -122,7 +122,7 @@ def _rows(guide: Guide) -> list[Row]:
 
 
 def _row(item: Item, line: str, request: Approval | None) -> Row:
-    if request is None or item["reason"] not in _LEAVE:
+    if request is None or item["reason"] not in _DECIDABLE:
         return Row(item, line, _body(item))
     body = unstyled("\n".join(request_lines(request, item.get("session"))))
     return Row(item, line, body, str(request["id"]), why_hidden(request))
@@ -134,14 +134,14 @@ def _line(guide: Guide, who: str, item: Item) -> str:
 
 
 def _body(item: Item) -> str:
-    """What it asks, and what it said last."""
+    """Return what the agent asks, and its last message."""
     asked = what(item) if item["reason"] != "stopped" else ""
     said = str(item["message"])
     return said if asked in said else f"{said}\n\n{asked}"
 
 
 def _carry_out(guide: Guide, picker: Picker, what_to_do: str) -> bool:
-    """Whether that was all."""
+    """Carry out an action. Return whether to close the list."""
     item = picker.marked
     try:
         if item is not None and what_to_do == "go":
@@ -171,13 +171,13 @@ def _carry_out(guide: Guide, picker: Picker, what_to_do: str) -> bool:
 
 def _show(picker: Picker) -> None:
     cols, rows = os.get_terminal_size(sys.stdout.fileno())  # whatever the environment says
-    request_lines = picker.draw(cols, rows)
-    drawn = ours("\x1b[H") + ours("\x1b[K\r\n").join(request_lines) + ours("\x1b[K\x1b[J")
+    lines = picker.draw(cols, rows)
+    drawn = ours("\x1b[H") + ours("\x1b[K\r\n").join(lines) + ours("\x1b[K\x1b[J")
     echo(drawn, nl=False, coloured=True)
 
 
 class _Changes:
-    """That the boss has something new. One that ends may come back."""
+    """Waits for changes of the boss, and reconnects to one that ended."""
 
     def __init__(self) -> None:
         self._news: News | None = None
@@ -192,18 +192,19 @@ class _Changes:
             news.__exit__()
 
     def key_waits(self) -> bool:
-        """Until a key was pressed (then it is true), or there is something new."""
+        """Wait for a key or a change. Return whether a key was pressed."""
         try:
             if self._news is None:
                 self._news = BossClient().news()
                 return _is_readable(sys.stdin, within=0.0)
-            found, _, _ = select.select([sys.stdin, self._news], [], [], _LOOK_INTERVAL)
-            if sys.stdin not in found and self._news.wait(0.0):  # what comes at once is shown at once
+            ready, _, _ = select.select([sys.stdin, self._news], [], [], _LOOK_INTERVAL)
+            # Changes that come together are shown together.
+            if sys.stdin not in ready and self._news.wait(0.0):
                 return _is_readable(sys.stdin, within=_SHORTEST)
         except RemudaError:
             self.__exit__()
             return _is_readable(sys.stdin, within=_LOOK_INTERVAL)
-        return sys.stdin in found
+        return sys.stdin in ready
 
 
 def _is_readable(file: IO[str], within: float) -> bool:
@@ -211,20 +212,20 @@ def _is_readable(file: IO[str], within: float) -> bool:
 
 
 class _Keys:
-    """What is typed, key by key: several may come at once, and an arrow is three characters."""
+    """Splits input into keys: several may come at once, and an arrow is three characters."""
 
     def __init__(self) -> None:
         self._typed = ""
 
     def drop(self) -> None:
-        """What was typed so far was not meant for what is shown next."""
+        """Drop what was typed so far: it was not meant for what is shown next."""
         import termios
 
         self._typed = ""
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
     def next(self, changes: _Changes) -> str:
-        """One key, or nothing when there is something new to show."""
+        """Return one key, or an empty string if the list changed."""
         if not self._typed:
             if not changes.key_waits():
                 return ""

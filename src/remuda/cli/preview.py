@@ -79,7 +79,7 @@ def _find(target: str | None, styled: bool, history: int) -> tuple[dict[str, Any
 
 
 def _session(guide: Guide, target: str | None) -> Mapping[str, Any]:
-    """The one named, else the first that waits and can be seen."""
+    """Return the named session, else the first waiting one that can be shown."""
     if target is not None:
         found: Mapping[str, Any] = find_session(BossClient(), target)["session"]
         return found
@@ -102,7 +102,7 @@ def _screen(name: str, styled: bool) -> list[str]:
 
 
 def _follow(look: Look, coloured: bool) -> None:
-    """Until Ctrl-C, or until what is looked at is gone."""
+    """Show it until Ctrl-C, or until it is gone."""
     before: list[str] | None = None
     try:
         while True:

@@ -168,7 +168,7 @@ def _put_off(item: Item, now: float) -> str:
 
 
 def where(guide: Guide, item: Item) -> str:
-    """`work:1.0`, as tmux writes it; without tmux the pane's id, or the process."""
+    """Return `work:1.0`, as tmux writes it; without tmux the id of the pane, or the process."""
     session = item.get("session") or {}
     try:
         found = guide.find(item)
@@ -182,7 +182,7 @@ def where(guide: Guide, item: Item) -> str:
 
 
 def what(item: Item) -> str:
-    """What is asked, else the last that was said, on one line."""
+    """Return what the agent asks, else its last message, on one line."""
     detail = item.get("detail") or {}
     text = str(item["message"] or detail.get("waiting_for") or "")
     asked, tool = detail.get("input"), f"{detail.get('tool')}: "
@@ -232,7 +232,7 @@ def agents_command(ended: bool, watch: bool, as_json: bool, template: str | None
 
 
 def _get_agents(boss: BossClient, *, ended: bool) -> dict[str, Any]:
-    """All sessions, each with its place in the queue."""
+    """Return all sessions, each with its item in the queue."""
     items = {item["session_id"]: item for item in boss.get("queue", hidden=True)["items"]}
     for item in items.values():
         del item["session"]
@@ -242,7 +242,7 @@ def _get_agents(boss: BossClient, *, ended: bool) -> dict[str, Any]:
 
 
 def _agent_lines(document: Document) -> list[str]:
-    # Those who came last stand last: who watches finds each where it was.
+    # In order of arrival, so that with --watch a line stays where it was.
     sessions = sorted(document["sessions"], key=lambda one: (one["ended"] is not None, one["first_seen"]))
     if not sessions:
         return ["no agents; run 'remuda setup boss' so that Claude Code sessions report to the boss"]
@@ -273,17 +273,17 @@ def _agent_row(guide: Guide, who: str, session: dict[str, Any], now: float) -> t
 
 
 _REDRAW_INTERVAL = 1.0
-"""The times that a picture shows grow, also while nothing happens. And so often a boss is looked for."""
+"""Seconds between redraws, for the times that are shown, and between attempts to reach the boss."""
 _MIN_INTERVAL = 0.1
-"""A picture stays for so long, whatever comes."""
+"""Minimum seconds between two redraws."""
 
 
 def follow(
     ask: Callable[[BossClient], Document], lines: Callable[[Document], list[str]], *, as_json: bool
 ) -> None:
-    """Show what is asked for, again with every change, until the user leaves. A boss that ends may come back.
+    """Show what `ask` returns, again with every change, until Ctrl-C. Reconnects to a boss that ended.
 
-    Raises `BossDown` if there is none at the beginning.
+    Raises `BossDown` if none runs at the beginning.
     """
     boss = BossClient()
     ask(boss)
@@ -324,7 +324,7 @@ class _Drawn:
 
 
 class _Appended:
-    """What differs from the last, one behind the other: for a pipe, and as JSON."""
+    """Each change appended to the last: for a pipe, and as JSON."""
 
     lasts: float | None = None
 

@@ -66,7 +66,7 @@ def is_kept(item: Item) -> bool:
 
 
 def attach_to(item: Item) -> int:
-    """Show a kept session on this terminal, until it is left."""
+    """Attach a kept session to this terminal, until the user detaches."""
     from .attach import attach_here
 
     config = configuration()

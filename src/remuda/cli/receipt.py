@@ -47,7 +47,7 @@ _WAITS = {
     "nacked": "it failed; waiting for the next attempt",
     "requeued": "waiting for the next attempt",
 }
-"""What is waited for after each step."""
+"""What a message waits for after each step."""
 _IDS = ("session_id", "transcript_path", "transcript_bytes", "prompt_id")
 
 
@@ -78,7 +78,7 @@ def command(what: str | None, path: Path | None, folder: Path | None, as_json: b
 
 
 def print_receipt(found: Trace, what: str | None, *, as_json: bool) -> None:
-    """`what` it was asked for by: an id that was given whole is not repeated."""
+    """`what`: the word of the user. A complete id is not printed again."""
     if as_json:
         print_json(found.document())
         return
@@ -88,7 +88,7 @@ def print_receipt(found: Trace, what: str | None, *, as_json: bool) -> None:
 
 
 def find_message(what: str | None, path: Path | None, folder: Path | None) -> Trace:
-    """By its id or the beginning of it; the last one of a session, or of all."""
+    """Find a message by the beginning of its id; the last one of a session, or of all."""
     if what is None:
         return find_last(inbox_folders(path, folder))
     found = find_what(what, path, folder)
@@ -118,15 +118,15 @@ def _facts(step: dict[str, Any]) -> str:
 
 
 def held(inbox: Path) -> str:
-    """Why a message for a session that has ended waits, and what to do."""
+    """Return why a message for an ended session waits, and what to do."""
     session = SessionPaths(inbox.parent, inbox.name.removesuffix(".inbox"))
     record = SessionRecord.load(session.record)
     hint = dead_hint(record) if record is not None else f"'remuda start {session.name}' begins a new one"
     return f"the message waits: session '{session.name}' has ended; {hint}"
 
 
-class _Attendant:
-    """While someone waits for a message: says why it is not delivered, and bounces it when it expires."""
+class _WaitReporter:
+    """While the user waits for a message: prints why it is not delivered, and expires it in time."""
 
     def __init__(self, folder: Path, progress: Progress) -> None:
         self._folder = folder
@@ -134,7 +134,7 @@ class _Attendant:
         self._session = session_of(folder)
         self._said = False
         self.why = ""
-        """Why it was not handed over yet, as far as the keeper tells."""
+        """Why it was not delivered yet, if the keeper reports it."""
 
     def __call__(self, found: Trace) -> None:
         self.why = self._held() if found.stage in ("accepted", "nacked") else ""
@@ -143,10 +143,10 @@ class _Attendant:
             gone = read_holder(self._session) is None
             if gone and not self._said:
                 self._progress.tell(held(self._folder))
-            self._said = gone  # said again when it came back and ended once more
+            self._said = gone  # printed again if the session came back and ended again
         expires = number(found.steps[0].get("expires"))
         if expires and time.time() >= expires:
-            with contextlib.suppress(OSError, RemudaError):  # it may not be ours to change
+            with contextlib.suppress(OSError, RemudaError):  # we may not be allowed to change it
                 Inbox(self._folder).expire(found.id)
 
     def _held(self) -> str:
@@ -163,16 +163,16 @@ def wait_for_end(message: str, folders: list[Path], timeout: float | None, *, as
     """Follow a message to its end and print the answer. Raises `MessageDead` and `WaitTimeout`."""
     found = find_by_prefix(message, folders)
     folder, message = found.folder, found.id
-    attendant = None
+    reporter = None
     try:
         with Progress() as progress:
-            attendant = _Attendant(folder, progress)
-            for found in follow(folder, message, timeout, attendant):
+            reporter = _WaitReporter(folder, progress)
+            for found in follow(folder, message, timeout, reporter):
                 progress.say(f"{message}: {_WAITS.get(found.stage, found.stage)}")
     except WaitTimeout as error:
-        if attendant is None or not attendant.why:
+        if reporter is None or not reporter.why:
             raise
-        raise WaitTimeout(f"{error.message}: {attendant.why}", hint=error.hint) from None
+        raise WaitTimeout(f"{error.message}: {reporter.why}", hint=error.hint) from None
     except KeyboardInterrupt:
         complain(f"message {message} is still {found.stage}; 'remuda cancel {message}' cancels it")
         raise

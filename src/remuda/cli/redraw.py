@@ -16,7 +16,7 @@ from .output import can_move, complain, cut, echo, flat, ours
 
 
 class Progress:
-    """`say` what is being waited for; the line is gone when the context ends.
+    """One line about a long wait; it disappears when the context ends.
 
     `after`: a shorter wait shows nothing.
     """
@@ -41,7 +41,7 @@ class Progress:
         self._draw()
 
     def tell(self, message: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._clear()
         complain(message)
         self._draw()
@@ -69,7 +69,7 @@ class Progress:
 
 
 class FullScreen:
-    """On the terminal's second screen; where there is no terminal, one below the other. Ctrl-C ends it."""
+    """A picture on the terminal's alternate screen; without a terminal, appended. Ctrl-C ends it."""
 
     def __enter__(self) -> Self:
         if can_move(sys.stdout):
@@ -87,7 +87,7 @@ class FullScreen:
         if not can_move(sys.stdout):
             echo("\n".join(lines))
             return
-        rows = os.get_terminal_size(sys.stdout.fileno()).lines  # not what a variable said when we began
+        rows = os.get_terminal_size(sys.stdout.fileno()).lines  # a variable may have an earlier size
         if len(lines) > rows:
             lines = [*lines[: rows - 1], f"and {len(lines) - rows + 1} more lines"]
         drawn = ours("\x1b[K\n").join(map(flat, lines))

@@ -1,4 +1,4 @@
-"""remuda run: what click shows of it, for help and completion; `run_once` does it."""
+"""remuda run for help and completion, with click. `run_once` runs it without click."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _option(flag: str) -> click.Option:
 
 
 class _Run(click.Command):
-    """Its words are read elsewhere: `click` only has to know them."""
+    """`run_once` parses the words; click only lists the options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # for completion

@@ -1,4 +1,4 @@
-"""`remuda run` where no pool is served: `remuda print` does it, and `run` prints it as it prints all."""
+"""`remuda run` without a pool: runs what `remuda print` runs, and prints the result as `run` does"""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache
 
 
 def run_cold(prompt: str, given: Mapping[str, Any]) -> int:
-    """Raises `InvalidOptions` for what only a pool can do."""
+    """Run a new agent. Raises `InvalidOptions` for what only a pool can do."""
     if given.get("--permissions") == "allow":
         raise InvalidOptions(
             "--permissions allow needs a pool",
@@ -55,7 +55,7 @@ def run_cold(prompt: str, given: Mapping[str, Any]) -> int:
         demo="--demo" in given,
         output_format="stream-json" if "--stream" in given else "json",
         partial_messages="--stream" in given,
-        config=os.devnull,  # what it says is for print
+        config=os.devnull,  # the configuration file is for print
     )
     _move(given)
     return run(request, ColdOutput(request, given))
@@ -71,7 +71,7 @@ def _words(given: Mapping[str, Any]) -> list[str]:
 
 
 def _move(given: Mapping[str, Any]) -> None:
-    """To the folder and the environment that were asked for."""
+    """Change to the folder and the environment of the options."""
     for name, value in variables(given.get("--env", [])).items():
         if value is None:
             os.environ.pop(name, None)
@@ -98,7 +98,7 @@ class ColdOutput(Output):
 
 
 class ColdEmitter(Emitter):
-    """Takes what `print` would print."""
+    """Prints the output of `print` in the form of `run`."""
 
     def __init__(self, request: Request, given: Mapping[str, Any]) -> None:
         super().__init__(request)
@@ -106,7 +106,7 @@ class ColdEmitter(Emitter):
         self._request_id = given.get("--request-id")
 
     def _message(self, message: dict[str, Any]) -> None:
-        """With --stream: of all that comes, the text."""
+        """With --stream: print the text of a message."""
         delta = message["event"].get("delta", {}) if message.get("type") == "stream_event" else {}
         if delta.get("type") == "text_delta":
             self._printer.event({"type": "token", "text": str(delta.get("text", ""))})

@@ -53,7 +53,7 @@ BACKENDS = ("terminal", "stream", "print")
 PERMISSIONS = ("deny", "allow")
 DEFAULT_TIMEOUT = 300.0
 
-# name of the flag: (kind, what its value is called, help). Kinds: flag, text, many, seconds, or the choices.
+# flag: (kind, name of its value, help). Kinds: flag, text, many, seconds, or the choices.
 OPTIONS: dict[str, tuple[str | tuple[str, ...], str, str]] = {
     "--socket": ("text", "PATH", "Socket of the pool.  [default: pool.sock under $REMUDA_HOME]"),
     "--no-fallback": ("flag", "", "Fail if no pool is served, instead of running cold."),
@@ -107,12 +107,14 @@ PROFILE = {
     "--add-dir": "add_dirs",
     "--arg": "extra_args",
 }
-"""What of them makes a profile, under the name that it has there."""
+"""The flags that become options of the profile, and their names there."""
 
 
 def parse(words: Sequence[str]) -> tuple[str | None, Given]:
-    """The prompt and the options by their flags. None for a prompt when help is wanted. Raises
-    `InvalidOptions`, or `InputError` for a prompt that is not one."""
+    """Return the prompt and the options by flag. The prompt is None if help is wanted.
+
+    Raises `InvalidOptions`, or `InputError` for more than one prompt.
+    """
     given: Given = {}
     prompts: list[str] = []
     rest = list(words)
@@ -176,7 +178,7 @@ def _seconds(flag: str, text: str) -> float:
 
 
 def variables(words: Sequence[str]) -> dict[str, str | None]:
-    """Of `--env`: NAME=VALUE sets one, NAME takes it away."""
+    """Parse the values of `--env`: NAME=VALUE sets a variable, NAME removes it."""
     found: dict[str, str | None] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -198,11 +200,11 @@ _KEPT = frozenset(
     EXIT_CODES[name] for name in ("INVALID_OPTIONS", "INVALID_INPUT", "PROTOCOL", "TIMEOUT", "INTERRUPTED")
 )
 _ANSWER_GRACE = 30.0
-"""What the answer may take beyond the timeout that the server keeps to."""
+"""Seconds that the answer may take longer than the timeout, which the server enforces."""
 
 
 def main(words: Sequence[str]) -> int | None:
-    """The exit code; None when help is wanted."""
+    """Run the command line. Return the exit code; None if help is wanted."""
     try:
         word, given = parse(words)
         if word is None:
@@ -211,7 +213,7 @@ def main(words: Sequence[str]) -> int | None:
     except RemudaError as error:
         _complain(str(error))
         return exit_code(error)
-    except Signalled as signalled:  # when the outcome was just known
+    except Signalled as signalled:  # just after the result was known
         unheed_signals()
         _complain(str(signalled))
         return EXIT_CODES["INTERRUPTED"]
@@ -275,7 +277,7 @@ def _read_prompt(word: str, timeout: float) -> str:
 
 
 def _warm(prompt: str, given: Given) -> int:
-    """Raises `PoolNotServed` when nothing was begun."""
+    """Ask the pool. Raises `PoolNotServed` if nothing was started."""
     timeout = given.get("--timeout", DEFAULT_TIMEOUT)
     message = run_message(
         prompt,
@@ -332,7 +334,7 @@ def _follow(line: Line, printer: Printer) -> int:
 
 
 def _usage(line: Line) -> Message | None:
-    """It comes behind the answer, which stays one where the server is lost, or a signal comes, before it."""
+    """Return the usage, which comes after the answer; None if the server is lost or a signal comes first."""
     try:
         return line.next().get("usage")
     except (RemudaError, Signalled):
@@ -343,7 +345,7 @@ def _usage(line: Line) -> Message | None:
 
 
 class Printer:
-    """Text, or JSON; at the end, or as it comes."""
+    """Prints text or JSON; at the end, or as it arrives."""
 
     def __init__(self, given: Given) -> None:
         self._json, self._stream = "--json" in given, "--stream" in given

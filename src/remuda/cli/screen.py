@@ -65,7 +65,7 @@ def _screen_document(paths: SessionPaths, *, styled: bool) -> dict[str, Any]:
 
 
 def show_last_screen(paths: SessionPaths, *, err: bool = False) -> None:
-    """Print it, if there is one."""
+    """Print the last screen of an ended session, if there is one."""
     screen = last_screen(paths)
     if screen is not None:
         print_screen(screen_lines(screen, styled=True), coloured=None, err=err)
@@ -79,7 +79,7 @@ def screen_lines(screen: Screen, *, styled: bool) -> list[str]:
 
 
 def screen_document(screen: Screen, *, styled: bool) -> dict[str, Any]:
-    """As a keeper describes the screen of a session that runs."""
+    """Return what a keeper returns for the screen of a running session."""
     cursor = screen.cursor
     return {
         "lines": screen_lines(screen, styled=styled),
@@ -123,5 +123,5 @@ def _resized(client: KeeperClient, cols: int, rows: int) -> tuple[int, int]:
         now = client.request("resize", cols=cols, rows=rows)
         return now["cols"], now["rows"]
     client.send(ClientConnection.resize(cols, rows))
-    client.status()  # a Heimdall supervisor answers this after the other, which has no answer
+    client.status()  # a Heimdall supervisor answers only this, after the resize
     return cols, rows

@@ -1,6 +1,6 @@
-"""Scrolling back in `attach`: a still picture of what was printed, over a session that goes on below it.
+"""Scrolling back in `attach`: a still picture of earlier output, over a session that continues.
 
-Nothing that is typed while scrolling reaches the program, and what it prints does not move the picture.
+Keys typed while scrolling do not reach the program, and its output does not move the picture.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from remuda.terminal.transcript import open_transcript
 from remuda.terminal.view import clipped
 
 _MOST_BYTES = 2 << 20
-"""What is rendered of history to scroll in: 20,000 lines or so, in a fifth of a second. `logs` has it all."""
+"""Bytes of history to scroll in: about 20,000 lines, rendered in a fifth of a second. `logs` has more."""
 WHEEL_LINES = 3
 _TOKEN = re.compile(
     rb"\x1b\[<(\d+);\d+;\d+[Mm]|\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|\Z|(?=\x1b))|[\x00-\xff]", re.DOTALL
@@ -35,13 +35,13 @@ _START = re.compile(rb"\x1b\[5(;2)?~")
 
 
 def scrolling_key(data: bytes) -> str:
-    """`shift` for Shift-PgUp, `plain` for PgUp, else nothing."""
+    """Return `shift` for Shift-PgUp, `plain` for PgUp, else nothing."""
     found = _START.fullmatch(data)
     return "" if found is None else "shift" if found[1] else "plain"
 
 
 class Scroll:
-    """Where somebody is in the lines. Pure; `height` is that of the picture."""
+    """The position of the user in the lines. Pure; `height` is that of the picture."""
 
     def __init__(self, lines: list[str], height: int) -> None:
         self._lines = lines
@@ -67,13 +67,13 @@ class Scroll:
         self._top = max(0, self._last - below)
 
     def move(self, lines: int) -> bool:
-        """Go down by so many lines, or up. Returns whether that stays above the end."""
+        """Move down or up. Return whether that stays above the end."""
         self._top = max(0, self._top + lines)
         return self._top < self._last or lines < 0
 
     def type(self, data: bytes) -> bool:
-        """Take keys. Returns whether the picture stays; the rest of the keys is dropped when it does not."""
-        # What is pasted is no key: one that leaves would let the rest through to the program.
+        """Handle keys. Return whether to keep scrolling; if not, the rest of the keys is dropped."""
+        # Pasted text has no keys: one that ends scrolling would pass the rest to the program.
         data, self._held = _PASTED.sub(b"", self._held + data), b""
         if (at := data.find(_PASTE)) >= 0:
             data, self._held = data[:at], _PASTE + data[at + len(_PASTE) :][1 - len(_PASTE) :]
@@ -102,12 +102,12 @@ class Scroll:
 
 
 def make_history(paths: SessionPaths) -> Callable[[], list[str]]:
-    """What gives the last rows that a session showed, with colours; none where no history is kept."""
+    """Return a function for the last rows that a session showed, with colours; no rows without history."""
 
     def read() -> list[str]:
         try:
             with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
-                client.request("history")  # on a connection of its own: the other one has output coming
+                client.request("history")  # on a second connection: the first one is receiving output
             with HistoryReader(paths) as reader:
                 events = _last_events(reader)
         except (RemudaError, EOFError, OSError):

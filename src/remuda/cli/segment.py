@@ -27,15 +27,15 @@ def command(plain: bool, as_json: bool) -> None:
       remuda segment --plain
       set -ga status-right ' #(remuda segment)'      in tmux.conf; 'remuda setup tmux' writes it
     """
-    waiting, age = _look()
+    waiting, age = _poll()
     if as_json:
         print_json({"up": waiting is not None, "waiting": waiting, "age": age})
     else:
         echo(segment(waiting, age, styled=not plain))
 
 
-def _look() -> tuple[int | None, float | None]:
-    """How many wait, and for how long the first; None for a boss that is down, or as good as down."""
+def _poll() -> tuple[int | None, float | None]:
+    """Return how many agents wait, and how long the first has; None if the boss does not answer in time."""
     try:
         found = BossClient(timeout=_TIMEOUT).get("segment")
     except (RemudaError, OSError):

@@ -41,9 +41,9 @@ class _Shown(NamedTuple):
     document: dict[str, Any]
     fields: list[tuple[str, str]]
     screen: list[str] | None
-    """None: it cannot be seen from here."""
+    """None if the screen cannot be read from here."""
     paths: SessionPaths | None = None
-    """Of a session."""
+    """None for an agent without a keeper."""
     note: str = ""
 
 
@@ -101,7 +101,7 @@ def _heading(text: str) -> None:
 
 
 def _compact(lines: list[str]) -> Iterator[str]:
-    """Lines with one blank line in place of several: most of an agent's screen may be empty."""
+    """Replace several blank lines by one: most of an agent's screen may be empty."""
     before = ""
     for line in lines:
         if line.strip() or before.strip():
@@ -148,7 +148,7 @@ def _ended(paths: SessionPaths, error: SessionDead, *, styled: bool) -> _Shown:
 
 
 def _print_messages(paths: SessionPaths | None) -> None:
-    """Those that have not ended, and the last of all."""
+    """Print the last messages of the session."""
     if paths is None or not paths.inbox.is_dir():
         return
     try:

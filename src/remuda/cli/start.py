@@ -155,7 +155,7 @@ def command(name: str, cmd: tuple[str, ...], as_json: bool, detach: bool, **opti
 
 
 def _size_here(*, bar: bool) -> tuple[int, int]:
-    """Of this terminal, without the row that our bar takes."""
+    """Return the size of this terminal, without the row of our status bar."""
     here = os.get_terminal_size(sys.stdout.fileno())
     if not here.columns or not here.lines:
         return DEFAULT_COLS, DEFAULT_ROWS
@@ -166,15 +166,15 @@ def _size_here(*, bar: bool) -> tuple[int, int]:
 
 
 PLAIN_AGENTS = ("simple", "none")
-"""What runs under these names is a command, which may well end at once."""
+"""Agents whose command may end at once without an error."""
 _START_LIMIT = 2.0
 _END_LIMIT = 10.0
 
 
 def check_came_up(paths: SessionPaths) -> None:
-    """Return when the agent is past its start, or has not died for a while.
+    """Wait until the agent has started, or has not died for a while.
 
-    Raises `SessionDead` for one that has ended before, when its last screen is printed.
+    Prints the last screen of an agent that died, and raises `SessionDead`.
     """
     if not _has_died(paths):
         return
@@ -189,7 +189,7 @@ def check_came_up(paths: SessionPaths) -> None:
 
 
 def _has_died(paths: SessionPaths) -> bool:
-    """Whether it ended in its start, and its keeper with it."""
+    """Whether the agent ended during its start, and its keeper too."""
     try:
         with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
             state = client.request("watch")["state"]
@@ -205,7 +205,7 @@ def _has_died(paths: SessionPaths) -> bool:
     except (EOFError, SessionDead):
         pass
     except RemudaError:
-        # It may have ended while it was asked. If it hangs or is busy, that shows when it is used.
+        # It may have ended during the request. If it hangs or is busy, that shows when it is used.
         if not _is_free_soon(paths):
             return False
     record = SessionRecord.load(paths.record)
@@ -213,7 +213,7 @@ def _has_died(paths: SessionPaths) -> bool:
 
 
 def _is_free_soon(paths: SessionPaths) -> bool:
-    """Whether its keeper ends now: it hangs up before the name is free."""
+    """Whether the keeper ends now: it closes its socket before the name is free."""
     deadline = time.monotonic() + _START_LIMIT
     while read_holder(paths) is not None:
         if time.monotonic() > deadline:
@@ -223,7 +223,7 @@ def _is_free_soon(paths: SessionPaths) -> bool:
 
 
 def _next_state(client: KeeperClient, timeout: float) -> str:
-    """What the next events say, empty when that is nothing. Raises `EOFError` when its keeper has ended."""
+    """Return the state in the next events, or an empty string. Raises `EOFError` if the keeper has ended."""
     state = ""
     for event in client.receive(timeout):
         if isinstance(event, wire.EventReceived):

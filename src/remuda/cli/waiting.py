@@ -1,4 +1,4 @@
-"""The boss's queue as the commands see it: over its socket."""
+"""Waiting agents on the command line: the boss's queue over its socket, and finding one agent in it"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BossQueue:
 
 
 def make_guide(client: str | None = None, *, elsewhere: bool = False) -> Guide:
-    """For the user's own tmux client, or the one named."""
+    """Return a guide for the user's tmux client, or the named one."""
     return Guide(BossQueue(), os.environ, client, elsewhere=elsewhere)
 
 
@@ -44,9 +44,9 @@ def elsewhere_option(function: F) -> F:
 
 
 def find_session(boss: BossClient, word: str) -> dict[str, Any]:
-    """The session and its item: by what the boss knows it by, or by the beginning of its name.
+    """Return a session and its item, by any word that the boss knows, or the beginning of its name.
 
-    Only for commands that neither answer nor type: for those, `work` must not mean `work2`.
+    Only for commands that neither decide nor type: for those, `work` must not mean `work2`.
     Raises `NotInQueue` and `InvalidOptions`.
     """
     try:
@@ -67,7 +67,7 @@ def find_session(boss: BossClient, word: str) -> dict[str, Any]:
 
 
 def item_of(boss: BossClient, word: str) -> Item:
-    """The waiting item of that session, also a hidden one. Raises `NotInQueue` and `InvalidOptions`."""
+    """Return the item of a session, also a hidden one. Raises `NotInQueue` and `InvalidOptions`."""
     item: Item | None = find_session(boss, word)["item"]
     if item is None:
         raise NotInQueue(f"{word} is not waiting", hint="'remuda queue --all' lists the agents that are")
@@ -75,7 +75,7 @@ def item_of(boss: BossClient, word: str) -> Item:
 
 
 def complete_waiting(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Who waits, by the words that mean him and nobody else."""
+    """Complete waiting agents, by words that are unambiguous."""
     try:
         items = BossClient(timeout=_COMPLETION_TIMEOUT).get("queue", hidden=True)["items"]
     except (RemudaError, OSError):
@@ -85,5 +85,5 @@ def complete_waiting(_ctx: click.Context, _param: click.Parameter, incomplete: s
 
 
 def waiting_argument(name: str = "session", **more: Any) -> Callable[[F], F]:
-    """A session that the boss knows, completed by those who wait."""
+    """Add an argument for a session of the boss, completed with waiting agents."""
     return click.argument(name, shell_complete=complete_waiting, **more)

@@ -2,7 +2,7 @@
 
 All but two are `async`: the CLI starts them and continues (2.1.325). It waits for the hook that reports the
 end of a session, which would be killed with the session otherwise. It also waits for the hook that reports a
-permission request: meanwhile it shows its dialog, and takes the first decision.
+permission request. While it waits it shows its dialog, and it takes the first decision.
 """
 
 from __future__ import annotations
