@@ -174,8 +174,8 @@ def approvals_command(
         raise click.UsageError("--format is for lists")
     boss = BossClient()
     if word is not None:
-        found = find_approval(boss, word)
-        print_json(found) if as_json else print_request(found, session_of(boss, found))
+        approval = find_approval(boss, word)
+        print_json(approval) if as_json else print_request(approval, session_of(boss, approval))
         return
     document = boss.get("approvals", state=None if everything else "open", limit=limit)
     if as_json:
@@ -191,9 +191,9 @@ def approvals_command(
     print_table(_HEAD, [_row(one, names) for one in document["approvals"]])
 
 
-def _names(boss: BossClient, wanted: set[str]) -> dict[str, str]:
-    found = [one for one in boss.get("sessions", all=True)["sessions"] if one["id"] in wanted]
-    return distinct({one["id"]: label(one["name"], one["repo"] or one["cwd"], one["id"]) for one in found})
+def _names(boss: BossClient, session_ids: set[str]) -> dict[str, str]:
+    sessions = [one for one in boss.get("sessions", all=True)["sessions"] if one["id"] in session_ids]
+    return distinct({one["id"]: label(one["name"], one["repo"] or one["cwd"], one["id"]) for one in sessions})
 
 
 def _row(approval: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def _agents(guide: Guide, address: Address, known: Sequence[Mapping[str, Any]], 
     panes = {session["pane"] for session in known if session["pane"] and guide.address_of(session) == address}
     pids = [session["pid"] for session in known if session["pid"]]
     panes |= {pane.id for pid in pids if (pane := snapshot.of_process(pid)) is not None}
-    found = []
+    agents = []
     for pane in snapshot.panes.values():
         agent = guess_agent([pane.command])
         if pane.is_dead or agent == "simple":
@@ -93,8 +93,8 @@ def _agents(guide: Guide, address: Address, known: Sequence[Mapping[str, Any]], 
         state, seen, shown = "known", None, ""
         if pane.id not in panes:
             state, seen, shown = _look(guide.tmux(address), pane, agent, quiet)
-        found.append(Found(address, snapshot, pane, agent, state, seen, shown))
-    return found
+        agents.append(Found(address, snapshot, pane, agent, state, seen, shown))
+    return agents
 
 
 def _look(tmux: Tmux, pane: Pane, agent: str, quiet: float) -> tuple[str, State, str]:

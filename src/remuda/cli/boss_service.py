@@ -85,13 +85,13 @@ def _arguments(port: int | None) -> list[str]:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for the service. Raises `InvalidOptions` for a value that the file cannot hold."""
-    found = {name: _absolute(environ[name]) for name in _FOLDERS if environ.get(name)}
-    found |= {name: environ[name] for name in _WORDS if environ.get(name)}
-    found["PATH"] = environ.get("PATH") or os.defpath
-    for name, value in found.items():
+    variables = {name: _absolute(environ[name]) for name in _FOLDERS if environ.get(name)}
+    variables |= {name: environ[name] for name in _WORDS if environ.get(name)}
+    variables["PATH"] = environ.get("PATH") or os.defpath
+    for name, value in variables.items():
         if _UNWRITABLE.search(value):
             raise InvalidOptions(f"{name} cannot be given to a service: {value!r}")
-    return found
+    return variables
 
 
 def _absolute(path: str) -> str:

@@ -59,13 +59,13 @@ def command(
     """
     with Progress() as progress:
         progress.say("waiting until the turn has stopped")
-        found = find_what(what, path, folder)
-        if isinstance(found, Target):
-            done = _in_session(found, timeout, everything=everything)
+        target = find_what(what, path, folder)
+        if isinstance(target, Target):
+            done = _in_session(target, timeout, everything=everything)
         elif everything:
             raise InvalidOptions(f"--all needs the name of a session, and '{what}' is a message")
         else:
-            done = [cancel_message(found.folder, found.id, session_of(found.folder), timeout)]
+            done = [cancel_message(target.folder, target.id, session_of(target.folder), timeout)]
     if as_json:
         print_json([one.document() for one in done] if everything else done[0].document() if done else None)
     else:

@@ -57,7 +57,7 @@ def command(older_than: str, force: bool, folder: Path | None) -> None:
     old, young = [], 0
     busy = set(_with_messages(where))
     for name in sorted(busy - live):
-        _tell_kept(name)
+        _print_kept(name)
     for path in _leftovers(where, live | busy):
         if time.time() - path.lstat().st_mtime >= window:
             old.append(path)
@@ -94,7 +94,7 @@ def _is_empty(overview: Overview) -> bool:
     return not (overview.waiting or overview.in_flight or overview.dead)
 
 
-def _tell_kept(name: str) -> None:
+def _print_kept(name: str) -> None:
     echo(f"kept: {name}, which has waiting or dead-lettered messages; 'remuda messages {name}' lists them")
 
 
@@ -118,26 +118,26 @@ def _leftovers(folder: Path, live: set[str]) -> Iterator[Path]:
 def _is_of_a_session(path: Path, name: str, suffix: str) -> bool:
     """Whether a keeper made the file. The user may have named a folder with other files in it."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return False
-    if found.st_uid != os.getuid() or not is_name(name):
+    if status.st_uid != os.getuid() or not is_name(name):
         return False
     if suffix in (".d", ".inbox"):
-        return stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700
+        return stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
     if suffix == ".json":
         record = SessionRecord.load(path)
         return record is not None and record.name == name
     # Logs and history have no mark of ours. Only the mode that keepers give them says so.
-    return stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o600
+    return stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o600
 
 
 def _by_name(paths: list[Path]) -> list[tuple[str, list[Path]]]:
-    found: dict[str, list[Path]] = {}
+    by_name: dict[str, list[Path]] = {}
     for path in paths:
         suffix = next(suffix for suffix in _SUFFIXES if path.name.endswith(suffix))
-        found.setdefault(path.name.removesuffix(suffix), []).append(path)
-    return list(found.items())
+        by_name.setdefault(path.name.removesuffix(suffix), []).append(path)
+    return list(by_name.items())
 
 
 def _remove_session(folder: Path, name: str, paths: list[Path]) -> int:
@@ -150,7 +150,7 @@ def _remove_session(folder: Path, name: str, paths: list[Path]) -> int:
     try:
         with Inbox(session.inbox).quiet() as overview:
             if not _is_empty(overview):
-                _tell_kept(name)
+                _print_kept(name)
                 return 0
             # The inbox first: it needs the other files.
             if session.inbox in paths and not _remove_inbox(session.inbox):

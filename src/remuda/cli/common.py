@@ -37,12 +37,12 @@ _STATE_COLOURS = {
 def seconds(text: str) -> float:
     """Parse an option that takes a number of seconds."""
     try:
-        given = float(text)
+        value = float(text)
     except ValueError:
-        given = math.nan
-    if not 0 <= given < math.inf:
+        value = math.nan
+    if not 0 <= value < math.inf:
         raise click.BadParameter(f"{text!r} is not a number of seconds")
-    return min(given, LONGEST)
+    return min(value, LONGEST)
 
 
 def time_span(text: str | float) -> float:

@@ -67,16 +67,16 @@ _FEW_WATCHES = 128
 
 
 def examine(folder: Path) -> list[Finding]:
-    found = [*_python(), *_state_folder(folder)]
-    usable = all(one.level != "fail" for one in found)
+    findings = [*_python(), *_state_folder(folder)]
+    usable = all(one.level != "fail" for one in findings)
     setups = agent_setups()
-    found += [*_emulator(), *(one for setup in setups for one in setup.check_program())]
-    found += [*_call(), *_limits(), *_logout()]
+    findings += [*_emulator(), *(one for setup in setups for one in setup.check_program())]
+    findings += [*_call(), *_limits(), *_logout()]
     boss_folder = BossFolder.default().path
-    found += [*(one for setup in setups for one in setup.check_hooks(boss_folder)), *examine_boss()]
+    findings += [*(one for setup in setups for one in setup.check_hooks(boss_folder)), *examine_boss()]
     if usable:
-        found += [*_sessions(folder), *_leftovers(folder)]
-    return found
+        findings += [*_sessions(folder), *_leftovers(folder)]
+    return findings
 
 
 def _python() -> Iterator[Finding]:
@@ -160,10 +160,10 @@ def _logout() -> Iterator[Finding]:
     kills = False
     for path in files:
         try:
-            said = re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", path.read_text(), re.MULTILINE)
+            values = re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", path.read_text(), re.MULTILINE)
         except OSError:
             continue
-        kills = said[-1].lower() in ("yes", "true", "1", "on") if said else kills
+        kills = values[-1].lower() in ("yes", "true", "1", "on") if values else kills
     user = os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
     if kills and not Path("/var/lib/systemd/linger", user).exists():
         yield Finding(

@@ -102,12 +102,14 @@ def save_installed(settings: AgentSettings, summary: str, how: Agreement, folder
     had_ours = settings.had_hooks
     if not agreed(shown_place(settings), before, after, summary, how):
         return False
-    made = [one for one in (folder, *missing_folders(settings.real)) if one is not None and not one.exists()]
-    known = _files().get(str(settings.real))
-    if had_ours and not _knows(known, before):
+    new_folders = [
+        one for one in (folder, *missing_folders(settings.real)) if one is not None and not one.exists()
+    ]
+    entry = _files().get(str(settings.real))
+    if had_ours and not _knows(entry, before):
         _note("files", settings.real, None)  # installed by a version without hooks.json, or changed since
     else:
-        _note("files", settings.real, _entry(known, before, after, made))
+        _note("files", settings.real, _entry(entry, before, after, new_folders))
     if folder is not None and not folder.exists():
         private_folder(folder)
     settings.save()
@@ -125,28 +127,28 @@ def save_uninstalled(settings: AgentSettings, summary: str, how: Agreement) -> b
     if before == after:
         echo(f"{shown_place(settings)}: not installed; nothing to change")
         return False
-    known = _files().get(str(settings.real))
-    is_known, last = _knows(known, before), not settings.has_hooks
+    entry = _files().get(str(settings.real))
+    is_known, last = _knows(entry, before), not settings.has_hooks
     if is_known and last:
-        after = _text_before(known)
+        after = _text_before(entry)
     if not agreed(shown_place(settings), before, after, summary, how):
         return False
     if is_known and not last:
-        _note("files", settings.real, _entry(known, before, after, []))
+        _note("files", settings.real, _entry(entry, before, after, []))
     settings.write(after)
     if last or not is_known:
         _note("files", settings.real, None)
     if is_known and last:
-        _remove_made(known)
+        _remove_made(entry)
     return True
 
 
-def _text_before(known: Any) -> str | None:
-    return known["before"] if isinstance(known.get("before"), str) else None
+def _text_before(entry: Any) -> str | None:
+    return entry["before"] if isinstance(entry.get("before"), str) else None
 
 
-def _remove_made(known: Any) -> None:
-    for one in known.get("made") or ():
+def _remove_made(entry: Any) -> None:
+    for one in entry.get("made") or ():
         with contextlib.suppress(OSError, TypeError):  # it is not empty any more
             os.rmdir(one)
 
@@ -177,9 +179,9 @@ def _files() -> dict[str, Any]:
     return {**_read(_old_memory()), **(entries if isinstance(entries, dict) else {})}
 
 
-def _knows(known: Any, text: str | None) -> bool:
+def _knows(entry: Any, text: str | None) -> bool:
     """Whether `text` is the one before us, the one we wrote, or the one that we were about to replace."""
-    return isinstance(known, dict) and text in [known.get(one) for one in ("before", "after", "until")]
+    return isinstance(entry, dict) and text in [entry.get(one) for one in ("before", "after", "until")]
 
 
 def _entry(known: Any, before: str | None, after: str | None, made: list[Path]) -> dict[str, Any]:
@@ -198,13 +200,13 @@ def _note(part: str, path: Path, entry: dict[str, Any] | None) -> None:
 
 
 def _save(**parts: Any) -> None:
-    known = _read(_memory())
-    wanted = {name: value for name, value in {**known, **parts}.items() if value}
-    if not wanted:
+    stored = _read(_memory())
+    document = {name: value for name, value in {**stored, **parts}.items() if value}
+    if not document:
         _memory().unlink(missing_ok=True)
-    elif wanted != known:
+    elif document != stored:
         private_folder(home())
-        replace_file(_memory(), json.dumps(wanted, indent=1).encode())
+        replace_file(_memory(), json.dumps(document, indent=1).encode())
     if "files" in parts:
         _old_memory().unlink(missing_ok=True)
 
@@ -230,22 +232,22 @@ def remember_program(path: Path, before: str | None, after: str) -> None:
 
 def is_program(path: Path, text: str) -> bool:
     """Whether we wrote `text` there."""
-    known = _programs().get(str(path))
-    return _knows(known, text) and text != _text_before(known)
+    entry = _programs().get(str(path))
+    return _knows(entry, text) and text != _text_before(entry)
 
 
 def program_before(path: Path, text: str) -> str | None:
     """Return the text before us; None without a file, or if `text` is not one that we know."""
-    known = _programs().get(str(path))
-    return _text_before(known) if _knows(known, text) else None
+    entry = _programs().get(str(path))
+    return _text_before(entry) if _knows(entry, text) else None
 
 
 def forget_program(path: Path) -> None:
     """Forget a file that was restored, and remove the folders that were created for it."""
-    known = _programs().get(str(path))
+    entry = _programs().get(str(path))
     _note("programs", path, None)
-    if isinstance(known, dict):
-        _remove_made(known)
+    if isinstance(entry, dict):
+        _remove_made(entry)
 
 
 def lifted_caps() -> list[str]:

@@ -68,15 +68,15 @@ def command(ctx: click.Context, words: tuple[str, ...], everything: bool, page: 
             raise InvalidOptions(f"{what} '{words[0]}' not found", hint=hint)
         show_page(pages[words[0]])
         return
-    found = root
+    inner_context = root
     for word in words:
-        group = found.command
+        group = inner_context.command
         if not isinstance(group, click.Group):
-            raise click.UsageError(f"'{found.command_path}' has no command '{word}'", found)
-        _, inner, _ = group.resolve_command(found, [word])
+            raise click.UsageError(f"'{inner_context.command_path}' has no command '{word}'", inner_context)
+        _, inner, _ = group.resolve_command(inner_context, [word])
         assert inner is not None
-        found = click.Context(inner, info_name=word, parent=found)
-    print_lines(found.get_help().splitlines())
+        inner_context = click.Context(inner, info_name=word, parent=inner_context)
+    print_lines(inner_context.get_help().splitlines())
     if len(words) == 1 and words[0] in topics():
         echo(f"\nThe manual has a page on this: remuda help --page {words[0]}")
 
@@ -107,11 +107,11 @@ def topics() -> dict[str, Path]:
     If two pages have the same name, the deeper one gets its folder as prefix: `python/inbox`.
     """
     folder = docs_folder()
-    found: dict[str, Path] = {}
+    pages: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.md"), key=lambda one: (len(one.parts), str(one))):
         name = path.parent.name if path.stem == "index" and path.parent != folder else path.stem
-        found[f"{path.parent.name}/{name}" if name in found else name] = path
-    return found
+        pages[f"{path.parent.name}/{name}" if name in pages else name] = path
+    return pages
 
 
 def title(path: Path) -> str:
@@ -151,12 +151,12 @@ def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
         if commented:
             commented = "-->" not in line
             continue
-        found = "code" if fenced else _kind(line)
-        begins = found in ("heading", "blank") or (found == "text" and _ITEM.fullmatch(line))
-        if block and (found != kind or begins):
+        line_kind = "code" if fenced else _kind(line)
+        begins = line_kind in ("heading", "blank") or (line_kind == "text" and _ITEM.fullmatch(line))
+        if block and (line_kind != kind or begins):
             yield kind, block
             block = []
-        kind = found
+        kind = line_kind
         block.append(line)
     if block:
         yield kind, block
@@ -209,9 +209,9 @@ def _table(rows: list[str], width: int) -> list[str]:
             one + " " * (size - cells(one)) for one, size in zip(row, widths[:-1], strict=False)
         )
         rest = textwrap.wrap(row[-1], room, break_long_words=False) or [""]
-        shown = [f"{first}  {rest[0]}".rstrip()]
-        shown += [" " * (cells(first) + 2) + one for one in rest[1:]]
-        lines += [style(one, bold=True) if number == 0 else one for one in shown]
+        row_lines = [f"{first}  {rest[0]}".rstrip()]
+        row_lines += [" " * (cells(first) + 2) + one for one in rest[1:]]
+        lines += [style(one, bold=True) if number == 0 else one for one in row_lines]
     return lines
 
 

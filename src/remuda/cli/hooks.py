@@ -198,10 +198,10 @@ def install(
     target = _inbox_path(inbox)
     check_parent(target if target.parent.exists() else target.parent)
     # Earlier versions installed into the project's committed file. Such a hook stays there.
-    known = _project_files_with(str(target))
+    installed = _project_files_with(str(target))
     setup = default_setup()
     settings = setup.open_settings(
-        _named_path(where) or (known[0] if known else setup.settings_path("local"))
+        _named_path(where) or (installed[0] if installed else setup.settings_path("local"))
     )
     words = ["--inbox", str(target), *(["--mode", mode] if mode != "drain" else [])]
     words += [] if wait is None else ["--wait", f"{wait:g}"]
@@ -258,14 +258,14 @@ def uninstall(inbox: Path | None, yes: bool, dry_run: bool, diff: bool, **where:
       remuda hooks uninstall --boss
       remuda hooks uninstall --tmux
     """
-    wanted = None if inbox is None else str(inbox.expanduser().absolute())
-    if wanted and os.path.isdir(wanted):
-        wanted += "/inbox.jsonl"
+    inbox_file = None if inbox is None else str(inbox.expanduser().absolute())
+    if inbox_file and os.path.isdir(inbox_file):
+        inbox_file += "/inbox.jsonl"
     named = _named_path(where)
     setup = default_setup()
-    paths = [named] if named else _project_files_with(wanted) or [setup.settings_path("local")]
+    paths = [named] if named else _project_files_with(inbox_file) or [setup.settings_path("local")]
     for path in paths:
-        _uninstall(setup.open_settings(path), wanted, Agreement(yes, dry_run, diff, must_ask=False))
+        _uninstall(setup.open_settings(path), inbox_file, Agreement(yes, dry_run, diff, must_ask=False))
 
 
 def uninstall_from_file(path: Path, how: Agreement) -> None:

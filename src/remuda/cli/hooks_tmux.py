@@ -159,8 +159,8 @@ def _file(conf: Path | None) -> ConfFile:
     if conf is not None:
         return ConfFile(conf.expanduser().absolute())
     # Lines that are installed stay in their file.
-    known = [file for file in map(ConfFile, conf_files(os.environ)) if file.has_block]
-    return known[0] if known else ConfFile(conf_file(os.environ))
+    installed = [file for file in map(ConfFile, conf_files(os.environ)) if file.has_block]
+    return installed[0] if installed else ConfFile(conf_file(os.environ))
 
 
 def _print_replaced_keys(tmux: Tmux, lines: list[str]) -> None:

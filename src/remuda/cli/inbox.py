@@ -206,8 +206,8 @@ def dead(
     target = find_target(name, path, folder)
     letters = list_dead(target.existing())
     if letter_id is not None:
-        found = find_letter(letters, letter_id, lambda one: {str(one["id"]), str(one["entry_id"])})
-        _show_letter(found, as_json=as_json)
+        letter = find_letter(letters, letter_id, lambda one: {str(one["id"]), str(one["entry_id"])})
+        _show_letter(letter, as_json=as_json)
     elif as_json:
         print_json(letters)
     elif letters:
@@ -351,13 +351,13 @@ def compact(name: str | None, path: Path | None, folder: Path | None, as_json: b
       remuda inbox compact work
     """
     target = find_target(name, path, folder)
-    given = target.existing().compact()
+    freed = target.existing().compact()
     if as_json:
-        print_json(asdict(given))
+        print_json(asdict(freed))
         return
-    if given.note:
-        complain(given.note)
-    echo(f"freed {given.inbox + given.receipts + given.outbox + given.dedup} bytes")
+    if freed.note:
+        complain(freed.note)
+    echo(f"freed {freed.inbox + freed.receipts + freed.outbox + freed.dedup} bytes")
 
 
 command.add_command(inbox_feed.serve_command)

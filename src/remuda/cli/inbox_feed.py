@@ -51,10 +51,10 @@ def non_empty(text: str) -> str:
 
 def lifetime(text: str) -> float:
     """Parse an option that takes a time to live."""
-    given = time_span(text)
-    if not given:
+    span = time_span(text)
+    if not span:
         raise click.BadParameter("the time must be longer than 0")
-    return given
+    return span
 
 
 max_bytes_option = click.option(
@@ -173,11 +173,11 @@ def _put(target: Target, inbox: Inbox, prompt: str, options: dict[str, Any]) -> 
 
 
 def _accepted_text(accepted: Accepted, target: Target) -> str:
-    said = f"accepted {accepted.id}"
+    text = f"accepted {accepted.id}"
     if accepted.duplicate:
-        return f"{said} (duplicate: a message with this key was accepted before)"
+        return f"{text} (duplicate: a message with this key was accepted before)"
     return (
-        f"{said} (session '{target.session}' has ended; the message waits)" if target.alive is False else said
+        f"{text} (session '{target.session}' has ended; the message waits)" if target.alive is False else text
     )
 
 

@@ -89,7 +89,7 @@ def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fin
             with _collect(failed):
                 try:
                     client = stack.enter_context(KeeperClient.connect(name, folder))
-                    asked.append((client, _tell(client, SessionPaths.of(name, folder), grace)))
+                    asked.append((client, _request_end(client, SessionPaths.of(name, folder), grace)))
                 except (SessionDead, SessionNotFound, SessionUnreachable) as error:
                     absent[name] = error
         for client, patience in asked:
@@ -153,7 +153,7 @@ def _with_pid(error: SessionUnreachable, paths: SessionPaths) -> SessionUnreacha
     return SessionUnreachable(error.message, hint=hint)
 
 
-def _tell(client: KeeperClient, paths: SessionPaths, grace: float | None) -> float | ForeignEnd:
+def _request_end(client: KeeperClient, paths: SessionPaths, grace: float | None) -> float | ForeignEnd:
     """Ask for the end. Return how long it may take, or how the session of another supervisor is ended."""
     if client.welcome is None:
         return ForeignEnd(client, paths, DEFAULT_KILL_GRACE if grace is None else grace)

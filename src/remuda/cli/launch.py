@@ -87,15 +87,15 @@ def command(
         signal_code=EXIT_CODES["FAILED"] if Program.name == _OLD_NAME else HIGHEST_CODE,
     )
     limit = f"with {timeout:g}s timeout" if timeout else "with no timeout"
-    _tell(f"spawning {shlex.join(cmd)} in {plan.cwd} {limit}")
+    _print_line(f"spawning {shlex.join(cmd)} in {plan.cwd} {limit}")
     try:
-        return launch(plan, _tell)
+        return launch(plan, _print_line)
     except RemudaError as error:
         complain(str(error))
         return EXIT_CODES["FAILED"]
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     program = Program.name if Program.name == _OLD_NAME else f"{Program.name} launch"
     try:
         echo(f"{program}: {line}", err=True)

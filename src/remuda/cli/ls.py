@@ -126,15 +126,15 @@ def _last(session: Document) -> str:
     """Return the last message. For an agent not the last line of the screen, which is always the same."""
     detail = str(session.get("detail") or "")
     if not session["kept"]:
-        said = detail if session["state"] in WAITING else str(session["last_message"] or "")
-        return said or str(session["title"] or "")
+        message = detail if session["state"] in WAITING else str(session["last_message"] or "")
+        return message or str(session["title"] or "")
     if session.get("alive") is False:
         code = session.get("exit_code")
         return detail + (f", exit code {code}" if code is not None else "")
     if session.get("last_message") is None or session.get("delivery") is None:
         return str(session.get("last_line") or "").strip() or detail
-    said = str(session["last_message"]) or ("" if session["state"] == "idle" else detail)
-    return detail if session["state"] in WAITING else said
+    message = str(session["last_message"]) or ("" if session["state"] == "idle" else detail)
+    return detail if session["state"] in WAITING else message
 
 
 def _watch(folder: Path, lines: Callable[[], list[str]]) -> None:

@@ -71,48 +71,48 @@ def command(
     if timeout is not None and not wait:
         raise InvalidOptions("--timeout needs --wait")
     check_alone(template, json=as_json, wait=wait)
-    found = find_what(what, path, folder) if what is not None else None
+    target = find_what(what, path, folder) if what is not None else None
     if wait:
-        return wait_for(found or find_message(None, path, folder), timeout, as_json=as_json)
-    if not isinstance(found, Trace):
-        folders = inbox_folders(path, folder) if found is None else [found.folder]
+        return wait_for(target or find_message(None, path, folder), timeout, as_json=as_json)
+    if not isinstance(target, Trace):
+        folders = inbox_folders(path, folder) if target is None else [target.folder]
         listed = [one for one in _listed(folders, dead=dead) if not (waiting and one.ended)]
         _show_list(listed, limit, template, as_json=as_json, some=waiting or dead)
     elif modes or template is not None:
         lists = "--waiting, --dead and --format are for lists"
         raise InvalidOptions(f"'{what}' is one message, and {lists}", hint="leave them out")
     else:
-        print_receipt(found, what, as_json=as_json)
+        print_receipt(target, what, as_json=as_json)
     return None
 
 
 def _show_list(listed: list[Listed], limit: int, template: str | None, *, as_json: bool, some: bool) -> None:
     """`some`: the list has messages of one kind only."""
-    shown = with_prompts(listed[-limit:])
+    messages = with_prompts(listed[-limit:])
     if as_json:
-        print_json([one.document() for one in shown])
+        print_json([one.document() for one in messages])
     elif template is not None:
-        print_formatted(template, [{**one.document(), "session": _session(one)} for one in shown])
-    elif not shown:
+        print_formatted(template, [{**one.document(), "session": _session(one)} for one in messages])
+    elif not messages:
         echo("no messages" if some else "no messages; send one with: remuda send NAME TEXT")
     else:
-        if len(listed) > len(shown):
-            complain(f"the last {len(shown)} of {len(listed)} messages; -n lists more")
-        print_messages(shown)
+        if len(listed) > len(messages):
+            complain(f"the last {len(messages)} of {len(listed)} messages; -n lists more")
+        print_messages(messages)
 
 
 def _listed(folders: Sequence[Path], *, dead: bool) -> list[Listed]:
-    found: list[Listed] = []
+    listed: list[Listed] = []
     for folder in folders:
         try:
             messages = list_messages(folder)
-            found += [one for one in messages if one.stage in _GIVEN_UP] if dead else messages
-            found += _dead_letters(folder, {one.id for one in messages}) if dead else []
+            listed += [one for one in messages if one.stage in _GIVEN_UP] if dead else messages
+            listed += _dead_letters(folder, {one.id for one in messages}) if dead else []
         except RemudaError as error:
             if len(folders) == 1:
                 raise
             complain(str(error))
-    return sorted(found, key=lambda one: one.sent_at)
+    return sorted(listed, key=lambda one: one.sent_at)
 
 
 def _dead_letters(folder: Path, known: set[str]) -> Iterator[Listed]:

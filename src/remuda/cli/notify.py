@@ -35,15 +35,15 @@ def command(test: bool, as_json: bool) -> int:
     """
     path = notify_file(BossFolder.default(), os.environ)
     receivers = load_settings(path).receivers
-    found = [_tried(one) if test else _listed(one) for one in receivers]
+    results = [_tried(one) if test else _listed(one) for one in receivers]
     if as_json:
-        print_json({"file": str(path), "receivers": found})
-    elif not found:
+        print_json({"file": str(path), "receivers": results})
+    elif not results:
         echo(f"no one is notified: {short_path(str(path))} has no receivers")
     else:
-        for one in found:
+        for one in results:
             echo(_line(one))
-    return EXIT_CODES["FAILED"] if any(one.get("error") for one in found) else EXIT_CODES["OK"]
+    return EXIT_CODES["FAILED"] if any(one.get("error") for one in results) else EXIT_CODES["OK"]
 
 
 def _listed(receiver: Receiver) -> dict[str, Any]:

@@ -64,9 +64,9 @@ def flat(text: str) -> str:
 def echo(text: str = "", *, nl: bool = True, err: bool = False, coloured: bool | None = None) -> None:
     """Print any text. `coloured` decides about colours; None leaves it to the terminal."""
     stream = sys.stderr if err else sys.stdout
-    found = rendered(text, coloured=wants_colour(stream) if coloured is None else coloured)
-    found += "\n" if nl else ""
-    stream.write(found.encode(stream.encoding, "replace").decode(stream.encoding))
+    printed = rendered(text, coloured=wants_colour(stream) if coloured is None else coloured)
+    printed += "\n" if nl else ""
+    stream.write(printed.encode(stream.encoding, "replace").decode(stream.encoding))
     stream.flush()
 
 

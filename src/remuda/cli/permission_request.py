@@ -27,11 +27,11 @@ _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 def find_approval(boss: BossClient, word: str) -> Approval:
     """Find a request by its id, or the only open one of a session. Raises `NotInQueue`, `InvalidOptions`."""
     try:
-        found: Approval = boss.get("approvals", word)
+        approval: Approval = boss.get("approvals", word)
     except NotInQueue:
         pass
     else:
-        return found
+        return approval
     try:
         session = boss.get("sessions", word)["session"]
     except NotInQueue as error:
@@ -40,9 +40,9 @@ def find_approval(boss: BossClient, word: str) -> Approval:
             f"no permission request and no session '{word}'",
             hint=near or "'remuda approvals' lists open requests",
         ) from None
-    asked = open_approvals(boss)
-    asked = [one for one in asked if one["session_id"] == session["id"]]
-    if not asked:
+    approvals = open_approvals(boss)
+    approvals = [one for one in approvals if one["session_id"] == session["id"]]
+    if not approvals:
         items = boss.get("queue", hidden=True)["items"]
         own = next((one for one in items if one["session_id"] == session["id"]), None)
         if own is not None and "ask" in own["detail"]:
@@ -50,28 +50,28 @@ def find_approval(boss: BossClient, word: str) -> Approval:
         raise NotInQueue(
             f"session '{word}' has no open permission request", hint="'remuda approvals' lists open requests"
         )
-    if len(asked) > 1:
-        numbers = ", ".join(f"{one['id']} ({one['tool']})" for one in asked)
+    if len(approvals) > 1:
+        numbers = ", ".join(f"{one['id']} ({one['tool']})" for one in approvals)
         raise InvalidOptions(
-            f"session '{word}' has {len(asked)} open requests", hint=f"pass the id of one: {numbers}"
+            f"session '{word}' has {len(approvals)} open requests", hint=f"pass the id of one: {numbers}"
         )
-    return asked[0]
+    return approvals[0]
 
 
 def open_approvals(boss: BossClient) -> list[Approval]:
-    found: list[Approval] = boss.get("approvals", state="open", limit=1000)["approvals"]
-    return found
+    approvals: list[Approval] = boss.get("approvals", state="open", limit=1000)["approvals"]
+    return approvals
 
 
 def send_decision(boss: BossClient, approval: Approval, body: Mapping[str, Any], *, as_json: bool) -> None:
-    found = boss.post(
+    decided = boss.post(
         "approvals", approval["id"], "answer", body={"by": "command line", **body}, timeout=ANSWER_TIMEOUT
     )
     if as_json:
-        print_json(found)
+        print_json(decided)
         return
     done = "allowed" if body["behavior"] == "allow" else "denied"
-    echo(f"{done} {found['id']}: {found['tool']}")
+    echo(f"{done} {decided['id']}: {decided['tool']}")
 
 
 def must_be_terminal() -> None:
@@ -96,10 +96,10 @@ def why_hidden(approval: Approval) -> str:
 def confirm_request(approval: Approval, session: Mapping[str, Any] | None, question: str) -> bool:
     """Show the complete request and ask. Return whether to allow it. Raises `Aborted` for no decision."""
     print_request(approval, session)
-    found = ask_choice(f"{question} y: allow, d: deny, n: leave it open", "ynd", default="n")
-    if found == "n":
+    letter = ask_choice(f"{question} y: allow, d: deny, n: leave it open", "ynd", default="n")
+    if letter == "n":
         raise Aborted("nothing was decided; the request is still open")
-    return found == "y"
+    return letter == "y"
 
 
 def edited_input(approval: Approval) -> dict[str, Any]:
@@ -109,17 +109,17 @@ def edited_input(approval: Approval) -> dict[str, Any]:
     text = edit(show_json(approval["input"], indent=2) + "\n", extension=".json")
     if text is None:
         raise Aborted("nothing was decided: the input was not saved in the editor")
-    found = read_object(text, None)
-    assert found is not None
-    return found
+    edited = read_object(text, None)
+    assert edited is not None
+    return edited
 
 
 def session_of(boss: BossClient, approval: Approval) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = boss.get("sessions", approval["session_id"])["session"]
+        session: dict[str, Any] = boss.get("sessions", approval["session_id"])["session"]
     except NotInQueue:  # the boss forgot the session, but not its requests
         return None
-    return found
+    return session
 
 
 # ── showing ──
@@ -187,13 +187,13 @@ def outcome(approval: Approval) -> str:
     if approval["state"] == "open":
         return "open"
     if approval["answer"] is None:
-        said = "decided in the terminal" if "ran" in proof else "ended without a decision"
+        text = "decided in the terminal" if "ran" in proof else "ended without a decision"
     else:
-        said = f"{approval['answer'].get('behavior')} by {flat(approval['by'] or '?')}"
-        said += "" if approval["delivered_at"] else ", delivery not confirmed"
+        text = f"{approval['answer'].get('behavior')} by {flat(approval['by'] or '?')}"
+        text += "" if approval["delivered_at"] else ", delivery not confirmed"
     if proof.get("ran") is True:
-        return f"{said}; it ran{' and failed' if proof.get('failed') else ''}"
-    return f"{said}; it did not run" if proof.get("ran") is False else said
+        return f"{text}; it ran{' and failed' if proof.get('failed') else ''}"
+    return f"{text}; it did not run" if proof.get("ran") is False else text
 
 
 # ── reading ──
@@ -213,29 +213,29 @@ def read_object(text: str | None, path: Path | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = parse_json(text)
+        document = parse_json(text)
     except ValueError as error:
         raise InvalidOptions(f"the edited input is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise InvalidOptions(
             "the edited input is not a JSON object", hint='write for example {"command": "ls"}'
         )
-    return found
+    return document
 
 
-def read_answers(given: tuple[str, ...]) -> dict[str, str | list[str]]:
+def read_answers(words: tuple[str, ...]) -> dict[str, str | list[str]]:
     """Parse `QUESTION=ANSWER` words. A repeated question has several answers."""
-    found: dict[str, str | list[str]] = {}
-    for word in given:
+    answers: dict[str, str | list[str]] = {}
+    for word in words:
         name, sign, value = word.partition("=")
         if not sign or not name:
             raise InvalidOptions(f"{word!r} is not QUESTION=ANSWER", hint="for example: --answer '1=Blue'")
-        before = found.get(name)
+        before = answers.get(name)
         if before is None:
-            found[name] = value
+            answers[name] = value
         else:
-            found[name] = [*(before if isinstance(before, list) else [before]), value]
-    return found
+            answers[name] = [*(before if isinstance(before, list) else [before]), value]
+    return answers
 
 
 # ── an agent's questions ──
@@ -246,8 +246,8 @@ Question = Mapping[str, Any]
 
 def questions_of(approval: Mapping[str, Any]) -> list[Question]:
     """Return the questions of a request; empty if it has none, or none of a known form."""
-    found = approval["input"].get("questions") if approval["reason"] == "question" else None
-    questions = found if isinstance(found, list) else []
+    value = approval["input"].get("questions") if approval["reason"] == "question" else None
+    questions = value if isinstance(value, list) else []
     return questions if all(isinstance(one, dict) for one in questions) else []
 
 
@@ -263,15 +263,15 @@ def question_lines(question: Question) -> Iterator[str]:
 
 def ask_answers(questions: list[Question]) -> dict[str, str | list[str]]:
     """Ask the user each question. Return the answers by number."""
-    found: dict[str, str | list[str]] = {}
+    answers: dict[str, str | list[str]] = {}
     for number, question in enumerate(questions, 1):
         for line in question_lines(question):
             echo(line)
         several = bool(question.get("multiSelect"))
         what = "numbers, separated by commas" if several else "a number"
-        said = ask_text(f"{what}, or your own words" if _options(question) else "your answer")
-        found[str(number)] = _meant(question, said)
-    return found
+        text = ask_text(f"{what}, or your own words" if _options(question) else "your answer")
+        answers[str(number)] = _meant(question, text)
+    return answers
 
 
 def _meant(question: Question, said: str) -> str | list[str]:
@@ -284,8 +284,8 @@ def _meant(question: Question, said: str) -> str | list[str]:
 
 
 def _options(question: Question) -> list[Mapping[str, Any]]:
-    found = question.get("options")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    options = question.get("options")
+    return [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
 
 
 def _label(option: Mapping[str, Any]) -> str:

@@ -90,12 +90,12 @@ def _load(given: Path | None) -> tuple[Path, Policy]:
 def _requests(policy: Policy, state: str | None, limit: int) -> list[tuple[dict[str, Any], Verdict]]:
     boss = BossClient()
     try:
-        found = boss.get("approvals", state=state, limit=limit)["approvals"]
+        approvals = boss.get("approvals", state=state, limit=limit)["approvals"]
         sessions = {one["id"]: one for one in boss.get("sessions", all=True)["sessions"]}
     except BossDown:
         complain("the boss is not running, so only the file was checked")
         return []
-    return [(one, _decide(policy, one, sessions.get(one["session_id"], {}))) for one in found]
+    return [(one, _decide(policy, one, sessions.get(one["session_id"], {}))) for one in approvals]
 
 
 def _decide(policy: Policy, approval: dict[str, Any], session: dict[str, Any]) -> Verdict:

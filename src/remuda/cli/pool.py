@@ -120,12 +120,12 @@ def status(socket: Path | None, as_json: bool) -> None:
 def _lines(path: str, document: dict[str, Any]) -> list[tuple[str, str]]:
     pool = document["pool"]
     states = Counter(one["state"] for one in pool["sessions"])
-    shown = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
     return [
         ("socket", path),
         ("server", f"pid {document['pid']}, up {show_duration(document['uptime'])}, {document['state']}"),
         ("backend", str(document["backend"])),
-        ("agents", f"{shown}, of {pool['pool_size']}"),
+        ("agents", f"{counts}, of {pool['pool_size']}"),
         (
             "requests",
             f"{document['requests']} in progress, {pool['waiting']} waiting, {document['served']} served",

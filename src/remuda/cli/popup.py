@@ -136,8 +136,8 @@ def _line(guide: Guide, who: str, item: Item) -> str:
 def _body(item: Item) -> str:
     """Return what the agent asks, and its last message."""
     asked = what(item) if item["reason"] != "stopped" else ""
-    said = str(item["message"])
-    return said if asked in said else f"{said}\n\n{asked}"
+    message = str(item["message"])
+    return message if asked in message else f"{message}\n\n{asked}"
 
 
 def _carry_out(guide: Guide, picker: Picker, what_to_do: str) -> bool:

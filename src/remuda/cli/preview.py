@@ -69,9 +69,9 @@ def _find(target: str | None, styled: bool, history: int) -> tuple[dict[str, Any
         tmux, pane = guide.tmux(guide.here), check_pane(target)
         return {"pane": pane}, lambda: capture(tmux, pane, history=history, styled=styled)
     session = _session(guide, target)
-    found = guide.find({"session": session})
-    if found is not None and found.pane is not None and session.get("pane") == found.pane.id:
-        tmux, pane = found.tmux, found.pane.id
+    place = guide.find({"session": session})
+    if place is not None and place.pane is not None and session.get("pane") == place.pane.id:
+        tmux, pane = place.tmux, place.pane.id
         return {"pane": pane}, lambda: capture(tmux, pane, history=history, styled=styled)
     if session.get("name"):
         return {"name": session["name"]}, lambda: _screen(session["name"], styled)
@@ -81,8 +81,8 @@ def _find(target: str | None, styled: bool, history: int) -> tuple[dict[str, Any
 def _session(guide: Guide, target: str | None) -> Mapping[str, Any]:
     """Return the named session, else the first waiting one that can be shown."""
     if target is not None:
-        found: Mapping[str, Any] = find_session(BossClient(), target)["session"]
-        return found
+        session: Mapping[str, Any] = find_session(BossClient(), target)["session"]
+        return session
     items = [item for item in guide.queue.waiting() if item["session"]]
     if not items:
         raise NotInQueue("no agent is waiting")

@@ -123,16 +123,16 @@ def _print_list(
 
 def _lines(document: dict[str, Any], *, hidden: bool) -> list[str]:
     now = time.time()
-    put_off = f"{document['hidden']} hidden" if document["hidden"] and not hidden else ""
+    hidden_count = f"{document['hidden']} hidden" if document["hidden"] and not hidden else ""
     if document["items"]:
-        found = _table(document["items"], now)
-        found += [f"and {put_off}; 'remuda queue --all' lists them"] if put_off else []
+        lines = _table(document["items"], now)
+        lines += [f"and {hidden_count}; 'remuda queue --all' lists them"] if hidden_count else []
     else:
-        found = ["no agent is waiting" + (f"; {put_off}" if put_off else "")]
+        lines = ["no agent is waiting" + (f"; {hidden_count}" if hidden_count else "")]
     for account in document.get("limits", []):
         first, *rest = limit_lines(account, now)
-        found += [f"limited: {first}", *(f"  {line}" for line in rest)]
-    return found
+        lines += [f"limited: {first}", *(f"  {line}" for line in rest)]
+    return lines
 
 
 def _history_lines(document: Document) -> list[str]:
@@ -171,11 +171,11 @@ def where(guide: Guide, item: Item) -> str:
     """Return `work:1.0`, as tmux writes it; without tmux the id of the pane, or the process."""
     session = item.get("session") or {}
     try:
-        found = guide.find(item)
+        target = guide.find(item)
     except TmuxError:
-        found = None
-    if found and found.pane:
-        return found.pane.address
+        target = None
+    if target and target.pane:
+        return target.pane.address
     if session.get("name"):
         return "kept"
     return str(session.get("pane") or (f"pid {session['pid']}" if session.get("pid") else "-"))
@@ -237,8 +237,8 @@ def _get_agents(boss: BossClient, *, ended: bool) -> dict[str, Any]:
     for item in items.values():
         del item["session"]
     document: dict[str, Any] = boss.get("sessions", all=ended or None)
-    found = [{**one, "item": items.get(one["id"])} for one in document["sessions"]]
-    return {**document, "sessions": found}
+    sessions = [{**one, "item": items.get(one["id"])} for one in document["sessions"]]
+    return {**document, "sessions": sessions}
 
 
 def _agent_lines(document: Document) -> list[str]:
@@ -340,9 +340,9 @@ class _Appended:
         return kind is KeyboardInterrupt
 
     def show(self, document: Document) -> None:
-        told = {name: value for name, value in document.items() if name != "last_event_id"}
-        if told != self._last:
-            self._last = told
+        content = {name: value for name, value in document.items() if name != "last_event_id"}
+        if content != self._last:
+            self._last = content
             as_text = json_line(document) if self._as_json else None
             echo(as_text or "\n".join([*self._lines(document), ""]))
 

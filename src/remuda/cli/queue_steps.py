@@ -230,14 +230,14 @@ def snooze_command(
         raise InvalidOptions("--wake needs a SESSION", hint="'remuda queue --all' lists hidden agents")
     boss = BossClient()
     item = item_of(boss, session) if session else make_guide(client).shown_or_first()
-    found = boss.post("queue", str(item["id"]), "snooze", body={"until": until})
+    snoozed = boss.post("queue", str(item["id"]), "snooze", body={"until": until})
     if as_json:
-        print_json({"snoozed": found})
-    elif found["snooze_until"] is None:
-        echo(f"{label(found)} is in the queue again")
+        print_json({"snoozed": snoozed})
+    elif snoozed["snooze_until"] is None:
+        echo(f"{label(snoozed)} is in the queue again")
     else:
         span_text, moment_text = show_duration(round(until - now, 3)), show_moment(until, now)
-        echo(f"snoozed {label(found)} for {span_text}, until {moment_text}")
+        echo(f"snoozed {label(snoozed)} for {span_text}, until {moment_text}")
 
 
 def _until(span: float | None, moment: str | None, *, wake: bool, now: float) -> float:
@@ -316,8 +316,8 @@ def dismiss_command(session: str | None, client: str | None, as_json: bool) -> N
     """
     boss = BossClient()
     item = item_of(boss, session) if session else make_guide(client).shown()
-    found = boss.post("queue", str(item["id"]), "dismiss")
+    dismissed = boss.post("queue", str(item["id"]), "dismiss")
     if as_json:
-        print_json({"dismissed": found})
+        print_json({"dismissed": dismissed})
     else:
-        echo(f"dismissed {label(found)} ({reason(found)})")
+        echo(f"dismissed {label(dismissed)} ({reason(dismissed)})")

@@ -77,32 +77,32 @@ def command(what: str | None, path: Path | None, folder: Path | None, as_json: b
     print_receipt(find_message(what, path, folder), what, as_json=as_json)
 
 
-def print_receipt(found: Trace, what: str | None, *, as_json: bool) -> None:
+def print_receipt(trace: Trace, what: str | None, *, as_json: bool) -> None:
     """`what`: the word of the user. A complete id is not printed again."""
     if as_json:
-        print_json(found.document())
+        print_json(trace.document())
         return
-    if what != found.id:
-        echo(style(found.id, bold=True))
-    show_trace(found)
+    if what != trace.id:
+        echo(style(trace.id, bold=True))
+    show_trace(trace)
 
 
 def find_message(what: str | None, path: Path | None, folder: Path | None) -> Trace:
     """Find a message by the beginning of its id; the last one of a session, or of all."""
     if what is None:
         return find_last(inbox_folders(path, folder))
-    found = find_what(what, path, folder)
-    return found if isinstance(found, Trace) else find_last([found.folder])
+    target = find_what(what, path, folder)
+    return target if isinstance(target, Trace) else find_last([target.folder])
 
 
-def show_trace(found: Trace) -> None:
-    for step in found.steps:
+def show_trace(trace: Trace) -> None:
+    for step in trace.steps:
         stage = str(step["stage"])
         at = number(step.get("at"))
         age = f"{show_duration(time.time() - at):>7} ago" if at else " " * 11
         echo(f"{style(f'{stage:<10}', fg=STAGE_COLOURS.get(stage))} {age}  {flat(_facts(step))}".rstrip())
-    if found.answer is not None and found.answer.get("text"):
-        echo(f"\n{found.answer['text']}")
+    if trace.answer is not None and trace.answer.get("text"):
+        echo(f"\n{trace.answer['text']}")
 
 
 def _facts(step: dict[str, Any]) -> str:
@@ -132,22 +132,22 @@ class _WaitReporter:
         self._folder = folder
         self._progress = progress
         self._session = session_of(folder)
-        self._said = False
+        self._reported = False
         self.why = ""
         """Why it was not delivered yet, if the keeper reports it."""
 
-    def __call__(self, found: Trace) -> None:
-        self.why = self._held() if found.stage in ("accepted", "nacked") else ""
-        self._progress.say(f"{found.id}: {self.why or _WAITS.get(found.stage, found.stage)}")
+    def __call__(self, trace: Trace) -> None:
+        self.why = self._held() if trace.stage in ("accepted", "nacked") else ""
+        self._progress.say(f"{trace.id}: {self.why or _WAITS.get(trace.stage, trace.stage)}")
         if self._session is not None:
             gone = read_holder(self._session) is None
-            if gone and not self._said:
+            if gone and not self._reported:
                 self._progress.tell(held(self._folder))
-            self._said = gone  # printed again if the session came back and ended again
-        expires = number(found.steps[0].get("expires"))
+            self._reported = gone  # printed again if the session came back and ended again
+        expires = number(trace.steps[0].get("expires"))
         if expires and time.time() >= expires:
             with contextlib.suppress(OSError, RemudaError):  # we may not be allowed to change it
-                Inbox(self._folder).expire(found.id)
+                Inbox(self._folder).expire(trace.id)
 
     def _held(self) -> str:
         if self._session is None or read_holder(self._session) is None:
@@ -161,30 +161,30 @@ class _WaitReporter:
 
 def wait_for_end(message: str, folders: list[Path], timeout: float | None, *, as_json: bool) -> int:
     """Follow a message to its end and print the answer. Raises `MessageDead` and `WaitTimeout`."""
-    found = find_by_prefix(message, folders)
-    folder, message = found.folder, found.id
+    trace = find_by_prefix(message, folders)
+    folder, message = trace.folder, trace.id
     reporter = None
     try:
         with Progress() as progress:
             reporter = _WaitReporter(folder, progress)
-            for found in follow(folder, message, timeout, reporter):
-                progress.say(f"{message}: {_WAITS.get(found.stage, found.stage)}")
+            for trace in follow(folder, message, timeout, reporter):
+                progress.say(f"{message}: {_WAITS.get(trace.stage, trace.stage)}")
     except WaitTimeout as error:
         if reporter is None or not reporter.why:
             raise
         raise WaitTimeout(f"{error.message}: {reporter.why}", hint=error.hint) from None
     except KeyboardInterrupt:
-        complain(f"message {message} is still {found.stage}; 'remuda cancel {message}' cancels it")
+        complain(f"message {message} is still {trace.stage}; 'remuda cancel {message}' cancels it")
         raise
     if as_json:
-        print_json(found.document())
-    if found.stage != "acked":
+        print_json(trace.document())
+    if trace.stage != "acked":
         raise MessageDead(
-            f"message {message} was not answered: {found.stage}, {found.reason or 'no reason given'}",
+            f"message {message} was not answered: {trace.stage}, {trace.reason or 'no reason given'}",
             hint=f"'remuda receipt {message}' shows every step",
         )
     if not as_json:
-        print_answer(str((found.answer or {}).get("text") or ""))
+        print_answer(str((trace.answer or {}).get("text") or ""))
     return 0
 
 
@@ -212,16 +212,16 @@ def wait_command(
     return wait_for(find_what(what, path, folder), timeout, as_json=as_json)
 
 
-def wait_for(found: Target | Trace, timeout: float | None, *, as_json: bool) -> int:
+def wait_for(target: Target | Trace, timeout: float | None, *, as_json: bool) -> int:
     """Wait for the end of a message, or until a session is idle and its inbox is empty."""
-    if isinstance(found, Trace):
-        return wait_for_end(found.id, [found.folder], timeout, as_json=as_json)
-    assert found.session is not None
-    name = found.session
+    if isinstance(target, Trace):
+        return wait_for_end(target.id, [target.folder], timeout, as_json=as_json)
+    assert target.session is not None
+    name = target.session
     with Progress() as progress:
         document = wait_for_rest(
             name,
-            found.folder.parent,
+            target.folder.parent,
             timeout,
             lambda why: progress.say(f"waiting until '{name}' is idle and its inbox empty; now {why}"),
         )

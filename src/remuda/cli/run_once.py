@@ -179,13 +179,13 @@ def _seconds(flag: str, text: str) -> float:
 
 def variables(words: Sequence[str]) -> dict[str, str | None]:
     """Parse the values of `--env`: NAME=VALUE sets a variable, NAME removes it."""
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not name:
             raise InvalidOptions(f"--env {word!r} has no variable name", hint="write NAME=VALUE or NAME")
-        found[name] = value if equals else None
-    return found
+        values[name] = value if equals else None
+    return values
 
 
 # ── one request ──
@@ -311,14 +311,14 @@ def profile_options(given: Given) -> dict[str, Any]:
 
 
 def _requires(given: Given) -> dict[str, str]:
-    found = {}
+    required = {}
     if "--backend" in given:
-        found["backend"] = given["--backend"]
+        required["backend"] = given["--backend"]
     if "--demo" in given:
-        found["agent"] = "demo"
+        required["agent"] = "demo"
     if "--claude-binary" in given:
-        found["claude_binary"] = os.path.abspath(os.path.expanduser(given["--claude-binary"]))
-    return found
+        required["claude_binary"] = os.path.abspath(os.path.expanduser(given["--claude-binary"]))
+    return required
 
 
 def _follow(line: Line, printer: Printer) -> int:
@@ -376,8 +376,8 @@ class Printer:
 
     def failed(self, error: RemudaError) -> int:
         if self._json:
-            told = {"code": error.code, "message": error.message, "hint": error.hint}
-            self._document({"type": "error", **told} if self._stream else {"error": told})
+            fields = {"code": error.code, "message": error.message, "hint": error.hint}
+            self._document({"type": "error", **fields} if self._stream else {"error": fields})
         else:
             if self._stream and self._last != "\n":
                 write("\n")

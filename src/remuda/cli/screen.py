@@ -41,13 +41,13 @@ def command(name: str, styled: bool | None, folder: Path | None, as_json: bool) 
     """
     coloured = wants_colour(sys.stdout) if styled is None else styled
     where = find_folder(folder)
-    shown = _screen_document(
+    document = _screen_document(
         SessionPaths.of(pick_session(name, where), where), styled=coloured and not as_json
     )
     if as_json:
-        print_json(shown)
+        print_json(document)
         return
-    print_screen(shown["lines"], coloured=coloured)
+    print_screen(document["lines"], coloured=coloured)
 
 
 def _screen_document(paths: SessionPaths, *, styled: bool) -> dict[str, Any]:
@@ -108,13 +108,13 @@ def resize_command(name: str, size: str, folder: Path | None) -> None:
     Example:
       remuda resize work 120x40
     """
-    found = re.fullmatch(r"(\d+)[xX](\d+)", size)
-    if found is None:
+    match = re.fullmatch(r"(\d+)[xX](\d+)", size)
+    if match is None:
         raise InvalidOptions(f"{size!r} is not a size", hint="write COLSxROWS, for example 120x40")
     where = find_folder(folder)
     name = pick_session(name, where)
     with KeeperClient.connect(name, where) as client:
-        cols, rows = _resized(client, *check_size(int(found[1]), int(found[2])))
+        cols, rows = _resized(client, *check_size(int(match[1]), int(match[2])))
     echo(f"{name} is {cols}x{rows}")
 
 

@@ -36,8 +36,8 @@ _START = re.compile(rb"\x1b\[5(;2)?~")
 
 def scrolling_key(data: bytes) -> str:
     """Return `shift` for Shift-PgUp, `plain` for PgUp, else nothing."""
-    found = _START.fullmatch(data)
-    return "" if found is None else "shift" if found[1] else "plain"
+    match = _START.fullmatch(data)
+    return "" if match is None else "shift" if match[1] else "plain"
 
 
 class Scroll:

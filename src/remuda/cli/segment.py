@@ -37,7 +37,7 @@ def command(plain: bool, as_json: bool) -> None:
 def _poll() -> tuple[int | None, float | None]:
     """Return how many agents wait, and how long the first has; None if the boss does not answer in time."""
     try:
-        found = BossClient(timeout=_TIMEOUT).get("segment")
+        queue = BossClient(timeout=_TIMEOUT).get("segment")
     except (RemudaError, OSError):
         return None, None
-    return found["waiting"], found["age"]
+    return queue["waiting"], queue["age"]

@@ -64,34 +64,34 @@ def command(
     """
     if timeout is not None and not wait:
         raise InvalidOptions("--timeout needs --wait")
-    found = find_by_name(name, folder)
+    agent = find_by_name(name, folder)
     options = {key: value for key, value in given.items() if value}
-    if isinstance(found, Outside):
+    if isinstance(agent, Outside):
         only_kept = [f"--{_FLAGS.get(key, key)}" for key in options if key != "dedup"]
         if only_kept:
             raise InvalidOptions(
-                f"{only_kept[0]} is for kept sessions, and '{found.name}' is not one",
+                f"{only_kept[0]} is for kept sessions, and '{agent.name}' is not one",
                 hint="'remuda ls' lists kept sessions",
             )
         assert reply_command.callback is not None
         more = {"dedup": given["dedup"], "command_": command_, "literal": literal, "max_bytes": max_bytes}
         code: int | None = reply_command.callback(
-            session=found.session["id"], text=text, wait=wait, timeout=timeout, as_json=as_json, **more
+            session=agent.session["id"], text=text, wait=wait, timeout=timeout, as_json=as_json, **more
         )
         return code
-    target = find_target(found, None, folder)
+    target = find_target(agent, None, folder)
     prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
     check_sendable(target, prompt, command=command_, literal=literal)
     accepted = target.inbox(max_bytes).put(prompt, command=command_, literal=literal, **options)
-    if found != name:
-        complain(f"'{name}' is session '{found}'")
+    if agent != name:
+        complain(f"'{name}' is session '{agent}'")
     if not wait:
-        _tell(accepted, target, as_json=as_json)
+        _print_accepted(accepted, target, as_json=as_json)
         return None
     return wait_for_end(accepted.id, [target.folder], timeout, as_json=as_json)
 
 
-def _tell(accepted: Accepted, target: Target, *, as_json: bool) -> None:
+def _print_accepted(accepted: Accepted, target: Target, *, as_json: bool) -> None:
     if as_json:
         print_json({"id": accepted.id, "duplicate": accepted.duplicate, "alive": target.alive})
         return
@@ -155,39 +155,39 @@ def reply_command(
     body: dict[str, Any] = {"text": prompt, "command": command_, "literal": literal}
     body |= {"dedup": dedup} if dedup else {}
     body |= {"wait": longest} if wait else {}
-    found = BossClient().post(
+    result = BossClient().post(
         "sessions", session, "reply", body=body, timeout=_TYPING_TIMEOUT + (longest if wait else 0)
     )
-    if found["via"] == "inbox":
-        return _follow_inbox(found, timeout, wait=wait, as_json=as_json)
-    return _print_typed(found, session, wait=wait, as_json=as_json)
+    if result["via"] == "inbox":
+        return _follow_inbox(result, timeout, wait=wait, as_json=as_json)
+    return _print_typed(result, session, wait=wait, as_json=as_json)
 
 
-def _follow_inbox(found: dict[str, Any], timeout: float | None, *, wait: bool, as_json: bool) -> int | None:
+def _follow_inbox(result: dict[str, Any], timeout: float | None, *, wait: bool, as_json: bool) -> int | None:
     if wait:
-        return wait_for_end(found["id"], [Path(found["inbox"])], timeout, as_json=as_json)
+        return wait_for_end(result["id"], [Path(result["inbox"])], timeout, as_json=as_json)
     if as_json:
-        print_json(found)
+        print_json(result)
         return None
-    echo(f"accepted {found['id']}")
-    if not found["alive"]:
-        complain(held(Path(found["inbox"])))
+    echo(f"accepted {result['id']}")
+    if not result["alive"]:
+        complain(held(Path(result["inbox"])))
     return None
 
 
-def _print_typed(found: dict[str, Any], session: str, *, wait: bool, as_json: bool) -> int | None:
+def _print_typed(result: dict[str, Any], session: str, *, wait: bool, as_json: bool) -> int | None:
     if as_json:
-        print_json(found)
+        print_json(result)
     elif not wait:
-        where = "" if session == found["pane"] else f" (pane {found['pane']})"
-        echo(f"{found['stage']} to {session}{where}")
-    if "note" in found:
-        complain(found["note"])
+        where = "" if session == result["pane"] else f" (pane {result['pane']})"
+        echo(f"{result['stage']} to {session}{where}")
+    if "note" in result:
+        complain(result["note"])
     if not wait:
         return None
-    answer = found.get("answer")
+    answer = result.get("answer")
     if answer is None:
-        raise WaitTimeout(f"the prompt was {found['stage']}, but its turn did not end in time")
+        raise WaitTimeout(f"the prompt was {result['stage']}, but its turn did not end in time")
     if answer["end"] != "stopped":
         raise MessageDead(f"the agent did not answer: {answer['end']} {answer['text']}".rstrip())
     if not as_json:

@@ -56,8 +56,8 @@ def _run_part(ctx: click.Context, /, show: bool, remove: bool, **values: Any) ->
     if part.name == "inbox" and action == "install" and values["inbox"] is None:
         raise InvalidOptions("no inbox given", hint="name its file: --inbox PATH")
     for one in part.params:
-        given = ctx.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
-        if given and one.name not in {*names, "show", "remove"}:
+        is_given = ctx.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+        if is_given and one.name not in {*names, "show", "remove"}:
             raise InvalidOptions(f"{one.opts[0]} does not apply to '{action}'", hint="leave it out")
     return ctx.invoke(chosen, **{name: value for name, value in values.items() if name in names})
 

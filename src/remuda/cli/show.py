@@ -152,14 +152,14 @@ def _print_messages(paths: SessionPaths | None) -> None:
     if paths is None or not paths.inbox.is_dir():
         return
     try:
-        found: list[Listed] = list_messages(paths.inbox)
+        listed: list[Listed] = list_messages(paths.inbox)
     except RemudaError as error:
         echo(f"\nits messages cannot be read: {error}")
         return
-    shown = found[-_MESSAGES:]
-    if shown:
-        _heading(f"last {len(shown)} of {len(found)} messages" if len(found) > len(shown) else "messages")
-        print_messages(with_prompts(shown))
+    last = listed[-_MESSAGES:]
+    if last:
+        _heading(f"last {len(last)} of {len(listed)} messages" if len(listed) > len(last) else "messages")
+        print_messages(with_prompts(last))
 
 
 # ── agents outside of sessions ──

@@ -23,13 +23,13 @@ class BossQueue:
         self.boss = boss or BossClient()
 
     def waiting(self) -> list[Item]:
-        found: list[Item] = self.boss.get("queue")["items"]
-        return found
+        items: list[Item] = self.boss.get("queue")["items"]
+        return items
 
-    def skip(self, number: str, cooldown: float | None) -> Item:
+    def skip(self, item_id: str, cooldown: float | None) -> Item:
         body = {} if cooldown is None else {"cooldown": cooldown}
-        found: Item = self.boss.post("queue", number, "skip", body=body)
-        return found
+        item: Item = self.boss.post("queue", item_id, "skip", body=body)
+        return item
 
 
 def make_guide(client: str | None = None, *, elsewhere: bool = False) -> Guide:
@@ -50,20 +50,20 @@ def find_session(boss: BossClient, word: str) -> dict[str, Any]:
     Raises `NotInQueue` and `InvalidOptions`.
     """
     try:
-        found: dict[str, Any] = boss.get("sessions", word)
+        document: dict[str, Any] = boss.get("sessions", word)
     except NotInQueue:
         sessions = boss.get("sessions")["sessions"]
         names = {one["id"]: label({"session_id": one["id"], "session": one}) for one in sessions}
-        begins = [number for number, name in names.items() if name.startswith(word)]
-        if not begins:
+        matching = [session_id for session_id, name in names.items() if name.startswith(word)]
+        if not matching:
             raise
-        if len(begins) > 1:
-            several = ", ".join(sorted(names[number] for number in begins)[:5])
+        if len(matching) > 1:
+            several = ", ".join(sorted(names[session_id] for session_id in matching)[:5])
             raise InvalidOptions(
                 f"several sessions begin with '{word}'", hint=f"write more: {several}"
             ) from None
-        found = boss.get("sessions", begins[0])
-    return found
+        document = boss.get("sessions", matching[0])
+    return document
 
 
 def item_of(boss: BossClient, word: str) -> Item:
