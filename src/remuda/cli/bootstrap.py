@@ -29,7 +29,7 @@ _QUIET = 1.0
 _LINES = 20
 
 
-class Found(NamedTuple):
+class FoundAgent(NamedTuple):
     """An agent in a pane. `state`: known, working, resting, waiting."""
 
     address: Address
@@ -77,7 +77,9 @@ def command(dry_run: bool, quiet: float, as_json: bool) -> None:
     print_table(("PANE", "AGENT", "STATE", "CWD"), [_row(one) for one in found])
 
 
-def _agents(guide: Guide, address: Address, known: Sequence[Mapping[str, Any]], quiet: float) -> list[Found]:
+def _agents(
+    guide: Guide, address: Address, known: Sequence[Mapping[str, Any]], quiet: float
+) -> list[FoundAgent]:
     view = guide.view(address)
     if view is None:
         return []
@@ -92,12 +94,12 @@ def _agents(guide: Guide, address: Address, known: Sequence[Mapping[str, Any]], 
             continue
         state, seen, shown = "known", None, ""
         if pane.id not in panes:
-            state, seen, shown = _look(guide.tmux(address), pane, agent, quiet)
-        agents.append(Found(address, snapshot, pane, agent, state, seen, shown))
+            state, seen, shown = _read_screen(guide.tmux(address), pane, agent, quiet)
+        agents.append(FoundAgent(address, snapshot, pane, agent, state, seen, shown))
     return agents
 
 
-def _look(tmux: Tmux, pane: Pane, agent: str, quiet: float) -> tuple[str, State, str]:
+def _read_screen(tmux: Tmux, pane: Pane, agent: str, quiet: float) -> tuple[str, State, str]:
     """Return the state by the screen, or by whether the screen changes for a while; and the screen."""
     observer = find_agent(agent).observer(pane.pid, os.environ, has_screen=True)
     lines = capture(tmux, pane.id)
@@ -112,7 +114,7 @@ def _look(tmux: Tmux, pane: Pane, agent: str, quiet: float) -> tuple[str, State,
     return "working", State.ACTIVE, shown
 
 
-def _events(one: Found) -> list[dict[str, Any]]:
+def _events(one: FoundAgent) -> list[dict[str, Any]]:
     """Return the events for a placeholder session. The agent's own session replaces it.
 
     That it exists is true now. What it is doing may have begun long ago.
@@ -148,7 +150,7 @@ def _process(pane: Pane) -> int | None:
     return None
 
 
-def _document(one: Found) -> dict[str, Any]:
+def _document(one: FoundAgent) -> dict[str, Any]:
     return {
         "pane": one.pane.id,
         "address": one.pane.address,
@@ -160,5 +162,5 @@ def _document(one: Found) -> dict[str, Any]:
     }
 
 
-def _row(one: Found) -> tuple[str, ...]:
+def _row(one: FoundAgent) -> tuple[str, ...]:
     return (one.pane.address, one.agent, one.agent_state or "known to the boss", one.pane.cwd)

@@ -11,7 +11,7 @@ from remuda.inbox.catalog import Listed, list_messages
 from remuda.keeper.cancel import DEFAULT_CANCEL_TIMEOUT, Cancelled, Fate, cancel_message, cancel_turn
 
 from .common import folder_option, json_option, time_span
-from .inbox_target import Target, complete_inbox, find_what, session_of
+from .inbox_target import InboxTarget, complete_inbox, find_what, session_of
 from .output import echo, print_json, style
 from .redraw import Progress
 
@@ -60,7 +60,7 @@ def command(
     with Progress() as progress:
         progress.say("waiting until the turn has stopped")
         target = find_what(what, path, folder)
-        if isinstance(target, Target):
+        if isinstance(target, InboxTarget):
             done = _in_session(target, timeout, everything=everything)
         elif everything:
             raise InvalidOptions(f"--all needs the name of a session, and '{what}' is a message")
@@ -88,7 +88,7 @@ def _exit_code(done: list[Cancelled]) -> int:
     return EXIT_CODES["OK" if any(one.fate in _DONE for one in done) else "REFUSED"]
 
 
-def _in_session(session: Target, timeout: float, *, everything: bool) -> list[Cancelled]:
+def _in_session(session: InboxTarget, timeout: float, *, everything: bool) -> list[Cancelled]:
     assert session.session is not None
     paths = session_of(session.folder)
     waiting = [one for one in list_messages(session.folder) if not one.ended]
@@ -107,7 +107,7 @@ def _in_session(session: Target, timeout: float, *, everything: bool) -> list[Ca
     return [cancel_message(one.folder, one.id, paths, timeout) for one in waiting]
 
 
-def _running(session: Target, timeout: float, *, or_else: bool) -> Cancelled | None:
+def _running(session: InboxTarget, timeout: float, *, or_else: bool) -> Cancelled | None:
     """Interrupt the running turn. `or_else`: return None if that is not safe; there is more to cancel."""
     assert session.session is not None
     if not session.alive:

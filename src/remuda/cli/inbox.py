@@ -21,7 +21,7 @@ from remuda.inbox.stop_hook import Entry, Lock, Queue, number
 
 from . import inbox_feed
 from .common import OrderedGroup, check_alone, format_option, json_option, print_formatted, short_path
-from .inbox_target import Target, find_target, first_line, inbox_argument, inbox_options, with_word
+from .inbox_target import InboxTarget, find_target, first_line, inbox_argument, inbox_options, with_word
 from .output import complain, echo, print_fields, print_json, print_lines, print_table, style
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def ls(name: str | None, path: Path | None, folder: Path | None, template: str |
         echo(f"no messages; put one with: remuda inbox put {target.words} TEXT")
 
 
-def list_messages(target: Target) -> list[dict[str, Any]]:
+def list_messages(target: InboxTarget) -> list[dict[str, Any]]:
     inbox = target.existing()
     flight = inbox.overview().in_flight
     entries = inbox.waiting()
@@ -157,7 +157,7 @@ def status(name: str | None, path: Path | None, folder: Path | None, as_json: bo
     print_fields(_status_lines(target, overview))
 
 
-def _status_lines(target: Target, overview: dict[str, Any]) -> list[tuple[str, str]]:
+def _status_lines(target: InboxTarget, overview: dict[str, Any]) -> list[tuple[str, str]]:
     where = short_path(str(target.folder))
     lines = [("inbox", f"{where} ('{target.session}' is not running)" if target.alive is False else where)]
     delayed = f", {overview['delayed']} of them delayed" if overview["delayed"] else ""

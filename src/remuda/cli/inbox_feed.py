@@ -19,7 +19,7 @@ from remuda.paths import private_folder
 
 from .common import json_option, time_span
 from .inbox_target import (
-    Target,
+    InboxTarget,
     check_agent,
     check_parent,
     check_sendable,
@@ -165,14 +165,14 @@ def put_command(
     return 0
 
 
-def _put(target: Target, inbox: Inbox, prompt: str, options: dict[str, Any]) -> Accepted:
+def _put(target: InboxTarget, inbox: Inbox, prompt: str, options: dict[str, Any]) -> Accepted:
     check_sendable(
         target, prompt, command=options.get("command", False), literal=options.get("literal", False)
     )
     return inbox.put(prompt, **options)
 
 
-def _accepted_text(accepted: Accepted, target: Target) -> str:
+def _accepted_text(accepted: Accepted, target: InboxTarget) -> str:
     text = f"accepted {accepted.id}"
     if accepted.duplicate:
         return f"{text} (duplicate: a message with this key was accepted before)"
@@ -181,7 +181,7 @@ def _accepted_text(accepted: Accepted, target: Target) -> str:
     )
 
 
-def _document(accepted: Accepted, target: Target) -> dict[str, Any]:
+def _document(accepted: Accepted, target: InboxTarget) -> dict[str, Any]:
     return {"id": accepted.id, "duplicate": accepted.duplicate, "alive": target.alive}
 
 
@@ -225,7 +225,7 @@ def _check_lines(text: str | None, options: dict[str, Any]) -> None:
         )
 
 
-def _put_lines(target: Target, max_bytes: int, options: dict[str, Any], *, as_json: bool) -> int:
+def _put_lines(target: InboxTarget, max_bytes: int, options: dict[str, Any], *, as_json: bool) -> int:
     """Put each line. A line that cannot be a prompt is reported and skipped; a disk error ends it."""
     inbox, code = target.inbox(max_bytes), 0
     for number, data in _numbered_lines(max_bytes):
@@ -239,7 +239,9 @@ def _put_lines(target: Target, max_bytes: int, options: dict[str, Any], *, as_js
     return code
 
 
-def _put_line(target: Target, inbox: Inbox, data: bytes, max_bytes: int, options: dict[str, Any]) -> Accepted:
+def _put_line(
+    target: InboxTarget, inbox: Inbox, data: bytes, max_bytes: int, options: dict[str, Any]
+) -> Accepted:
     if len(data) > max_bytes:
         raise InputError(f"the line has more than {max_bytes} bytes")
     return _put(target, inbox, _decoded(data, "the line"), options)

@@ -34,7 +34,7 @@ _FIRST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class InboxTarget:
     """An inbox. `words` name it on a command line. `session` and `alive` are None for a folder."""
 
     folder: Path
@@ -109,7 +109,7 @@ def with_word(name: str | None, word: str | None, path: Path | None) -> tuple[st
     return None, name
 
 
-def find_target(name: str | None, path: Path | None, folder: Path | None) -> Target:
+def find_target(name: str | None, path: Path | None, folder: Path | None) -> InboxTarget:
     if name is not None and path is not None:
         raise InvalidOptions("a session name does not go with --inbox", hint="use one of them")
     if path is not None:
@@ -125,19 +125,19 @@ def _picked(name: str, folder: Path) -> str:
     return name if is_name(name) and SessionPaths(folder, name).inbox.is_dir() else pick_session(name, folder)
 
 
-def _of_path(path: Path) -> Target:
+def _of_path(path: Path) -> InboxTarget:
     words = f"--inbox {shlex.quote(str(path))}"
     path = path.expanduser().absolute()
     if path.name == _FILE and not path.is_dir():
-        return Target(path.parent, words)
+        return InboxTarget(path.parent, words)
     if path.is_file() or (path.suffix == ".jsonl" and not path.exists()):
         raise InvalidOptions(
             f"{path} is not an inbox: its name is not {_FILE}", hint=f"give its folder, or the {_FILE} in it"
         )
-    return Target(path, words)
+    return InboxTarget(path, words)
 
 
-def _of_session(paths: SessionPaths) -> Target:
+def _of_session(paths: SessionPaths) -> InboxTarget:
     if (found := _known(paths)) is not None:
         return found
     near = did_you_mean(paths.name, known_names(paths.folder))
@@ -145,14 +145,14 @@ def _of_session(paths: SessionPaths) -> Target:
     raise SessionNotFound(f"session '{paths.name}' not found", hint=f"{near} {hint}" if near else hint)
 
 
-def _known(paths: SessionPaths) -> Target | None:
+def _known(paths: SessionPaths) -> InboxTarget | None:
     alive = read_holder(paths) is not None
     if not alive and SessionRecord.load(paths.record) is None and not paths.inbox.is_dir():
         return None
-    return Target(paths.inbox, paths.name, paths.name, alive)
+    return InboxTarget(paths.inbox, paths.name, paths.name, alive)
 
 
-def known_session(name: str, folder: Path | None) -> Target | None:
+def known_session(name: str, folder: Path | None) -> InboxTarget | None:
     """Return the session of that name, alive or not; None if there is none."""
     return _known(SessionPaths.of(name, find_folder(folder))) if is_name(name) else None
 
@@ -164,7 +164,7 @@ def inbox_folders(path: Path | None, folder: Path | None) -> list[Path]:
     return sorted(find_folder(folder).glob("*.inbox"))
 
 
-def find_what(what: str, path: Path | None, folder: Path | None) -> Target | Trace:
+def find_what(what: str, path: Path | None, folder: Path | None) -> InboxTarget | Trace:
     """Return the session of that name or the message of that id; the beginning of either is enough.
 
     Raises `MessageNotFound` if it is neither, and `InvalidOptions` for the beginning of several. With `path`
@@ -211,14 +211,14 @@ def first_line(text: str) -> str:
 # ── what is checked before a message is put into an inbox ──
 
 
-def check_agent(target: Target) -> Speech | None:
+def check_agent(target: InboxTarget) -> Speech | None:
     """Return how the session's agent takes prompts, if known. Raises for an agent that takes none."""
     if target.session is None:
         return None
     return find_speech(SessionPaths(target.folder.parent, target.session))
 
 
-def check_sendable(target: Target, prompt: str, *, command: bool, literal: bool) -> None:
+def check_sendable(target: InboxTarget, prompt: str, *, command: bool, literal: bool) -> None:
     """Raise for an agent that does not take prompts, or not this one."""
     if (speech := check_agent(target)) is not None:
         speech.check(prompt, command=command, literal=literal)

@@ -28,7 +28,7 @@ from .common import (
 )
 from .output import complain, echo, flat, print_json, table_lines
 from .outside import Document, list_outside
-from .redraw import FullScreen
+from .redraw import LiveScreen
 
 _HEAD = ("NAME", "STATE", "SINCE", "AGENT", "WHERE", "CWD", "LAST LINE")
 # Sessions report their changes; new sessions are found by polling.
@@ -139,7 +139,7 @@ def _last(session: Document) -> str:
 
 def _watch(folder: Path, lines: Callable[[], list[str]]) -> None:
     clients: dict[str, KeeperClient] = {}
-    with FullScreen() as screen:
+    with LiveScreen() as screen:
         try:
             while True:
                 _keep_connected(folder, clients)

@@ -54,7 +54,7 @@ _STATES = {
 """For a boss before 0.2, which does not report `agent_state`."""
 
 
-class Outside(NamedTuple):
+class OutsideAgent(NamedTuple):
     """An agent without a keeper, and its item in the queue."""
 
     name: str
@@ -96,7 +96,7 @@ class Outside(NamedTuple):
         return one_line(f"{self.item['reason']}: {tool}" if tool else str(self.item["reason"]))
 
 
-def list_outside(*, ended: bool = False, note: Callable[[str], None] = complain) -> list[Outside]:
+def list_outside(*, ended: bool = False, note: Callable[[str], None] = complain) -> list[OutsideAgent]:
     """Return the agents of the boss without a keeper, in order of discovery; none if no boss runs.
 
     `note` gets a line about a boss that runs but does not answer.
@@ -118,7 +118,7 @@ def list_outside(*, ended: bool = False, note: Callable[[str], None] = complain)
     sessions.sort(key=lambda one: (one["ended"] is not None, one["first_seen"]))
     taken = {str(item["id"]) for item in items.values()} | known_names(find_folder(None))
     return [
-        Outside(name, one, items.get(one["id"]))
+        OutsideAgent(name, one, items.get(one["id"]))
         for name, one in zip(_names(sessions, known, taken), sessions, strict=True)
     ]
 
@@ -143,7 +143,7 @@ def _folder_of(session: Document) -> str:
     return label(None, session["repo"] or session["cwd"], session["id"])
 
 
-def find_by_name(name: str, folder: Path | None) -> str | Outside:
+def find_by_name(name: str, folder: Path | None) -> str | OutsideAgent:
     """Return the session of that name, or an agent outside by its pane, folder, or the beginning of its id.
 
     A session's full name comes first, then what the boss knows, then the beginning of a session's name. The
@@ -162,7 +162,7 @@ def find_by_name(name: str, folder: Path | None) -> str | Outside:
     raise SessionNotFound(f"session '{name}' not found", hint=f"{near} {hint}" if near else hint)
 
 
-def _ask_for(word: str) -> str | Outside | None:
+def _ask_for(word: str) -> str | OutsideAgent | None:
     try:
         found = BossClient().get("sessions", word)
     except (BossDown, NotInQueue):
@@ -171,4 +171,4 @@ def _ask_for(word: str) -> str | Outside | None:
     if session["name"]:
         return str(session["name"])
     named = {one.session["id"]: one.name for one in list_outside(ended=session["ended"] is not None)}
-    return Outside(named.get(session["id"], word), session, found["item"])
+    return OutsideAgent(named.get(session["id"], word), session, found["item"])

@@ -82,13 +82,13 @@ def must_be_terminal() -> None:
 
 def must_be_seen(approval: Approval, session: Mapping[str, Any] | None) -> None:
     """Raise `NotSafe` for a request that only its terminal shows."""
-    if why := why_hidden(approval):
+    if why := hidden_reason(approval):
         name = (session or {}).get("name")
         way = f"'remuda attach {name}'" if name else "'remuda next'"
         raise NotSafe(why, hint=f"go there with {way}, or pass --yes to approve without seeing it")
 
 
-def why_hidden(approval: Approval) -> str:
+def hidden_reason(approval: Approval) -> str:
     """Return why a request cannot be allowed from here; empty if it can be shown."""
     return why_unseen(approval["reason"], approval["tool"], approval["input"])
 
@@ -139,7 +139,7 @@ def request_lines(approval: Approval, session: Mapping[str, Any] | None = None) 
             yield from (line for one in questions for line in question_lines(one))
         else:
             yield from _field_lines(name, value)
-    if approval["state"] == "open" and (why := why_hidden(approval)):
+    if approval["state"] == "open" and (why := hidden_reason(approval)):
         yield f"  {why}"
     if diff := approval["detail"].get("diff"):
         yield from (_coloured(line) for line in printable(diff).splitlines())

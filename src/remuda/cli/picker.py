@@ -30,7 +30,7 @@ _MOVES = {"j": 1, "\x1b[B": 1, "\x1bOB": 1, "k": -1, "\x1b[A": -1, "\x1bOA": -1,
 _FAINT, _MARKED = ours("\x1b[2m"), ours("\x1b[7m")
 
 
-class Row(NamedTuple):
+class PickerRow(NamedTuple):
     """One waiting agent, as text."""
 
     item: Item
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 class Picker:
     """`rows` may be replaced at any time. The marked agent stays marked as long as it waits."""
 
-    def __init__(self, rows: Sequence[Row] = (), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rows: Sequence[PickerRow] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self.rows = list(rows)
         self.at = 0
         self.note = ""
@@ -74,7 +74,7 @@ class Picker:
         """Whether the next key answers a question that is not drawn yet."""
         return self._asked is not None
 
-    def replace(self, rows: Sequence[Row]) -> None:
+    def replace(self, rows: Sequence[PickerRow]) -> None:
         before = self.marked["id"] if self.marked else None
         self.rows, self.trouble = list(rows), ""
         places = [number for number, row in enumerate(rows) if row.item["id"] == before]

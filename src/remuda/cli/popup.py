@@ -19,8 +19,8 @@ from remuda.errors import NotATerminal, NoTmuxClient, RemudaError, TmuxTooOld
 from remuda.tmux.popup import popup_words
 
 from .output import echo, ours, unstyled
-from .permission_request import ANSWER_TIMEOUT, Approval, open_approvals, request_lines, why_hidden
-from .picker import Picker, Row
+from .permission_request import ANSWER_TIMEOUT, Approval, hidden_reason, open_approvals, request_lines
+from .picker import Picker, PickerRow
 from .queue import what, where
 from .queue_steps import attach_to, is_kept
 from .waiting import make_guide
@@ -110,7 +110,7 @@ def _chosen(guide: Guide) -> Item | None:
                     return None
 
 
-def _rows(guide: Guide) -> list[Row]:
+def _rows(guide: Guide) -> list[PickerRow]:
     items = guide.queue.waiting()
     asks = any(item["reason"] in _DECIDABLE for item in items)
     requests = {one["id"]: one for one in open_approvals(BossClient())} if asks else {}
@@ -121,11 +121,11 @@ def _rows(guide: Guide) -> list[Row]:
     ]
 
 
-def _row(item: Item, line: str, request: Approval | None) -> Row:
+def _row(item: Item, line: str, request: Approval | None) -> PickerRow:
     if request is None or item["reason"] not in _DECIDABLE:
-        return Row(item, line, _body(item))
+        return PickerRow(item, line, _body(item))
     body = unstyled("\n".join(request_lines(request, item.get("session"))))
-    return Row(item, line, body, str(request["id"]), why_hidden(request))
+    return PickerRow(item, line, body, str(request["id"]), hidden_reason(request))
 
 
 def _line(guide: Guide, who: str, item: Item) -> str:

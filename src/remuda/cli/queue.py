@@ -26,7 +26,7 @@ from .common import (
     short_path,
 )
 from .output import can_move, echo, json_line, print_json, table_lines
-from .redraw import FullScreen
+from .redraw import LiveScreen
 from .waiting import make_guide
 
 Document = dict[str, Any]
@@ -307,7 +307,7 @@ class _Drawn:
 
     def __init__(self, lines: Callable[[Document], list[str]]) -> None:
         self._lines = lines
-        self._screen = FullScreen()
+        self._screen = LiveScreen()
 
     def __enter__(self) -> Self:
         self._screen.__enter__()

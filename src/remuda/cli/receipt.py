@@ -22,7 +22,7 @@ from remuda.keeper.rest import wait_for_rest
 from remuda.paths import SessionPaths
 
 from .common import folder_option, json_option, time_span
-from .inbox_target import Target, complete_inbox, find_what, inbox_folders, session_of
+from .inbox_target import InboxTarget, complete_inbox, find_what, inbox_folders, session_of
 from .output import complain, echo, flat, print_answer, print_json, style
 from .redraw import Progress
 
@@ -212,7 +212,7 @@ def wait_command(
     return wait_for(find_what(what, path, folder), timeout, as_json=as_json)
 
 
-def wait_for(target: Target | Trace, timeout: float | None, *, as_json: bool) -> int:
+def wait_for(target: InboxTarget | Trace, timeout: float | None, *, as_json: bool) -> int:
     """Wait for the end of a message, or until a session is idle and its inbox is empty."""
     if isinstance(target, Trace):
         return wait_for_end(target.id, [target.folder], timeout, as_json=as_json)

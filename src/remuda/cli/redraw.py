@@ -68,7 +68,7 @@ class Progress:
             echo(ours("\r\x1b[K"), nl=False, err=True)
 
 
-class FullScreen:
+class LiveScreen:
     """A picture on the terminal's alternate screen; without a terminal, appended. Ctrl-C ends it."""
 
     def __enter__(self) -> Self:

@@ -13,9 +13,9 @@ from remuda.inbox.journal import Accepted
 
 from .common import folder_option, json_option, time_span
 from .inbox_feed import dedup_option, max_bytes_option, message_options, read_prompt, schedule_options
-from .inbox_target import Target, check_sendable, complete_inbox, find_target
+from .inbox_target import InboxTarget, check_sendable, complete_inbox, find_target
 from .output import complain, echo, print_answer, print_json
-from .outside import Outside, find_by_name
+from .outside import OutsideAgent, find_by_name
 from .receipt import held, wait_for_end
 from .waiting import waiting_argument
 
@@ -66,7 +66,7 @@ def command(
         raise InvalidOptions("--timeout needs --wait")
     agent = find_by_name(name, folder)
     options = {key: value for key, value in given.items() if value}
-    if isinstance(agent, Outside):
+    if isinstance(agent, OutsideAgent):
         only_kept = [f"--{_FLAGS.get(key, key)}" for key in options if key != "dedup"]
         if only_kept:
             raise InvalidOptions(
@@ -91,7 +91,7 @@ def command(
     return wait_for_end(accepted.id, [target.folder], timeout, as_json=as_json)
 
 
-def _print_accepted(accepted: Accepted, target: Target, *, as_json: bool) -> None:
+def _print_accepted(accepted: Accepted, target: InboxTarget, *, as_json: bool) -> None:
     if as_json:
         print_json({"id": accepted.id, "duplicate": accepted.duplicate, "alive": target.alive})
         return

@@ -30,7 +30,7 @@ from .common import (
 from .logs import history_lines, print_output
 from .messages import print_messages
 from .output import cut, echo, print_fields, print_json, print_screen, style, terminal_width, wants_colour
-from .outside import Outside, find_by_name
+from .outside import OutsideAgent, find_by_name
 from .screen import screen_lines
 from .status import explain_votes, status_fields
 
@@ -69,13 +69,13 @@ def command(name: str | None, explain: bool, history: bool, folder: Path | None,
     """
     found = find_by_name(name, folder) if name is not None else pick_session(None, find_folder(folder))
     styled = wants_colour(sys.stdout) and not as_json
-    if isinstance(found, Outside):
+    if isinstance(found, OutsideAgent):
         shown = _outside(found, styled=styled)
     else:
         shown = _session(SessionPaths.of(found, find_folder(folder)), explain=explain, styled=styled)
     if history and shown.paths is None:
         raise InvalidOptions(
-            f"the output of '{found.name if isinstance(found, Outside) else found}' is not kept",
+            f"the output of '{found.name if isinstance(found, OutsideAgent) else found}' is not kept",
             hint="only sessions of 'remuda start' have --history",
         )
     if as_json:
@@ -165,7 +165,7 @@ def _print_messages(paths: SessionPaths | None) -> None:
 # ── agents outside of sessions ──
 
 
-def _outside(found: Outside, *, styled: bool) -> _Shown:
+def _outside(found: OutsideAgent, *, styled: bool) -> _Shown:
     document = found.document()
     age = f" for {show_duration(document['age'])}" if document["age"] is not None else ""
     detail = f": {document['detail']}" if document["detail"] else ""
@@ -186,7 +186,7 @@ def _outside(found: Outside, *, styled: bool) -> _Shown:
         return _Shown(document, fields, None, note=f"its screen cannot be read: {error}")
 
 
-def _pane_screen(found: Outside, *, styled: bool) -> list[str] | None:
+def _pane_screen(found: OutsideAgent, *, styled: bool) -> list[str] | None:
     from remuda.boss.guide import Guide
     from remuda.tmux.popup import capture
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from remuda.agents import AGENT_NAMES
+from remuda.agents import AGENT_NAMES, find_agent
 from remuda.config import CLASSIFIERS
 from remuda.errors import RemudaError, SessionDead
 from remuda.keeper.claim import read_holder
@@ -139,7 +139,8 @@ def command(name: str, cmd: tuple[str, ...], as_json: bool, detach: bool, **opti
             "set them with --env"
         )
     started = start_session(composed.spec)
-    if not attach and composed.spec.agent not in PLAIN_AGENTS:
+    # A plain command, of an agent without a program of its own, may end at once without an error.
+    if not attach and find_agent(composed.spec.agent).default_argv:
         with Progress(after=0.5) as progress:
             progress.say(f"waiting until '{name}' is ready")
             check_came_up(SessionPaths(folder, name))
@@ -165,8 +166,6 @@ def _size_here(*, bar: bool) -> tuple[int, int]:
 # ── did the agent come up? ──
 
 
-PLAIN_AGENTS = ("simple", "none")
-"""Agents whose command may end at once without an error."""
 _START_LIMIT = 2.0
 _END_LIMIT = 10.0
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cli.output import cells, rendered
-from remuda.cli.picker import READ, Picker, Row
+from remuda.cli.picker import READ, Picker, PickerRow
 
 
-def rows(*names: str) -> list[Row]:
-    return [Row({"id": name}, f"who is {name}", f"what {name} says") for name in names]
+def rows(*names: str) -> list[PickerRow]:
+    return [PickerRow({"id": name}, f"who is {name}", f"what {name} says") for name in names]
 
 
 def press(picker: Picker, *keys: str) -> list[str | None]:
@@ -85,7 +85,7 @@ BASH = "Bash\n  command  make release"
 def asking(body: str = BASH, hidden: str = "") -> tuple[Picker, Clock]:
     """One that asks, and has been read; behind it one that does not."""
     clock = Clock()
-    picker = Picker([Row({"id": "a"}, "who is a", body, "r1", hidden), *rows("b")], clock)
+    picker = Picker([PickerRow({"id": "a"}, "who is a", body, "r1", hidden), *rows("b")], clock)
     picker.draw(60, 12)
     clock.read()
     return picker, clock
@@ -132,7 +132,9 @@ def test_leave_is_not_given_when_the_terminal_shrinks_before_the_second_key() ->
 
 def test_request_that_has_just_come_up_is_not_answered_by_keys_that_were_meant_for_another() -> None:
     picker, clock = asking()
-    picker.replace([Row({"id": "a"}, "who is a", "rm -rf /", "r2")])  # the same one asks for something else
+    picker.replace(
+        [PickerRow({"id": "a"}, "who is a", "rm -rf /", "r2")]
+    )  # the same one asks for something else
     assert press(picker, "a", "y") == [None, None]
     picker.draw(60, 12)
     assert press(picker, "a", "y", "n", "y") == [None] * 4
@@ -156,7 +158,7 @@ def test_leave_of_one_that_asks_for_nothing_is_not_given() -> None:
 
 
 def test_request_that_is_over_before_the_second_key_is_not_answered_and_no_other_is() -> None:
-    for again in (Row({"id": "a"}, "who is a", "rm -rf /", "r2"), Row({"id": "b"}, "b", "b")):
+    for again in (PickerRow({"id": "a"}, "who is a", "rm -rf /", "r2"), PickerRow({"id": "b"}, "b", "b")):
         picker, _ = asking()
         picker.press("a")
         picker.replace([again])
@@ -181,7 +183,7 @@ def test_trouble_stands_at_the_foot_until_the_list_is_known_again() -> None:
 
 
 def test_draw_shows_the_marked_one_and_the_end_of_what_it_says() -> None:
-    long = [Row({"id": "a"}, "who", "\n".join(f"line {number}" for number in range(100)))]
+    long = [PickerRow({"id": "a"}, "who", "\n".join(f"line {number}" for number in range(100)))]
     drawn = Picker(long).draw(40, 12)
     assert "\x1b[7m" in drawn[0]
     assert any("line 99" in line for line in drawn)
@@ -211,7 +213,7 @@ texts = st.text(st.sampled_from("ab1 .-é中文🙂ー\n\t\r\x1b\x9b\u202e\u2028
     st.integers(0, 40),
 )
 def test_draw_fits_any_terminal(said: list[tuple[str, str]], cols: int, lines: int, steps: int) -> None:
-    picker = Picker([Row({"id": str(number)}, text, body) for number, (text, body) in enumerate(said)])
+    picker = Picker([PickerRow({"id": str(number)}, text, body) for number, (text, body) in enumerate(said)])
     press(picker, *"j" * steps)
     drawn = picker.draw(cols, lines)
     assert len(drawn) <= lines
