@@ -10,6 +10,7 @@ from remuda.errors import InvalidOptions
 
 if TYPE_CHECKING:  # a call of `remuda print` needs one module of one agent
     from .base import Agent
+    from .headless import Headless
 
 
 def _claude() -> Agent:
@@ -40,6 +41,7 @@ _AGENTS: dict[str, Callable[[], Agent]] = {
     "demo": _demo,
 }
 AGENT_NAMES = tuple(_AGENTS)
+DEFAULT_AGENT = "claude"
 
 
 def find_agent(name: str) -> Agent:
@@ -49,6 +51,14 @@ def find_agent(name: str) -> Agent:
         raise InvalidOptions(
             f"unknown agent {name!r}", hint=f"use one of: {', '.join(AGENT_NAMES)}"
         ) from None
+
+
+def find_headless(name: str) -> Headless:
+    """Return how an agent runs without a person. Raises `InvalidOptions` if it cannot."""
+    headless = find_agent(name).headless
+    if headless is None:
+        raise InvalidOptions(f"agent {name!r} cannot run without a terminal")
+    return headless
 
 
 def guess_agent(argv: list[str]) -> str:

@@ -17,7 +17,7 @@ from remuda.errors import InvalidOptions
 from remuda.frozen import frozen
 from remuda.paths import config_home
 
-from .request import Request
+from .request import PrintRequest
 
 _MAX_TURNS = 1000
 _MAX_TIMEOUT = 86_400
@@ -89,7 +89,7 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def apply_defaults(request: Request, defaults: Defaults) -> None:
+def apply_defaults(request: PrintRequest, defaults: Defaults) -> None:
     """What the command line does not say is as the file has it."""
     if request.timeout is None:
         request.timeout = defaults.timeout_secs

@@ -11,14 +11,14 @@ from remuda.durable import open_regular
 from remuda.errors import InputError, WaitTimeout
 
 from .output import warn
-from .request import DEFAULT_TIMEOUT, Request
+from .request import DEFAULT_TIMEOUT, PrintRequest
 
 MAX_PROMPT_BYTES = 10 << 20
 STDIN_PATIENCE = 3.0
 _READ_BYTES = 1 << 16
 
 
-def read_prompt(request: Request) -> str:
+def read_prompt(request: PrintRequest) -> str:
     """The argument, with standard input behind it where both are given. Raises `InputError`.
 
     The first of several, as with `claude -p`, which drops the others.

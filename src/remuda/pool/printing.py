@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from remuda.agents import find_headless
 from remuda.agents.warm import find_warm
 from remuda.errors import (
     EXIT_CODES,
@@ -28,8 +29,8 @@ from remuda.oneshot.request import (
     DEFAULT_FIRST_OUTPUT_TIMEOUT,
     DEFAULT_STOP_HOOK_TIMEOUT,
     DEFAULT_TIMEOUT,
-    Request,
 )
+from remuda.oneshot.request import PrintRequest as Request
 from remuda.oneshot.run import Clock, Output
 
 from .errand import run_message
@@ -173,10 +174,9 @@ class Printed:
             self._tell_early(message.get("session_id"))
 
     def _tell_early(self, session_id: str | None) -> None:
-        from remuda.oneshot.messages import delta_message
-
+        text_message = find_headless(self._request.agent).text_message
         for text in self._early:
-            self._output.emitter.message(delta_message(text, session_id))
+            self._output.emitter.message(text_message(text, session_id))
 
     def _counted(self, message: Message) -> Message:
         """Those of this call: how many others the process has answered is nobody's business."""
@@ -198,9 +198,7 @@ class Printed:
         if self._result is None:
             raise RemudaError("the pool returned no result to print")
         if self._backend == "terminal":
-            from remuda.oneshot.conversation import Summary
-
-            self._output.emitter.terminal_result(self._result, Summary())
+            self._output.emitter.terminal_result(self._result)
         else:
             self._output.emitter.stream_end()
         return EXIT_CODES["FAILED"] if self._result.get("is_error") else EXIT_CODES["OK"]

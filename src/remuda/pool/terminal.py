@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from remuda.agents import find_agent
+from remuda.agents import find_agent, find_headless
 from remuda.agents.state import WORKING
 from remuda.agents.warm import find_warm
 from remuda.errors import (
@@ -34,12 +34,11 @@ from remuda.errors import (
 from remuda.inbox.message import new_id
 from remuda.keeper.environment import session_environment
 from remuda.keeper.spec import SessionSpec
+from remuda.supervised.process import outliving
 
 from .events import LOG
-from .exits import outliving
 from .kept import Kept
 from .profile import Profile
-from .terminal_raw import raw_messages
 from .terminal_turn import KeptTurn
 from .types import BackendName, Raw, Request, SessionEvent, Usage
 
@@ -161,8 +160,8 @@ class TerminalSession:
         prompt_id = (turn.stopped or turn.ended or {}).get("prompt_id")
         if turn.end not in ("answered", "failed") or not path:
             return []
-        return await asyncio.to_thread(
-            raw_messages,
+        messages = await asyncio.to_thread(
+            find_headless(self.profile.agent).turn_messages,
             Path(path),
             prompt_id,
             turn.text,
@@ -170,6 +169,7 @@ class TerminalSession:
             model=self._model,
             seconds=seconds,
         )
+        return [Raw(message) for message in messages]
 
     async def interrupt(self, timeout: float) -> bool:
         turn = self._turn

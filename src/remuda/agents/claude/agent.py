@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from remuda.agents.permission import Asking
     from remuda.agents.speech import Speech
 
+    from .headless import ClaudeHeadless
     from .observer import ClaudeObserver
     from .trust import TrustRecord
     from .warm import ClaudeWarm
@@ -42,6 +43,12 @@ class ClaudeAgent:
         from .warm import ClaudeWarm
 
         return ClaudeWarm()
+
+    @property
+    def headless(self) -> ClaudeHeadless:
+        from .headless import ClaudeHeadless
+
+        return ClaudeHeadless()
 
     def launch(self, context: LaunchContext) -> Launch:
         return prepare(context, len(self.default_argv))

@@ -88,6 +88,20 @@ OPTIONAL_VALUE = frozenset(
     ]
 )
 
+ALIASES = {
+    "--allowed-tools": "--allowedTools",
+    "--background": "--bg",
+    "--disallowed-tools": "--disallowedTools",
+    "-c": "--continue",
+    "-d": "--debug",
+    "-h": "--help",
+    "-n": "--name",
+    "-p": "--print",
+    "-r": "--resume",
+    "-v": "--version",
+    "-w": "--worktree",
+}
+
 
 def split_arguments(arguments: Sequence[str]) -> Iterator[tuple[str | None, list[str]]]:
     """Each flag with its values, in order; prompt words come as (None, [word])."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from remuda.agents.warm import WorkerOptions
 from remuda.errors import InvalidOptions
 
-from .flags import split_arguments
+from .flags import ALIASES, split_arguments
 
 MAX_ARGUMENT_BYTES = 131_071
 """What Linux lets one argument have."""
@@ -82,19 +82,6 @@ _UNUSABLE = {
     **dict.fromkeys(["--parent-session-id", "--teammate-mode"], _TEAM),
 }
 _PRINT_ONLY = frozenset(["--bare", "--safe-mode", "--no-session-persistence", "--plan-mode-instructions"])
-_ALIASES = {
-    "--allowed-tools": "--allowedTools",
-    "--background": "--bg",
-    "--disallowed-tools": "--disallowedTools",
-    "-c": "--continue",
-    "-d": "--debug",
-    "-h": "--help",
-    "-n": "--name",
-    "-p": "--print",
-    "-r": "--resume",
-    "-v": "--version",
-    "-w": "--worktree",
-}
 
 
 def refusals(options: WorkerOptions, *, terminal: bool = False) -> list[str]:
@@ -114,7 +101,7 @@ def refusals(options: WorkerOptions, *, terminal: bool = False) -> list[str]:
 
 def _reason(word: str, once: set[str], *, terminal: bool) -> str | None:
     flag = word.partition("=")[0]
-    flag = _ALIASES.get(flag, flag)
+    flag = ALIASES.get(flag, flag)
     if not flag.startswith("--"):
         return "use the long form of the flag"
     if flag in once:

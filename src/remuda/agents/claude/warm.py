@@ -83,14 +83,6 @@ class ClaudeWarm:
         return DENIED in str(content)
 
     def entrypoint(self, env: Mapping[str, str], pid: int) -> str | None:
-        from remuda.durable import read_regular
-        from remuda.untrusted import parse_json
+        from .files import entrypoint
 
-        from .files import registry_file
-
-        try:
-            entry = parse_json(read_regular(registry_file(env, pid)))
-            name = entry.get("entrypoint")
-        except (OSError, ValueError, AttributeError):  # it is rewritten in place
-            return None
-        return name if isinstance(name, str) else None
+        return entrypoint(env, pid)
