@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from remuda.frozen import frozen
 
 if TYPE_CHECKING:  # `remuda print` needs none of it
-    from .requests import StreamWorker, WorkerProfile
+    from .requests import PoolWorker, WorkerProfile
 
 Message = dict[str, Any]
 """A message as `remuda print --output-format stream-json` prints it."""
@@ -68,7 +68,7 @@ class TurnEnd:
     text: str | None = None
     errors: tuple[str, ...] = ()
     usage_known: bool = True
-    """Whether the transcript has all messages of the turn. Without them there is no usage to report."""
+    """Whether the transcript has all messages of the turn. Without them the usage is not known."""
 
 
 class TurnFacts(Protocol):
@@ -104,7 +104,7 @@ class TurnFacts(Protocol):
         """Whether the transcript has everything up to this answer."""
 
 
-class PrintTurn(Protocol):
+class PrintedTurn(Protocol):
     """Follows the transcript of one turn and translates it into print's messages."""
 
     @property
@@ -148,7 +148,7 @@ class Dialogs(Protocol):
         """Whether the agent asks something, in whatever words."""
 
     def refusal(self, lines: Lines) -> str | None:
-        """Return why the agent cannot start as it was told, or None."""
+        """Return why the agent cannot start with its arguments, or None."""
 
     def retrying(self, lines: Lines) -> str | None:
         """Return a sentence about a retry of the API that is shown, or None."""
@@ -157,7 +157,7 @@ class Dialogs(Protocol):
         """Return the end of the screen, or the question on it, as one line."""
 
 
-# ── all of it ──
+# ── the protocol ──
 
 
 class Headless(Protocol):
@@ -185,7 +185,7 @@ class Headless(Protocol):
 
     def message_reader(self) -> MessageReader: ...
 
-    def print_turn(self, emit: Callable[[Message], None] | None, *, partial: bool) -> PrintTurn:
+    def print_turn(self, emit: Callable[[Message], None] | None, *, partial: bool) -> PrintedTurn:
         """Follow one turn. `emit` gets its messages, pieces of text too if `partial`."""
 
     @property
@@ -219,8 +219,8 @@ class Headless(Protocol):
 
     # ── the pool ──
 
-    def stream_worker(self, session_id: str, profile: WorkerProfile) -> StreamWorker:
+    def stream_worker(self, session_id: str, profile: WorkerProfile) -> PoolWorker:
         """Return a worker that serves many requests in one process."""
 
-    def print_worker(self, session_id: str, profile: WorkerProfile) -> StreamWorker:
+    def print_worker(self, session_id: str, profile: WorkerProfile) -> PoolWorker:
         """Return a worker that runs a new process for each request."""

@@ -151,7 +151,7 @@ class WorkerProfile(WorkerOptions, Protocol):
         """Whether permission requests go to the caller; else they are denied."""
 
 
-class StreamWorker(Protocol):
+class PoolWorker(Protocol):
     """One worker of a pool. `remuda.pool.session.WarmSession` says what each method must do."""
 
     id: str

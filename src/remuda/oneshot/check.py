@@ -29,7 +29,7 @@ _CALL_TIMEOUT = 60.0
 _PROMPT = "remuda print --check"
 
 
-class Step(NamedTuple):
+class CheckStep(NamedTuple):
     """One line of the check."""
 
     what: str
@@ -72,32 +72,32 @@ def check(request: PrintRequest) -> int:
     return 2 if failed else 0
 
 
-def _agent(named: str | None) -> Step:
+def _agent(named: str | None) -> CheckStep:
     try:
-        return Step(f"agent: {find_binary(named)}, version {agent_version(named)}")
+        return CheckStep(f"agent: {find_binary(named)}, version {agent_version(named)}")
     except RemudaError as error:
-        return Step("agent", str(error))
+        return CheckStep("agent", str(error))
 
 
-def _terminal() -> Step:
+def _terminal() -> CheckStep:
     try:
         for fd in os.openpty():
             os.close(fd)
     except OSError as error:
-        return Step("terminal", f"cannot open a PTY: {error.strerror or error}")
-    return Step("terminal: a PTY can be opened")
+        return CheckStep("terminal", f"cannot open a PTY: {error.strerror or error}")
+    return CheckStep("terminal: a PTY can be opened")
 
 
-def _folder(folder: Path) -> Step:
+def _folder(folder: Path) -> CheckStep:
     try:
         private_folder(folder)
     except RemudaError as error:
-        return Step("session folder", str(error))
-    return Step(f"session folder: {folder}")
+        return CheckStep("session folder", str(error))
+    return CheckStep(f"session folder: {folder}")
 
 
-def try_call() -> Step:
-    """Run a whole call with the scripted agent, with a home of its own: the user's is not touched."""
+def try_call() -> CheckStep:
+    """Run a call with the scripted agent, with a home of its own: the user's is not touched."""
     what = "test run: the demo agent answers"
     with tempfile.TemporaryDirectory(prefix="remuda-check-") as home:
         env = {**os.environ, "HOME": home}
@@ -116,16 +116,16 @@ def try_call() -> Step:
         try:
             return _judge(what, call.run())
         except RemudaError as error:
-            return Step(what, str(error))
+            return CheckStep(what, str(error))
         finally:
             call.close()
             call.wait_gone()
 
 
-def _judge(what: str, ended: TurnEnd) -> Step:
+def _judge(what: str, ended: TurnEnd) -> CheckStep:
     if ended.is_error or _PROMPT not in (ended.text or ""):
-        return Step(what, f"its answer was {ended.text or ended.errors!r}")
-    return Step(what)
+        return CheckStep(what, f"its answer was {ended.text or ended.errors!r}")
+    return CheckStep(what)
 
 
 def _leftovers(folder: Path, *, clean: bool) -> Iterator[tuple[str, bool]]:

@@ -1,6 +1,6 @@
 """Find and remove what calls, and workers of pools, left whose keeper was killed.
 
-Such a session ends with the process that began it, and its keeper removes all of it. If both were killed, or
+Such a session ends with the process that began it, and its keeper removes its files. If both were killed, or
 the keeper first, files of the session stay, and its agent has only lost its terminal.
 """
 
@@ -26,7 +26,7 @@ _POLL_INTERVAL = 0.02
 
 
 def leftovers(folder: Path, *, min_age: float = 0.0) -> Iterator[SessionPaths]:
-    """Yield the sessions of calls and pools that are over and of which something is left."""
+    """Yield the sessions of calls and pools that are over and have left files."""
     try:
         entries = os.listdir(folder)
     except OSError:

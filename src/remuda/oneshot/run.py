@@ -23,7 +23,7 @@ from .config import apply_defaults, load_defaults
 from .output import OutputLost, Program, ReaderGone, drop, say, warn
 from .prompt import read_prompt
 from .request import PrintRequest
-from .signals import Signalled, SignalsHeld, heed_signals, unheed_signals
+from .signals import Signalled, SignalsHeld, ignore_signals, raise_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,14 +74,14 @@ def run(request: PrintRequest, output: Output | None = None, through_pool: Throu
     `through_pool` carries out a request for a pool. It returns None if no pool is served there.
     """
     try:
-        heed_signals()
+        raise_signals()
         try:
             _open_standard_streams()
             return _printed(request, output or Output(request), through_pool)
         finally:
-            unheed_signals()
+            ignore_signals()
     except Signalled as signalled:  # while an error was printed, or just after that
-        unheed_signals()
+        ignore_signals()
         warn(str(signalled))
         return EXIT_CODES["INTERRUPTED"]
 
@@ -113,7 +113,7 @@ def _carry_out(request: PrintRequest, output: Output, through_pool: ThroughPool 
     except OutputLost:
         raise
     except Signalled as signalled:
-        unheed_signals()
+        ignore_signals()
         return _failed(Interrupted(str(signalled)), request, clock, output)
     except RemudaError as error:
         return _failed(error, request, clock, output)
@@ -126,7 +126,7 @@ def _carry_out(request: PrintRequest, output: Output, through_pool: ThroughPool 
 
 
 def _prepare(request: PrintRequest, clock: Clock) -> str:
-    """Do all that comes before the agent. Return the prompt."""
+    """Do everything that comes before the agent. Return the prompt."""
     check_home()
     check_folder()
     defaults = load_defaults(request.config, os.environ)
@@ -213,7 +213,7 @@ def _follow(session: CallSession, request: PrintRequest, clock: Clock, emitter: 
         if request.output_format != "text":
             for reason in result.get("degraded", []):
                 warn(reason)
-        unheed_signals()
+        ignore_signals()
         printed = True
     except (RemudaError, Signalled) as error:
         if request.show_child_output and not isinstance(error, InvalidOptions):
@@ -239,7 +239,7 @@ def _stream(call: StreamCall, emitter: Emitter) -> int:
     try:
         result = call.run()
         emitter.stream_end()
-        unheed_signals()
+        ignore_signals()
     finally:
         with SignalsHeld():
             call.close()

@@ -134,7 +134,9 @@ class StreamCall:
 
     def _limits(self) -> dict[str, float]:
         limits = {"--timeout: not finished": self._timeout}
-        if not self._has_output and not self._is_live:  # there is no output before a message comes in
+        if (
+            not self._has_output and not self._is_live
+        ):  # no output comes before the first message on standard input
             limits["--first-output-timeout: no output"] = self._request.first_output_timeout
             if self._request.output_format == "stream-json":
                 limits["--stream-json-timeout: no message"] = self._request.stream_json_timeout
@@ -150,7 +152,7 @@ class StreamCall:
                 raise WaitTimeout(f"{what} after {limit:g} s: {self._reader.why()}")
 
     def close(self) -> None:
-        """End the agent and all that it started. Takes at most a little longer than the grace."""
+        """End the agent and everything it started. Takes at most a little longer than the grace."""
         self._process.close_in(self._loop, _CLOSE_TIMEOUT)
 
 

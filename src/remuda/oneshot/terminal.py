@@ -151,7 +151,7 @@ class TerminalCall:
         return trace(self._paths.inbox, self._session.message_id)
 
     def _goes_on(self, probe: KeeperProbe) -> bool:
-        """Whether the agent will go on after its answer. Wait for that only so long: a user may stop it."""
+        """Whether the agent will go on after its answer. The wait is bounded: a user may have stopped it."""
         if not self.turn.facts.goes_on:
             return False
         if time.monotonic() < self._read_at + _WAKE_TIMEOUT:

@@ -1,1 +1,1 @@
-"""A program behind a supervisor: it and all that it started end when we do, however we end."""
+"""A program with a supervisor: it and everything it started end when we do, however we end."""

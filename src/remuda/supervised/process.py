@@ -1,4 +1,4 @@
-"""A program behind a supervisor, on bare descriptors of the caller's loop: its input, its output, its end.
+"""A program with a supervisor, on bare descriptors of the caller's loop: its input, its output, its end.
 
 Nothing in the caller's process changes: no signal handler, no watcher of children, and no thread where the
 system can report the end of a process by a descriptor. The loop is asyncio's, or a `SelectLoop`, which needs
@@ -34,7 +34,7 @@ _LAST_WAIT = 1.0
 _POLL_INTERVAL = 0.02
 
 
-class Loop(Protocol):
+class EventLoop(Protocol):
     """The part of an event loop that is needed here."""
 
     def add_reader(self, fd: int, callback: Callable[[], object], /) -> object: ...
@@ -123,7 +123,7 @@ class SupervisedProcess:
         argv: Sequence[str],
         cwd: str | None,
         env: Mapping[str, str],
-        loop: Loop,
+        loop: EventLoop,
         *,
         end_signal: signal.Signals = signal.SIGTERM,
         grace: float = _GRACE,
@@ -184,7 +184,7 @@ class SupervisedProcess:
         return _as_text(self._error_tail)
 
     def descendants(self) -> list[int]:
-        """Return the program and all that it started."""
+        """Return the program and everything it started."""
         return [] if self._process is None or self.ended else descendants(self._process.pid)
 
     # ── input and output ──
@@ -201,7 +201,7 @@ class SupervisedProcess:
         self._loop.add_reader(self._exit_fd, self._exited)
 
     def write(self, data: bytes) -> None:
-        """Send all of it, in order, as fast as the program reads. Does nothing when it has ended."""
+        """Send data, in order, as fast as the program reads. Does nothing when it has ended."""
         if self.ended or self._stdin < 0:
             return
         if self._unsent:
@@ -264,7 +264,7 @@ class SupervisedProcess:
     # ── the end ──
 
     def end(self) -> None:
-        """Begin to end it and all that it started. The supervisor does the rest, whatever happens to us."""
+        """Begin to end it and everything it started. The supervisor does the rest, whatever happens to us."""
         self._lifeline.close()
 
     async def wait_ended(self, timeout: float) -> bool:

@@ -88,7 +88,7 @@ class Supervisor:
         return self._code is not None
 
     def _sleep(self, timeout: float) -> None:
-        """Until a signal comes. Output is read meanwhile if no one else can."""
+        """Wait for a signal. Read the output if no one else can."""
         output = self._output if os.getppid() != self._parent else []
         ready, _, _ = select.select([self._wake, *output], [], [], timeout)
         if self._wake in ready:

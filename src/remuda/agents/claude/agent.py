@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.agents.base import Launch, LaunchContext
-
 from .answers import Answers
 from .launch import own_arguments, prepare, takes_prompt
 
 if TYPE_CHECKING:
+    from remuda.agents.base import Launch, LaunchContext
     from remuda.agents.permission import Asking
     from remuda.agents.speech import Speech
 

@@ -1,7 +1,7 @@
-"""What a warm session is asked to be, as arguments of Claude Code (2.1.325). Pure.
+"""The options of a pool's worker as arguments of Claude Code (2.1.325). Pure.
 
 Every value is written as `--flag=value`: so it stays one value, whatever it begins with, and a flag that
-takes many values takes no word that follows. Flags that take many are given once for each.
+takes many values does not take the words after it. A flag with many values is repeated.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from remuda.errors import InvalidOptions
 from .flags import ALIASES, split_arguments
 
 MAX_ARGUMENT_BYTES = 131_071
-"""What Linux lets one argument have."""
+"""Linux's limit for one argument."""
 
 
 def arguments(options: WorkerOptions) -> list[str]:
-    """The words behind the program's name. What cannot be said in words raises `InvalidOptions`."""
+    """Return the words after the program's name. Raises `InvalidOptions` if one cannot be passed."""
     words = [f"{flag}={value}" for flag, value in _given(options)]
     words += options.extra_args
     for word in words:
@@ -56,7 +56,7 @@ def _check(word: str) -> None:
         )
 
 
-# ── what a pool cannot honour ──
+# ── flags that a pool cannot honour ──
 
 _FRESH = "every conversation of a pool begins fresh"
 _FORM = "the pool sets how it talks to the agent"
@@ -85,7 +85,7 @@ _PRINT_ONLY = frozenset(["--bare", "--safe-mode", "--no-session-persistence", "-
 
 
 def refusals(options: WorkerOptions, *, terminal: bool = False) -> list[str]:
-    """Why `extra_args` cannot be honoured, one reason for each; empty when they can."""
+    """Return why `extra_args` cannot be honoured, one reason for each; empty if they can."""
     found = []
     once = {flag for flag, _ in _given(options)} - {"--allowedTools", "--disallowedTools"}
     once -= {"--mcp-config", "--add-dir"}

@@ -1,6 +1,6 @@
 """Arguments for Claude Code where no person sits at its terminal (2.1.325).
 
-Its terminal interface takes some flags differently from `claude -p`, which `remuda print` stands in for.
+Its terminal interface takes some flags differently from `claude -p`, which `remuda print` replaces.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def stream_arguments(passed: Sequence[str], *, inherit_hooks: bool, partial: boo
 
 
 def name_conversation(flags: Sequence[str], env: Mapping[str, str], cwd: Path) -> list[str]:
-    """Replace `--continue` by `--resume ID`, or remove it if there is no conversation; a title by its id.
+    """Replace `--continue` by `--resume ID`, or remove it without a conversation; replace a title by its id.
 
     The terminal skips conversations that `claude -p` began, and refuses to begin a new one.
     """

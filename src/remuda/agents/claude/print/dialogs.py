@@ -26,11 +26,11 @@ class ClaudeDialogs:
         return read_trust_choice(lines) is not None
 
     def is_question(self, lines: Lines) -> bool:
-        """Whether a row is marked and there is no composer: a question, even in words we do not know."""
+        """Whether a row is marked outside a composer: a question, even in words we do not know."""
         return any(_MARKED.match(line) for line in lines) and not has_composer(lines)
 
     def refusal(self, lines: Lines) -> str | None:
-        """Find the CLI's list of conversations: it did not find the one that it was told to resume."""
+        """Find the CLI's list of conversations: it did not find the one to resume."""
         is_titled = any(line.strip(_FRAME) == _PICKER for line in lines)
         if is_titled and any("⌕" in line for line in lines):
             return "--resume: no conversation in this folder has that id or title"

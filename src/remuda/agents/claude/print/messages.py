@@ -17,7 +17,7 @@ from .transcript import Json, TurnSummary, TurnTail
 
 
 class TranscriptMessages:
-    """One turn as print's messages. Implements `agents.headless.PrintTurn`.
+    """One turn as print's messages. Implements `agents.headless.PrintedTurn`.
 
     `emit` gets every message when its record is read; None if only the result is wanted. The first message
     needs the model, so text that appears before it is known waits.

@@ -16,12 +16,22 @@ from remuda.errors import RemoteProtocolError, SessionCrashed
 from remuda.supervised.process import SupervisedProcess
 
 from . import protocol
-from .events import Asked, Begun, Ended, Event, Replied, Reset, Spoke, ToolCalled, Unanswerable
+from .events import (
+    ControlReply,
+    ConversationReset,
+    Event,
+    MessagePart,
+    PermissionAsked,
+    ToolCalled,
+    TurnBegun,
+    TurnResult,
+    UnsupportedRequest,
+)
 from .progress import CarryOver, PromptProgress
 from .protocol import Message, events_of
 from .reader import MAX_LINE_BYTES, LineReader
 
-_OF_A_TURN = (Begun, Ended, Spoke, ToolCalled)
+_OF_A_TURN = (TurnBegun, TurnResult, MessagePart, ToolCalled)
 _UNSUPPORTED = "this client does not support that request"
 _GIVEN_UP = "the request was aborted"
 
@@ -41,7 +51,7 @@ class StreamClient:
         """Of the last prompt."""
         self._on_stray, self._on_end = on_stray, on_end
         self._lines = LineReader()
-        self._replies: dict[str, Replied | None] = {}
+        self._replies: dict[str, ControlReply | None] = {}
         self._followed: deque[tuple[Message, list[Event]]] | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -60,7 +70,7 @@ class StreamClient:
         if last:
             self.process.close_input()
 
-    async def ask(self, line: Callable[[str], bytes]) -> Replied:
+    async def ask(self, line: Callable[[str], bytes]) -> ControlReply:
         """Send a control request and return its reply. Raises `SessionCrashed`. The caller sets a timeout."""
         request_id = str(uuid4())
         self._replies[request_id] = None
@@ -98,7 +108,7 @@ class StreamClient:
 
     @contextmanager
     def follow(self) -> Iterator[None]:
-        """Keep everything that comes meanwhile for `next`."""
+        """Keep everything that comes within the block for `next`."""
         self._followed = deque()
         try:
             yield
@@ -140,16 +150,16 @@ class StreamClient:
             self.carry_over.add("a turn that was not requested")
             self._on_stray()
         match event:
-            case Replied(request_id):
+            case ControlReply(request_id):
                 if request_id in self._replies:
                     self._replies[request_id] = event
-            case Unanswerable(request_id):
+            case UnsupportedRequest(request_id):
                 self.send(protocol.refuse(request_id, _UNSUPPORTED))
-            case Asked(request_id) if self._followed is None:
+            case PermissionAsked(request_id) if self._followed is None:
                 self.send(protocol.deny(request_id, _GIVEN_UP))
-            case Reset():
+            case ConversationReset():
                 self.was_reset = True
-            case Begun(conversation_id):
+            case TurnBegun(conversation_id):
                 self.conversation_id = conversation_id
                 self.turns += 1
             case _:

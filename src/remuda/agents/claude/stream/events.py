@@ -1,8 +1,9 @@
 """The events of Claude Code's stream-json protocol (2.1.325). Pure.
 
-The events of one prompt, in order: `Moved` queued and started, `Begun`, then `Said`, `ToolCalled`, `Asked`
-and `ToolEnded` as they happen, and `Ended`. A prompt has an id of ours, which comes back in `Moved`, `Reset`
-and `Ended`. A turn that the agent starts by itself has none, or another.
+The events of one prompt, in order: `PromptMoved` queued and started, `TurnBegun`, then `TextPiece`,
+`ToolCalled`, `PermissionAsked` and `ToolReturned` as they happen, and `TurnResult`. A prompt has an id of
+ours, which comes back in `PromptMoved`, `ConversationReset` and `TurnResult`. A turn that the agent starts by
+itself has none, or another.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ STATE_EVENTS: Final = "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"
 
 
 @dataclass(frozen=True, slots=True)
-class Replied:
+class ControlReply:
     """The answer to a control request of ours."""
 
     request_id: str
@@ -36,7 +37,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class TurnBegun:
     """A turn begins. Commands of the CLI itself have turns too."""
 
     conversation_id: str
@@ -44,14 +45,14 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TextPiece:
     """A piece of the answer's text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Spoke:
+class MessagePart:
     """A complete part of a message, with its model."""
 
     model: str
@@ -67,7 +68,7 @@ class ToolCalled:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolEnded:
+class ToolReturned:
     id: str
     content: Any
     is_error: bool = False
@@ -75,8 +76,8 @@ class ToolEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A permission request. The agent waits for `allow`, `deny` or `refuse`, unless it is `Withdrawn`."""
+class PermissionAsked:
+    """A permission request. The agent waits for `allow`, `deny` or `refuse`, or withdraws it."""
 
     request_id: str
     tool: str
@@ -85,12 +86,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Withdrawn:
+class PermissionWithdrawn:
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswerable:
+class UnsupportedRequest:
     """A control request that this client does not support. The agent waits until `refuse` is sent."""
 
     request_id: str
@@ -98,21 +99,21 @@ class Unanswerable:
 
 
 @dataclass(frozen=True, slots=True)
-class Retrying:
+class ApiRetry:
     attempt: int
     status: int | None
     error: str
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
-    """The conversation was cleared. The next `Begun` has the id of the new one."""
+class ConversationReset:
+    """The conversation was cleared. The next `TurnBegun` has the id of the new one."""
 
     command_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class BackgroundTask:
     id: str
     kind: str
 
@@ -121,7 +122,7 @@ class Task:
 class TasksChanged:
     """All tasks that run in the background now. Each will wake the agent when it ends."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[BackgroundTask, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class StateChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class PromptMoved:
     """A prompt is `queued`, `started`, `completed`, `cancelled`, …"""
 
     command_id: str
@@ -140,7 +141,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TurnResult:
     """The result of a turn."""
 
     conversation_id: str
@@ -164,6 +165,7 @@ class Ended:
 
 
 Event: TypeAlias = (
-    Replied | Begun | Said | Spoke | ToolCalled | ToolEnded | Asked | Withdrawn | Unanswerable
-    | Retrying | Reset | TasksChanged | StateChanged | Moved | Ended
+    ControlReply | TurnBegun | TextPiece | MessagePart | ToolCalled | ToolReturned | PermissionAsked
+    | PermissionWithdrawn | UnsupportedRequest | ApiRetry | ConversationReset | TasksChanged | StateChanged
+    | PromptMoved | TurnResult
 )  # fmt: skip

@@ -16,16 +16,16 @@ from collections import Counter
 from typing import Any
 
 from .events import (
-    Begun,
-    Ended,
+    ConversationReset,
     Event,
-    Moved,
-    Reset,
-    Spoke,
+    MessagePart,
+    PromptMoved,
     StateChanged,
     Surroundings,
     TasksChanged,
     ToolCalled,
+    TurnBegun,
+    TurnResult,
 )
 
 _SHELL = "local_bash"
@@ -38,14 +38,14 @@ class PromptProgress:
 
     def __init__(self, command_id: str, *, until_exit: bool = False) -> None:
         self.id = command_id
-        self.results: list[Ended] = []
+        self.results: list[TurnResult] = []
         self.model: str | None = None
         self.dropped = False
         """The prompt never ran."""
         self.process_ended = False
         self._until_exit = until_exit
         self._known = False
-        self._unnamed: Ended | None = None
+        self._unnamed: TurnResult | None = None
         """A result without an id after the CLI named ours. It is ours if the prompt has no other."""
         self._reports_state = False
         self._idle = False
@@ -54,12 +54,12 @@ class PromptProgress:
 
     def take(self, event: Event) -> None:
         match event:
-            case Moved(command_id, state) if command_id == self.id:
+            case PromptMoved(command_id, state) if command_id == self.id:
                 self._known = True
                 if state == "completed" and self._unnamed is not None and not self.results:
                     self.results.append(self._unnamed)
                 self.dropped = self.dropped or (state in _NEVER_RUN and not self.results)
-            case Spoke(model) if not model.startswith("<"):
+            case MessagePart(model) if not model.startswith("<"):
                 self.model = model
             case StateChanged(state):
                 self._reports_state = True
@@ -68,15 +68,15 @@ class PromptProgress:
                 self._tasks = any(task.kind != _SHELL or self._until_exit for task in tasks)
                 self._waits = self._waits or self._tasks
                 self._idle = False  # what has ended is about to wake it
-            case Ended() if not self.over and self._is_mine(event):
+            case TurnResult() if not self.over and self._is_mine(event):
                 self.results.append(event)
                 self._idle = False
-            case Ended(command_id=None) if not self.over:  # 2.1.240 gives no result an id
+            case TurnResult(command_id=None) if not self.over:  # 2.1.240 gives no result an id
                 self._unnamed = event
             case _:
                 pass
 
-    def _is_mine(self, ended: Ended) -> bool:
+    def _is_mine(self, ended: TurnResult) -> bool:
         # A CLI that reports no ids leaves nothing else to go by. Turns that it starts itself have no id.
         return ended.command_id == self.id or bool(self.results) or not (self._known or ended.command_id)
 
@@ -100,7 +100,7 @@ class PromptProgress:
     # ── the outcome ──
 
     @property
-    def last(self) -> Ended:
+    def last(self) -> TurnResult:
         return self.results[-1]
 
     def usage(self) -> dict[str, int]:
@@ -159,9 +159,9 @@ class CarryOver:
                 self.add(f"{tasks[0].kind or 'something'} in the background")
             case ToolCalled(name=name) if name in LASTING_TOOLS:
                 self.add(f"{LASTING_TOOLS[name]} ({name})")
-            case Reset():
+            case ConversationReset():
                 self._was_reset = True
-            case Begun(surroundings=surroundings):
+            case TurnBegun(surroundings=surroundings):
                 self._compare(surroundings)
             case _:
                 pass

@@ -14,24 +14,24 @@ from remuda.agents.claude.asking import shell_command
 from remuda.errors import InputError
 
 from .events import (
-    Asked,
-    Begun,
-    Ended,
+    ApiRetry,
+    BackgroundTask,
+    ControlReply,
+    ConversationReset,
     Event,
-    Moved,
-    Replied,
-    Reset,
-    Retrying,
-    Said,
-    Spoke,
+    MessagePart,
+    PermissionAsked,
+    PermissionWithdrawn,
+    PromptMoved,
     StateChanged,
     Surroundings,
-    Task,
     TasksChanged,
+    TextPiece,
     ToolCalled,
-    ToolEnded,
-    Unanswerable,
-    Withdrawn,
+    ToolReturned,
+    TurnBegun,
+    TurnResult,
+    UnsupportedRequest,
 )
 
 Message: TypeAlias = dict[str, Any]
@@ -51,14 +51,14 @@ def _stream_event(message: Mapping[str, Any]) -> Iterator[Event]:
     if message.get("parent_tool_use_id") is None and event.get("type") == "content_block_delta":
         delta = _mapping(event.get("delta"))
         if delta.get("type") == "text_delta" and (text := _text(delta.get("text"))):
-            yield Said(text)
+            yield TextPiece(text)
 
 
 def _assistant(message: Mapping[str, Any]) -> Iterator[Event]:
     nested = message.get("parent_tool_use_id") is not None
     body = _mapping(message.get("message"))
     if not nested and (model := _text(body.get("model"))):
-        yield Spoke(model)
+        yield MessagePart(model)
     for block in _mappings(body.get("content")):
         if block.get("type") == "tool_use":
             name, given = _text(block.get("name")), _mapping(block.get("input"))
@@ -70,16 +70,16 @@ def _user(message: Mapping[str, Any]) -> Iterator[Event]:
     for block in _mappings(_mapping(message.get("message")).get("content")):
         if block.get("type") == "tool_result":
             failed = block.get("is_error") is True
-            yield ToolEnded(_text(block.get("tool_use_id")), block.get("content"), failed, nested)
+            yield ToolReturned(_text(block.get("tool_use_id")), block.get("content"), failed, nested)
 
 
 def _system(message: Mapping[str, Any]) -> Iterator[Event]:
     match message.get("subtype"):
         case "init":
-            yield Begun(_text(message.get("session_id")), _surroundings(message))
+            yield TurnBegun(_text(message.get("session_id")), _surroundings(message))
         case "api_retry":
             status = message.get("error_status")
-            yield Retrying(
+            yield ApiRetry(
                 _number(message.get("attempt")) or 0,
                 status if isinstance(status, int) else None,
                 _text(message.get("error")),
@@ -87,7 +87,7 @@ def _system(message: Mapping[str, Any]) -> Iterator[Event]:
         case "background_tasks_changed":
             listed = _mappings(message.get("tasks"))
             kinds = ((_text(task.get("task_id")), _text(task.get("task_type"))) for task in listed)
-            yield TasksChanged(tuple(Task(*one) for one in kinds))
+            yield TasksChanged(tuple(BackgroundTask(*one) for one in kinds))
         case "session_state_changed":
             yield StateChanged(_text(message.get("state")))
 
@@ -105,23 +105,25 @@ def _surroundings(message: Mapping[str, Any]) -> Surroundings:
 def _control_request(message: Mapping[str, Any]) -> Iterator[Event]:
     request_id, request = _text(message.get("request_id")), _mapping(message.get("request"))
     if request.get("subtype") != "can_use_tool":
-        yield Unanswerable(request_id, _text(request.get("subtype")))
+        yield UnsupportedRequest(request_id, _text(request.get("subtype")))
         return
     suggestions = tuple(_mappings(request.get("permission_suggestions")))
-    yield Asked(request_id, _text(request.get("tool_name")), _mapping(request.get("input")), suggestions)
+    yield PermissionAsked(
+        request_id, _text(request.get("tool_name")), _mapping(request.get("input")), suggestions
+    )
 
 
 def _control_response(message: Mapping[str, Any]) -> Iterator[Event]:
     response = _mapping(message.get("response"))
     failed = response.get("subtype") != "success"
     error = _text(response.get("error")) or "refused without a reason" if failed else None
-    yield Replied(_text(response.get("request_id")), _mapping(response.get("response")), error)
+    yield ControlReply(_text(response.get("request_id")), _mapping(response.get("response")), error)
 
 
 def _result(message: Mapping[str, Any]) -> Iterator[Event]:
     cost = message.get("total_cost_usd")
     usage = message.get("usage")
-    yield Ended(
+    yield TurnResult(
         conversation_id=_text(message.get("session_id")),
         command_id=_text(message.get("user_message_uuid")) or None,
         text=_text(message.get("result")),
@@ -138,11 +140,11 @@ def _result(message: Mapping[str, Any]) -> Iterator[Event]:
 
 _READERS: dict[str, Callable[[Mapping[str, Any]], Iterator[Event]]] = {
     "assistant": _assistant,
-    "command_lifecycle": lambda m: iter((Moved(_text(m.get("command_uuid")), _text(m.get("state"))),)),
-    "control_cancel_request": lambda m: iter((Withdrawn(_text(m.get("request_id"))),)),
+    "command_lifecycle": lambda m: iter((PromptMoved(_text(m.get("command_uuid")), _text(m.get("state"))),)),
+    "control_cancel_request": lambda m: iter((PermissionWithdrawn(_text(m.get("request_id"))),)),
     "control_request": _control_request,
     "control_response": _control_response,
-    "conversation_reset": lambda m: iter((Reset(_text(m.get("user_message_uuid")) or None),)),
+    "conversation_reset": lambda m: iter((ConversationReset(_text(m.get("user_message_uuid")) or None),)),
     "result": _result,
     "stream_event": _stream_event,
     "system": _system,
@@ -193,7 +195,7 @@ def prompt(text: str, command_id: str) -> bytes:
 
 
 def clear(command_id: str) -> bytes:
-    """Clear the conversation. `Reset`, `Begun` with a new conversation, and its `Ended` follow."""
+    """Clear the conversation. `ConversationReset`, `TurnBegun` of a new one, and its `TurnResult` follow."""
     return prompt("/clear", command_id)
 
 
@@ -202,7 +204,7 @@ def initialize(request_id: str) -> bytes:
 
 
 def interrupt(request_id: str) -> bytes:
-    """Stop the turn, which then has its `Ended`.
+    """Stop the turn, which then has its `TurnResult`.
 
     A prompt that has not started has none: the reply lists it as `cancelled`. Without `cancel_queued` it
     would still run.

@@ -11,7 +11,7 @@ from remuda.untrusted import BadJson, parse_json
 Message = dict[str, Any]
 
 MAX_LINE_BYTES: Final = 64 << 20
-"""A longer line is dropped. A message holds one whole tool result, a picture for example."""
+"""A longer line is dropped. A message holds one tool result, a picture for example."""
 
 
 class LineReader:

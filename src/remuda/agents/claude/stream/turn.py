@@ -23,7 +23,15 @@ from remuda.errors import Aborted, AgentError
 
 from . import protocol
 from .client import StreamClient
-from .events import Asked, Begun, Event, Said, ToolCalled, ToolEnded, Withdrawn
+from .events import (
+    Event,
+    PermissionAsked,
+    PermissionWithdrawn,
+    TextPiece,
+    ToolCalled,
+    ToolReturned,
+    TurnBegun,
+)
 from .progress import PromptProgress
 
 _FAILED = "the permission request could not be decided"
@@ -76,29 +84,29 @@ class StreamTurn:
 
     def _translated(self, event: Event) -> Iterator[SessionEvent]:
         match event:
-            case Begun():
+            case TurnBegun():
                 self._entrypoint = self._entrypoint or self._find_entrypoint()
-            case Said(text):
+            case TextPiece(text):
                 yield Token(text)
             case ToolCalled(tool_id, name, tool_input, nested=False):
                 yield ToolUse(tool_id, name, tool_input)
-            case ToolEnded(tool_id, content, is_error, nested=False):
+            case ToolReturned(tool_id, content, is_error, nested=False):
                 yield ToolResult(tool_id, content, is_error)
-            case Asked():
+            case PermissionAsked():
                 permission = PermissionRequest(
                     event.request_id, event.tool, event.input, self._request.id, event.suggestions
                 )
                 yield permission
                 task = asyncio.get_running_loop().create_task(self._decide(event, permission))
                 self._permissions[event.request_id] = task
-            case Withdrawn(request_id) if request_id in self._permissions:
+            case PermissionWithdrawn(request_id) if request_id in self._permissions:
                 self._permissions.pop(request_id).cancel()
             case _:
                 pass
 
     # ── permission requests ──
 
-    async def _decide(self, asked: Asked, permission: PermissionRequest) -> None:
+    async def _decide(self, asked: PermissionAsked, permission: PermissionRequest) -> None:
         try:
             line = self._line(asked, await self._request.decide(permission))
         except Exception as error:  # noqa: BLE001  # it is the caller's code, and raised in its call
@@ -108,7 +116,7 @@ class StreamTurn:
         self._client.send(line)
         self._client.wake()
 
-    def _line(self, asked: Asked, decision: Decision) -> bytes:
+    def _line(self, asked: PermissionAsked, decision: Decision) -> bytes:
         if isinstance(decision, Allow):
             rules: list[dict[str, Any]] = []
             tool_input = asked.input if decision.input is None else decision.input

@@ -243,7 +243,7 @@ class PrintWorker:
             await self._client.process.close(timeout)
 
     def on_exit(self, listener: Callable[[str], None]) -> None:
-        """Do nothing: between two requests there is no process that could end."""
+        """Do nothing: no process runs between two requests."""
 
 
 def _is_program(path: str) -> bool:

@@ -9,24 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.agents.claude.stream.events import (
-    Ended,
+    BackgroundTask,
     Event,
-    Moved,
-    Spoke,
+    MessagePart,
+    PromptMoved,
     StateChanged,
-    Task,
     TasksChanged,
+    TurnResult,
 )
 from remuda.agents.claude.stream.progress import PromptProgress
 
-DONE = Ended("c", "u", "well", is_error=False, subtype="success", reason="completed", num_turns=1)
+DONE = TurnResult("c", "u", "well", is_error=False, subtype="success", reason="completed", num_turns=1)
 WOKEN = replace(DONE, command_id=None, text="woken")
 STOPPED = replace(DONE, is_error=True, subtype="error_during_execution", reason="aborted_streaming", text="")
-AGENT = TasksChanged((Task("a", "local_agent"),))
-SHELL = TasksChanged((Task("b", "local_bash"),))
+AGENT = TasksChanged((BackgroundTask("a", "local_agent"),))
+SHELL = TasksChanged((BackgroundTask("b", "local_bash"),))
 NONE = TasksChanged(())
 IDLE, RUNNING = StateChanged("idle"), StateChanged("running")
-STARTED = Moved("u", "started")
+STARTED = PromptMoved("u", "started")
 
 
 def fed(*events: Event, until_exit: bool = False) -> PromptProgress:
@@ -46,13 +46,13 @@ def fed(*events: Event, until_exit: bool = False) -> PromptProgress:
         # A CLI that knows no ids of ours, and one that does.
         ((replace(DONE, command_id=None),), True),
         ((STARTED, replace(DONE, command_id=None)), False),
-        ((STARTED, replace(DONE, command_id=None), Moved("u", "completed")), True),
-        ((STARTED, Moved("u", "completed")), False),
+        ((STARTED, replace(DONE, command_id=None), PromptMoved("u", "completed")), True),
+        ((STARTED, PromptMoved("u", "completed")), False),
         ((replace(DONE, command_id="another"),), False),
         # Cancelled before it ran; or in the middle of it, where the result comes first.
-        ((Moved("u", "queued"), Moved("u", "cancelled")), True),
-        ((Moved("another", "cancelled"),), False),
-        ((STARTED, STOPPED, Moved("u", "cancelled")), True),
+        ((PromptMoved("u", "queued"), PromptMoved("u", "cancelled")), True),
+        ((PromptMoved("another", "cancelled"),), False),
+        ((STARTED, STOPPED, PromptMoved("u", "cancelled")), True),
         # What runs in the background.
         ((STARTED, RUNNING, SHELL, DONE), True),
         ((STARTED, RUNNING, AGENT, DONE), False),
@@ -91,7 +91,9 @@ def test_process_that_ended_without_a_result_has_not_ended_the_turn() -> None:
 def test_answer_is_the_last_and_counts_are_of_all() -> None:
     usage = {"input_tokens": 12, "output_tokens": 7, "odd": "x", "cache_read_input_tokens": True}
     first = replace(DONE, usage=usage, denials=({"tool_name": "Bash"},))
-    command = fed(RUNNING, Spoke("opus"), Spoke("<synthetic>"), AGENT, first, replace(WOKEN, usage=usage))
+    command = fed(
+        RUNNING, MessagePart("opus"), MessagePart("<synthetic>"), AGENT, first, replace(WOKEN, usage=usage)
+    )
     assert command.last.text == "woken"
     assert command.usage() == {
         "input_tokens": 24,
@@ -114,12 +116,12 @@ def test_answer_is_the_last_and_counts_are_of_all() -> None:
         (replace(DONE, is_error=True, text="", subtype=""), "it did not say why"),
     ],
 )
-def test_error_is_told_in_the_agents_words(ended: Ended, error: str) -> None:
+def test_error_is_told_in_the_agents_words(ended: TurnResult, error: str) -> None:
     assert fed(ended).error() == error
 
 
 EVENTS = st.sampled_from(
-    [DONE, WOKEN, STOPPED, AGENT, SHELL, NONE, IDLE, RUNNING, STARTED, Moved("u", "cancelled")]
+    [DONE, WOKEN, STOPPED, AGENT, SHELL, NONE, IDLE, RUNNING, STARTED, PromptMoved("u", "cancelled")]
 )
 
 

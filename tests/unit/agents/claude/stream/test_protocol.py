@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 
 from remuda.agents.claude.stream import protocol
 from remuda.agents.claude.stream.events import (
-    Asked,
-    Begun,
-    Ended,
-    Moved,
-    Replied,
-    Reset,
-    Retrying,
-    Said,
-    Spoke,
+    ApiRetry,
+    BackgroundTask,
+    ControlReply,
+    ConversationReset,
+    MessagePart,
+    PermissionAsked,
+    PermissionWithdrawn,
+    PromptMoved,
     StateChanged,
     Surroundings,
-    Task,
     TasksChanged,
+    TextPiece,
     ToolCalled,
-    ToolEnded,
-    Unanswerable,
-    Withdrawn,
+    ToolReturned,
+    TurnBegun,
+    TurnResult,
+    UnsupportedRequest,
 )
 from remuda.agents.claude.stream.progress import CarryOver
 from remuda.agents.claude.stream.protocol import events_of
@@ -190,10 +190,10 @@ def test_events_no_message_whatever_it_holds_is_an_error(
 
 def test_events_of_a_turn() -> None:
     assert [event for message in TALK for event in events_of(message)] == [
-        Moved("u1", "started"),
-        Begun("c1", HERE),
-        Said("Grüß \u2028 dich"),
-        Ended(
+        PromptMoved("u1", "started"),
+        TurnBegun("c1", HERE),
+        TextPiece("Grüß \u2028 dich"),
+        TurnResult(
             conversation_id="c1",
             command_id="u1",
             text="the answer",
@@ -211,13 +211,13 @@ def test_events_of_a_turn() -> None:
 def test_events_of_tools_name_those_of_subagents() -> None:
     block = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
     called = {"type": "assistant", "message": {"model": "opus", "content": [block]}}
-    assert events_of(called) == [Spoke("opus"), ToolCalled("t1", "Bash", {"command": "ls"})]
+    assert events_of(called) == [MessagePart("opus"), ToolCalled("t1", "Bash", {"command": "ls"})]
     assert events_of({**called, "parent_tool_use_id": "t0"}) == [
         ToolCalled("t1", "Bash", {"command": "ls"}, nested=True)
     ]
     ended = {"type": "tool_result", "tool_use_id": "t1", "content": "no", "is_error": True}
     assert events_of({"type": "user", "message": {"content": [ended]}}) == [
-        ToolEnded("t1", "no", is_error=True)
+        ToolReturned("t1", "no", is_error=True)
     ]
 
 
@@ -230,20 +230,22 @@ def test_events_of_control_messages() -> None:
     asked: dict[str, Any] = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "rm"}}
     asked["permission_suggestions"] = [{"type": "setMode"}]
     assert events_of({"type": "control_request", "request_id": "r", "request": asked}) == [
-        Asked("r", "Bash", {"command": "rm"}, ({"type": "setMode"},))
+        PermissionAsked("r", "Bash", {"command": "rm"}, ({"type": "setMode"},))
     ]
     assert events_of({"type": "control_request", "request_id": "r", "request": {"subtype": "odd"}}) == [
-        Unanswerable("r", "odd")
+        UnsupportedRequest("r", "odd")
     ]
-    assert events_of({"type": "control_cancel_request", "request_id": "r"}) == [Withdrawn("r")]
+    assert events_of({"type": "control_cancel_request", "request_id": "r"}) == [PermissionWithdrawn("r")]
     success = {"subtype": "success", "request_id": "r", "response": {"pid": 7}}
-    assert events_of({"type": "control_response", "response": success}) == [Replied("r", {"pid": 7})]
+    assert events_of({"type": "control_response", "response": success}) == [ControlReply("r", {"pid": 7})]
     error = {"subtype": "error", "request_id": "r", "error": "Unsupported"}
-    assert events_of({"type": "control_response", "response": error}) == [Replied("r", {}, "Unsupported")]
+    assert events_of({"type": "control_response", "response": error}) == [
+        ControlReply("r", {}, "Unsupported")
+    ]
 
 
 def test_events_of_the_process() -> None:
-    assert events_of({"type": "conversation_reset", "user_message_uuid": "u2"}) == [Reset("u2")]
+    assert events_of({"type": "conversation_reset", "user_message_uuid": "u2"}) == [ConversationReset("u2")]
     retry = {
         "type": "system",
         "subtype": "api_retry",
@@ -251,10 +253,10 @@ def test_events_of_the_process() -> None:
         "error_status": 529,
         "error": "overloaded",
     }
-    assert events_of(retry) == [Retrying(2, 529, "overloaded")]
+    assert events_of(retry) == [ApiRetry(2, 529, "overloaded")]
     tasks = [{"task_id": "b1", "task_type": "local_bash"}]
     changed = {"type": "system", "subtype": "background_tasks_changed", "tasks": tasks}
-    assert events_of(changed) == [TasksChanged((Task("b1", "local_bash"),))]
+    assert events_of(changed) == [TasksChanged((BackgroundTask("b1", "local_bash"),))]
     state = {"type": "system", "subtype": "session_state_changed", "state": "idle"}
     assert events_of(state) == [StateChanged("idle")]
 
@@ -269,7 +271,7 @@ def test_ended_by_an_interrupt_is_told_from_an_error_of_the_api() -> None:
         (RESULT, False),
     ):
         [ended] = events_of(message)
-        assert isinstance(ended, Ended)
+        assert isinstance(ended, TurnResult)
         assert ended.was_interrupted is interrupted
 
 
@@ -374,7 +376,7 @@ def test_carry_over_of_a_task_in_the_background_stays_when_it_has_ended() -> Non
     carry_over = CarryOver()
     carry_over.take(TasksChanged(()))
     assert not carry_over.reasons
-    carry_over.take(TasksChanged((Task("a", "local_agent"),)))
+    carry_over.take(TasksChanged((BackgroundTask("a", "local_agent"),)))
     carry_over.take(TasksChanged(()))
     assert carry_over.reasons == ["local_agent in the background"]
 
