@@ -1,4 +1,4 @@
-"""The process between the caller's and the agent: what ends, when, and that nothing is left."""
+"""A supervised process: what ends, when, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from remuda.proctree import descendants, is_alive
-from remuda.supervised.process import SupervisedProcess
+from remuda.supervised.process import SelectLoop, SupervisedProcess
 from support.keeper import Process, end_processes, until
 from support.pool_conformance import PATIENCE
 from support.warm_sessions import StreamBench
@@ -46,8 +46,8 @@ asyncio.run(main(sys.argv[1], sys.argv[2] == "forks"))
 """
 
 
-class Held:
-    """A shell command behind a holder, in a loop of its own."""
+class Supervised:
+    """A shell command with a supervisor, in a loop of its own."""
 
     def __init__(self, script: str, env: dict[str, str] | None = None) -> None:
         self._script, self._env = script, {**os.environ, **(env or {})}
@@ -88,7 +88,7 @@ class Held:
     ],
 )
 def test_end_of_the_program_is_told_as_it_was(script: str, detail: str) -> None:
-    held = Held(script)
+    held = Supervised(script)
     held.run()
     assert held.detail == detail
 
@@ -106,20 +106,22 @@ def test_program_that_cannot_be_run_is_told() -> None:
 
 
 def test_last_words_of_a_flood_are_short() -> None:
-    held = Held("head -c 100000 /dev/zero | tr '\\0' e >&2; head -c 100000 /dev/zero | tr '\\0' o; exit 1")
+    held = Supervised(
+        "head -c 100000 /dev/zero | tr '\\0' e >&2; head -c 100000 /dev/zero | tr '\\0' o; exit 1"
+    )
     held.run()
     assert held.detail == f"exit:1 -- stderr: {'e' * 512} -- stdout: {'o' * 512}"
     assert held.output == b"o" * 100_000
 
 
 def test_all_output_comes_before_the_end() -> None:
-    held = Held("head -c 3000000 /dev/zero")
+    held = Supervised("head -c 3000000 /dev/zero")
     held.run()
     assert len(held.output) == 3_000_000
 
 
 def test_program_has_the_signals_and_the_locale_that_it_was_given() -> None:
-    held = Held("grep SigIgn /proc/$$/status; echo ${LC_CTYPE-none}", {"LANG": "C", "LC_ALL": ""})
+    held = Supervised("grep SigIgn /proc/$$/status; echo ${LC_CTYPE-none}", {"LANG": "C", "LC_ALL": ""})
     held._env.pop("LC_CTYPE", None)
     held.run()
     ignored, locale = held.output.decode().split("\n")[:2]
@@ -132,7 +134,7 @@ def test_program_has_the_signals_and_the_locale_that_it_was_given() -> None:
 
 def test_what_the_program_started_ends_with_it(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    held = Held(f"setsid {FOREVER} > /dev/null 2>&1 & echo $! > {pids}; exit 3")
+    held = Supervised(f"setsid {FOREVER} > /dev/null 2>&1 & echo $! > {pids}; exit 3")
     held.run()
     assert held.detail == "exit:3"
     assert not is_alive(int(pids.read_text()))
@@ -157,7 +159,7 @@ def test_program_that_ignores_sigterm_is_killed_with_all_that_it_started() -> No
 
 
 def test_program_that_closes_its_output_is_ended() -> None:
-    held = Held("exec > /dev/null; exec tail -f /dev/null")
+    held = Supervised("exec > /dev/null; exec tail -f /dev/null")
     held.run()
     assert held.detail == "exit:143"
 
@@ -179,6 +181,47 @@ def test_session_that_is_forgotten_ends() -> None:
         return pid
 
     assert not is_alive(asyncio.run(steps()))
+
+
+# ── without asyncio ──
+
+
+def test_select_loop_passes_all_input_and_output() -> None:
+    output, errors = bytearray(), bytearray()
+    loop = SelectLoop()
+    process = SupervisedProcess(output.extend, lambda: None, errors.extend, waits_for_exit=True)
+    process.start(["/bin/sh", "-c", "cat; echo err >&2; exit 4"], None, dict(os.environ), loop)
+    process.write(b"x" * 1_000_000)
+    process.close_input()
+    while not process.ended:
+        loop.run_once(PATIENCE)
+    assert (len(output), bytes(errors), process.returncode) == (1_000_000, b"err\n", 4)
+
+
+def test_close_in_select_loop_kills_a_program_that_ignores_the_signal() -> None:
+    loop = SelectLoop()
+    output = bytearray()
+    process = SupervisedProcess(output.extend, lambda: None)
+    script = f"trap '' HUP; echo ready; {FOREVER}"
+    process.start(
+        ["/bin/sh", "-c", script], None, dict(os.environ), loop, end_signal=signal.SIGHUP, grace=0.1
+    )
+    while not output:
+        loop.run_once(PATIENCE)
+    started = process.descendants()
+    process.close_in(loop, PATIENCE)
+    assert (process.ended, process.returncode) == (True, 137)
+    assert started
+    assert not [pid for pid in started if is_alive(pid)]
+
+
+def test_output_of_a_program_that_closes_it_and_goes_on_can_be_waited_for() -> None:
+    loop = SelectLoop()
+    process = SupervisedProcess(lambda _: None, lambda: None, waits_for_exit=True)
+    process.start(["/bin/sh", "-c", "exec > /dev/null; sleep 0.2; exit 5"], None, dict(os.environ), loop)
+    while not process.ended:
+        loop.run_once(PATIENCE)
+    assert process.returncode == 5
 
 
 # ── a killed owner ──

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -115,6 +116,7 @@ class SupervisedProcess:
         self._closing_input = False
         self._output_tail = self._error_tail = b""
         self._stdin = self._stdout = self._stderr = self._exit_fd = -1
+        self._pipes: list[FileIO] = []
         self._waiters: list[asyncio.Future[None]] = []
         self.ended = False
 
@@ -138,6 +140,8 @@ class SupervisedProcess:
         lifeline = self._lifeline.open()
         self._stdout, output = os.pipe()
         self._stderr, errors = os.pipe()
+        # Files are closed with this object, if its loop is gone before the program has ended.
+        self._pipes = [FileIO(fd) for fd in (self._stdout, self._stderr)]
         # The supervisor reads the output when we are dead: an agent that cannot write takes longer to end.
         inherited = [lifeline, self._stdout, self._stderr]
         settings = [*map(str, inherited), str(os.getpid()), str(grace), str(int(end_signal)), _mark()]
@@ -322,8 +326,8 @@ class SupervisedProcess:
         self._on_end()
 
     def _close_output(self) -> None:
-        for fd in (self._stdout, self._stderr):
-            os.close(fd)
+        for pipe in self._pipes:
+            pipe.close()
 
 
 def _mark() -> str:
