@@ -6,11 +6,11 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from remuda.oneshot.request import Request
+    from remuda.oneshot.request import PrintRequest
     from remuda.oneshot.run import Clock, Output
 
 
-def _through_pool(request: Request, prompt: str, clock: Clock, output: Output) -> int | None:
+def _through_pool(request: PrintRequest, prompt: str, clock: Clock, output: Output) -> int | None:
     from remuda.pool.printing import through_pool
 
     return through_pool(request, prompt, clock, output)

@@ -15,7 +15,7 @@ import pytest
 from remuda import Client, Inbox
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.record import SessionRecord
-from remuda.oneshot.remains import remains
+from remuda.oneshot.leftovers import leftovers
 from remuda.paths import SessionPaths
 from support.commands import Commands
 from support.keeper import until
@@ -84,8 +84,8 @@ def test_the_next_pool_removes_what_a_killed_one_has_left(
     remuda: Commands, folder: Path, killed: set[str]
 ) -> None:
     assert len(killed) == 2
-    assert {paths.name for paths in remains(folder)} == killed
-    assert not list(remains(folder, older_than=60.0))  # it may be on its way
+    assert {paths.name for paths in leftovers(folder)} == killed
+    assert not list(leftovers(folder, min_age=60.0))  # it may be on its way
     age(folder)
 
     async def next_pool() -> None:
@@ -110,9 +110,9 @@ def test_a_session_of_the_user_with_such_a_name_is_left_alone(folder: Path) -> N
     paths = SessionPaths(folder, name)
     SessionRecord(name, "claude", ["claude"], "/", 0.0).save(paths.record)
     age(folder)
-    assert not list(remains(folder))
+    assert not list(leftovers(folder))
     SessionRecord(name, "claude", ["claude"], "/", 0.0, ephemeral=True).save(paths.record)
-    assert [found.name for found in remains(folder)] == [name]
+    assert [found.name for found in leftovers(folder)] == [name]
 
 
 def test_call_whose_keeper_was_killed_before_it_wrote_a_record_is_taken_away(folder: Path) -> None:
@@ -124,11 +124,11 @@ def test_call_whose_keeper_was_killed_before_it_wrote_a_record_is_taken_away(fol
     paths.inbox.mkdir(0o700)
     with Inbox(paths.inbox) as inbox:
         inbox.put("the prompt", message_id=name)
-    assert [found.name for found in remains(folder)] == [name]
+    assert [found.name for found in leftovers(folder)] == [name]
     with Inbox(paths.inbox) as inbox:
         kept = inbox.put("of somebody else")
-    assert not list(remains(folder)), "a message waits"
+    assert not list(leftovers(folder)), "a message waits"
     with Inbox(paths.inbox) as inbox:
         inbox.take_back(kept.id)
     paths.history.touch(0o600)
-    assert not list(remains(folder)), "a session of the user's"
+    assert not list(leftovers(folder)), "a session of the user's"

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.claude.stream import LineReader
+from remuda.agents.claude.stream import client
+from remuda.agents.claude.stream.reader import LineReader
 from remuda.errors import (
     Aborted,
     InputError,
@@ -24,7 +25,6 @@ from remuda.errors import (
     SpawnTimeout,
     WaitTimeout,
 )
-from remuda.pool import talk
 from remuda.pool.client import Client
 from remuda.pool.types import Answered, Decision, Deny, PermissionRequest, Request, Token
 from support import pool_conformance as conformance
@@ -492,7 +492,7 @@ def test_message_that_is_too_long_fails_the_turn(home: Path, monkeypatch: pytest
     script = """
         result(message["uuid"], "x" * 200_000, f"c{clears}")
 """
-    monkeypatch.setattr(talk, "LineReader", lambda: LineReader(100_000))
+    monkeypatch.setattr(client, "LineReader", lambda: LineReader(100_000))
 
     async def steps() -> None:
         async with opened(StreamBench(home), binary=wicked(home, script)) as session:

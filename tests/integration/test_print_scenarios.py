@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 from remuda.agents.claude.launch import IDENTITY_VARIABLES
+from remuda.agents.claude.print.transcript import TurnTail
 from remuda.keeper.client import KeeperClient
-from remuda.oneshot.tail import Tail
 from remuda.wire.connection import ClientConnection
 from support.counts import FLOOD
 from support.floods import flood
@@ -416,7 +416,7 @@ def test_ec_10_a_last_line_without_its_end_waits_for_it(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     line = json.dumps({"type": "user", "promptId": "p"}).encode() + b"\n"
     path.write_bytes(line + b"not json\n" + line[:-5])
-    tail = Tail(path, "p")
+    tail = TurnTail(path, "p")
     assert len(tail.read()) == 1
     with path.open("ab") as file:
         file.write(line[-5:])
@@ -428,15 +428,15 @@ def test_a_transcript_is_read_from_the_prompt_of_the_call_on(tmp_path: Path) -> 
     path = tmp_path / "t.jsonl"
     turns = [[{"type": "user", "promptId": name}, {"type": "assistant", "of": name}] for name in "abc"]
     path.write_text("".join(json.dumps(record) + "\n" for turn in turns for record in turn))
-    assert Tail(path, "b").read() == turns[1] + turns[2]
-    assert Tail(path, None).read() == [record for turn in turns for record in turn]
+    assert TurnTail(path, "b").read() == turns[1] + turns[2]
+    assert TurnTail(path, None).read() == [record for turn in turns for record in turn]
 
 
 def test_an_answer_that_was_written_before_its_prompt_is_read_with_it(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     prompt = {"type": "user", "promptId": "p", "uuid": "u", "parentUuid": None}
     answer = {"type": "assistant", "uuid": "a", "parentUuid": "u"}
-    tail = Tail(path, "p")
+    tail = TurnTail(path, "p")
     path.write_text(json.dumps(answer) + "\n")
     assert tail.read() == []
     with path.open("a") as file:

@@ -11,14 +11,13 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from remuda.agents.claude.stream.workers import PrintWorker, StreamWorker
 from remuda.errors import Aborted, AgentError, SessionDirty
-from remuda.pool.oneshot_session import OneshotSession
 from remuda.pool.session import WarmSession
-from remuda.pool.stream import StreamSession
 from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
@@ -46,12 +45,12 @@ _OWNER = """
 import asyncio, json, sys
 from pathlib import Path
 from support.pool_conformance import nobody, profile_of
-from remuda.pool.stream import StreamSession
+from remuda.agents.claude.stream.workers import StreamWorker
 from remuda.pool.types import Request
 
 async def main(binary, folder, env):
     profile = profile_of(Path(binary), Path(folder), env, allowed_tools=("Bash",))
-    session = StreamSession("s_000000000000", profile)
+    session = StreamWorker("s_000000000000", profile)
     await session.open(60)
     async for _ in session.run(Request("r", "RUNBASH tail -f /dev/null & echo begun", nobody)):
         pass
@@ -64,7 +63,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
 
 class StreamBench:
     warm = tools = raw = True
-    kind: Callable[..., WarmSession] = StreamSession
+    kind: type[StreamWorker] | type[PrintWorker] = StreamWorker
 
     def __init__(self, cli: RealCli) -> None:
         self._cli = cli
@@ -73,7 +72,7 @@ class StreamBench:
     def make(self, **profile: Any) -> WarmSession:
         binary = profile.pop("binary", self._cli.binary)
         made = profile_of(binary, self.folder, self._cli.env, **profile)
-        return self.kind(f"s_{secrets.token_hex(6)}", made)
+        return cast(WarmSession, self.kind(f"s_{secrets.token_hex(6)}", made))
 
     async def at_work(self, session: WarmSession) -> None:
         await asyncio.Event().wait()
@@ -88,7 +87,7 @@ class StreamBench:
 
 class PrintBench(StreamBench):
     warm = False
-    kind = OneshotSession
+    kind = PrintWorker
 
 
 def run(steps: Callable[[], Awaitable[None]]) -> None:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from remuda.agents.claude.flags import MANY_VALUES, ONE_VALUE, OPTIONAL_VALUE
-from remuda.oneshot.flags import ALIASES, CLAUDE_PRINT_ALIASES, HIDDEN, TERMINAL, Handling
+from remuda.agents.claude.print.flags import ALIASES, CLAUDE_PRINT_ALIASES, HIDDEN, TERMINAL
+from remuda.agents.headless import Handling
 from remuda.testing.loopback_model import Gate, LoopbackModel, Request
 from remuda.testing.real_cli import RealCli
 from remuda.testing.script import Hold, Reply, ToolUse

@@ -13,6 +13,7 @@ from typing import Any
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.pool.session import WarmSession
 from remuda.pool.terminal import TerminalSession
+from remuda.pool.types import BackendName
 from support.warm_sessions import ScriptedBench
 
 Document = dict[str, Any]
@@ -60,7 +61,7 @@ async def looking(session: TerminalSession, folder: Path, **more: Any) -> AsyncI
 
 
 class TerminalBench(ScriptedBench):
-    kind = TerminalSession
+    backend: BackendName = "terminal"
 
     @property
     def sessions(self) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from remuda.oneshot.flags import ALIASES, NOTES, TERMINAL, handling
+from remuda.agents.claude.print.flags import ALIASES, FLAGS, NOTES, TERMINAL
 from support import print_differences
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "print.md"
@@ -15,7 +15,7 @@ def flags_table() -> str:
     rows = ["| flag | terminal | stream | |", "| --- | --- | --- | --- |"]
     for flag in sorted(TERMINAL):
         names = ", ".join(f"`{name}`" for name in [flag, *_others(flag)])
-        handled = " | ".join(str(handling(flag, backend)) for backend in ("terminal", "stream"))
+        handled = " | ".join(str(FLAGS.handling(flag, backend)) for backend in ("terminal", "stream"))
         rows.append(f"| {names} | {handled} | {NOTES.get(flag, '')} |")
     return "\n".join(rows)
 

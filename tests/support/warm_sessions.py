@@ -7,15 +7,14 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from remuda.errors import AgentError
-from remuda.pool.oneshot_session import OneshotSession
+from remuda.pool.backends import backend_factory
 from remuda.pool.session import WarmSession
-from remuda.pool.stream import StreamSession
-from remuda.pool.types import Answered, Request, SessionEvent, Token
+from remuda.pool.types import Answered, BackendName, Request, SessionEvent, Token
 from remuda.proctree import descendants
 from remuda.testing.pool import USAGE, FakeAgent, FakeSession
 from support.pool_conformance import profile_of
@@ -26,7 +25,7 @@ class ScriptedBench:
     """Sessions on the scripted agent, whose home is the test's."""
 
     warm = tools = raw = True
-    kind: Callable[..., WarmSession] = StreamSession
+    backend: BackendName = "stream"
 
     def __init__(self, home: Path, **env: str) -> None:
         self.folder = home / "project"
@@ -38,7 +37,7 @@ class ScriptedBench:
 
     def make(self, **profile: Any) -> WarmSession:
         made = profile_of(profile.pop("binary", self.binary), self.folder, self.env, **profile)
-        session = self.kind(f"s_{secrets.token_hex(6)}", made, self.folder.parent)
+        session = backend_factory(self.backend, self.folder.parent)(f"s_{secrets.token_hex(6)}", made)
         self._made.append(session)
         return session
 
@@ -65,12 +64,12 @@ class ScriptedBench:
 
 
 class StreamBench(ScriptedBench):
-    kind = StreamSession
+    pass
 
 
 class PrintBench(ScriptedBench):
     warm = False
-    kind = OneshotSession
+    backend: BackendName = "print"
 
 
 def waking(alarm: Path) -> str:

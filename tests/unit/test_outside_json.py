@@ -12,14 +12,13 @@ import pytest
 
 import remuda
 from remuda.agents.claude.files import read_settings
-from remuda.agents.claude.stream import LineReader
+from remuda.agents.claude.print.transcript import TurnTail
+from remuda.agents.claude.stream.reader import LineReader, PrintReader
 from remuda.agents.claude.trust import pretrust
 from remuda.errors import RemoteProtocolError
 from remuda.keeper.delivery import _records
 from remuda.keeper.observe import Tail
 from remuda.keeper.record import SessionRecord
-from remuda.oneshot.stream import _parsed
-from remuda.oneshot.tail import Tail as CallTail
 from remuda.pool.protocol import _parse
 from remuda.wire.messages import Type, json_frame, parse_json
 
@@ -83,11 +82,11 @@ def test_recovery_transcript_bad_record_costs_only_itself(bad: bytes, tmp_path: 
 def test_print_transcript_bad_record_costs_only_itself(bad: bytes, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(lines(bad))
-    assert CallTail(path, None).read() == GOOD
+    assert TurnTail(path, None).read() == GOOD
 
 
 def test_print_stream_bad_message_costs_only_itself(bad: bytes) -> None:
-    assert list(_parsed(lines(bad).split(b"\n"))) == GOOD
+    assert list(PrintReader().feed(lines(bad))) == GOOD
 
 
 def test_pool_stream_bad_message_costs_only_itself(bad: bytes) -> None:

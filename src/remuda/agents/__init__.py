@@ -10,6 +10,7 @@ from remuda.errors import InvalidOptions
 
 if TYPE_CHECKING:  # a call of `remuda print` needs one module of one agent
     from .base import Agent
+    from .headless import Headless
     from .setup import AgentSetup
 
 
@@ -64,6 +65,14 @@ def default_setup() -> AgentSetup:
     setup = find_agent(DEFAULT_AGENT).setup()
     assert setup is not None
     return setup
+
+
+def find_headless(name: str) -> Headless:
+    """Return how an agent runs without a person. Raises `InvalidOptions` if it cannot."""
+    headless = find_agent(name).headless
+    if headless is None:
+        raise InvalidOptions(f"agent {name!r} cannot run without a terminal")
+    return headless
 
 
 def guess_agent(argv: list[str]) -> str:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from remuda.frozen import frozen
 
 if TYPE_CHECKING:  # an agent is started before anybody has to understand it
+    from .headless import Headless
     from .permission import Asking
     from .setup import AgentSetup
     from .speech import Speech
     from .state import Vote
     from .tools import ToolBegan, ToolEnded
+    from .warm import WarmAgent
 
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
@@ -156,6 +158,14 @@ class Agent(Protocol):
     @property
     def speech(self) -> Speech | None:
         """How it is handed prompts; None for a program that never says what it took."""
+
+    @property
+    def warm(self) -> WarmAgent | None:
+        """How a pool keeps it ready for many requests; None for a program that cannot be."""
+
+    @property
+    def headless(self) -> Headless | None:
+        """How it runs without a person; None for a program that cannot."""
 
     screen_setup: bytes
     """What the screen model is fed before all else, so that it counts columns as this program does."""

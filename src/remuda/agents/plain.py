@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .base import Launch, LaunchContext
 from .speech import Speech
+from .warm import WarmAgent
+
+if TYPE_CHECKING:
+    from .headless import Headless
 
 
 class PlainAgent:
@@ -14,6 +19,8 @@ class PlainAgent:
 
     default_argv: tuple[str, ...] = ()
     speech: Speech | None = None
+    warm: WarmAgent | None = None
+    headless: Headless | None = None
     screen_setup = b""
 
     def __init__(self, name: str, classifier: str) -> None:

@@ -21,8 +21,8 @@ from remuda.errors import BossDown, RemudaError
 from remuda.keeper.hidden import living_names
 from remuda.keeper.listing import list_sessions
 from remuda.keeper.survivors import find_survivors
-from remuda.oneshot.check import round_trip
-from remuda.oneshot.remains import remains
+from remuda.oneshot.check import try_call
+from remuda.oneshot.leftovers import leftovers
 from remuda.paths import private_folder
 from remuda.terminal.screen import unavailable_reason
 from remuda.tmux.once import installed_version
@@ -127,7 +127,7 @@ def _emulator() -> Iterator[Finding]:
 
 
 def _call() -> Iterator[Finding]:
-    step = round_trip()
+    step = try_call()
     if step.failure:
         yield Finding(
             "fail",
@@ -196,7 +196,7 @@ def _leftovers(folder: Path) -> Iterator[Finding]:
         what = f"process {left[0].pid} is" if len(left) == 1 else f"{len(left)} processes are"
         pids = "" if len(left) == 1 else f" ({', '.join(str(one.pid) for one in left)})"
         yield Finding("note", f"{what} left over from the dead session '{name}'{pids}", f"remuda kill {name}")
-    calls = {paths.name for paths in remains(folder)}
+    calls = {paths.name for paths in leftovers(folder)}
     if calls:
         yield Finding(
             "note",

@@ -11,7 +11,7 @@ from typing import Any
 from remuda.agents.claude.profile import refusals
 from remuda.errors import AgentError, InvalidOptions, from_code
 from remuda.oneshot.emit import Emitter
-from remuda.oneshot.request import Request
+from remuda.oneshot.request import PrintRequest as Request
 from remuda.oneshot.run import Output, run
 from remuda.pool.checks import request_id as check_request_id
 from remuda.pool.options import Wanted
@@ -105,7 +105,7 @@ class ColdEmitter(Emitter):
         self._printer = Printer(dict(given))
         self._request_id = given.get("--request-id")
 
-    def _message(self, message: dict[str, Any]) -> None:
+    def emit(self, message: dict[str, Any]) -> None:
         """With --stream: print the text of a message."""
         delta = message["event"].get("delta", {}) if message.get("type") == "stream_event" else {}
         if delta.get("type") == "text_delta":

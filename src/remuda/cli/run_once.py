@@ -32,7 +32,7 @@ from remuda.errors import (
     RemudaError,
 )
 from remuda.oneshot.output import OutputLost, ReaderGone, drop, say, write
-from remuda.oneshot.signals import Signalled, heed_signals, unheed_signals
+from remuda.oneshot.signals import Signalled, ignore_signals, raise_signals
 from remuda.pool.errand import run_message
 from remuda.pool.line import SILENCE_TIMEOUT, Line, default_socket, told_error
 from remuda.pool.protocol import Message
@@ -214,7 +214,7 @@ def main(words: Sequence[str]) -> int | None:
         _complain(str(error))
         return exit_code(error)
     except Signalled as signalled:  # just after the result was known
-        unheed_signals()
+        ignore_signals()
         _complain(str(signalled))
         return EXIT_CODES["INTERRUPTED"]
 
@@ -225,7 +225,7 @@ def exit_code(error: RemudaError) -> int:
 
 
 def _run(word: str, given: Given) -> int:
-    heed_signals()
+    raise_signals()
     try:
         return _interruptible(word, given)
     except OutputLost as error:
@@ -235,7 +235,7 @@ def _run(word: str, given: Given) -> int:
         _complain(str(error))
         return EXIT_CODES["INVALID_OPTIONS"]
     finally:
-        unheed_signals()
+        ignore_signals()
 
 
 def _interruptible(word: str, given: Given) -> int:
@@ -251,7 +251,7 @@ def _interruptible(word: str, given: Given) -> int:
 
         return run_cold(prompt, given)
     except Signalled as signalled:
-        unheed_signals()
+        ignore_signals()
         return Printer(given).failed(Interrupted(str(signalled)))
 
 

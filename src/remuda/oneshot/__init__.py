@@ -1,1 +1,1 @@
-"""`remuda print`: one prompt, one answer, as `claude -p` does it, on a session that can be watched."""
+"""`remuda print`: one prompt and one answer, as with `claude -p`, on a session that you can watch."""

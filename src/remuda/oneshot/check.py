@@ -1,4 +1,4 @@
-"""`remuda print --check`: does a call work here? On the scripted agent, without any account."""
+"""`remuda print --check` and `--version`: try a call with the scripted agent, which needs no account."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ from pathlib import Path
 from typing import NamedTuple
 
 from remuda._version import __version__
-from remuda.agents.demo import DemoAgent
+from remuda.agents import DEFAULT_AGENT, find_agent, find_headless
+from remuda.agents.headless import TurnEnd
 from remuda.errors import RemudaError
 from remuda.paths import private_folder, sessions_folder
 
+from .leftovers import MIN_AGE, leftovers, remove
 from .output import Program, write
-from .remains import YOUNG, remains, remove
-from .request import Request
-from .result import Ended
+from .request import PrintRequest
+from .run import find_binary
 from .session import CallSession
 from .terminal import TerminalCall
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 _VERSION_TIMEOUT = 20.0
-_TRIP_TIMEOUT = 60.0
-_QUESTION = "remuda print --check"
+_CALL_TIMEOUT = 60.0
+_PROMPT = "remuda print --check"
 
 
-class Step(NamedTuple):
+class CheckStep(NamedTuple):
+    """One line of the check."""
+
     what: str
     failure: str = ""
 
 
 def show_version(named: str | None) -> int:
-    write(f"{Program.name} {__version__} (wrapping claude {claude_version(named)})\n")
+    program = find_headless(DEFAULT_AGENT).program
+    write(f"{Program.name} {__version__} (wrapping {program} {agent_version(named)})\n")
     return 0
 
 
-def claude_version(named: str | None) -> str:
-    """`unknown` where it does not tell."""
-    from .run import find_binary
-
+def agent_version(named: str | None) -> str:
+    """Return the version that the agent prints, or `unknown`."""
     try:
-        asked = subprocess.run(
+        done = subprocess.run(
             [find_binary(named), "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -53,14 +55,14 @@ def claude_version(named: str | None) -> str:
         )
     except (RemudaError, OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return "unknown"
-    found = _VERSION.search(asked.stdout)
-    return found[0] if found else "unknown"
+    version = _VERSION.search(done.stdout)
+    return version[0] if version else "unknown"
 
 
-def check(request: Request) -> int:
-    """One line for each step. 0, or 2 when something does not work."""
+def check(request: PrintRequest) -> int:
+    """Print one line for each step. Return 0, or 2 when something does not work."""
     folder = sessions_folder()
-    steps = [_claude(request.claude_binary), _terminal(), _folder(folder), round_trip()]
+    steps = [_agent(request.claude_binary), _terminal(), _folder(folder), try_call()]
     for step in steps:
         write(f"FAIL: {step.what}: {step.failure}\n" if step.failure else f"OK: {step.what}\n")
     failed = any(step.failure for step in steps)
@@ -70,67 +72,65 @@ def check(request: Request) -> int:
     return 2 if failed else 0
 
 
-def _claude(named: str | None) -> Step:
-    from .run import find_binary
-
+def _agent(named: str | None) -> CheckStep:
     try:
-        return Step(f"agent: {find_binary(named)}, version {claude_version(named)}")
+        return CheckStep(f"agent: {find_binary(named)}, version {agent_version(named)}")
     except RemudaError as error:
-        return Step("agent", str(error))
+        return CheckStep("agent", str(error))
 
 
-def _terminal() -> Step:
+def _terminal() -> CheckStep:
     try:
         for fd in os.openpty():
             os.close(fd)
     except OSError as error:
-        return Step("terminal", f"cannot open a PTY: {error.strerror or error}")
-    return Step("terminal: a PTY can be opened")
+        return CheckStep("terminal", f"cannot open a PTY: {error.strerror or error}")
+    return CheckStep("terminal: a PTY can be opened")
 
 
-def _folder(folder: Path) -> Step:
+def _folder(folder: Path) -> CheckStep:
     try:
         private_folder(folder)
     except RemudaError as error:
-        return Step("session folder", str(error))
-    return Step(f"session folder: {folder}")
+        return CheckStep("session folder", str(error))
+    return CheckStep(f"session folder: {folder}")
 
 
-def round_trip() -> Step:
-    """A whole call on the scripted agent, with a home of its own: the user's is not touched."""
+def try_call() -> CheckStep:
+    """Run a call with the scripted agent, with a home of its own: the user's is not touched."""
     what = "test run: the demo agent answers"
     with tempfile.TemporaryDirectory(prefix="remuda-check-") as home:
         env = {**os.environ, "HOME": home}
         env.pop("CLAUDE_CONFIG_DIR", None)
-        request = Request(timeout=_TRIP_TIMEOUT)
+        request = PrintRequest(timeout=_CALL_TIMEOUT, demo=True)
         session = CallSession(
             request,
-            _QUESTION,
-            DemoAgent.default_argv,
-            agent=DemoAgent.name,
+            _PROMPT,
+            find_agent(request.agent).default_argv,
+            agent=request.agent,
             folder=private_folder(Path(home, "s")),
             env=env,
-            cwd=private_folder(Path(home, "project")),  # hooks of the user's project are not what is tried
+            cwd=private_folder(Path(home, "project")),  # hooks of the user's project are not checked here
         )
-        call = TerminalCall(session, request, lambda _: None, lambda _: None, lambda _: None)
+        call = TerminalCall(session, request, lambda _: None)
         try:
-            return _judged(what, call.run())
+            return _judge(what, call.run())
         except RemudaError as error:
-            return Step(what, str(error))
+            return CheckStep(what, str(error))
         finally:
             call.close()
             call.wait_gone()
 
 
-def _judged(what: str, ended: Ended) -> Step:
-    if ended.is_error or _QUESTION not in (ended.text or ""):
-        return Step(what, f"its answer was {ended.text or ended.errors!r}")
-    return Step(what)
+def _judge(what: str, ended: TurnEnd) -> CheckStep:
+    if ended.is_error or _PROMPT not in (ended.text or ""):
+        return CheckStep(what, f"its answer was {ended.text or ended.errors!r}")
+    return CheckStep(what)
 
 
 def _leftovers(folder: Path, *, clean: bool) -> Iterator[tuple[str, bool]]:
-    """Lines about what is left of dead calls, and whether each tells of a failure."""
-    for paths in list(remains(folder, older_than=YOUNG if clean else 0.0)):
+    """Yield a line about each session that a killed call left, and whether it is a failure."""
+    for paths in list(leftovers(folder, min_age=MIN_AGE if clean else 0.0)):
         if not clean:
             yield (
                 f"WARNING: {paths.name} is left from a killed run or pool; remove it with --check --clean",

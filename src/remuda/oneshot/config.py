@@ -1,9 +1,9 @@
-"""Defaults of `remuda print` from a file, where claude-print has it.
+"""Defaults of `remuda print` from the file that claude-print reads.
 
     --config FILE, else $XDG_CONFIG_HOME/claude-print/config.toml, else ~/.config/claude-print/config.toml
 
-A file that is missing says nothing, also one that was named. What it says wrong is an error: a key that is
-unknown, a value of another type or out of its range. A flag is stronger than the file.
+A missing file is not an error, even if it was named. An unknown key, or a value of another type or out of
+range, is one. Flags override the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from remuda.errors import InvalidOptions
 from remuda.frozen import frozen
 from remuda.paths import config_home
 
-from .request import Request
+from .request import PrintRequest
 
 _MAX_TURNS = 1000
 _MAX_TIMEOUT = 86_400
@@ -30,7 +30,7 @@ class Defaults:
     max_turns: int | None = None
     timeout_secs: float | None = None
     source: Path | None = None
-    """The file that was read; None when there is none."""
+    """The file that was read; None if there is none."""
 
 
 def config_file(named: str | None, environ: Mapping[str, str]) -> Path:
@@ -40,7 +40,7 @@ def config_file(named: str | None, environ: Mapping[str, str]) -> Path:
 
 
 def load_defaults(named: str | None, environ: Mapping[str, str]) -> Defaults:
-    """Raises `InvalidOptions` for a file that cannot be read or is wrong."""
+    """Read the file. Raises `InvalidOptions` if it cannot be read or is wrong."""
     path = config_file(named, environ)
     try:
         data = read_regular(path)
@@ -74,23 +74,23 @@ def read_defaults(document: Mapping[str, Any], path: Path) -> Defaults:
     return Defaults(**table, source=path)
 
 
-def _is_whole(value: object, most: int) -> bool:
+def _is_integer(value: object, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
 
 
 _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "model": ("the name of a model", lambda value: isinstance(value, str) and value[:1] not in ("", "-")),
     "inherit_hooks": ("true or false", lambda value: isinstance(value, bool)),
-    "max_turns": (f"an integer from 1 to {_MAX_TURNS}", lambda value: _is_whole(value, _MAX_TURNS)),
+    "max_turns": (f"an integer from 1 to {_MAX_TURNS}", lambda value: _is_integer(value, _MAX_TURNS)),
     "timeout_secs": (
         f"an integer from 1 to {_MAX_TIMEOUT}",
-        lambda value: _is_whole(value, _MAX_TIMEOUT),
+        lambda value: _is_integer(value, _MAX_TIMEOUT),
     ),
 }
 
 
-def apply_defaults(request: Request, defaults: Defaults) -> None:
-    """What the command line does not say is as the file has it."""
+def apply_defaults(request: PrintRequest, defaults: Defaults) -> None:
+    """Set what the command line did not."""
     if request.timeout is None:
         request.timeout = defaults.timeout_secs
     if request.model is None and defaults.model is not None:

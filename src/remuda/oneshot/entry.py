@@ -1,4 +1,4 @@
-"""`remuda print` and `remuda ask` from their words, with little loaded before the agent starts."""
+"""The start of `remuda print` and `remuda ask`: load little before the agent starts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
     from .run import ThroughPool
 
-# With one of these there is no session that ends with the call; else it is only slower than it could be.
+# With one of these no keeper is needed that ends with the call. A word that is missing here costs only time.
 _WITHOUT_KEEPER = ("stream", "--backend=stream", "-h", "--help", "-v", "-V", "--version", "--check", "--keep")
 
 
 def main(words: Sequence[str], through_pool: ThroughPool | None = None, *, ask: bool = False) -> int | None:
-    """The exit code; None for what the command line answers itself."""
+    """Run a call. Return the exit code; None for a request that the command line answers itself."""
     without = any(word in _WITHOUT_KEEPER or word.startswith("--pool") for word in words)
     if not without and not (ask and "--cold" not in words and _pool_is_there()):
         fork_keeper()
@@ -35,7 +35,7 @@ def main(words: Sequence[str], through_pool: ThroughPool | None = None, *, ask: 
 
 
 def _pool_is_there() -> bool:
-    """Whether a pool is probably served: then a keeper would be started in vain."""
+    """Whether a pool is probably served: then no keeper is needed."""
     from os.path import exists
 
     from remuda.paths import home

@@ -1,4 +1,4 @@
-"""Standard output and standard error of a call: nobody may read them any more, or their disk may be full."""
+"""Standard output and standard error of a call. Their reader may be gone, or their disk full."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ _SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# What can be written to takes so much at once, without waiting for its reader.
+# How much a pipe or a terminal that is ready takes at once, without waiting for its reader.
 _PIPE_PIECE, _TERMINAL_PIECE = select.PIPE_BUF, 256
-_LAST_WORDS_TIMEOUT = 2.0
+_LAST_WRITE_TIMEOUT = 2.0
 
 
 class Program:
-    """What a call is known by to its user: in messages, and with `--version`."""
+    """The name of the command, in messages and with `--version`."""
 
     name = "remuda print"
 
 
 class OutputLost(Exception):
-    """What was to be printed cannot be."""
+    """The output cannot be written."""
 
 
 class ReaderGone(OutputLost):
-    """Whoever read it has seen enough."""
+    """The reader has closed the pipe."""
 
 
 def write(text: str) -> None:
-    """UTF-8 in every locale: every byte to a file or a pipe, and `for_terminal` to a terminal."""
+    """Write to standard output: UTF-8 in every locale, and made safe if it is a terminal.
+
+    Raises `OutputLost`.
+    """
     if sys.stdout is None:  # the caller has closed it
         return
     try:
@@ -51,7 +54,7 @@ def write(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """On standard error. That it cannot be written changes nothing about the call."""
+    """Write to standard error. A failure is ignored: it does not change the outcome of the call."""
     if sys.stderr is None:
         return
     try:
@@ -62,7 +65,7 @@ def say(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """A line of our own, on standard error."""
+    """Write a line to standard error, with the name of the command."""
     say(f"{Program.name}: {text}\n")
 
 
@@ -79,16 +82,16 @@ def for_terminal(text: str) -> str:
 
 
 def without_halves(text: str) -> str:
-    """Half a pair of surrogates, which JSON can carry, has no form in UTF-8."""
+    """Replace unpaired surrogates: JSON can carry them, UTF-8 cannot."""
     return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _put(fd: int, data: bytes) -> None:
-    """All of it, also where somebody who shares the descriptor (node, say) made it one that does not block.
+    """Write all data, even if another process that shares the descriptor (node does) made it non-blocking.
 
-    When no signal can end the wait for a reader any more, that has a limit, and the rest is dropped.
+    When no signal can end the wait for a reader any more, the wait has a timeout, and the rest is dropped.
     """
-    deadline = time.monotonic() + _LAST_WORDS_TIMEOUT if is_over() else None
+    deadline = time.monotonic() + _LAST_WRITE_TIMEOUT if is_over() else None
     piece = _TERMINAL_PIECE if os.isatty(fd) else _PIPE_PIECE
     view = memoryview(data)
     while view:
@@ -97,11 +100,11 @@ def _put(fd: int, data: bytes) -> None:
             return
         try:
             view = view[os.write(fd, view[:piece]) :]
-        except BlockingIOError:  # somebody else was quicker
+        except BlockingIOError:  # another process was faster
             pass
 
 
 def drop() -> None:
-    """What could not be printed is not tried again at the end of the process, which would fail of it."""
+    """Discard further output. Otherwise Python would try again at exit, and fail."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

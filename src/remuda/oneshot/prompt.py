@@ -1,4 +1,4 @@
-"""Where the prompt of a call comes from: as `claude -p` takes it, and from a file besides."""
+"""Read the prompt of a call: as `claude -p` does, or from a file."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from remuda.durable import open_regular
 from remuda.errors import InputError, WaitTimeout
 
 from .output import warn
-from .request import DEFAULT_TIMEOUT, Request
+from .request import DEFAULT_TIMEOUT, PrintRequest
 
 MAX_PROMPT_BYTES = 10 << 20
-STDIN_PATIENCE = 3.0
+STDIN_TIMEOUT = 3.0
 _READ_BYTES = 1 << 16
 
 
-def read_prompt(request: Request) -> str:
-    """The argument, with standard input behind it where both are given. Raises `InputError`.
+def read_prompt(request: PrintRequest) -> str:
+    """Return the argument, followed by standard input if there is any. Raises `InputError`.
 
-    The first of several, as with `claude -p`, which drops the others.
+    Of several arguments the first, as with `claude -p`, which drops the others.
     """
     words, input_file = request.prompt_words[:1], request.input_file
     if input_file is not None:
@@ -48,39 +48,39 @@ def _read_file(path: str) -> bytes:
 
 
 def _read_stdin(timeout: float) -> bytes:
-    """Nothing when nobody has piped anything: a terminal, none at all, or one that says nothing for a while.
+    """Return what was piped in; empty for a terminal, a closed stream, or a pipe without data for a while.
 
-    The last is what `claude -p` does: a pipe that a supervisor holds open never ends.
+    `claude -p` gives up on such a pipe too: one that a supervisor holds open never ends.
     """
     try:
         if sys.stdin is None or sys.stdin.isatty():
             return b""
         fd = sys.stdin.fileno()
-        if not _comes(fd, STDIN_PATIENCE):
-            return _without(f"no data on standard input within {STDIN_PATIENCE:g} s")
+        if not _is_readable(fd, STDIN_TIMEOUT):
+            return _without(f"no data on standard input within {STDIN_TIMEOUT:g} s")
     except (OSError, ValueError):
         return b""
     return read_to_end(fd, time.monotonic() + (timeout or float("inf")))
 
 
 def _without(why: str) -> bytes:
-    """As `claude -p`, which says so too."""
+    """Go on without standard input, with a warning, as `claude -p` does."""
     warn(f"{why}; continuing without it")
     return b""
 
 
 def read_to_end(fd: int, deadline: float) -> bytes:
-    """Raises `WaitTimeout` at `deadline`, of the monotonic clock, and `InputError`."""
+    """Read until the end. Raises `WaitTimeout` at `deadline` (monotonic clock), and `InputError`."""
     pieces: list[bytes] = []
     size = 0
     while size <= MAX_PROMPT_BYTES:
-        if not _comes(fd, deadline - time.monotonic()):
+        if not _is_readable(fd, deadline - time.monotonic()):
             so_far = "was not closed" if pieces else "sent no data and was not closed"
             raise WaitTimeout(f"--timeout: standard input {so_far}")
         try:
             piece = os.read(fd, _READ_BYTES)
         except OSError as error:
-            if not pieces:  # it is open for writing only, say
+            if not pieces:  # it is open for writing only, for example
                 return _without(f"cannot read standard input ({error.strerror})")
             raise InputError(f"cannot read all of standard input: {error.strerror}") from error
         if not piece:
@@ -90,9 +90,9 @@ def read_to_end(fd: int, deadline: float) -> bytes:
     return _bounded(b"".join(pieces))
 
 
-def _comes(fd: int, patience: float) -> bool:
-    waited = None if patience == float("inf") else max(0.0, patience)
-    return bool(select.select([fd], [], [], waited)[0])
+def _is_readable(fd: int, timeout: float) -> bool:
+    limit = None if timeout == float("inf") else max(0.0, timeout)
+    return bool(select.select([fd], [], [], limit)[0])
 
 
 def _bounded(data: bytes) -> bytes:

@@ -1,43 +1,63 @@
-"""What a command line of `remuda print` asks for. Pure: words in, a request or an error out."""
+"""The command line of `remuda print`. Pure: words in, a request or an error out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from remuda.agents.claude.flags import MANY_VALUES, ONE_VALUE, takes
+from remuda.agents import DEFAULT_AGENT, find_headless
+from remuda.agents.headless import Handling, PrintFlags
 from remuda.errors import InvalidOptions
-
-from .flags import (
-    ALIASES,
-    OURS_ALWAYS,
-    OWN,
-    OWN_ALIASES,
-    OWN_WITH_VALUE,
-    TERMINAL,
-    Handling,
-    handling,
-)
 
 BACKENDS = ("terminal", "stream")
 FORMATS = ("text", "json", "stream-json")
 DEFAULT_TIMEOUT = 3600.0
 DEFAULT_FIRST_OUTPUT_TIMEOUT = 90.0
 DEFAULT_STOP_HOOK_TIMEOUT = 120.0
+OWN_WITH_VALUE = frozenset(
+    [
+        "--backend",
+        "--input-file",
+        "--timeout",
+        "--first-output-timeout",
+        "--stop-hook-timeout",
+        "--stream-json-timeout",
+        "--pool-socket",
+        "--claude-binary",
+        "--config",
+    ]
+)
+OWN = OWN_WITH_VALUE | frozenset(
+    [
+        "--no-inherit-hooks",
+        "--pretrust-cwd",
+        "--show-child-output",
+        "--ask",
+        "--keep",
+        "--pool",
+        "--trace",
+        "--check",
+        "--demo",
+        "--clean",
+        "--cold",
+    ]
+)
+"""Flags of `print` that the agent does not have."""
+OWN_ALIASES = {"-f": "--input-file", "--show-child-stderr": "--show-child-output"}
 
 
-class Request:
-    """All that can be asked for, as it mostly is; made by name."""
+class PrintRequest:
+    """All options of a call, with their defaults. Made by name."""
 
     prompt_words: list[str]
     passed: list[str]
-    """Flags for the CLI, as they were given."""
+    """Flags for the agent, as they were given."""
     output_format: str = "text"
     input_format: str = "text"
     verbose: bool = False
     partial_messages: bool = False
     max_turns: int | None = None
-    """0 is no limit, as with the CLI."""
+    """0 for no limit, as in `claude -p`."""
     model: str | None = None
     backend: str = "terminal"
     input_file: str | None = None
@@ -45,10 +65,10 @@ class Request:
     first_output_timeout: float = DEFAULT_FIRST_OUTPUT_TIMEOUT
     stop_hook_timeout: float = DEFAULT_STOP_HOOK_TIMEOUT
     stream_json_timeout: float = 0.0
-    """For the first message of `stream-json`."""
+    """For the first message with `--output-format stream-json`."""
     claude_binary: str | None = None
     demo: bool = False
-    """On the scripted agent, which needs no account."""
+    """Use the scripted agent, which needs no account."""
     config: str | None = None
     inherit_hooks: bool | None = None
     pretrust_cwd: bool = False
@@ -58,56 +78,61 @@ class Request:
     trace: bool = False
     check: bool = False
     clean: bool = False
-    """With `check`: remove what is left of dead calls."""
+    """With `check`: remove what killed calls left."""
     pool: str | None = None
     """The socket of the pool to use; empty for the default one."""
     cold: bool = False
     """For `remuda ask`: use no pool."""
     prefers_pool: bool = False
-    """Use a pool where one is served and can carry it out; else run cold, and say nothing of it."""
+    """Use a pool if one is served and can carry it out; else run cold without a warning."""
     chose_backend: bool = False
     wants: str | None = None
-    """`help` or `version`: nothing else is to be done."""
+    """`help` or `version`: do nothing else."""
+
+    @property
+    def agent(self) -> str:
+        return "demo" if self.demo else DEFAULT_AGENT
 
     @property
     def reads_messages(self) -> bool:
-        """Whether messages come on standard input, for as long as the caller likes, in place of a prompt."""
+        """Whether messages come on standard input in place of a prompt, until the caller closes it."""
         return self.input_format == "stream-json" and self.input_file is None
 
     def use_stream(self) -> None:
-        """Where the terminal was only the default, and cannot carry it out."""
+        """Change to the stream backend: the terminal was only the default, and cannot carry this out."""
         self.backend = "stream"
         if self.max_turns is not None:
             self.passed += ["--max-turns", str(self.max_turns)]
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         self.prompt_words, self.passed = [], []
-        for name, value in given.items():
+        for name, value in options.items():
             if name not in self.__annotations__:
                 raise TypeError(f"a request has no field {name!r}")
             setattr(self, name, value)
 
 
-def parse(words: Sequence[str], *, ask: bool = False) -> Request:
+def parse(words: Sequence[str], *, ask: bool = False) -> PrintRequest:
     """Read the words of `remuda print`, or of `remuda ask`. Raises `InvalidOptions`."""
-    request = Request()
-    given = list(_walk(words))
-    for one in given:
-        if one.flag in OWN:
-            _take_own(request, one)
+    request = PrintRequest()
+    flags = find_headless(DEFAULT_AGENT).print_flags
+    arguments = list(_split(words, flags))
+    for argument in arguments:
+        if argument.flag in OWN:
+            _take_own(request, argument, flags)
     if request.backend not in BACKENDS:
         raise InvalidOptions(f"unknown backend {request.backend!r}", hint=f"use {' or '.join(BACKENDS)}")
-    for one in given:
-        if one.flag is None:
-            request.prompt_words += one.values
-        elif one.flag not in OWN:
-            _take(request, one.flag, one)
+    for argument in arguments:
+        if argument.flag is None:
+            request.prompt_words += argument.values
+        elif argument.flag not in OWN:
+            _take(request, argument.flag, argument, flags)
     _check(request)
     _choose_pool(request, ask=ask)
     return request
 
 
-def _choose_pool(request: Request, *, ask: bool) -> None:
+def _choose_pool(request: PrintRequest, *, ask: bool) -> None:
     if request.cold and not ask:
         raise InvalidOptions("--cold needs 'remuda ask'", hint="'remuda print' runs cold without it")
     if request.cold and request.pool is not None:
@@ -116,8 +141,8 @@ def _choose_pool(request: Request, *, ask: bool) -> None:
         request.pool, request.prefers_pool = "", True
 
 
-class Given(NamedTuple):
-    """A flag by its own name, with its values; without a flag, a word of the prompt."""
+class Argument(NamedTuple):
+    """A flag by its full name, with its values; without a flag, a word of the prompt."""
 
     flag: str | None
     values: list[str]
@@ -125,32 +150,32 @@ class Given(NamedTuple):
     """It was written as `--flag=value`."""
 
 
-def _walk(words: Sequence[str]) -> Iterator[Given]:
+def _split(words: Sequence[str], flags: PrintFlags) -> Iterator[Argument]:
     position = 0
     while position < len(words):
         word = words[position]
         position += 1
         if word == "--":
-            yield from (Given(None, [rest]) for rest in words[position:])
+            yield from (Argument(None, [rest]) for rest in words[position:])
             return
         if not word.startswith("-") or word == "-":
-            yield Given(None, [word])
+            yield Argument(None, [word])
             continue
         name, equals, value = word.partition("=")
-        flag = OWN_ALIASES.get(name) or ALIASES.get(name, name)
+        flag = OWN_ALIASES.get(name) or flags.aliases.get(name, name)
         values = [value] if equals else []
-        while not equals and position < len(words) and _belongs(flag, len(values), words[position]):
+        while not equals and position < len(words) and _belongs(flag, len(values), words[position], flags):
             values.append(words[position])
             position += 1
-        yield Given(flag, values, bool(equals))
+        yield Argument(flag, values, bool(equals))
 
 
-def _belongs(flag: str, have: int, word: str) -> bool:
-    return have == 0 if flag in OWN_WITH_VALUE else takes(flag, have, word)
+def _belongs(flag: str, have: int, word: str, flags: PrintFlags) -> bool:
+    return have == 0 if flag in OWN_WITH_VALUE else flags.takes(flag, have, word)
 
 
-def _needed(flag: str, values: list[str]) -> list[str]:
-    if not values and flag in OWN_WITH_VALUE | ONE_VALUE | MANY_VALUES:
+def _needed(flag: str, values: list[str], flags: PrintFlags) -> list[str]:
+    if not values and (flag in OWN_WITH_VALUE or flag in flags.needs_value):
         raise InvalidOptions(f"{flag} needs a value")
     return values
 
@@ -158,9 +183,9 @@ def _needed(flag: str, values: list[str]) -> list[str]:
 # ── our own flags ──
 
 
-def _take_own(request: Request, given: Given) -> None:
-    flag = str(given.flag)
-    values = _needed(flag, given.values)
+def _take_own(request: PrintRequest, argument: Argument, flags: PrintFlags) -> None:
+    flag = str(argument.flag)
+    values = _needed(flag, argument.values, flags)
     if flag in ("--pool", "--pool-socket"):
         request.pool = values[0] if values else ""
     elif flag in OWN_WITH_VALUE:
@@ -172,14 +197,14 @@ def _take_own(request: Request, given: Given) -> None:
         _set(request, flag)
 
 
-def _set(request: Request, flag: str) -> None:
+def _set(request: PrintRequest, flag: str) -> None:
     if flag == "--no-inherit-hooks":
         request.inherit_hooks = False
     else:
         setattr(request, flag[2:].replace("-", "_"), True)
 
 
-def _set_value(request: Request, flag: str, value: str) -> None:
+def _set_value(request: PrintRequest, flag: str, value: str) -> None:
     name = flag[2:].replace("-", "_")
     setattr(request, name, seconds(flag, value) if name.endswith("timeout") else value)
 
@@ -194,38 +219,38 @@ def seconds(flag: str, text: str) -> float:
         raise InvalidOptions(f"{flag}: {error.message}", hint=error.hint) from None
 
 
-# ── the CLI's flags ──
+# ── the agent's flags ──
 
 
-def _take(request: Request, flag: str, given: Given) -> None:
-    found = handling(flag, request.backend)
-    if found is None:
+def _take(request: PrintRequest, flag: str, argument: Argument, flags: PrintFlags) -> None:
+    handling = flags.handling(flag, request.backend)
+    if handling is None:
         from remuda.names import did_you_mean
 
-        known = [*TERMINAL, *OWN, *ALIASES, *OWN_ALIASES]
+        known = [*flags.terminal, *OWN, *flags.aliases, *OWN_ALIASES]
         raise InvalidOptions(
             f"unknown option {flag}", hint=did_you_mean(flag, known) or "--help lists all options"
         )
-    if found is Handling.REFUSED:
+    if handling is Handling.REFUSED:
         raise InvalidOptions(f"{flag} does not work in a one-shot run")
-    if found is Handling.STREAM:
+    if handling is Handling.STREAM:
         raise InvalidOptions(f"{flag} does not work on the terminal backend", hint="add --backend stream")
-    values = _needed(flag, given.values)
+    values = _needed(flag, argument.values, flags)
     if flag in _NAMED and not any(values):
         raise InvalidOptions(f"{flag} needs the id or title of a conversation")
-    if flag in _CARRIED:
+    if flag in flags.ours or flag in _CARRIED:
         _carry(request, flag, values)
-    if found is Handling.PASSED:
-        request.passed += [f"{flag}={values[0]}"] if given.joined else [flag, *values]
+    if handling is Handling.PASSED:
+        request.passed += [f"{flag}={values[0]}"] if argument.joined else [flag, *values]
         if flag == "--model":
             request.model = values[0] if values else None
 
 
 _NAMED = frozenset(["--resume", "--from-pr"])  # without a value they open a list to choose from
-_CARRIED = OURS_ALWAYS | frozenset(["--max-turns", "--input-format", "--permission-prompts"])
+_CARRIED = frozenset(["--max-turns", "--input-format", "--permission-prompts"])
 
 
-def _carry(request: Request, flag: str, values: list[str]) -> None:
+def _carry(request: PrintRequest, flag: str, values: list[str]) -> None:
     value = values[0] if values else ""
     if flag in ("--help", "--version"):
         request.wants = request.wants or flag[2:]
@@ -258,7 +283,7 @@ def _whole_number(flag: str, text: str) -> int:
     return int(text)
 
 
-def _check(request: Request) -> None:
+def _check(request: PrintRequest) -> None:
     if request.output_format == "stream-json" and not request.verbose:
         raise InvalidOptions("--output-format stream-json needs --verbose, as in claude -p")
     if request.partial_messages and request.output_format != "stream-json":

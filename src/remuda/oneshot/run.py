@@ -1,4 +1,4 @@
-"""One call from its request to its exit code."""
+"""Carry out one call, from its request to its exit code."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 import sys
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from remuda.agents import DEFAULT_AGENT, find_agent, find_headless
 from remuda.errors import (
     EXIT_CODES,
     CommandNotFound,
@@ -21,23 +22,25 @@ from remuda.errors import (
 from .config import apply_defaults, load_defaults
 from .output import OutputLost, Program, ReaderGone, drop, say, warn
 from .prompt import read_prompt
-from .request import Request
-from .signals import Signalled, SignalsHeld, heed_signals, unheed_signals
+from .request import PrintRequest
+from .signals import Signalled, SignalsHeld, ignore_signals, raise_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from remuda.agents.headless import Headless
 
     from .emit import Emitter
     from .session import CallSession
     from .stream import StreamCall
 
-    ThroughPool = Callable[["Request", str, "Clock", "Output"], int | None]
+    ThroughPool = Callable[["PrintRequest", str, "Clock", "Output"], int | None]
 
 _SUBTYPES = {"TIMEOUT": "timeout", "INTERRUPTED": "interrupted", "AGENT_REFUSED": "assistant_error"}
 
 
 class Clock:
-    """Trace points with milliseconds, for `--trace`."""
+    """Milliseconds since the start, and the lines of `--trace`."""
 
     def __init__(self, *, shown: bool) -> None:
         self._began = time.monotonic()
@@ -53,9 +56,9 @@ class Clock:
 
 
 class Output:
-    """What prints, loaded when it is wanted first: the agent is started before that."""
+    """Loads the emitter when it is first used: the agent starts before that."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: PrintRequest) -> None:
         self._request = request
 
     @cached_property
@@ -65,25 +68,25 @@ class Output:
         return Emitter(self._request)
 
 
-def run(request: Request, output: Output | None = None, through_pool: ThroughPool | None = None) -> int:
-    """Carry it out and print it. The exit code.
+def run(request: PrintRequest, output: Output | None = None, through_pool: ThroughPool | None = None) -> int:
+    """Carry out and print a call. Return the exit code.
 
-    `through_pool` carries out a request that is for a pool; None of it is that none is served there.
+    `through_pool` carries out a request for a pool. It returns None if no pool is served there.
     """
     try:
-        heed_signals()
+        raise_signals()
         try:
             _open_standard_streams()
             return _printed(request, output or Output(request), through_pool)
         finally:
-            unheed_signals()
-    except Signalled as signalled:  # while an error was printed, or just behind that
-        unheed_signals()
+            ignore_signals()
+    except Signalled as signalled:  # while an error was printed, or just after that
+        ignore_signals()
         warn(str(signalled))
         return EXIT_CODES["INTERRUPTED"]
 
 
-def _printed(request: Request, output: Output, through_pool: ThroughPool | None) -> int:
+def _printed(request: PrintRequest, output: Output, through_pool: ThroughPool | None) -> int:
     try:
         return _carry_out(request, output, through_pool)
     except OutputLost as error:
@@ -94,7 +97,7 @@ def _printed(request: Request, output: Output, through_pool: ThroughPool | None)
         return EXIT_CODES["INVALID_OPTIONS"]
 
 
-def _carry_out(request: Request, output: Output, through_pool: ThroughPool | None) -> int:
+def _carry_out(request: PrintRequest, output: Output, through_pool: ThroughPool | None) -> int:
     clock = Clock(shown=request.trace)
     try:
         if request.wants == "version" or request.check:
@@ -110,11 +113,11 @@ def _carry_out(request: Request, output: Output, through_pool: ThroughPool | Non
     except OutputLost:
         raise
     except Signalled as signalled:
-        unheed_signals()
+        ignore_signals()
         return _failed(Interrupted(str(signalled)), request, clock, output)
     except RemudaError as error:
         return _failed(error, request, clock, output)
-    except Exception as error:  # noqa: BLE001  # a bug of ours, or a machine out of something: one end for both
+    except Exception as error:  # noqa: BLE001  # a bug of ours, or a machine out of resources: one end for both
         if request.trace:
             import traceback
 
@@ -122,8 +125,8 @@ def _carry_out(request: Request, output: Output, through_pool: ThroughPool | Non
         return _failed(InternalError(f"{type(error).__name__}: {error}"), request, clock, output)
 
 
-def _prepare(request: Request, clock: Clock) -> str:
-    """All that comes before the agent: the prompt, when nothing stands in the way."""
+def _prepare(request: PrintRequest, clock: Clock) -> str:
+    """Do everything that comes before the agent. Return the prompt."""
     check_home()
     check_folder()
     defaults = load_defaults(request.config, os.environ)
@@ -132,16 +135,13 @@ def _prepare(request: Request, clock: Clock) -> str:
     apply_defaults(request, defaults)
     clock.note("reading the prompt")
     prompt = "" if request.reads_messages else read_prompt(request)
-    if request.pretrust_cwd:
-        from remuda.agents.claude.trust import pretrust
-
-        if pretrust(os.environ, os.getcwd(), warn):
-            clock.note("marked this folder as trusted")
+    if request.pretrust_cwd and find_headless(request.agent).pretrust(os.environ, os.getcwd(), warn):
+        clock.note("marked this folder as trusted")
     return prompt
 
 
 def check_home() -> None:
-    """Raises `InvalidOptions`. Everything that the agent knows and writes is there."""
+    """Raise `InvalidOptions` if HOME cannot be used: everything that the agent reads and writes is there."""
     home = os.environ.get("HOME", "")
     if not home:
         raise InvalidOptions(
@@ -154,7 +154,7 @@ def check_home() -> None:
 
 
 def check_folder() -> None:
-    """Raises `InvalidOptions`."""
+    """Raise `InvalidOptions` if the current folder is gone."""
     try:
         os.getcwd()
     except OSError as error:
@@ -163,19 +163,20 @@ def check_folder() -> None:
         ) from error
 
 
-def _call(request: Request, prompt: str, clock: Clock, output: Output) -> int:
+def _call(request: PrintRequest, prompt: str, clock: Clock, output: Output) -> int:
     # Each backend loads what it needs: a call is short.
-    command, agent = find_agent_command(request)
+    command = find_command(request)
+    headless = find_headless(request.agent)
     if request.backend == "terminal" and not (request.chose_backend or request.ask or request.keep):
-        _choose_backend(request, prompt)
+        _choose_backend(request, prompt, headless)
     if request.backend == "stream":
         from .stream import StreamCall
 
         emitter = output.emitter
-        return _stream(StreamCall(request, prompt, command, clock.note, emitter.message), emitter)
+        return _stream(StreamCall(headless, request, prompt, command, clock.note, emitter.message), emitter)
     from .session import CallSession
 
-    session = CallSession(request, prompt, command, agent=agent)
+    session = CallSession(request, prompt, command, agent=request.agent)
     try:
         session.begin()
         clock.note(f"session {session.name} begun")
@@ -185,49 +186,41 @@ def _call(request: Request, prompt: str, clock: Clock, output: Output) -> int:
             session.close()
 
 
-def _choose_backend(request: Request, prompt: str) -> None:
-    """No terminal can carry a control character; the CLI's own stream carries every byte."""
-    from remuda.agents.claude.prompt import find_control
-
-    if (found := find_control(prompt)) is not None:
+def _choose_backend(request: PrintRequest, prompt: str, headless: Headless) -> None:
+    """Use the stream backend for a control character: no terminal can carry it, a stream every byte."""
+    if (control := headless.find_control(prompt)) is not None:
         warn(
-            f"the prompt contains U+{ord(found[1]):04X} at position {found[0]}, "
+            f"the prompt contains U+{ord(control[1]):04X} at position {control[0]}, "
             "which a terminal cannot take; using --backend stream"
         )
         request.use_stream()
 
 
-def _follow(session: CallSession, request: Request, clock: Clock, emitter: Emitter) -> int:
-    from .remains import sweep
-    from .result import make_result
+def _follow(session: CallSession, request: PrintRequest, clock: Clock, emitter: Emitter) -> int:
+    from .leftovers import sweep
     from .terminal import TerminalCall
 
-    call = TerminalCall(
-        session,
-        request,
-        clock.note,
-        lambda record: emitter.record(record, call.summary),
-        lambda text: emitter.shown(text, call.summary),
-    )
+    call = TerminalCall(session, request, clock.note, emitter.emit if emitter.wants_messages else None)
     sweep(session.paths.folder)
     printed = False
     try:
         ended = call.run()
         clock.note("ended")
-        result = make_result(call.summary, ended, clock.milliseconds, "terminal")
+        result = call.turn.result(ended, clock.milliseconds, "terminal")
         if request.keep:
             result["session"] = session.name
-        emitter.terminal_result(result, call.summary)
+        emitter.terminal_result(result)
         if request.output_format != "text":
             for reason in result.get("degraded", []):
                 warn(reason)
-        unheed_signals()
+        ignore_signals()
         printed = True
     except (RemudaError, Signalled) as error:
         if request.show_child_output and not isinstance(error, InvalidOptions):
             _show_output(call.last_output(), str(error).partition(":")[0])
         raise
     finally:
+        emitter.agent_version = call.turn.facts.version
         with SignalsHeld():
             call.close(in_order=printed)
         if request.keep and call.is_up():
@@ -246,35 +239,34 @@ def _stream(call: StreamCall, emitter: Emitter) -> int:
     try:
         result = call.run()
         emitter.stream_end()
-        unheed_signals()
+        ignore_signals()
     finally:
         with SignalsHeld():
             call.close()
     return EXIT_CODES["FAILED"] if result.get("is_error") else EXIT_CODES["OK"]
 
 
-def find_agent_command(request: Request) -> tuple[list[str], str]:
-    """The words that start the agent, and its name. Raises `CommandNotFound`."""
-    if not request.demo:
-        return [find_binary(request.claude_binary)], "claude"
-    from remuda.agents.demo import DemoAgent
-
-    return list(DemoAgent.default_argv), DemoAgent.name
+def find_command(request: PrintRequest) -> list[str]:
+    """Return the words that start the agent. Raises `CommandNotFound`."""
+    if request.demo:
+        return list(find_agent(request.agent).default_argv)
+    return [find_binary(request.claude_binary)]
 
 
 def find_binary(named: str | None) -> str:
-    """Raises `CommandNotFound`."""
-    found = _which(named or "claude")
-    if found is None:
+    """Return the path of the agent's program. Raises `CommandNotFound`."""
+    headless = find_headless(DEFAULT_AGENT)
+    path = _which(named or headless.program)
+    if path is None:
         raise CommandNotFound(
-            f"cannot find {named or 'claude'}",
-            hint="install Claude Code, or pass --claude-binary PATH; --demo needs neither",
+            f"cannot find {named or headless.program}",
+            hint=f"{headless.install_hint}, or pass --claude-binary PATH; --demo needs neither",
         )
-    return os.path.abspath(found)
+    return os.path.abspath(path)
 
 
 def _which(name: str) -> str | None:
-    """As `shutil.which`, whose module is slow to load."""
+    """Do what `shutil.which` does. Its module is slow to load."""
     folders = [""] if os.path.dirname(name) else os.environ.get("PATH", os.defpath).split(os.pathsep)
     for path in (os.path.join(folder, name) for folder in folders):
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -282,22 +274,27 @@ def _which(name: str) -> str | None:
     return None
 
 
-def _failed(error: RemudaError, request: Request, clock: Clock, output: Output) -> int:
+def _failed(error: RemudaError, request: PrintRequest, clock: Clock, output: Output) -> int:
     if isinstance(error, (InputError, InvalidOptions)):
         warn(str(error))
         return EXIT_CODES["INVALID_INPUT"] if isinstance(error, InputError) else EXIT_CODES["INVALID_OPTIONS"]
     subtype = _SUBTYPES.get(error.code, "internal_error")
-    from .result import error_result
-
-    facts: dict[str, Any] = {"error_code": error.code}
     output.emitter.error(
-        error_result(subtype, str(error), duration_ms=clock.milliseconds, backend=request.backend, **facts)
+        {
+            "type": "result",
+            "subtype": subtype,
+            "is_error": True,
+            "error_message": str(error),
+            "duration_ms": clock.milliseconds,
+            "backend": request.backend,
+            "error_code": error.code,
+        }
     )
     return error.exit_code if error.code in _SUBTYPES else 2
 
 
 def _open_standard_streams() -> None:
-    """A caller may have closed them: nothing of ours shall get their numbers."""
+    """Open the standard streams that the caller has closed, so that no file of ours gets their numbers."""
     for fd in range(3):
         try:
             os.fstat(fd)

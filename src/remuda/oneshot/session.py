@@ -1,73 +1,73 @@
-"""The session of one call: what its keeper is told, its start, and its end with us.
+"""The session of one call: what its keeper gets, its start, and its end with us.
 
-Little is loaded for it: the agent starts while everything else that a call needs is loaded.
+It needs few modules: the agent starts while everything else that a call needs is loaded.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.claude.prompt import check
+from remuda.agents import find_agent, find_headless
+from remuda.agents.headless import Headless
 from remuda.errors import InputError
 from remuda.keeper.environment import session_environment
 from remuda.keeper.prefork import FAREWELL, Waiting, take_waiting
 from remuda.paths import SessionPaths
 
-from .arguments import for_terminal
-from .request import Request
+from .request import PrintRequest
 
 NEVER = 1e9
 
 
 class CallSession:
-    """`begin`, then `started`; in any case `close`: the keeper ends the agent then, as when we are gone.
+    """Call `begin`, then `started`, and `close` in any case. The keeper ends the agent then, and if we die.
 
-    One that is to be kept is left running.
+    With `--keep` the session goes on.
     """
 
     def __init__(
         self,
-        request: Request,
+        request: PrintRequest,
         prompt: str,
         command: Sequence[str],
         *,
-        agent: str = "claude",
+        agent: str,
         folder: Path | None = None,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> None:
-        _check_prompt(prompt)
-        # What is named so is swept when no process has its number and its record is ephemeral: see `remains`.
+        self.headless = find_headless(agent)
+        _check_prompt(prompt, self.headless)
+        # `leftovers` removes a session of this name when no process has that pid and its record is ephemeral.
         name = f"{'kept' if request.keep else 'print'}-{os.getpid()}-{os.urandom(3).hex()}"
         self.paths = SessionPaths.of(name, folder)
         self.message_id = name
         self.is_kept = request.keep
         self._waiting: Waiting | None = None
         self._lifeline = -1
-        self.news = -1
-        """Once it has started: readable when there may be something to see, and when its keeper is gone."""
+        self.notices = -1
+        """After the start: readable when there may be something new, and when the keeper is gone."""
         self._specification = self._specify(
             request, prompt, command, agent, os.environ if env is None else env, cwd or Path.cwd()
         )
 
     def _specify(
         self,
-        request: Request,
+        request: PrintRequest,
         prompt: str,
         command: Sequence[str],
         agent: str,
         env: Mapping[str, str],
         cwd: Path,
     ) -> dict[str, Any]:
-        """The fields of a `SessionSpec` that are not as they mostly are."""
-        flags = for_terminal(request.passed, env, cwd)
-        if request.inherit_hooks is False:
-            flags.append("--setting-sources=")
-        if not request.ask:
-            flags += ["--disallowedTools=AskUserQuestion"]  # `claude -p` does not have it either
+        """Return the fields of a `SessionSpec` that differ from their defaults."""
+        flags = self.headless.terminal_arguments(
+            request.passed, env, cwd, inherit_hooks=request.inherit_hooks is not False, asks=request.ask
+        )
         return {
             "name": self.name,
             "folder": str(self.paths.folder),
@@ -75,7 +75,7 @@ class CallSession:
             "cwd": str(cwd),
             "env": session_environment(env, self.name, "REMUDA_SESSION", {}),
             "agent": agent,
-            "classifier": "claude",
+            "classifier": find_agent(agent).classifier,
             "trust": True,
             "forget_trust": True,
             "once": True,
@@ -94,13 +94,13 @@ class CallSession:
         return self.paths.name
 
     def begin(self) -> None:
-        """Tell a keeper that waits what to keep. Where none does, `started` begins one."""
+        """Send the specification to a keeper that waits. If none does, `started` begins one."""
         if not self.is_kept and (waiting := take_waiting()) is not None:
             self._waiting, self._lifeline = waiting, waiting.lifeline
             waiting.tell(self._specification)
 
     def started(self) -> None:
-        """Returns when it runs. Raises what keeps it from that."""
+        """Wait until it runs. Raises what a start can raise."""
         from remuda.keeper.start import hear_from, start_attended
 
         if self._waiting is not None:
@@ -109,27 +109,21 @@ class CallSession:
             from remuda.keeper.spec import SessionSpec
 
             attended = start_attended(SessionSpec(**self._specification), owned=not self.is_kept)
-        self._lifeline, self.news = attended.lifeline, attended.news
+        self._lifeline, self.notices = attended.lifeline, attended.news
 
     def close(self, *, in_order: bool = False) -> None:
-        """`in_order`: the agent may take its time for its end."""
+        """End the session. `in_order`: the agent may take its time."""
         if self._lifeline >= 0:
             if in_order:
-                _say(self._lifeline, FAREWELL)
+                with suppress(OSError):  # its keeper is gone
+                    os.write(self._lifeline, FAREWELL)
             os.close(self._lifeline)
             self._lifeline = -1
 
 
-def _say(fd: int, word: bytes) -> None:
+def _check_prompt(prompt: str, headless: Headless) -> None:
     try:
-        os.write(fd, word)
-    except OSError:  # its keeper is gone
-        pass
-
-
-def _check_prompt(prompt: str) -> None:
-    try:
-        check(prompt, command=False, literal=False)
+        headless.check_typed(prompt)
     except InputError as error:
         raise InputError(
             f"cannot type this prompt into a terminal: {error.message}", hint="add --backend stream"

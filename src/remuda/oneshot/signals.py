@@ -1,7 +1,7 @@
-"""Signals that end a call: raised wherever they meet us, and not lost where nothing can be raised.
+"""Signals that end a call: raised as an exception wherever the program is, and never lost.
 
-One is raised, once: what ends because of it comes to its end, whatever else is pressed meanwhile. So all that
-comes behind it has a limit of its own.
+Only the first one is raised. The call then ends in order, whatever signals follow. So everything after it
+needs a timeout of its own.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ _SOON = 0.001
 
 
 class Signalled(BaseException):
-    """Raised by a signal, wherever that met us: no handler of errors on the way shall take it for one."""
+    """Raised by a signal. Not an `Exception`, so that no handler of errors catches it."""
 
 
-class _Heed:
+class _State:
     over = False
     held = False
-    waiting = ""
+    pending = ""
 
 
-def heed_signals() -> None:
+def raise_signals() -> None:
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, _hear)
+            signal.signal(number, _on_signal)
     sys.unraisablehook = _raise_again
 
 
-def unheed_signals() -> None:
-    """The outcome is known, and no signal changes it. For the rest of the process: at its end Python puts the
-    system's own handling in the place of ours, and would be killed."""
-    _Heed.over = True
+def ignore_signals() -> None:
+    """Ignore signals for the rest of the process: the outcome is known, and no signal changes it.
+
+    At exit Python restores the default handlers, and a signal would kill it.
+    """
+    _State.over = True
     signal.setitimer(signal.ITIMER_REAL, 0)
     numbers = (*_ENDING, signal.SIGALRM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # Python complains of one that comes while it is set
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # Python prints an error if one comes while it is set
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
@@ -48,44 +50,44 @@ def unheed_signals() -> None:
 
 
 def is_over() -> bool:
-    """Whether no signal will be raised any more: then nothing may be waited for without a limit."""
-    return _Heed.over
+    """Whether no signal will be raised any more: then every wait needs a timeout."""
+    return _State.over
 
 
 class SignalsHeld:
-    """Within, nothing is raised: what is begun there is done. A signal is raised behind it."""
+    """A block in which no signal is raised. One that comes is raised after the block."""
 
     def __enter__(self) -> None:
-        _Heed.held = True
+        _State.held = True
 
     def __exit__(self, *exc: object) -> None:
-        _Heed.held = False
-        if _Heed.waiting:
-            said, _Heed.waiting = _Heed.waiting, ""
-            raise Signalled(said)
+        _State.held = False
+        if _State.pending:
+            text, _State.pending = _State.pending, ""
+            raise Signalled(text)
 
 
-def _hear(number: int, _frame: FrameType | None) -> None:
-    if not _Heed.over:
-        _Heed.over = True
+def _on_signal(number: int, _frame: FrameType | None) -> None:
+    if not _State.over:
+        _State.over = True
         _raise(f"interrupted by {signal.Signals(number).name}")
 
 
-def _raise(said: str) -> None:
-    if not _Heed.held:
-        raise Signalled(said)
-    _Heed.waiting = said
+def _raise(text: str) -> None:
+    if not _State.held:
+        raise Signalled(text)
+    _State.pending = text
 
 
 def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
-    """What is raised while an object is taken away goes no further. It is raised again, behind that."""
+    """Raise a signal again that came while Python deleted an object: there it would be lost."""
     if not isinstance(dropped.exc_value, Signalled):
         sys.__unraisablehook__(dropped)
         return
-    said = str(dropped.exc_value)
+    text = str(dropped.exc_value)
 
     def again(_number: int, _frame: FrameType | None) -> None:
-        _raise(said)
+        _raise(text)
 
     signal.signal(signal.SIGALRM, again)
     signal.setitimer(signal.ITIMER_REAL, _SOON)

@@ -1,36 +1,32 @@
-"""The stream backend: the CLI's own `-p` with its stream of messages. Nothing to attach to, and nothing lost.
+"""The stream backend: the agent's own headless mode with its stream of messages. Nothing to attach to.
 
-The prompt goes through standard input, which carries every byte; messages there are the CLI's to read, as
-they come. The CLI dies with us, whatever kills us.
+The prompt goes through standard input, which carries every byte. With messages on standard input the agent
+reads them itself, as they come. A supervisor ends the agent with us, whatever kills us.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from remuda.agents.claude.environment import clean_environment
 from remuda.errors import AgentRefused, CallFailed, WaitTimeout
-from remuda.proctree import adopt_orphans, descendants, send_signal, with_variable
-from remuda.untrusted import parse_json
+from remuda.supervised.process import SelectLoop, SupervisedProcess
 
-from .guard import MARK, Guard
-from .hang import StreamState
 from .output import say
-from .request import DEFAULT_TIMEOUT, Request
+from .request import DEFAULT_TIMEOUT, PrintRequest
+
+if TYPE_CHECKING:
+    from remuda.agents.headless import Headless
 
 Message = dict[str, Any]
 _GRACE = 1.8
 _LONGEST_WAIT = 60.0
-_PR_SET_PDEATHSIG = 1
-_READ_BYTES = 1 << 16
+_CLOSE_TIMEOUT = _GRACE + 1.0
+_ERROR_BYTES = 1 << 16
+_KILLED = 128
 
 
 class StreamCall:
@@ -38,238 +34,129 @@ class StreamCall:
 
     def __init__(
         self,
-        request: Request,
+        headless: Headless,
+        request: PrintRequest,
         prompt: str,
         command: Sequence[str],
         note: Callable[[str], None],
         on_message: Callable[[Message], None],
     ) -> None:
+        self._headless = headless
         self._request = request
         self._prompt = prompt
         self._is_live = request.reads_messages
         self._note = note
         self._on_message = on_message
-        self._argv = [
-            *command,
-            "-p",
-            "--output-format",
-            "stream-json",
-            "--verbose",
-            *_extra(request),
-            *request.passed,
-        ]
-        self._process: subprocess.Popen[bytes] | None = None
-        self._guard: Guard | None = None
-        self._name = f"{os.getpid()}-{os.urandom(6).hex()}"
+        arguments = headless.stream_arguments(
+            request.passed,
+            inherit_hooks=request.inherit_hooks is not False,
+            partial=request.partial_messages,
+        )
+        self._argv = [*command, *arguments]
+        self._loop = SelectLoop()
+        self._process = SupervisedProcess(
+            self._take_output, self._end, self._take_errors, waits_for_exit=True
+        )
+        self._reader = headless.message_reader()
+        self._messages: list[Message] = []
+        self._errors = b""
+        self._has_output = False
         self._begun = time.monotonic()
-        self._exit_fd = -1
-        self._adopts = False
-        self._strangers: list[int] = []
-        self._state = StreamState()
         self._timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout
 
     def run(self) -> Message:
-        """The result message. Raises `WaitTimeout`, `CallFailed`, and `FileNotFoundError` of the binary."""
-        # A shell may have started some of its own before it became us: `remuda print … > >(tee log)`.
-        self._strangers = descendants(os.getpid())
-        self._adopts = adopt_orphans()
-        parent = os.getpid()
-        self._process = subprocess.Popen(
+        """Return the result message. Raises `WaitTimeout`, `AgentRefused`, `CallFailed` and `SpawnFailed`."""
+        self._process.start(
             self._argv,
-            stdin=None if self._is_live else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**clean_environment(os.environ), MARK: self._name},
-            preexec_fn=(lambda: _die_with(parent)) if sys.platform.startswith("linux") else None,
+            None,
+            self._headless.stream_environment(os.environ),
+            self._loop,
+            end_signal=signal.SIGHUP,  # at a SIGTERM the CLI waits for its tool for a while
+            grace=_GRACE,
+            inherit_input=self._is_live,
+            new_session=False,
         )
-        self._guard = self._make_guard(self._process)
-        self._exit_fd = _exit_descriptor(self._process)
         self._note(f"started pid {self._process.pid}")
+        self._process.write(self._prompt.encode())
+        self._process.close_input()
         result: Message | None = None
-        heard = False
-        for message in self._messages():
+        is_first = True
+        for message in self._follow():
             if message.get("type") == "result":
                 result = message
-                self._check_refused(message, heard=heard)
-            heard = True
-            self._state.take(message)
+                self._check_refused(message, is_first=is_first)
+            is_first = False
             self._on_message(message)
-        code = self._wait()
+        code = self._process.returncode or 0
         if result is None and self._is_live and code == 0:  # its input ended before there was a message
             return {}
         if result is None:
-            if not heard and code > 0 and self._stderr.strip():
-                raise AgentRefused(self._complaint())
-            how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-            raise CallFailed(f"the agent exited with {how} and without a result: {self._complaint()}")
-        say(self._stderr.decode(errors="replace"))
+            raise self._failure(code, is_first=is_first)
+        say(self._errors.decode(errors="replace"))
         return result
 
-    def _make_guard(self, process: subprocess.Popen[bytes]) -> Guard:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        output = process.stdout.fileno(), process.stderr.fileno()
-        return Guard(self._name, process.pid, output)
-
-    def _check_refused(self, result: Message, *, heard: bool) -> None:
-        """An error before anything else. Only where it prints its stream does the CLI make a result of it."""
+    def _check_refused(self, result: Message, *, is_first: bool) -> None:
+        """Raise an error that came before all else. The CLI prints it as a result only in stream-json."""
         errors = result.get("errors")
-        if not heard and errors and self._request.output_format != "stream-json":
+        if is_first and errors and self._request.output_format != "stream-json":
             raise AgentRefused(str(errors[0]))
 
-    def _wait(self) -> int:
-        """It has closed what it prints to, and has a moment to end."""
-        assert self._process is not None
-        while True:
-            try:
-                return self._process.wait(self._patience(heard=True))
-            except subprocess.TimeoutExpired:
-                self._check_time(heard=True)
+    def _failure(self, code: int, *, is_first: bool) -> AgentRefused | CallFailed:
+        text = self._errors.decode(errors="replace").strip()
+        complaint = text.rpartition("\n")[2] or "it printed no error"
+        killed_by = _signal_name(code)
+        if is_first and code > 0 and not killed_by and text:
+            return AgentRefused(complaint)
+        how = killed_by or f"exit code {code}"
+        return CallFailed(f"the agent exited with {how} and without a result: {complaint}")
 
-    def _complaint(self) -> str:
-        return self._stderr.decode(errors="replace").strip().rpartition("\n")[2] or "it printed no error"
+    # ── output ──
 
-    # ── talking ──
+    def _follow(self) -> Iterator[Message]:
+        while not self._process.ended or self._messages:
+            messages, self._messages = self._messages, []
+            yield from messages
+            if not self._process.ended:
+                self._check_time()
+                self._loop.run_once(self._time_left())
 
-    def _messages(self) -> Iterator[Message]:
-        process = self._process
-        assert process is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._stderr = b""
-        pending, rest = memoryview(self._prompt.encode()), b""
-        for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
-            os.set_blocking(pipe.fileno(), False)
-        reading = {process.stdout.fileno(), process.stderr.fileno()}
-        first = True
-        while reading:
-            self._check_time(heard=not first)
-            writing = [process.stdin.fileno()] if process.stdin and not process.stdin.closed else []
-            # What it started may hold its pipes open when it has ended itself.
-            alive = [self._exit_fd] if self._exit_fd >= 0 else []
-            ready, writable, _ = select.select(
-                [*reading, *alive], writing, [], self._patience(heard=not first)
-            )
-            if writable:
-                pending = self._write(process, pending)
-            if ready == alive != []:
-                break
-            for fd in (fd for fd in ready if fd in reading):
-                data = _read(fd)
-                if data is None:
-                    continue
-                if not data:
-                    reading.discard(fd)
-                elif fd == process.stderr.fileno():
-                    self._stderr = (self._stderr + data)[-_READ_BYTES:]
-                else:
-                    first = False
-                    *lines, rest = (rest + data).split(b"\n")
-                    yield from _parsed(lines)
-        yield from _parsed([rest])
+    def _take_output(self, data: bytes) -> None:
+        self._has_output = True
+        self._messages += self._reader.feed(data)
 
-    @staticmethod
-    def _write(process: subprocess.Popen[bytes], pending: memoryview) -> memoryview:
-        assert process.stdin is not None
-        try:
-            pending = pending[os.write(process.stdin.fileno(), pending[:_READ_BYTES]) :]
-        except BlockingIOError:
-            return pending
-        except BrokenPipeError:
-            pending = pending[:0]
-        if not pending:
-            process.stdin.close()
-        return pending
+    def _take_errors(self, data: bytes) -> None:
+        self._errors = (self._errors + data)[-_ERROR_BYTES:]
+
+    def _end(self) -> None:
+        self._messages += self._reader.close()
 
     # ── time ──
 
-    def _limits(self, *, heard: bool) -> dict[str, float]:
+    def _limits(self) -> dict[str, float]:
         limits = {"--timeout: not finished": self._timeout}
-        if not heard and not self._is_live:  # nothing comes before a message does
+        if (
+            not self._has_output and not self._is_live
+        ):  # no output comes before the first message on standard input
             limits["--first-output-timeout: no output"] = self._request.first_output_timeout
             if self._request.output_format == "stream-json":
                 limits["--stream-json-timeout: no message"] = self._request.stream_json_timeout
         return {what: limit for what, limit in limits.items() if limit}
 
-    def _patience(self, *, heard: bool) -> float:
-        limit = min(self._limits(heard=heard).values(), default=_LONGEST_WAIT)
+    def _time_left(self) -> float:
+        limit = min(self._limits().values(), default=_LONGEST_WAIT)
         return min(_LONGEST_WAIT, max(0.0, self._begun + limit - time.monotonic()))
 
-    def _check_time(self, *, heard: bool) -> None:
-        for what, limit in self._limits(heard=heard).items():
+    def _check_time(self) -> None:
+        for what, limit in self._limits().items():
             if time.monotonic() >= self._begun + limit:
-                raise WaitTimeout(f"{what} after {limit:g} s: {self._state.why()}")
+                raise WaitTimeout(f"{what} after {limit:g} s: {self._reader.why()}")
 
     def close(self) -> None:
-        """Ends the CLI and all that it started, and nothing else; at most a little longer than the grace."""
-        process = self._process
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(signal.SIGHUP)  # at a TERM it waits for its tool for a while
-            try:
-                process.wait(_GRACE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        if self._exit_fd >= 0:
-            os.close(self._exit_fd)
-        if self._guard is not None:
-            self._guard.dismiss()
-        for pid in self._left():
-            send_signal(pid, signal.SIGKILL)
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
-
-    def _left(self) -> Iterator[int]:
-        """What the CLI started; not the children that this process had before, nor theirs."""
-        spared = {kin for one in self._strangers for kin in (one, *descendants(one))}
-        yield from (pid for pid in descendants(os.getpid()) if pid not in spared)
-        if not self._adopts:  # then orphans are told by their environment
-            yield from with_variable(MARK, self._name)
+        """End the agent and everything it started. Takes at most a little longer than the grace."""
+        self._process.close_in(self._loop, _CLOSE_TIMEOUT)
 
 
-def _exit_descriptor(process: subprocess.Popen[bytes]) -> int:
-    """What can be read when it has ended."""
-    if hasattr(os, "pidfd_open"):
-        return os.pidfd_open(process.pid)
-    ended, told = os.pipe()
-
-    def wait() -> None:
-        process.wait()
-        os.close(told)
-
-    threading.Thread(target=wait, daemon=True).start()
-    return ended
-
-
-def _extra(request: Request) -> list[str]:
-    partial = ["--include-partial-messages"] if request.partial_messages else []
-    return [*partial, *(["--setting-sources="] if request.inherit_hooks is False else [])]
-
-
-def _read(fd: int) -> bytes | None:
-    """None when there is nothing now, empty at the end."""
-    try:
-        return os.read(fd, _READ_BYTES)
-    except BlockingIOError:
-        return None
-
-
-def _parsed(lines: list[bytes]) -> Iterator[Message]:
-    for line in lines:
-        try:
-            message = parse_json(line)
-        except ValueError:
-            continue
-        if isinstance(message, dict):
-            yield message
-
-
-def _die_with(parent: int) -> None:
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
-    if os.getppid() != parent:  # it was gone before we asked
-        os._exit(1)
+def _signal_name(code: int) -> str:
+    """Return the signal that ended a program with this exit code; empty if none did."""
+    number = -code if code < 0 else code - _KILLED
+    return signal.Signals(number).name if number in signal.valid_signals() else ""

@@ -1,38 +1,37 @@
-"""Backends by name. A backend is loaded when a client first needs it; none ever stands in for another."""
+"""Backends by name. A backend is loaded when a client first needs it. None replaces another."""
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
-from remuda.agents.claude.profile import arguments, refusals
+from remuda.agents import find_headless
+from remuda.agents.warm import find_warm
 from remuda.errors import InvalidOptions
 
 from .profile import Profile
 from .session import SessionFactory, WarmSession
 from .types import BackendName
 
-_WHERE: dict[BackendName, tuple[str, str]] = {
-    "terminal": ("terminal", "TerminalSession"),
-    "stream": ("stream", "StreamSession"),
-    "print": ("oneshot_session", "OneshotSession"),
-}
-
-
-class _Backend(Protocol):
-    def __call__(self, session_id: str, profile: Profile, folder: Path) -> WarmSession: ...
-
 
 def backend_factory(name: BackendName, folder: Path) -> SessionFactory:
-    """Sessions of that backend, whose files lie in `folder`."""
-    module, kind = _WHERE[name]
-    make = cast(_Backend, getattr(importlib.import_module(f"remuda.pool.{module}"), kind))
-    return lambda session_id, profile: make(session_id, profile, folder)
+    """Return what makes workers of that backend, with their files in `folder`."""
+    if name == "terminal":
+        from .terminal import TerminalSession
+
+        return lambda session_id, profile: TerminalSession(session_id, profile, folder)
+
+    def make(session_id: str, profile: Profile) -> WarmSession:
+        headless = find_headless(profile.agent)
+        worker = headless.stream_worker if name == "stream" else headless.print_worker
+        return cast(WarmSession, worker(session_id, profile))
+
+    return make
 
 
 def check_profile(profile: Profile, backend: BackendName) -> None:
     """What no session of that backend could be raises `InvalidOptions`."""
-    if found := refusals(profile, terminal=backend == "terminal"):
-        raise InvalidOptions("; ".join(found))
-    arguments(profile)
+    agent = find_warm(profile.agent)
+    if refusals := agent.refusals(profile, terminal=backend == "terminal"):
+        raise InvalidOptions("; ".join(refusals))
+    agent.arguments(profile)

@@ -21,13 +21,12 @@ from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.keeper.claim import read_holder
 from remuda.keeper.spec import SessionSpec
 from remuda.keeper.start import Attended, start_attended
-from remuda.oneshot.remains import remove, sweep
+from remuda.oneshot.leftovers import remove, sweep
 from remuda.paths import SessionPaths, private_folder
 from remuda.proctree import send_signal
+from remuda.supervised.process import Lifeline, outliving
 
 from .events import LOG
-from .exits import outliving
-from .lifeline import Lifeline
 
 Document = dict[str, Any]
 _DETAIL_CHARACTERS = 1900

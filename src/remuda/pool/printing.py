@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from remuda.agents.claude.flags import split_arguments
+from remuda.agents import find_headless
+from remuda.agents.warm import find_warm
 from remuda.errors import (
     EXIT_CODES,
     AgentError,
@@ -28,28 +29,14 @@ from remuda.oneshot.request import (
     DEFAULT_FIRST_OUTPUT_TIMEOUT,
     DEFAULT_STOP_HOOK_TIMEOUT,
     DEFAULT_TIMEOUT,
-    Request,
 )
+from remuda.oneshot.request import PrintRequest as Request
 from remuda.oneshot.run import Clock, Output
 
 from .errand import run_message
 from .line import Line, default_socket, told_error
 from .protocol import Message
 
-_ONE = {
-    "--model": "model",
-    "--permission-mode": "permission_mode",
-    "--settings": "settings",
-    "--setting-sources": "setting_sources",
-    "--system-prompt": "system_prompt",
-    "--append-system-prompt": "append_system_prompt",
-}
-_MANY = {
-    "--allowedTools": "allowed_tools",
-    "--disallowedTools": "disallowed_tools",
-    "--mcp-config": "mcp_config",
-    "--add-dir": "add_dirs",
-}
 _NO_LIMIT = 1e8
 _ANSWER_GRACE = 30.0
 _WITHOUT = "remove it, or remove --pool"
@@ -106,31 +93,16 @@ def pool_options(request: Request) -> dict[str, Any]:
     """As `Client.run` has them. Raises `InvalidOptions`."""
     for complaint, hint in _unusable(request):
         raise InvalidOptions(f"{complaint} with --pool", hint=hint)
-    options: dict[str, Any] = {}
-    rest: list[str] = []
-    for word, values in split_arguments(request.passed):
-        flag, equals, value = (word or "").partition("=")
-        given = [value] if equals else values
-        if flag in _ONE:
-            options[_ONE[flag]] = given[-1]
-        elif flag in _MANY:
-            options.setdefault(_MANY[flag], []).extend(given)
-        else:
-            rest += [word, *values] if word is not None else values
+    agent = find_warm("demo" if request.demo else "claude")
+    options, rest = agent.split_options(request.passed)
     if request.inherit_hooks is False:
         options.setdefault("setting_sources", "")
     if rest:
-        _check_rest(rest)
+        from .options import Wanted
+
+        for refusal in agent.refusals(Wanted(extra_args=tuple(rest))):
+            raise InvalidOptions(refusal, hint=_WITHOUT)
     return {**options, "extra_args": rest}
-
-
-def _check_rest(words: list[str]) -> None:
-    from remuda.agents.claude.profile import refusals
-
-    from .options import Wanted
-
-    for refusal in refusals(Wanted(extra_args=tuple(words))):
-        raise InvalidOptions(refusal, hint=_WITHOUT)
 
 
 def _unusable(request: Request) -> Iterator[tuple[str, str]]:
@@ -202,10 +174,9 @@ class Printed:
             self._tell_early(message.get("session_id"))
 
     def _tell_early(self, session_id: str | None) -> None:
-        from remuda.oneshot.messages import delta_message
-
+        text_message = find_headless(self._request.agent).text_message
         for text in self._early:
-            self._output.emitter.message(delta_message(text, session_id))
+            self._output.emitter.message(text_message(text, session_id))
 
     def _counted(self, message: Message) -> Message:
         """Those of this call: how many others the process has answered is nobody's business."""
@@ -227,9 +198,7 @@ class Printed:
         if self._result is None:
             raise RemudaError("the pool returned no result to print")
         if self._backend == "terminal":
-            from remuda.oneshot.conversation import Summary
-
-            self._output.emitter.terminal_result(self._result, Summary())
+            self._output.emitter.terminal_result(self._result)
         else:
             self._output.emitter.stream_end()
         return EXIT_CODES["FAILED"] if self._result.get("is_error") else EXIT_CODES["OK"]

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from remuda.agents.requests import Allow as Allow
+from remuda.agents.requests import Answered as Answered
+from remuda.agents.requests import Decision as Decision
+from remuda.agents.requests import Deny as Deny
+from remuda.agents.requests import PermissionHandler as PermissionHandler
+from remuda.agents.requests import PermissionRequest as PermissionRequest
+from remuda.agents.requests import Raw as Raw
+from remuda.agents.requests import Request as Request
+from remuda.agents.requests import SessionEvent as SessionEvent
+from remuda.agents.requests import Token as Token
+from remuda.agents.requests import ToolResult as ToolResult
+from remuda.agents.requests import ToolUse as ToolUse
+from remuda.agents.requests import Usage as Usage
 from remuda.errors import RemudaError
 
 BackendName = Literal["terminal", "stream", "print"]
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens that one request used. Each API message counts once."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_creation_input_tokens: int = 0
-    cache_read_input_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -51,77 +53,7 @@ class RunResult:
     """None on the terminal backend."""
 
 
-# ── permissions ──
-
-
-@dataclass(frozen=True, slots=True)
-class PermissionRequest:
-    """A tool that the agent wants to use and that needs a permission. `input` is complete."""
-
-    id: str
-    tool: str
-    input: Mapping[str, Any]
-    request_id: str = ""
-    suggestions: tuple[Mapping[str, Any], ...] = ()
-    type: Literal["permission"] = "permission"
-
-
-@dataclass(frozen=True, slots=True)
-class Allow:
-    """The decision to allow a permission request."""
-
-    input: Mapping[str, Any] | None = None
-    """Replaces the input that the agent asked for; None keeps it."""
-    always: bool = False
-    """Also allow the tool for the rest of the conversation. The worker is then not reused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deny:
-    """The decision to deny a permission request."""
-
-    message: str = ""
-    """The reason, which the agent reads."""
-    interrupt: bool = False
-    """Also end the turn: the request raises `Aborted`."""
-
-
-Decision = Allow | Deny
-PermissionHandler = Callable[[PermissionRequest], Awaitable[Decision]]
 Permissions = Literal["deny", "allow"] | PermissionHandler
-
-
-# ── what a stream yields ──
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A piece of text: tokens on the backends `stream` and `print`, lines of the screen on `terminal`."""
-
-    text: str
-    type: Literal["token"] = "token"
-
-
-@dataclass(frozen=True, slots=True)
-class ToolUse:
-    """The agent uses a tool."""
-
-    id: str
-    name: str
-    input: Mapping[str, Any]
-    type: Literal["tool_use"] = "tool_use"
-
-
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """The result of a tool. `id` is that of its `ToolUse`."""
-
-    id: str
-    content: Any
-    is_error: bool = False
-    name: str = ""
-    """Name of the tool; empty if its `ToolUse` was not seen."""
-    type: Literal["tool_result"] = "tool_result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,42 +73,3 @@ class Failed:
 
 
 StreamEvent = Token | ToolUse | ToolResult | PermissionRequest | Done | Failed
-
-
-# ── what a warm session tells its pool ──
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """The turn is over and this is its answer."""
-
-    text: str
-    conversation_id: str | None = None
-    usage: Usage | None = None
-    entrypoint: str | None = None
-    model: str | None = None
-    num_turns: int | None = None
-    permission_denials: tuple[Mapping[str, Any], ...] = ()
-    total_cost_usd: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """A message as `claude -p --output-format stream-json` prints it. Only with `raw=True`."""
-
-    message: Mapping[str, Any]
-
-
-SessionEvent = Token | ToolUse | ToolResult | PermissionRequest | Raw | Answered
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request, as a warm session gets it."""
-
-    id: str
-    prompt: str
-    decide: PermissionHandler
-    """Asked for every permission; answers in a bounded time."""
-    raw: bool = False
-    """Whether `Raw` events are wanted."""

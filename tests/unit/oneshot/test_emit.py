@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from remuda.oneshot.conversation import Summary
+from remuda.agents.claude.print.messages import TranscriptMessages
+from remuda.agents.headless import TurnEnd
 from remuda.oneshot.emit import Emitter
 from remuda.oneshot.request import parse
 
@@ -27,13 +28,17 @@ def said(text: str, number: str = "m1") -> dict[str, Any]:
 
 
 def play(*records: dict[str, Any], words: list[str], shown: tuple[str, ...] = ()) -> Emitter:
-    emitter, summary = Emitter(parse(words)), Summary()
+    request = parse(words)
+    emitter = Emitter(request)
+    turn = TranscriptMessages(
+        emitter.emit if emitter.wants_messages else None, partial=request.partial_messages
+    )
     for text in shown:
-        emitter.shown(text, summary)
+        turn.shown(text)
     for record in records:
-        summary.take(record)
-        emitter.record(record, summary)
-    emitter.terminal_result({"type": "result", "result": summary.text, "modelUsage": {}}, summary)
+        turn.take(record)
+    turn.result(TurnEnd(), 1, "terminal")
+    emitter.terminal_result({"type": "result", "result": turn.facts.text, "modelUsage": {}})
     return emitter
 
 
@@ -113,15 +118,15 @@ def test_text_on_a_terminal_has_no_escape_sequences_and_no_control_characters() 
 
 
 def test_messages_come_live_and_init_first_with_the_model(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    emitter, summary = Emitter(parse(STREAM)), Summary()
+    emitter = Emitter(parse(STREAM))
+    turn = TranscriptMessages(emitter.emit)
     for record, wanted in [(PROMPT, []), (MODEL, ["system"]), (said("yes"), ["assistant"])]:
-        summary.take(record)
-        emitter.record(record, summary)
+        turn.take(record)
         messages = printed(capfdbinary)
         assert [message["type"] for message in messages] == wanted
         if wanted == ["system"]:
             assert (messages[0]["model"], messages[0]["cwd"]) == ("opus", "/w")
-    emitter.terminal_result({"type": "result", "modelUsage": {"opus": {}}}, summary)
+    emitter.terminal_result({"type": "result", "modelUsage": {"opus": {}}})
     (result,) = printed(capfdbinary)
     assert result["model_usage_since_last_result"] == result["modelUsage"]
 

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import os, signal, sys, time
-from remuda.oneshot.signals import Signalled, heed_signals
+from remuda.oneshot.signals import Signalled, raise_signals
 
 def end():
     os.kill(os.getpid(), signal.Signals[sys.argv[2]])
@@ -34,7 +34,7 @@ def work():
     while True:
         time.sleep(0.01)
 
-heed_signals()
+raise_signals()
 try:
     work()
 except Signalled as heard:
@@ -64,7 +64,7 @@ def test_what_else_is_dropped_is_still_told() -> None:
 
 SECOND = """
 import os, signal, sys
-from remuda.oneshot.signals import Signalled, SignalsHeld, heed_signals, unheed_signals
+from remuda.oneshot.signals import Signalled, SignalsHeld, raise_signals, ignore_signals
 
 class Late:
     def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.Signals[sys.argv[2]]):
@@ -87,13 +87,13 @@ def held():
         print("cleaned")
     print("not heard")
 
-heed_signals()
+raise_signals()
 try:
     globals()[sys.argv[1]]()
 except Signalled as heard:
     end()
     print(heard)
-unheed_signals()
+ignore_signals()
 end()
 late = Late()
 sys.exit(3)

@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from remuda.agents.claude.flags import MANY_VALUES, ONE_VALUE, OPTIONAL_VALUE
+from remuda.agents.claude.print.arguments import terminal_arguments
+from remuda.agents.claude.print.flags import ALIASES, FLAGS, HIDDEN, NOTES, TERMINAL
+from remuda.agents.headless import Handling
 from remuda.cli.print import command
 from remuda.errors import AgentRefused, InvalidOptions
-from remuda.oneshot.arguments import for_terminal
-from remuda.oneshot.flags import ALIASES, HIDDEN, NOTES, OWN, OWN_ALIASES, TERMINAL, Handling, handling
-from remuda.oneshot.request import Request, parse
+from remuda.oneshot.request import OWN, OWN_ALIASES, PrintRequest, parse
 from support.print_docs import PAGE, filled
 
 VALUES = {"--output-format": ["json"], "--input-format": ["text"], "--permission-prompts": ["none"]}
@@ -30,6 +31,10 @@ def words_for(flag: str) -> list[str]:
 
 def of(kind: Handling) -> list[str]:
     return sorted(flag for flag, handled in TERMINAL.items() if handled is kind)
+
+
+def arguments(flags: list[str], env: dict[str, str], cwd: Path) -> list[str]:
+    return terminal_arguments(flags, env, cwd, inherit_hooks=True, asks=True)
 
 
 # ── reading words ──
@@ -71,7 +76,7 @@ def test_parse_takes_our_own_flags_in_both_forms() -> None:
 
 
 def test_parse_asks_for_nothing_when_nothing_is_said() -> None:
-    assert vars(parse([])) == vars(Request())
+    assert vars(parse([])) == vars(PrintRequest())
 
 
 def test_parse_takes_no_turns_as_no_limit() -> None:
@@ -146,8 +151,8 @@ def test_every_other_name_of_a_flag_is_known_and_none_of_ours_is_the_clis() -> N
     assert set(NOTES) <= set(TERMINAL)
     assert set(OWN_ALIASES.values()) <= OWN
     assert not (OWN | set(OWN_ALIASES)) & (set(TERMINAL) | set(ALIASES))
-    assert {flag for flag in HIDDEN if handling(flag, "terminal") is None} == set()
-    assert handling("--nope", "stream") is None
+    assert {flag for flag in HIDDEN if FLAGS.handling(flag, "terminal") is None} == set()
+    assert FLAGS.handling("--nope", "stream") is None
 
 
 def test_help_and_docs_have_every_flag_of_our_own() -> None:
@@ -170,7 +175,7 @@ def test_docs_show_every_flag_and_every_difference_as_the_code_has_them() -> Non
 def test_continue_names_the_newest_conversation_of_the_folder(tmp_path: Path) -> None:
     cwd, env = tmp_path / "a.b ü😀", {"HOME": str(tmp_path)}
     cwd.mkdir()
-    assert for_terminal(["--continue", "--model", "x"], env, cwd) == ["--model", "x"]
+    assert arguments(["--continue", "--model", "x"], env, cwd) == ["--model", "x"]
     name = str(tmp_path).replace("/", "-").replace("_", "-") + "-a-b----"
     folder = tmp_path / ".claude" / "projects" / name
     folder.mkdir(parents=True)
@@ -178,7 +183,7 @@ def test_continue_names_the_newest_conversation_of_the_folder(tmp_path: Path) ->
     for number, stem in enumerate([old, new, "agent-7"]):
         (folder / f"{stem}.jsonl").touch()
         os.utime(folder / f"{stem}.jsonl", (number, number))
-    assert for_terminal(["--continue", "--model", "x"], env, cwd) == ["--resume", new, "--model", "x"]
+    assert arguments(["--continue", "--model", "x"], env, cwd) == ["--resume", new, "--model", "x"]
 
 
 TITLED = "11111111-0000-0000-0000-000000000000"
@@ -201,22 +206,22 @@ def test_resume_of_a_title_names_its_conversation(tmp_path: Path, asked: str, mo
     conversation(tmp_path, tmp_path, TITLED, "before", "ü" if asked == "ü" else "a title", more=more)
     conversation(tmp_path, tmp_path, OTHER)
     wanted = ["--resume", TITLED, "--model", "x"]
-    assert for_terminal(["--resume", asked, "--model", "x"], env, tmp_path) == wanted
-    assert for_terminal([f"--resume={asked}", "--model", "x"], env, tmp_path) == wanted
+    assert arguments(["--resume", asked, "--model", "x"], env, tmp_path) == wanted
+    assert arguments([f"--resume={asked}", "--model", "x"], env, tmp_path) == wanted
 
 
 @pytest.mark.parametrize("asked", ["before", "a tit", "quoted", TITLED, "/some/file.jsonl"])
 def test_resume_of_what_is_no_title_is_left_to_the_agent(tmp_path: Path, asked: str) -> None:
     conversation(tmp_path, tmp_path, TITLED, "before", "a title")
     given = ["--resume", asked, "--model", "x"]
-    assert for_terminal(given, {"HOME": str(tmp_path)}, tmp_path) == given
+    assert arguments(given, {"HOME": str(tmp_path)}, tmp_path) == given
 
 
 def test_resume_of_a_title_that_several_have_is_refused_with_their_ids(tmp_path: Path) -> None:
     for stem in (TITLED, OTHER):
         conversation(tmp_path, tmp_path, stem, "a title")
     with pytest.raises(AgentRefused, match="2 conversations") as refused:
-        for_terminal(["--resume", "a title"], {"HOME": str(tmp_path)}, tmp_path)
+        arguments(["--resume", "a title"], {"HOME": str(tmp_path)}, tmp_path)
     assert TITLED in refused.value.message
     assert OTHER in refused.value.message
 
@@ -232,10 +237,10 @@ def test_resume_of_a_title_that_several_have_is_refused_with_their_ids(tmp_path:
     ],
 )
 def test_no_permission_checks_are_asked_for_once_and_not_back(flags: list[str], tmp_path: Path) -> None:
-    given = for_terminal(flags, {"HOME": str(tmp_path)}, tmp_path)
+    given = arguments(flags, {"HOME": str(tmp_path)}, tmp_path)
     assert '"skipDangerousModePermissionPrompt": true' in given[given.index("--settings") + 1]
 
 
 def test_permission_checks_that_nobody_waived_stay_as_they_are(tmp_path: Path) -> None:
     flags = ["--permission-mode", "manual", "--append-system-prompt", "bypassPermissions"]
-    assert for_terminal(flags, {"HOME": str(tmp_path)}, tmp_path) == flags
+    assert arguments(flags, {"HOME": str(tmp_path)}, tmp_path) == flags

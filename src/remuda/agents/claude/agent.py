@@ -9,18 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.agents.base import Launch, LaunchContext
-
 from .answers import Answers
 from .launch import own_arguments, prepare, takes_prompt
 
 if TYPE_CHECKING:
+    from remuda.agents.base import Launch, LaunchContext
     from remuda.agents.permission import Asking
     from remuda.agents.speech import Speech
 
+    from .headless import ClaudeHeadless
     from .observer import ClaudeObserver
     from .setup.claude_setup import ClaudeSetup
     from .trust import TrustRecord
+    from .warm import ClaudeWarm
 
 
 class ClaudeAgent:
@@ -36,6 +37,18 @@ class ClaudeAgent:
         from .speech import ClaudeSpeech
 
         return ClaudeSpeech()
+
+    @property
+    def warm(self) -> ClaudeWarm:
+        from .warm import ClaudeWarm
+
+        return ClaudeWarm()
+
+    @property
+    def headless(self) -> ClaudeHeadless:
+        from .headless import ClaudeHeadless
+
+        return ClaudeHeadless()
 
     def launch(self, context: LaunchContext) -> Launch:
         return prepare(context, len(self.default_argv))

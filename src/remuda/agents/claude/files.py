@@ -31,6 +31,17 @@ def registry_file(env: Mapping[str, str], pid: int) -> Path:
     return config_folder(env) / "sessions" / f"{pid}.json"
 
 
+def entrypoint(env: Mapping[str, str], pid: object) -> str | None:
+    """Return the entrypoint that the agent reports of itself: its registry has it, its output does not."""
+    if not isinstance(pid, int):
+        return None
+    try:
+        value = parse_json(read_regular(registry_file(env, pid))).get("entrypoint")
+    except (OSError, ValueError, AttributeError):  # the file is rewritten in place
+        return None
+    return value if isinstance(value, str) else None
+
+
 def find_transcript(env: Mapping[str, str], conversation: Mapping[str, Any]) -> Path | None:
     """The transcript of a conversation, if it has one yet."""
     told = conversation.get("transcript_path")

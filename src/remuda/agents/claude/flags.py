@@ -1,10 +1,10 @@
-"""Claude Code's flags as far as we must tell an argument from a prompt (2.1.325). Pure."""
+"""Claude Code's flags, as far as an argument must be distinguished from a prompt (2.1.325). Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-# `<value>`: the next word belongs to the flag. Also flags that the help does not show.
+# `<value>`: the next word belongs to the flag. Flags that the help does not list are here too.
 ONE_VALUE = frozenset(
     [
         "--agent",
@@ -88,9 +88,23 @@ OPTIONAL_VALUE = frozenset(
     ]
 )
 
+ALIASES = {
+    "--allowed-tools": "--allowedTools",
+    "--background": "--bg",
+    "--disallowed-tools": "--disallowedTools",
+    "-c": "--continue",
+    "-d": "--debug",
+    "-h": "--help",
+    "-n": "--name",
+    "-p": "--print",
+    "-r": "--resume",
+    "-v": "--version",
+    "-w": "--worktree",
+}
+
 
 def split_arguments(arguments: Sequence[str]) -> Iterator[tuple[str | None, list[str]]]:
-    """Each flag with its values, in order; prompt words come as (None, [word])."""
+    """Yield each flag with its values, in order; a word of the prompt as (None, [word])."""
     position = 0
     while position < len(arguments):
         word = arguments[position]
@@ -110,7 +124,7 @@ def split_arguments(arguments: Sequence[str]) -> Iterator[tuple[str | None, list
 
 
 def takes(flag: str, have: int, word: str) -> bool:
-    """Whether the word is a value of this flag, which has so many by now."""
+    """Whether the word is a value of this flag, which has `have` values already."""
     if flag in ONE_VALUE:
         return have == 0
     if flag in MANY_VALUES:
@@ -119,7 +133,7 @@ def takes(flag: str, have: int, word: str) -> bool:
 
 
 def without_prompt(arguments: Sequence[str]) -> list[str]:
-    """The arguments less the prompt: a session that is brought back must not be asked again."""
+    """Return the arguments without the prompt: a session that is restored must not get it again."""
     kept: list[str] = []
     for flag, values in split_arguments(arguments):
         if flag is not None:
@@ -128,12 +142,12 @@ def without_prompt(arguments: Sequence[str]) -> list[str]:
 
 
 def without_flags(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The arguments less these flags and their values."""
+    """Return the arguments without these flags and their values."""
     kept: list[str] = []
     for flag, values in split_arguments(arguments):
         if flag is None:
             if values[0].startswith("-") and values[0] != "-" and "--" not in kept:
-                kept.append("--")  # a prompt that looks like a flag stays one
+                kept.append("--")  # a prompt that looks like a flag stays a prompt
             kept += values
         elif flag.partition("=")[0] not in names:
             kept += [flag, *values]

@@ -14,7 +14,7 @@ from typing import Any
 from remuda.agents.permission import Over, Question, Ruling
 
 from .answers import permission_decision
-from .stream import for_conversation
+from .stream.protocol import for_conversation
 
 _REASONS = {"AskUserQuestion": "question", "ExitPlanMode": "plan"}
 _INTERRUPTED = "[Request interrupted by user"

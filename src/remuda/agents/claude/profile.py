@@ -1,51 +1,24 @@
-"""What a warm session is asked to be, as arguments of Claude Code (2.1.325). Pure.
+"""The options of a pool's worker as arguments of Claude Code (2.1.325). Pure.
 
 Every value is written as `--flag=value`: so it stays one value, whatever it begins with, and a flag that
-takes many values takes no word that follows. Flags that take many are given once for each.
+takes many values does not take the words after it. A flag with many values is repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator
 
+from remuda.agents.warm import WorkerOptions
 from remuda.errors import InvalidOptions
 
-from .flags import split_arguments
+from .flags import ALIASES, split_arguments
 
 MAX_ARGUMENT_BYTES = 131_071
-"""What Linux lets one argument have."""
+"""Linux's limit for one argument."""
 
 
-class CliOptions(Protocol):
-    """The options of a profile that become arguments."""
-
-    @property
-    def model(self) -> str | None: ...
-    @property
-    def allowed_tools(self) -> Sequence[str]: ...
-    @property
-    def disallowed_tools(self) -> Sequence[str]: ...
-    @property
-    def permission_mode(self) -> str | None: ...
-    @property
-    def settings(self) -> str | None: ...
-    @property
-    def setting_sources(self) -> str | None: ...
-    @property
-    def mcp_config(self) -> Sequence[str]: ...
-    @property
-    def system_prompt(self) -> str | None: ...
-    @property
-    def append_system_prompt(self) -> str | None: ...
-    @property
-    def add_dirs(self) -> Sequence[str]: ...
-    @property
-    def extra_args(self) -> Sequence[str]: ...
-
-
-def arguments(options: CliOptions) -> list[str]:
-    """The words behind the program's name. What cannot be said in words raises `InvalidOptions`."""
+def arguments(options: WorkerOptions) -> list[str]:
+    """Return the words after the program's name. Raises `InvalidOptions` if one cannot be passed."""
     words = [f"{flag}={value}" for flag, value in _given(options)]
     words += options.extra_args
     for word in words:
@@ -53,7 +26,7 @@ def arguments(options: CliOptions) -> list[str]:
     return words
 
 
-def _given(options: CliOptions) -> Iterator[tuple[str, str]]:
+def _given(options: WorkerOptions) -> Iterator[tuple[str, str]]:
     once = {
         "--model": options.model,
         "--permission-mode": options.permission_mode,
@@ -83,7 +56,7 @@ def _check(word: str) -> None:
         )
 
 
-# ── what a pool cannot honour ──
+# ── flags that a pool cannot honour ──
 
 _FRESH = "every conversation of a pool begins fresh"
 _FORM = "the pool sets how it talks to the agent"
@@ -109,23 +82,10 @@ _UNUSABLE = {
     **dict.fromkeys(["--parent-session-id", "--teammate-mode"], _TEAM),
 }
 _PRINT_ONLY = frozenset(["--bare", "--safe-mode", "--no-session-persistence", "--plan-mode-instructions"])
-_ALIASES = {
-    "--allowed-tools": "--allowedTools",
-    "--background": "--bg",
-    "--disallowed-tools": "--disallowedTools",
-    "-c": "--continue",
-    "-d": "--debug",
-    "-h": "--help",
-    "-n": "--name",
-    "-p": "--print",
-    "-r": "--resume",
-    "-v": "--version",
-    "-w": "--worktree",
-}
 
 
-def refusals(options: CliOptions, *, terminal: bool = False) -> list[str]:
-    """Why `extra_args` cannot be honoured, one reason for each; empty when they can."""
+def refusals(options: WorkerOptions, *, terminal: bool = False) -> list[str]:
+    """Return why `extra_args` cannot be honoured, one reason for each; empty if they can."""
     found = []
     once = {flag for flag, _ in _given(options)} - {"--allowedTools", "--disallowedTools"}
     once -= {"--mcp-config", "--add-dir"}
@@ -141,7 +101,7 @@ def refusals(options: CliOptions, *, terminal: bool = False) -> list[str]:
 
 def _reason(word: str, once: set[str], *, terminal: bool) -> str | None:
     flag = word.partition("=")[0]
-    flag = _ALIASES.get(flag, flag)
+    flag = ALIASES.get(flag, flag)
     if not flag.startswith("--"):
         return "use the long form of the flag"
     if flag in once:

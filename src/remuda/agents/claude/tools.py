@@ -56,7 +56,7 @@ class ToolNews:
         ]
 
     def _note_residue(self, payload: Mapping[str, Any]) -> None:
-        from .residue import LASTING_TOOLS  # not for a program that only starts
+        from .stream.progress import LASTING_TOOLS  # not for a program that only starts
 
         name = str(payload.get("tool_name"))
         given, told = _mapping(payload.get("tool_input")), _mapping(payload.get("tool_response"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remuda.agents.claude.asking import with_answers
-from remuda.agents.claude.stream import for_conversation
+from remuda.agents.claude.stream.protocol import for_conversation
 from remuda.agents.permission import Question, Ruling
 from remuda.errors import InvalidOptions, NotSafe
 

@@ -1,0 +1,115 @@
+"""Claude Code without a person at its terminal. Implements `agents.headless.Headless`.
+
+Every method loads only what it needs: a call of `remuda print` is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.agents.headless import Message
+
+from .answers import max_turns_reason
+from .prompt import check, find_control
+
+if TYPE_CHECKING:
+    from remuda.agents.headless import PrintFlags
+    from remuda.agents.requests import WorkerProfile
+
+    from .print.dialogs import ClaudeDialogs
+    from .print.messages import TranscriptMessages
+    from .stream.reader import PrintReader
+    from .stream.workers import PrintWorker, StreamWorker
+
+
+class ClaudeHeadless:
+    program = "claude"
+    install_hint = "install Claude Code"
+
+    # ── `remuda print` ──
+
+    @property
+    def print_flags(self) -> PrintFlags:
+        from .print.flags import FLAGS
+
+        return FLAGS
+
+    def terminal_arguments(
+        self, passed: Sequence[str], env: Mapping[str, str], cwd: Path, *, inherit_hooks: bool, asks: bool
+    ) -> list[str]:
+        from .print.arguments import terminal_arguments
+
+        return terminal_arguments(passed, env, cwd, inherit_hooks=inherit_hooks, asks=asks)
+
+    def stream_arguments(self, passed: Sequence[str], *, inherit_hooks: bool, partial: bool) -> list[str]:
+        from .print.arguments import stream_arguments
+
+        return stream_arguments(passed, inherit_hooks=inherit_hooks, partial=partial)
+
+    def stream_environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        from .environment import clean_environment
+
+        return clean_environment(env)
+
+    def message_reader(self) -> PrintReader:
+        from .stream.reader import PrintReader
+
+        return PrintReader()
+
+    def print_turn(self, emit: Callable[[Message], None] | None, *, partial: bool) -> TranscriptMessages:
+        from .print.messages import TranscriptMessages
+
+        return TranscriptMessages(emit, partial=partial)
+
+    @property
+    def dialogs(self) -> ClaudeDialogs:
+        from .print.dialogs import ClaudeDialogs
+
+        return ClaudeDialogs()
+
+    def max_turns_reason(self, limit: int) -> str:
+        return max_turns_reason(limit)
+
+    def check_typed(self, prompt: str) -> None:
+        check(prompt, command=False, literal=False)
+
+    def find_control(self, prompt: str) -> tuple[int, str] | None:
+        return find_control(prompt)
+
+    def pretrust(self, env: Mapping[str, str], cwd: str, warn: Callable[[str], None]) -> bool:
+        from .trust import pretrust
+
+        return pretrust(env, cwd, warn)
+
+    def text_message(self, text: str, session_id: str | None) -> Message:
+        from .print.messages import text_message
+
+        return text_message(text, session_id)
+
+    def turn_messages(
+        self,
+        path: Path,
+        prompt_id: str | None,
+        answer: str,
+        *,
+        failed: bool,
+        model: str | None,
+        seconds: float,
+    ) -> list[Message]:
+        from .print.messages import turn_messages
+
+        return turn_messages(path, prompt_id, answer, failed=failed, model=model, seconds=seconds)
+
+    # ── the pool ──
+
+    def stream_worker(self, session_id: str, profile: WorkerProfile) -> StreamWorker:
+        from .stream.workers import StreamWorker
+
+        return StreamWorker(session_id, profile)
+
+    def print_worker(self, session_id: str, profile: WorkerProfile) -> PrintWorker:
+        from .stream.workers import PrintWorker
+
+        return PrintWorker(session_id, profile)

@@ -1,0 +1,1 @@
+"""`remuda print` with Claude Code: its flags, its dialogs, and its transcript as what `claude -p` prints."""

@@ -1,0 +1,165 @@
+"""One request to an agent, and what comes back. Pure: no asyncio, no clock, no I/O.
+
+These types are public through `remuda.pool.types`. They are here because an agent's workers produce them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from .warm import WorkerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that one request used. Each API message counts once."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+
+
+# ── permissions ──
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionRequest:
+    """A tool that the agent wants to use and that needs a permission. `input` is complete."""
+
+    id: str
+    tool: str
+    input: Mapping[str, Any]
+    request_id: str = ""
+    suggestions: tuple[Mapping[str, Any], ...] = ()
+    type: Literal["permission"] = "permission"
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """The decision to allow a permission request."""
+
+    input: Mapping[str, Any] | None = None
+    """Replaces the input that the agent asked for; None keeps it."""
+    always: bool = False
+    """Also allow the tool for the rest of the conversation. The worker is then not reused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The decision to deny a permission request."""
+
+    message: str = ""
+    """The reason, which the agent reads."""
+    interrupt: bool = False
+    """Also end the turn: the request raises `Aborted`."""
+
+
+Decision = Allow | Deny
+PermissionHandler = Callable[[PermissionRequest], Awaitable[Decision]]
+
+
+# ── what comes back ──
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of text: tokens on the backends `stream` and `print`, lines of the screen on `terminal`."""
+
+    text: str
+    type: Literal["token"] = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The agent uses a tool."""
+
+    id: str
+    name: str
+    input: Mapping[str, Any]
+    type: Literal["tool_use"] = "tool_use"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a tool. `id` is that of its `ToolUse`."""
+
+    id: str
+    content: Any
+    is_error: bool = False
+    name: str = ""
+    """Name of the tool; empty if its `ToolUse` was not seen."""
+    type: Literal["tool_result"] = "tool_result"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The turn is over and this is its answer."""
+
+    text: str
+    conversation_id: str | None = None
+    usage: Usage | None = None
+    entrypoint: str | None = None
+    model: str | None = None
+    num_turns: int | None = None
+    permission_denials: tuple[Mapping[str, Any], ...] = ()
+    total_cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A message as `claude -p --output-format stream-json` prints it. Only with `raw=True`."""
+
+    message: Mapping[str, Any]
+
+
+SessionEvent = Token | ToolUse | ToolResult | PermissionRequest | Raw | Answered
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, as a worker gets it."""
+
+    id: str
+    prompt: str
+    decide: PermissionHandler
+    """Called for every permission request; returns in a bounded time."""
+    raw: bool = False
+    """Whether `Raw` events are wanted."""
+
+
+# ── workers ──
+
+
+class WorkerProfile(WorkerOptions, Protocol):
+    """What a worker is started with."""
+
+    @property
+    def program(self) -> Sequence[str]:
+        """The words that start the agent, before its flags."""
+
+    @property
+    def binary(self) -> str: ...
+    @property
+    def cwd(self) -> str: ...
+    @property
+    def env(self) -> Mapping[str, str]: ...
+    @property
+    def asks(self) -> bool:
+        """Whether permission requests go to the caller; else they are denied."""
+
+
+class PoolWorker(Protocol):
+    """One worker of a pool. `remuda.pool.session.WarmSession` says what each method must do."""
+
+    id: str
+
+    async def open(self, timeout: float) -> None: ...
+    def run(self, request: Request) -> AsyncIterator[SessionEvent]: ...
+    async def interrupt(self, timeout: float) -> bool: ...
+    async def usage(self, timeout: float) -> Usage | None: ...
+    async def renew(self, timeout: float) -> None: ...
+    async def close(self, timeout: float) -> None: ...
+    def on_exit(self, listener: Callable[[str], None]) -> None: ...
