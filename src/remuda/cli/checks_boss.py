@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
 from remuda.errors import BossDown, RemudaError
-from remuda.tmux.once import installed_version
+from remuda.tmux.command import installed_version
 from remuda.untrusted import one_line
 
 from .boss_files import written_files

@@ -188,7 +188,7 @@ def _outside(found: Outside, *, styled: bool) -> _Shown:
 
 def _pane_screen(found: Outside, *, styled: bool) -> list[str] | None:
     from remuda.boss.guide import Guide
-    from remuda.tmux.popup import capture
+    from remuda.tmux.panes import capture
 
     from .asking import make_guide
 
