@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from remuda.errors import InboxBusy, InvalidOptions
-from remuda.inbox.consumer_lock import holder
+from remuda.inbox.locks import find_consumer
 
 from .common import json_option
 from .inbox_target import find_target, inbox_argument, inbox_options, with_word
@@ -56,7 +56,7 @@ def recover(
     target = find_target(name, path, folder)
     if target.alive and not force:
         # While its keeper has the inbox, --force is refused too.
-        forced = "" if holder(target.folder) else ", or pass --force"
+        forced = "" if find_consumer(target.folder) else ", or pass --force"
         raise InboxBusy(
             f"session '{target.session}' is running, and may still work on the message",
             hint=f"run 'remuda kill {target.session}' first{forced}",

@@ -10,12 +10,13 @@ The Stop hook runs this once in many megabytes, so nothing here imports more tha
 from __future__ import annotations
 
 import calendar
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from remuda.lockfile import FileLock
 
 from . import stop_hook
 from .stop_hook import FINAL, FINGERPRINT, Files, Lock, Reader, decode_json, number
@@ -47,38 +48,6 @@ class Reclaimed:
     note: str = ""
 
 
-class FileLock:
-    """One writer of ours at a time. Whoever wants the inbox's lock too takes that one first."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1
-
-    def __enter__(self) -> None:
-        """Raises FileNotFoundError when the folder is gone, also while this waited for it."""
-        while True:
-            self._fd = stop_hook.open_file(self._path, os.O_RDWR | os.O_CREAT)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
-            if is_at(self._fd, self._path):
-                return
-            os.close(self._fd)
-
-    def __exit__(self, *exc: object) -> None:
-        # Not by closing it alone: a process that was forked meanwhile has it open too.
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
-        os.close(self._fd)
-
-
-def is_at(fd: int, path: str) -> bool:
-    """Is the open file still the one at `path`? It may have been removed, or another put in its place."""
-    try:
-        there = os.stat(path)
-    except FileNotFoundError:
-        return False
-    here = os.fstat(fd)
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
-
-
 def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Reclaimed:
     """Give back what can be. Any number of processes may use the inbox meanwhile. Raises OSError."""
     now = time.time() if now is None else now
@@ -93,7 +62,7 @@ def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Rec
             outbox = _rewrite(files, files.outbox, small, lambda lines: _kept_answers(lines, kept.open, now))
             receipts = _rewrite(files, files.receipts, small, lambda lines: kept.kept(lines, now, inbox))
             cursor = inbox.queue.cursor
-            with FileLock(f"{files.folder}/{WRITER_LOCK}"):
+            with FileLock(f"{files.folder}/{WRITER_LOCK}", stop_hook.open_file):
                 path = f"{files.folder}/{DEDUP_FILE}"
                 dedup = _rewrite(files, path, small, lambda lines: _kept_keys(lines, cursor, now))
         finally:

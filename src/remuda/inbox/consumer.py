@@ -15,7 +15,7 @@ from typing import Any
 
 from . import stop_hook
 from .compaction import compact
-from .consumer_lock import ConsumerLock
+from .locks import ConsumerLock
 from .receipts import read_receipts
 from .stop_hook import Files, Lock
 from .waiting import TakenBack, take_back

@@ -517,7 +517,7 @@ class Lock:
 
 
 def consumer_of(files: Files) -> "str | None":
-    """Who holds the inbox for life (see `consumer_lock`), None when nobody alive does. Under the lock."""
+    """Who holds the inbox for life (see `locks`), None when nobody alive does. Under the lock."""
     try:
         fd = open_file(files.consumer, O_RDONLY)
     except FileNotFoundError:

@@ -14,8 +14,11 @@ import fcntl
 import os
 import time
 
-from . import stop_hook, writer_lock
-from .compaction import WRITER_LOCK, FileLock
+from remuda.lockfile import FileLock
+
+from . import stop_hook
+from .compaction import WRITER_LOCK
+from .locks import close_writer_lock, lock_writer, unlock_writer
 from .stop_hook import Files
 
 _TORN_LOOK = 0.05
@@ -36,17 +39,17 @@ class Writer:
         self._key: tuple[os.stat_result, bytes] | None = None
 
     def lock(self) -> FileLock:
-        return FileLock(self._lock)
+        return FileLock(self._lock, stop_hook.open_file)
 
     def close(self) -> None:
-        writer_lock.drop(self._lock)
+        close_writer_lock(self._lock)
 
     def put(self, line: bytes) -> None:
-        lock = writer_lock.take(self._lock)
+        lock = lock_writer(self._lock)
         try:
             self.append(line)
         finally:
-            writer_lock.give_back(self._lock, lock)
+            unlock_writer(self._lock, lock)
 
     def append(self, line: bytes) -> int:
         """On the disk, marked, with its name; where it ends. Raises FileNotFoundError when the file went."""
