@@ -1,4 +1,4 @@
-"""Locks on files, by flock. A lock ends with its process, so the lock, not a pid in the file, proves an owner.
+"""Locks on files, by flock. A lock ends with its process, so it proves that its owner lives.
 
 A probe (`is_locked`) takes a shared lock for a moment. An owner waits for such probes
 (`acquire`). Between opening a file and locking it, its last owner may have removed it, so each lock is

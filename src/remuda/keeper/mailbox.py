@@ -1,4 +1,4 @@
-"""A session's inbox before its agent runs: the first message may be an argument of that."""
+"""A session's inbox before its agent runs: the first message may become an argument of the agent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Mailbox:
         self.first: tuple[Leased, Turn] | None = None
 
     def take_first(self) -> str | None:
-        """The first message as an argument, where it can be one: exact, and no key is typed."""
+        """Return the first message as an argument, if it can be one: exact, and no key is typed."""
         try:
             self.consumer.open()
             if self.account.limited_for(time.time()) or self.consumer.orphan() is not None:
@@ -47,13 +47,13 @@ class Mailbox:
             return None
 
     def put_back_first(self) -> None:
-        """The agent could not be started: its argument reached nobody."""
+        """Put the first message back: the agent could not be started."""
         if self.first is not None:
             with contextlib.suppress(RemudaError, InboxError, OSError):  # else recovery finds it in flight
                 self.consumer.put_back(self.first[0], "the agent could not be started")
 
     def take_given(self) -> None:
-        """The first message is one that the agent was started with. Raises what keeps it from being ours."""
+        """Lease the message that the agent was started with. Raises if it cannot be ours."""
         with clear_errors():
             self.consumer.open()
             leased = self.consumer.lease("argument")
@@ -77,6 +77,6 @@ class Mailbox:
     def _fits(self, entry: Leased) -> bool:
         try:
             self.speech.check(entry.text, command=entry.command, literal=entry.literal)
-        except InputError:  # said when its turn comes
+        except InputError:  # reported when its turn comes
             return False
         return self.speech.argument(entry.text, command=entry.command) is not None
