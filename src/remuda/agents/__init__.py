@@ -40,6 +40,7 @@ _AGENTS: dict[str, Callable[[], Agent]] = {
     "demo": _demo,
 }
 AGENT_NAMES = tuple(_AGENTS)
+DEFAULT_AGENT = "claude"
 
 
 def find_agent(name: str) -> Agent:

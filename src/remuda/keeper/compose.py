@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remuda.agents import find_agent, guess_agent
+from remuda.agents import DEFAULT_AGENT, find_agent, guess_agent
 from remuda.arguments import absolute_path, check_text
 from remuda.config import Config, check_variable
 from remuda.duration import check_seconds
@@ -131,7 +131,7 @@ def _what_to_run(
     record: SessionRecord | None, cmd: list[str], options: dict[str, Any]
 ) -> tuple[str, list[str], Path]:
     named = options.get("agent")
-    agent_name = named or (record.agent if record and not cmd else guess_agent(cmd) if cmd else "claude")
+    agent_name = named or (record.agent if record and not cmd else guess_agent(cmd) if cmd else DEFAULT_AGENT)
     again = record is not None and not cmd
     argv = list(record.argv) if record and again else _command(agent_name, cmd, explicit=named is not None)
     cwd = options.get("cwd") or (Path(record.cwd) if record else Path.cwd())

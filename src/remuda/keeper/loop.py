@@ -19,6 +19,6 @@ def make_loop() -> asyncio.AbstractEventLoop:
 
 
 def afterwards(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], None]], object]:
-    """Return a function that schedules a callback: it runs once, when it is quiet, before any timer or task."""
+    """Return a function that schedules a callback to run once, when it is quiet, before timers and tasks."""
     left_over: list[Any] | None = getattr(loop, "left_over", None)
     return loop.call_soon if left_over is None else left_over.append

@@ -103,7 +103,9 @@ def _keep(specification: int, report: int, lifeline: int) -> NoReturn:
         close_all_but(specification, report, lifeline)
         # As with -P: do not import a json.py from the user's folder.
         sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
-        import remuda.agents.claude.agent  # noqa: F401  # what most calls start
+        from remuda.agents import DEFAULT_AGENT, find_agent
+
+        find_agent(DEFAULT_AGENT)  # loads what most calls start
 
         from .process import Report, run_keeper, settle
         from .spec import SessionSpec
