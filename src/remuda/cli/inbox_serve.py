@@ -66,7 +66,8 @@ def command(
     """
     import asyncio  # costs more than all other commands of the group together
 
-    from remuda.inbox.serve import TOKEN_NAME, InjectServer, load_token, loopback
+    from remuda.admission.credentials import load_token
+    from remuda.inbox.serve import TOKEN_NAME, InjectServer, loopback
     from remuda.keeper.cancel import cancel_message
 
     loopback(host)

@@ -74,7 +74,7 @@ def command(
 
 
 def print_token() -> None:
-    from remuda.inbox.serve import load_token
+    from remuda.admission.credentials import load_token
 
     folder = BossFolder.default()
     private_folder(folder.path)

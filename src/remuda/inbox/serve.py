@@ -16,9 +16,7 @@ import hmac
 import ipaddress
 import os
 import re
-import secrets
 import socket
-import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -28,8 +26,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from remuda.admission.acceptor import Acceptor, Connection, fitting, stream_protocol
 from remuda.admission.rule import Limits
-from remuda.durable import open_new, sync_folder
-from remuda.errors import FolderUnusable, InvalidOptions, MessageNotFound, NotSafe, RemudaError
+from remuda.errors import InvalidOptions, MessageNotFound, NotSafe, RemudaError
+from remuda.tasks import TaskSet
 from remuda.untrusted import BadJson, dump_json, parse_json
 
 from .inject import read_injected
@@ -100,9 +98,9 @@ class InjectServer:
         self._token = token.encode()
         self._max_prompt_bytes = max_prompt_bytes
         self._acceptor: Acceptor | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._answering: set[asyncio.Task[None]] = set()
-        """Those whose request is complete."""
+        self._tasks = TaskSet()
+        self._answering: set[asyncio.Task[Any]] = set()
+        """The tasks whose request is complete."""
         # One: what was answered first stands first in the inbox.
         self._disk = ThreadPoolExecutor(1, "inbox")
         # A turn takes a while to stop, and nobody's message waits for that.
@@ -121,7 +119,7 @@ class InjectServer:
                 f"cannot listen on port {port} of {address}: {reason}", hint="choose another with --port"
             ) from error
         [limits] = fitting(LIMITS)
-        self._acceptor = Acceptor(listener, limits, stream_protocol(self._serve, MAX_HEAD_BYTES))
+        self._acceptor = Acceptor(listener, limits, stream_protocol(self._serve, MAX_HEAD_BYTES, self._tasks))
         self._acceptor.open()
         port = listener.getsockname()[1]
         shown = f"[{address}]" if ":" in address else address
@@ -131,37 +129,17 @@ class InjectServer:
         """Takes no more. What is complete is still answered, if that takes no longer than `CLOSE_TIMEOUT`."""
         if self._acceptor is not None:
             self._acceptor.close()
-        for task in self._tasks - self._answering:
-            task.cancel()
+        for task in self._tasks:
+            if task not in self._answering:
+                task.cancel()
         if self._answering:
             await asyncio.wait(self._answering, timeout=CLOSE_TIMEOUT)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.aclose()
         self._disk.shutdown(wait=False, cancel_futures=True)
         self._cancelling.shutdown(wait=False, cancel_futures=True)
 
     async def _serve(
         self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            await self._one(task, connection, reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, asyncio.CancelledError):
-            pass
-        finally:
-            self._tasks.discard(task)
-            self._answering.discard(task)
-            writer.close()
-
-    async def _one(
-        self,
-        task: asyncio.Task[None],
-        connection: Connection,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
     ) -> None:
         try:
             request = await self._head(reader)
@@ -169,8 +147,7 @@ class InjectServer:
                 raise _Refused(503, "too many requests at once; try again")
             if _METHODS[request.target] == "POST":
                 request = request._replace(body=await self._body(reader, writer, request.headers))
-            self._answering.add(task)
-            answer = await self._answer(request)
+            answer = await self._answer_to_the_end(request)
         except _Refused as refused:
             writer.write(_response(refused.status, {"ok": False, "error": refused.why}, refused.headers))
             await writer.drain()
@@ -178,6 +155,14 @@ class InjectServer:
         else:
             writer.write(_response(200, {"ok": True, **answer}, {}))
             await writer.drain()
+
+    async def _answer_to_the_end(self, request: _Request) -> dict[str, Any]:
+        """Answer a complete request, also while the server closes."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+        return await self._answer(request)
 
     # ── the request ──
 
@@ -352,55 +337,3 @@ def loopback(host: str) -> str:
         f"'{host}' is not a loopback address",
         hint="use 127.0.0.1 or ::1; for other machines, use an SSH tunnel or your own proxy",
     )
-
-
-# ── the token ──
-
-
-def load_token(path: Path) -> str:
-    """The token in that file; when there is none it is made, for this user's eyes alone."""
-    try:
-        try:
-            return _read_token(path)
-        except FileNotFoundError:
-            _make_token(path)
-            return _read_token(path)
-    except OSError as error:
-        raise FolderUnusable(f"cannot use the token file {path}: {error.strerror}") from error
-
-
-def _read_token(path: Path) -> str:
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise InvalidOptions(f"the token file {path} is not a file")
-        if found.st_uid not in (os.getuid(), 0) or stat.S_IMODE(found.st_mode) & 0o077:
-            raise InvalidOptions(f"other users can read the token file {path}", hint=f"chmod 600 {path}")
-        token = os.read(fd, 4096).decode("latin-1").strip()
-    finally:
-        os.close(fd)
-    if not re.fullmatch(r"[!-~]{16,1024}", token):
-        raise InvalidOptions(
-            f"{path} has no valid token (one line of 16 or more letters, digits and punctuation)",
-            hint="remove it to get a new one",
-        )
-    return token
-
-
-def _make_token(path: Path) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = open_new(temporary)
-    try:
-        try:
-            os.write(fd, secrets.token_urlsafe(32).encode() + b"\n")
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        try:
-            os.link(temporary, path)  # whole, and never over one that somebody else has just made
-        except FileExistsError:
-            pass
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)

@@ -15,6 +15,7 @@ from typing import Any
 
 from remuda.admission.acceptor import Acceptor, Connection, fitting, stream_protocol
 from remuda.admission.rule import Limits
+from remuda.tasks import TaskSet
 from remuda.untrusted import BadJson, parse_object
 
 log = logging.getLogger("remuda.keeper.hooks")
@@ -60,13 +61,13 @@ class HookServer:
         self._listener = listener
         self._token = token
         self._acceptor: Acceptor | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     async def open(self) -> None:
         """Serve requests, also those that came before."""
         if self._listener is not None:
             [limits] = fitting(LIMITS)
-            protocol = stream_protocol(self._serve, MAX_HEAD_BYTES)
+            protocol = stream_protocol(self._serve, MAX_HEAD_BYTES, self._tasks)
             self._acceptor = Acceptor(self._listener, limits, protocol)
             self._acceptor.open()
 
@@ -74,25 +75,14 @@ class HookServer:
         """End all connections at once: an agent that still waits for an answer goes on without it."""
         if self._acceptor is not None:
             self._acceptor.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.aclose()
 
     async def _serve(
         self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            trusted = False
-            while await self._one(connection, reader, writer, trusted=trusted):
-                trusted = True
-        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, asyncio.CancelledError):
-            pass
-        finally:
-            self._tasks.discard(task)
-            writer.close()
+        trusted = False
+        while await self._one(connection, reader, writer, trusted=trusted):
+            trusted = True
 
     async def _one(
         self,
