@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from remuda.duration import show_duration
-from remuda.inbox.journal import Inbox, clear_errors
-from remuda.inbox.letters import find as find_letter
+from remuda.inbox.entries import find_letter
+from remuda.inbox.journal import Inbox, translated_errors
 from remuda.inbox.stop_hook import Entry, Lock, Queue, number
 
 from .common import format_option, json_option, short_path
@@ -56,7 +56,7 @@ def list_messages(target: Target) -> list[dict[str, Any]]:
     inbox = target.existing()
     flight = inbox.overview().in_flight
     entries = inbox.waiting()
-    with clear_errors(), Lock(target.files):
+    with translated_errors(), Lock(target.files):
         queue = Queue(target.files)
         queue.load(None)
     messages = [_message(entry, queue) for entry in entries]

@@ -1,12 +1,12 @@
 """An inbox over HTTP, for feeders that can post and cannot run a command: loopback only, token always.
 
     POST /inject    a message; answered with 200 when it is on the disk
-    POST /cancel    take a message back, or interrupt its turn; the answer says what became of it
+    POST /cancel    take a message back, or interrupt its turn; the answer has the outcome
     GET  /status    how many wait, what is in flight
 
 Small on purpose: one request a connection, everything bounded. A web page that the user has open can reach
-loopback too: it does not know the token, and a request with an `Origin`, or for a host that is not this one
-(a name that was made to point here), is refused before anything else is looked at.
+loopback too. It does not know the token. A request with an `Origin`, or for another host (a name that was
+made to point here), is refused before anything else is checked.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class _Request(NamedTuple):
 class InjectServer:
     """Serves one inbox from `open` to `close`.
 
-    `check` raises `InvalidOptions` for a prompt, with its options, that whoever reads the inbox would refuse.
-    `cancel` takes a message back by its id, and returns what became of it.
+    `check` raises `InvalidOptions` for a prompt, with its options, that the consumer of the inbox would
+    refuse. `cancel` takes a message back by its id, and returns the outcome.
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class InjectServer:
         self._tasks = TaskSet()
         self._answering: set[asyncio.Task[Any]] = set()
         """The tasks whose request is complete."""
-        # One: what was answered first stands first in the inbox.
+        # One thread: the inbox has the messages in the order of their answers.
         self._disk = ThreadPoolExecutor(1, "inbox")
-        # A turn takes a while to stop, and nobody's message waits for that.
+        # A turn takes a while to stop, and no message should wait for that.
         self._cancelling = ThreadPoolExecutor(4, "cancel")
         self.url = ""
 
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Raises `InvalidOptions` for a host that is not loopback, or a port that cannot be had."""
+        """Listen. Raises `InvalidOptions` for a host that is not loopback, or a port that is not free."""
         address = loopback(host)
         try:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -126,7 +126,7 @@ class InjectServer:
         self.url = f"http://{shown}:{port}"
 
     async def close(self) -> None:
-        """Takes no more. What is complete is still answered, if that takes no longer than `CLOSE_TIMEOUT`."""
+        """Accept no more. Complete requests are still answered, for up to `CLOSE_TIMEOUT` seconds."""
         if self._acceptor is not None:
             self._acceptor.close()
         for task in self._tasks:
@@ -258,7 +258,7 @@ class InjectServer:
 
 
 def _read_id(body: bytes) -> str:
-    """The whole id: who has only the token cannot try beginnings of others' ids."""
+    """Return the id, which must be complete: the token alone does not allow to try beginnings of ids."""
     try:
         document = parse_json(body)
     except BadJson as error:
@@ -314,7 +314,7 @@ def _response(status: int, document: dict[str, Any], headers: dict[str, str]) ->
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read what a refused client still sends: closed at once, it would see a reset and not our answer."""
+    """Read what a refused client still sends: after an early close it would get a reset and no answer."""
     try:
         writer.write_eof()
         async with asyncio.timeout(_LINGER_TIMEOUT):
@@ -325,7 +325,10 @@ async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 def loopback(host: str) -> str:
-    """The address of a host that only this machine can reach. Raises `InvalidOptions` for any other."""
+    """Return the address of a host that only this machine can reach.
+
+    Raises `InvalidOptions` for any other.
+    """
     if host == "localhost":
         return "127.0.0.1"
     try:

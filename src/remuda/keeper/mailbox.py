@@ -10,7 +10,7 @@ from pathlib import Path
 from remuda.agents.speech import Speech
 from remuda.errors import InputError, RemudaError, SpawnFailed
 from remuda.inbox.consumer import Consumer, Leased
-from remuda.inbox.journal import Inbox, clear_errors
+from remuda.inbox.journal import Inbox, translated_errors
 from remuda.inbox.stop_hook import InboxError
 from remuda.paths import accounts_folder, private_folder
 from remuda.turns.account import Account
@@ -54,7 +54,7 @@ class Mailbox:
 
     def take_given(self) -> None:
         """Lease the message that the agent was started with. Raises if it cannot be ours."""
-        with clear_errors():
+        with translated_errors():
             self.consumer.open()
             leased = self.consumer.lease("argument")
         carried = None if leased is None else self.speech.argument(leased.text, command=leased.command)
