@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from .duration import check_seconds
-from .in_thread import in_thread
 from .inbox.journal import Accepted, Inbox
 from .inbox.message import PutOptions
 from .inbox.receipts import Trace
 from .keeper.cancel import DEFAULT_CANCEL_TIMEOUT, Cancelled
 from .keeper.start import DEFAULT_START_TIMEOUT
 from .session import Session, StartOptions, answer_of
+from .tasks import in_thread
 
 
 class AsyncSession:

@@ -43,7 +43,7 @@ CONSUMER = """
 import os, random, sys, time
 from remuda.errors import InboxBusy
 from remuda.inbox import compaction, stop_hook
-from remuda.inbox.consumer_lock import ConsumerLock
+from remuda.inbox.locks import ConsumerLock
 folder, handed, until_empty = sys.argv[1:]
 while True:
     try:

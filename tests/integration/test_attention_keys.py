@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from remuda.cli.picker import READ
-from remuda.tmux.popup import capture
+from remuda.tmux.panes import capture
 from support.commands import Commands
 from support.keeper import until
 from support.queue import Ranch, keep

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.errors import InvalidOptions, NotInQueue, TmuxError
-from remuda.tmux.popup import capture
+from remuda.tmux.panes import capture
 from support.commands import COMMAND, Commands
 from support.keeper import Start, until
 from support.queue import Ranch, keep

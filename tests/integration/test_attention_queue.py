@@ -6,7 +6,7 @@ import os
 import re
 import signal
 
-from remuda.tmux.popup import capture
+from remuda.tmux.panes import capture
 from support.keeper import until
 from support.queue import STAY, Ranch, keep
 

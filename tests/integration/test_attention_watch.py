@@ -8,7 +8,7 @@ import signal
 import subprocess
 from typing import Any
 
-from remuda.tmux.popup import capture
+from remuda.tmux.panes import capture
 from support.keeper import until
 from support.queue import Ranch, keep
 

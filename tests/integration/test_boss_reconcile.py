@@ -22,7 +22,7 @@ from remuda.boss.evidence.pace import Pace
 from remuda.boss.evidence.reconcile import Reconcile
 from remuda.keeper.environment import session_environment
 from remuda.tmux.address import Address
-from remuda.tmux.once import Tmux
+from remuda.tmux.command import Tmux
 from support.boss import RunningBoss, event, with_desk
 from support.heimdall_client import PATIENCE
 from support.keeper import Process, Start, until

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.errors import WaitTimeout
-from remuda.inbox.consumer_lock import ConsumerLock
+from remuda.inbox.locks import ConsumerLock
 from remuda.paths import SessionPaths
 from remuda.testing.scripted_agent.probe import whole_records
 from remuda.turns.following import SUBMIT_TIMEOUT

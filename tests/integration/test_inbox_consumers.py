@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from remuda.errors import InboxBusy
-from remuda.inbox.consumer_lock import ConsumerLock, holder
+from remuda.inbox.locks import ConsumerLock, find_consumer
 from support.hooks import PATIENCE, Box
 
 HOLD = (
     "import sys\n"
-    "from remuda.inbox.consumer_lock import ConsumerLock\n"
+    "from remuda.inbox.locks import ConsumerLock\n"
     "held = ConsumerLock.take(sys.argv[1], 'the keeper of session x')\n"
     "print('held', flush=True)\n"
     "sys.stdin.read()\n"
@@ -45,16 +45,16 @@ def test_take_second_consumer_is_refused_and_told_who_is_there(
         ConsumerLock.take(box.folder, "me")
     assert refused.value.code == "INBOX_BUSY"
     assert f"the keeper of session x (pid {keeper.pid})" in str(refused.value)
-    assert holder(box.folder) == f"the keeper of session x (pid {keeper.pid})"
+    assert find_consumer(box.folder) == f"the keeper of session x (pid {keeper.pid})"
 
 
 def test_take_after_the_first_was_killed_takes_over(box: Box, keeper: subprocess.Popen[str]) -> None:
     keeper.kill()
     keeper.wait(PATIENCE)
-    assert holder(box.folder) is None
+    assert find_consumer(box.folder) is None
     with ConsumerLock.take(box.folder, "me"):
-        assert holder(box.folder) == f"me (pid {os.getpid()})"
-    assert holder(box.folder) is None
+        assert find_consumer(box.folder) == f"me (pid {os.getpid()})"
+    assert find_consumer(box.folder) is None
 
 
 def test_take_is_not_inherited_by_a_program_that_is_started(box: Box) -> None:
@@ -64,7 +64,7 @@ def test_take_is_not_inherited_by_a_program_that_is_started(box: Box) -> None:
     try:
         assert child.stdout is not None
         child.stdout.readline()  # it runs: all that exec closes is closed
-        assert holder(box.folder) is None
+        assert find_consumer(box.folder) is None
     finally:
         child.kill()
         child.communicate()
@@ -75,7 +75,7 @@ def test_take_over_a_file_of_any_content(box: Box, content: str) -> None:
     box.path(".inbox-consumer").write_text(content)
     with ConsumerLock.take(box.folder, "me"):
         box.path(".inbox-consumer").write_text(content)
-        assert holder(box.folder) == "another consumer"
+        assert find_consumer(box.folder) == "another consumer"
 
 
 @pytest.mark.parametrize("mode", ["drain", "persist"])

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.tmux.bindings import Keys, apply, conf_lines, remove, taken_keys
+from remuda.tmux.bindings import Keys, apply, conf_lines, remove, segment, taken_keys
 from remuda.tmux.conf import ConfFile
-from remuda.tmux.segment import segment
 from support.keeper import until
 from support.tmux_attention import TmuxBench
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from remuda.errors import NoOrigin, NoTmuxClient, TmuxTargetGone
+from remuda.tmux.bindings import popup_words
+from remuda.tmux.command import Tmux
 from remuda.tmux.navigate import Jump, go_back, jump
-from remuda.tmux.once import Tmux
-from remuda.tmux.popup import popup_words
 from support.keeper import until
 from support.tmux_attention import Person, TmuxBench
 

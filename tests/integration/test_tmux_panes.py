@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -10,10 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.errors import InvalidOptions, TmuxTargetGone
-from remuda.tmux.link import Link
-from remuda.tmux.panes import Snapshot, take_snapshot_async
-from remuda.tmux.paste import paste
-from remuda.tmux.popup import capture
+from remuda.tmux.panes import capture, paste
 from support.keeper import end_processes, until
 from support.tmux_attention import TmuxBench
 
@@ -43,15 +39,6 @@ def test_snapshot_has_all_panes_of_all_sessions_with_their_facts(tmux: TmuxBench
     assert split.activity > 1_700_000_000
     assert Path(split.tty).is_char_device()
     assert os.path.realpath(f"/proc/{split.pid}/exe").endswith(("sleep", "coreutils", "busybox"))
-
-
-def test_snapshot_taken_by_a_link_is_the_same(tmux: TmuxBench) -> None:
-    tmux.start("work")
-
-    async def main() -> Snapshot:
-        return await take_snapshot_async(Link(tmux.address, tmux.env))
-
-    assert set(asyncio.run(main()).panes) == set(tmux.panes().panes)
 
 
 def test_snapshot_of_a_linked_window_has_the_pane_once_in_two_places(tmux: TmuxBench) -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from remuda.inbox.compaction import WRITER_LOCK, FileLock
+from remuda.inbox.compaction import WRITER_LOCK
 from remuda.inbox.journal import Inbox
+from remuda.inbox.stop_hook import open_file
+from remuda.lockfile import FileLock
 from support.commands import COMMAND, ORDINARY, Commands, has_open
 from support.keeper import until
 
@@ -206,7 +208,7 @@ def grow_old(remuda: Commands) -> None:
 def test_clean_keeps_a_session_that_is_sent_something_after_it_was_looked_at(ended: Commands) -> None:
     folder = ended.sessions / "work.inbox"
     grow_old(ended)
-    with FileLock(str(folder / WRITER_LOCK)):
+    with FileLock(str(folder / WRITER_LOCK), open_file):
         grow_old(ended)
         cleaning = ended.begin("clean", "--force")
         until(lambda: has_open(cleaning, WRITER_LOCK), "it has looked, and waits for the lock")

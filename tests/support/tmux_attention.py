@@ -11,9 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from remuda.tmux.address import Address
-from remuda.tmux.clients import Client
-from remuda.tmux.navigate import look
-from remuda.tmux.once import Tmux
+from remuda.tmux.command import Tmux
+from remuda.tmux.navigate import Client, take_view
 from remuda.tmux.panes import Pane, Snapshot, take_snapshot
 from support.heimdall_client import PATIENCE
 from support.keeper import Process, until
@@ -63,7 +62,7 @@ class TmuxBench:
         return self.run("list-clients", "-F", f"#{{{what}}}").split("\n")
 
     def client(self, person: Person) -> Client:
-        return next(client for client in look(self.tmux).clients if client.name == person.name)
+        return next(client for client in take_view(self.tmux).clients if client.name == person.name)
 
     def panes(self) -> Snapshot:
         return take_snapshot(self.tmux)

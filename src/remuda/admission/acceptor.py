@@ -9,8 +9,9 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from remuda.readable import is_readable
+from remuda.tasks import TaskSet
 
-from .peer import is_own_peer
+from .credentials import is_own_peer
 from .rule import Admission, Limits, fit
 
 log = logging.getLogger("remuda.admission")
@@ -70,7 +71,7 @@ class Acceptor:
         self._make_protocol = make_protocol
         is_own = _is_own_tcp if listener.family != socket.AF_UNIX else _is_own_unix
         self.admission: Admission[Connection] = Admission(limits, is_own)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._pause: asyncio.TimerHandle | None = None
         self._dropped = 0
         self._report_at = 0.0
@@ -129,9 +130,7 @@ class Acceptor:
             return False
         if one.sock.family != socket.AF_UNIX:  # or a small answer after another waits for 40 ms
             one.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = self._loop.create_task(self._connect(one))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._connect(one))
         return True
 
     async def _connect(self, one: Connection) -> None:
@@ -177,17 +176,27 @@ def _is_own_unix(_: Connection) -> bool:
 Serve = Callable[[Connection, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def stream_protocol(serve: Serve, limit: int) -> Factory:
-    """Make a protocol that runs `serve` for each connection; `limit` as in `asyncio.start_server`."""
+def stream_protocol(serve: Serve, limit: int, tasks: TaskSet) -> Factory:
+    """Make a protocol that runs `serve` for each connection, as one of `tasks`.
+
+    `limit` is as in `asyncio.start_server`. `serve` may raise when the client goes away, and when its task is
+    cancelled: the connection is closed.
+    """
 
     def make(one: Connection) -> asyncio.BaseProtocol:
         loop = asyncio.get_running_loop()
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            tasks.add(task)
             try:
                 await serve(one, reader, writer)
+            except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, asyncio.CancelledError):
+                pass
             finally:
                 one.leave()
+                writer.close()
 
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit, loop), connected, loop)
 

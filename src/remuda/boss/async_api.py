@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.in_thread import in_thread
+from remuda.tasks import in_thread
 
 from .api import Answers, Approval, Boss, ReplyResult, WaitingItem
 from .client import ANSWER_TIMEOUT

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from remuda.admission.credentials import load_token
 from remuda.errors import InvalidOptions, RemudaError
-from remuda.inbox.serve import load_token
 from remuda.keeper.logfile import open_log
 from remuda.paths import SocketAddress, private_folder, sessions_folder
 

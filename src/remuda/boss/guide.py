@@ -13,9 +13,8 @@ from remuda.errors import NotInQueue, NoTmuxClient, TmuxGone
 from remuda.paths import home, private_folder
 from remuda.proctree import command_lines
 from remuda.tmux.address import Address, known_addresses
-from remuda.tmux.clients import Client, choose_client
-from remuda.tmux.navigate import Jump, View, go_back, jump, look
-from remuda.tmux.once import Tmux
+from remuda.tmux.command import Tmux
+from remuda.tmux.navigate import Client, Jump, View, choose_client, go_back, jump, take_view
 from remuda.tmux.panes import KEPT_OPTION, Pane, Snapshot
 from remuda.untrusted import one_line
 
@@ -161,7 +160,7 @@ class Guide:
         """None: no server is there."""
         if address not in self._views:
             try:
-                self._views[address] = look(self.tmux(address))
+                self._views[address] = take_view(self.tmux(address))
             except TmuxGone:
                 self._views[address] = None
         return self._views[address]

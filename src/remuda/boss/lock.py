@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from remuda import lockfile
 from remuda.errors import BossExists, WaitTimeout
 from remuda.proctree import is_alive
 from remuda.untrusted import dump_json, parse_object
 
 _LOOK_INTERVAL = 0.02
-_LOOKERS_PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +31,12 @@ class Lock:
     @classmethod
     def acquire(cls, path: Path) -> Lock:
         """Raises `BossExists`."""
-        while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            if not _lock_patiently(fd):
-                holder = _read(fd)
-                os.close(fd)
-                pid = f" (pid {holder.pid})" if holder else ""
-                raise BossExists(f"the boss is already running{pid}", hint="'remuda down' stops it")
-            if _is_at(path, fd):
-                return cls(path, fd)
-            os.close(fd)  # the one before us has just taken its file away
+        fd = lockfile.acquire(path, _has_live_boss)
+        if fd is None:
+            holder = find_holder(path)
+            pid = f" (pid {holder.pid})" if holder and holder.pid else ""
+            raise BossExists(f"the boss is already running{pid}", hint="'remuda down' stops it")
+        return cls(path, fd)
 
     def tell(self, holder: Holder) -> None:
         text = dump_json({"pid": holder.pid, "port": holder.port}) + "\n"
@@ -62,12 +57,9 @@ def find_holder(path: Path) -> Holder | None:
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _read(fd) or Holder(0)
+        return (_read(fd) or Holder(0)) if lockfile.is_locked(fd) else None
     finally:
         os.close(fd)
-    return None
 
 
 def wait_until_free(path: Path, timeout: float) -> None:
@@ -79,18 +71,9 @@ def wait_until_free(path: Path, timeout: float) -> None:
         time.sleep(_LOOK_INTERVAL)
 
 
-def _lock_patiently(fd: int) -> bool:
-    """Lock it, unless a boss has it. Somebody who only looks has it for a moment, and is waited for."""
-    deadline = time.monotonic() + _LOOKERS_PATIENCE
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            holder = _read(fd)
-            if (holder is not None and is_alive(holder.pid)) or time.monotonic() > deadline:
-                return False
-            time.sleep(_LOOK_INTERVAL)
+def _has_live_boss(fd: int) -> bool:
+    holder = _read(fd)
+    return holder is not None and is_alive(holder.pid)
 
 
 def _read(fd: int) -> Holder | None:
@@ -99,10 +82,3 @@ def _read(fd: int) -> Holder | None:
         return Holder(int(found["pid"]), int(found["port"]))
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
-
-
-def _is_at(path: Path, fd: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(fd))
-    except FileNotFoundError:
-        return False

@@ -11,9 +11,9 @@ import os
 import secrets
 from pathlib import Path
 
+from remuda.admission.credentials import load_token
 from remuda.durable import replace_file
 from remuda.errors import FolderUnusable, RemudaError
-from remuda.inbox.serve import load_token
 
 log = logging.getLogger("remuda.boss.trail_token")
 

@@ -17,9 +17,8 @@ from remuda.boss.client import BossClient
 from remuda.boss.guide import Guide
 from remuda.proctree import descendants
 from remuda.tmux.address import Address, known_addresses
-from remuda.tmux.once import Tmux
-from remuda.tmux.panes import Pane, Snapshot
-from remuda.tmux.popup import capture
+from remuda.tmux.command import Tmux
+from remuda.tmux.panes import Pane, Snapshot, capture
 
 from .common import json_option, time_span
 from .output import echo, print_json, print_table

@@ -84,7 +84,7 @@ def up_command(
 
 
 def print_token() -> None:
-    from remuda.inbox.serve import load_token
+    from remuda.admission.credentials import load_token
 
     folder = BossFolder.default()
     private_folder(folder.path)

@@ -25,7 +25,7 @@ from remuda.oneshot.check import try_call
 from remuda.oneshot.leftovers import leftovers
 from remuda.paths import private_folder
 from remuda.terminal.screen import unavailable_reason
-from remuda.tmux.once import installed_version
+from remuda.tmux.command import installed_version
 from remuda.untrusted import one_line
 
 from .boss import boss_files

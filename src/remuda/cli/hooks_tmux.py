@@ -14,8 +14,8 @@ import remuda.boss.key
 from remuda.errors import TmuxError
 from remuda.tmux.address import Address
 from remuda.tmux.bindings import Keys, apply, bound_keys, conf_lines, is_ours, remove, taken_keys
+from remuda.tmux.command import Tmux, installed_version
 from remuda.tmux.conf import ConfFile, conf_file, conf_files
-from remuda.tmux.once import Tmux, installed_version
 
 from .common import json_option, short_path
 from .file_changes import Agreement, agreed, agreement_options

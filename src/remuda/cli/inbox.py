@@ -14,9 +14,9 @@ import click
 from remuda.duration import show_duration
 from remuda.errors import InboxBusy, InvalidOptions
 from remuda.inbox import stop_hook
-from remuda.inbox.consumer_lock import holder
-from remuda.inbox.journal import Inbox, clear_errors
-from remuda.inbox.letters import find as find_letter
+from remuda.inbox.entries import find_letter
+from remuda.inbox.journal import Inbox, translated_errors
+from remuda.inbox.locks import find_consumer
 from remuda.inbox.stop_hook import Entry, Lock, Queue, number
 
 from . import inbox_feed
@@ -87,7 +87,7 @@ def list_messages(target: InboxTarget) -> list[dict[str, Any]]:
     inbox = target.existing()
     flight = inbox.overview().in_flight
     entries = inbox.waiting()
-    with clear_errors(), Lock(target.files):
+    with translated_errors(), Lock(target.files):
         queue = Queue(target.files)
         queue.load(None)
     messages = [_message(entry, queue) for entry in entries]
@@ -287,7 +287,7 @@ def recover(
     target = find_target(name, path, folder)
     if target.alive and not force:
         # While the keeper holds the inbox, --force is refused too.
-        forced = "" if holder(target.folder) else ", or pass --force"
+        forced = "" if find_consumer(target.folder) else ", or pass --force"
         raise InboxBusy(
             f"session '{target.session}' is running, and may still work on the message",
             hint=f"run 'remuda kill {target.session}' first{forced}",

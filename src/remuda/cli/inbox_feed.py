@@ -304,7 +304,8 @@ def serve_command(
     """
     import asyncio  # takes longer to load than all other commands of the group together
 
-    from remuda.inbox.serve import TOKEN_NAME, InjectServer, load_token, loopback
+    from remuda.admission.credentials import load_token
+    from remuda.inbox.serve import TOKEN_NAME, InjectServer, loopback
     from remuda.keeper.cancel import cancel_message
 
     loopback(host)

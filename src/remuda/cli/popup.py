@@ -16,7 +16,7 @@ from remuda.boss.client import BossClient, News
 from remuda.boss.guide import Guide, Item, labels, own_command, reason
 from remuda.duration import show_duration
 from remuda.errors import NotATerminal, NoTmuxClient, RemudaError, TmuxTooOld
-from remuda.tmux.popup import popup_words
+from remuda.tmux.bindings import popup_words
 
 from .output import echo, ours, unstyled
 from .permission_request import ANSWER_TIMEOUT, Approval, hidden_reason, open_approvals, request_lines

@@ -12,8 +12,7 @@ import click
 from remuda.boss.client import BossClient
 from remuda.boss.guide import Guide, way_to
 from remuda.errors import NotInQueue, NoTmuxClient
-from remuda.tmux.panes import check_pane
-from remuda.tmux.popup import capture
+from remuda.tmux.panes import capture, check_pane
 
 from .common import json_option
 from .output import can_move, echo, ours, print_json, print_screen, wants_colour

@@ -6,7 +6,7 @@ import click
 
 from remuda.boss.client import BossClient
 from remuda.errors import RemudaError
-from remuda.tmux.segment import segment
+from remuda.tmux.bindings import segment
 
 from .common import json_option
 from .output import echo, print_json

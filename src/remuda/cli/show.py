@@ -188,7 +188,7 @@ def _outside(found: OutsideAgent, *, styled: bool) -> _Shown:
 
 def _pane_screen(found: OutsideAgent, *, styled: bool) -> list[str] | None:
     from remuda.boss.guide import Guide
-    from remuda.tmux.popup import capture
+    from remuda.tmux.panes import capture
 
     from .waiting import make_guide
 

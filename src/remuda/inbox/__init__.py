@@ -1,6 +1,7 @@
-"""A durable inbox: appended to by anyone, handed out one at a time, acknowledged when answered.
+"""A durable inbox: anyone appends to it, messages are handed out one at a time, and acknowledged when
+answered.
 
-`stop_hook` is the one file that a session's Stop hook runs, and holds how entries are read, leased and
-acknowledged; `journal` is what senders and operators do: put, list, status, dead letters, redrive, give back;
-`receipts` follows one message.
+`stop_hook` is the one file that a session's Stop hook runs; it has the code that reads, leases and
+acknowledges entries. `journal` is for senders and operators: put, list, status, dead letters, redrive, free
+space. `receipts` follows one message.
 """

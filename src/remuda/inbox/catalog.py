@@ -1,6 +1,6 @@
-"""All messages of an inbox that are still known: those that wait, and those that have receipts.
+"""List the messages of an inbox that are still known: those that wait, and those that have receipts.
 
-Receipts of messages that ended are kept for a week (`compaction`), so the list is bounded by that.
+Receipts of messages that ended are kept for a week (`compaction`), which limits the list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from remuda.errors import FolderUnusable, InvalidOptions, MessageNotFound
 
 from .compaction import json_lines
-from .journal import Inbox, clear_errors
+from .journal import Inbox, translated_errors
 from .receipts import FINAL, Trace, lines_with, raw_lines_with, trace
 from .stop_hook import Entry, Files, Key, number
 
@@ -22,13 +22,13 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One message and its last step. `prompt` is empty where the inbox no longer has it."""
+    """A message and its last step. `prompt` is empty if the inbox no longer has it."""
 
     id: str
     folder: Path
     stage: str
     at: float
-    """When its last step was; 0 where that is not known. `sent_at` likewise."""
+    """When its last step was; 0 if unknown. The same for `sent_at`."""
     sent_at: float
     attempt: int = 1
     reason: str = ""
@@ -53,9 +53,9 @@ class Listed:
 
 
 def list_messages(folder: Path) -> list[Listed]:
-    """The messages of an inbox in the order in which they were sent, without prompts: see `with_prompts`."""
+    """Return the messages of an inbox in the order of sending, without prompts: see `with_prompts`."""
     found: dict[str, Listed] = {}
-    with clear_errors():
+    with translated_errors():
         receipts = list(json_lines(str(folder / "receipts.jsonl")))
     for one in receipts:
         message, at = str(one.get("id")), number(one.get("at"))
@@ -64,7 +64,7 @@ def list_messages(folder: Path) -> list[Listed]:
         found[message] = Listed(message, folder, str(one.get("stage")), at, first, attempt, reason)
     for entry in _waiting(folder):
         known, at = found.get(entry.id), number(entry.fields.get("at")) or _sent_at(entry.id)
-        if known is None or known.ended:  # a plain line may have the id of one before it
+        if known is None or known.ended:  # a plain line may have the id of an earlier one
             found[entry.id] = Listed(entry.id, folder, "accepted", at, at)
     return sorted(found.values(), key=lambda one: one.sent_at)
 
@@ -72,12 +72,12 @@ def list_messages(folder: Path) -> list[Listed]:
 def _waiting(folder: Path) -> list[Entry]:
     try:
         return Inbox(folder).waiting()
-    except FolderUnusable:  # it is not ours to lock
+    except FolderUnusable:  # we may not lock it
         return []
 
 
 def _sent_at(message: str) -> float:
-    """When a message was sent, by the id that `message.new_id` gave it."""
+    """Return when a message was sent, by the id that `message.new_id` gave it."""
     head, _, tail = message.partition("-")
     try:
         return int(head[1:], 16) / 1000 if head[:1] == "m" and len(head) <= 12 and len(tail) == 10 else 0.0
@@ -86,7 +86,7 @@ def _sent_at(message: str) -> float:
 
 
 def with_prompts(messages: Iterable[Listed]) -> list[Listed]:
-    """The same with their prompts. Each inbox is read once."""
+    """Return the same messages with their prompts. Each inbox is read once."""
     messages = list(messages)
     texts: dict[tuple[Path, str], str] = {}
     for folder in {one.folder for one in messages}:
@@ -109,9 +109,9 @@ def _prompts(folder: Path, wanted: set[str]) -> dict[str, str]:
 
 
 def find_by_prefix(wanted: str, folders: list[Path]) -> Trace:
-    """The message with this id, or the only one whose id begins with it.
+    """Return the message with this id, or the only one whose id begins with it.
 
-    Raises `MessageNotFound`, and `InvalidOptions` when it is the beginning of several.
+    Raises `MessageNotFound`, and `InvalidOptions` if several ids begin with it.
     """
     for folder in folders:
         if (exact := trace(folder, wanted)) is not None:
@@ -135,7 +135,7 @@ def _ids_with(folder: Path, beginning: str) -> set[str]:
 
 
 def find_last(folders: list[Path]) -> Trace:
-    """The message that was sent last. Raises `MessageNotFound`."""
+    """Return the message that was sent last. Raises `MessageNotFound`."""
     newest = max(
         (messages[-1] for folder in folders if (messages := list_messages(folder))),
         key=lambda one: one.sent_at,

@@ -1,8 +1,8 @@
-"""Gives disk space back: what is acknowledged in the inbox, and what is old in our own files.
+"""Free disk space: of acknowledged messages in the inbox, and of old records in our own files.
 
 Foreign writers hold `inbox.jsonl` open for append, so it is never renamed and never truncated. Its
-acknowledged part becomes a hole in place: the bytes read as NUL, which is blank to every reader, and no
-offset changes. Our own files are written by us alone, under the lock, and are replaced whole.
+acknowledged part becomes a hole in place: the bytes read as NUL, which every reader ignores, and no offset
+changes. Our own files are written only by us, under the lock, and are replaced by new ones.
 
 The Stop hook runs this once in many megabytes, so nothing here imports more than it needs.
 """
@@ -10,25 +10,26 @@ The Stop hook runs this once in many megabytes, so nothing here imports more tha
 from __future__ import annotations
 
 import calendar
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from remuda.lockfile import FileLock
+
 from . import stop_hook
 from .stop_hook import FINAL, FINGERPRINT, Files, Lock, Reader, decode_json, number
 
 KEEP_SECONDS = 7 * 24 * 3600.0
-"""Receipts and answers of messages that ended are kept for so long …"""
+"""Receipts and answers of messages that ended are kept for this many seconds …"""
 KEEP_BYTES = 16 << 20
-"""… and if a file is larger than this, the oldest go down to half of it …"""
+"""… and if a file is larger than this, the oldest are removed down to half of it …"""
 KEEP_ALWAYS = 3600.0
-"""… but none this young: somebody may still wait for it."""
+"""… but none younger than this: someone may still wait for it."""
 DEDUP_WINDOW = 24 * 3600.0
 SMALL = 1 << 20
-"""A file of ours below this is left as it is."""
+"""A file of ours below this size stays unchanged."""
 SMALLEST_HOLE = 64 << 10
 WRITER_LOCK = ".inbox-writer"
 DEDUP_FILE = ".inbox-dedup.jsonl"
@@ -47,40 +48,8 @@ class Reclaimed:
     note: str = ""
 
 
-class FileLock:
-    """One writer of ours at a time. Whoever wants the inbox's lock too takes that one first."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1
-
-    def __enter__(self) -> None:
-        """Raises FileNotFoundError when the folder is gone, also while this waited for it."""
-        while True:
-            self._fd = stop_hook.open_file(self._path, os.O_RDWR | os.O_CREAT)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
-            if is_at(self._fd, self._path):
-                return
-            os.close(self._fd)
-
-    def __exit__(self, *exc: object) -> None:
-        # Not by closing it alone: a process that was forked meanwhile has it open too.
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
-        os.close(self._fd)
-
-
-def is_at(fd: int, path: str) -> bool:
-    """Is the open file still the one at `path`? It may have been removed, or another put in its place."""
-    try:
-        there = os.stat(path)
-    except FileNotFoundError:
-        return False
-    here = os.fstat(fd)
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
-
-
 def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Reclaimed:
-    """Give back what can be. Any number of processes may use the inbox meanwhile. Raises OSError."""
+    """Free what can be freed. Other processes may use the inbox at the same time. Raises OSError."""
     now = time.time() if now is None else now
     files = Files(os.path.join(folder, "inbox.jsonl"))
     with Lock(files):
@@ -88,12 +57,12 @@ def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Rec
         try:
             inbox.open()
             given, note = _punch(inbox) if inbox.reader is not None else (0, "")
-            # The outbox first: what is open is read from the receipts.
-            kept = _Receipts(files.receipts, _standing(inbox))
+            # The outbox first: the receipts say which messages are open.
+            kept = _Receipts(files.receipts, _unpassed(inbox))
             outbox = _rewrite(files, files.outbox, small, lambda lines: _kept_answers(lines, kept.open, now))
             receipts = _rewrite(files, files.receipts, small, lambda lines: kept.kept(lines, now, inbox))
             cursor = inbox.queue.cursor
-            with FileLock(f"{files.folder}/{WRITER_LOCK}"):
+            with FileLock(f"{files.folder}/{WRITER_LOCK}", stop_hook.open_file):
                 path = f"{files.folder}/{DEDUP_FILE}"
                 dedup = _rewrite(files, path, small, lambda lines: _kept_keys(lines, cursor, now))
         finally:
@@ -136,10 +105,10 @@ def _rewrite(files: Files, path: str, small: int, choose: Callable[[Lines], Line
     return size - len(data)
 
 
-def _standing(inbox: stop_hook.Inbox) -> set[str]:
-    """What stands between the cursor and the frontier, done or not.
+def _unpassed(inbox: stop_hook.Inbox) -> set[str]:
+    """Return the ids of entries between the cursor and the frontier, done or not.
 
-    If the queue's own file is lost, only the receipts tell which of them are done.
+    If the queue's own file is lost, only the receipts say which of them are done.
     """
     found: set[str] = set()
     position = inbox.queue.cursor
@@ -152,10 +121,10 @@ def _standing(inbox: stop_hook.Inbox) -> set[str]:
 
 
 class _Receipts:
-    """Which messages have not ended, and when the others did. Those in `standing` are kept at any age."""
+    """Which messages have not ended, and when the others did. Those in `unpassed` are kept at any age."""
 
-    def __init__(self, path: str, standing: set[str]) -> None:
-        self._standing = standing
+    def __init__(self, path: str, unpassed: set[str]) -> None:
+        self._unpassed = unpassed
         self.ended: dict[str, float] = {}
         self.open: set[str] = set()
         for one in json_lines(path):
@@ -164,11 +133,11 @@ class _Receipts:
                 self.ended[message] = number(one.get("at"))
                 self.open.discard(message)
             elif message not in self.ended or message.startswith("line-"):
-                self.ended.pop(message, None)  # a plain line that came again has the id of the one before
+                self.ended.pop(message, None)  # a plain line that came again has the id of the earlier one
                 self.open.add(message)
 
     def kept(self, lines: Lines, now: float, inbox: stop_hook.Inbox) -> Lines:
-        """Up to when messages are forgotten is on the disk before they are."""
+        """Return the receipts to keep. First saves up to which time messages are forgotten."""
         kept = _youngest(lines, self._ended, now)
         left = {str(one.get("id")) for _, one in kept}
         gone = [self.ended.get(str(one.get("id")), 0.0) for _, one in lines if str(one.get("id")) not in left]
@@ -179,7 +148,7 @@ class _Receipts:
 
     def _ended(self, one: dict[str, Any]) -> float | None:
         message = str(one.get("id"))
-        return None if message in self._standing else self.ended.get(message)
+        return None if message in self._unpassed else self.ended.get(message)
 
 
 def _kept_answers(lines: Lines, still_open: set[str], now: float) -> Lines:
@@ -190,7 +159,7 @@ def _kept_answers(lines: Lines, still_open: set[str], now: float) -> Lines:
 
 
 def _youngest(lines: Lines, ended: Callable[[dict[str, Any]], float | None], now: float) -> Lines:
-    """By age, then by size. What has not ended (None) is kept whatever that costs."""
+    """Choose by age, then by size. Lines that have not ended (None) are always kept."""
     when = [ended(one) for _, one in lines]
     kept = [at is None or now - at <= KEEP_SECONDS for at in when]
     size = sum(len(line) + 1 for (line, _), keep in zip(lines, kept, strict=True) if keep)
@@ -212,7 +181,7 @@ def _seconds(stamp: object) -> float:
 
 
 def _kept_keys(lines: Lines, cursor: int, now: float) -> Lines:
-    """Those of the last day, and those of messages that may still wait."""
+    """Return the keys of the last day, and those of messages that may still wait."""
     return [
         (line, one)
         for line, one in lines
@@ -224,7 +193,10 @@ def _kept_keys(lines: Lines, cursor: int, now: float) -> Lines:
 
 
 def _punch(inbox: stop_hook.Inbox) -> tuple[int, str]:
-    """The cursor is on the disk: what lies before it is nobody's any more, but for what tells the file."""
+    """Punch holes before the cursor, which is on the disk.
+
+    The last bytes before it stay: they identify the file.
+    """
     fd = stop_hook.open_file(inbox.files.inbox, os.O_RDWR)
     try:
         before = os.fstat(fd).st_blocks
@@ -239,7 +211,7 @@ def _punch(inbox: stop_hook.Inbox) -> tuple[int, str]:
 
 
 def _acknowledged(fd: int, inbox: stop_hook.Inbox) -> Iterator[tuple[int, int]]:
-    """Pieces of whole lines: all before the cursor, and between the delayed ones up to the frontier."""
+    """Yield ranges of complete lines: before the cursor, and between delayed ones up to the frontier."""
     reader, queue = inbox.reader, inbox.queue
     assert reader is not None
     yield 0, _line_start(fd, queue.cursor - FINGERPRINT)
@@ -251,13 +223,13 @@ def _acknowledged(fd: int, inbox: stop_hook.Inbox) -> Iterator[tuple[int, int]]:
 
 
 def _end_of(reader: Reader, start: int) -> int:
-    """As the line is now: one without its end may have grown since it was held."""
+    """Return where the line ends now: one without an end may have grown since it was held."""
     entry, after = reader.next(start)
     return after if entry is not None else reader.size
 
 
 def _line_start(fd: int, position: int) -> int:
-    """The last beginning of a line at or before `position`; 0 when there is none."""
+    """Return the last beginning of a line at or before `position`; 0 if there is none."""
     while position > 0:
         chunk_start = max(0, position - _CHUNK)
         newline = os.pread(fd, position - chunk_start, chunk_start).rfind(b"\n")
@@ -268,7 +240,7 @@ def _line_start(fd: int, position: int) -> int:
 
 
 def _first_data(fd: int, position: int) -> int:
-    """Where the first byte after `position` lies that takes space."""
+    """Return the offset of the first byte after `position` that takes disk space."""
     try:
         return os.lseek(fd, position, os.SEEK_DATA)
     except (OSError, AttributeError):
@@ -276,7 +248,7 @@ def _first_data(fd: int, position: int) -> int:
 
 
 def _make_hole(fd: int, start: int, length: int) -> None:
-    """The kernel makes whole blocks a hole, and fills the rest of the piece with NUL."""
+    """Make a hole. The kernel frees complete blocks, and fills the rest of the range with NUL."""
     import ctypes
 
     try:

@@ -1,7 +1,7 @@
-"""One live consumer of an inbox: leases the next message, writes down how far it got, ends it.
+"""One live consumer of an inbox: leases the next message, records how far it got, ends it.
 
-Every call takes the inbox's lock for as long as it lasts and leaves the files in a lawful state. They write
-to the disk and may block: a keeper calls them from a thread of its own.
+Every call holds the inbox's lock while it runs and leaves the files in a valid state. The calls write to the
+disk and may block: a keeper makes them in a thread of its own.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 from . import stop_hook
 from .compaction import compact
-from .consumer_lock import ConsumerLock
+from .entries import TakenBack, take_back
+from .locks import ConsumerLock
 from .receipts import read_receipts
 from .stop_hook import Files, Lock
-from .waiting import TakenBack, take_back
 
 _CONVERSATION = ("session_id", "transcript_path")
 
@@ -35,7 +35,7 @@ class Leased:
     submitted: bool = False
     """Whether a receipt says that the agent took it in this attempt."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What was written down with the lease."""
+    """What was saved with the lease."""
 
     @property
     def command(self) -> bool:
@@ -47,7 +47,7 @@ class Leased:
 
     @property
     def unwanted(self) -> bool:
-        """Whether somebody took it back while it was in flight."""
+        """Whether it was cancelled while it was in flight."""
         return bool(self.facts.get("unwanted"))
 
 
@@ -70,7 +70,7 @@ class Consumer:
         self.notices: list[str] = []
 
     def open(self) -> None:
-        """Raises `InboxBusy` while another consumer lives."""
+        """Lock the inbox. Raises `InboxBusy` while another consumer lives."""
         if self._lock is None:
             self._lock = ConsumerLock.take(self.folder, self._who)
 
@@ -93,7 +93,7 @@ class Consumer:
     # ── handing out ──
 
     def ahead(self) -> Ahead:
-        """A look that changes nothing a sender could see."""
+        """Check for a message. Changes nothing that a sender could see."""
         with self._inbox() as inbox:
             if inbox.reader is None:
                 return Ahead(False)
@@ -104,12 +104,12 @@ class Consumer:
 
     @staticmethod
     def _torn_until(inbox: stop_hook.Inbox) -> float | None:
-        """A last line without its end counts after a while of quiet."""
+        """Return when a last line without its end counts, which is after some time without a write."""
         torn = inbox.reader is not None and inbox.reader.torn
         return time.time() + stop_hook.TORN_GRACE if torn else None
 
     def expire(self) -> None:
-        """Bounce what waits to be next and has waited too long, though nothing can be handed out now."""
+        """Bounce the next messages whose time to live is over, though nothing can be handed out now."""
         unfinished = True
         while unfinished:
             with self._inbox() as inbox:
@@ -118,7 +118,7 @@ class Consumer:
             stop_hook.let_others_in()
 
     def peek(self) -> Leased | None:
-        """What `lease` would give now. Nothing is written down."""
+        """Return what `lease` would return now. Nothing is saved."""
         with self._inbox() as inbox:
             taken = None if inbox.reader is None else inbox.queue.take(inbox.reader)
             if taken is None or inbox.verdict(*taken) is not None:
@@ -127,7 +127,7 @@ class Consumer:
             return Leased(entry.id, entry.text, attempt, entry.fields)
 
     def lease(self, transport: str, **facts: Any) -> Leased | None:
-        """The next message, in flight from now on. None when there is none that is due."""
+        """Return the next message, in flight from now on. None when none is due."""
         while True:
             with self._inbox(transport) as inbox:
                 taken = inbox.next_entry()
@@ -140,7 +140,7 @@ class Consumer:
             stop_hook.let_others_in()
 
     def orphan(self) -> Leased | None:
-        """What was in flight when the last consumer died."""
+        """Return what was in flight when the last consumer died."""
         with self._inbox() as inbox:
             flight = inbox.in_flight()
             if flight is None:
@@ -164,7 +164,7 @@ class Consumer:
             )
 
     def _is_over(self, inbox: stop_hook.Inbox, flight: stop_hook.Json) -> bool:
-        """Whether the last consumer died at its end, with the cleaning up left to do; that is done here."""
+        """Return whether the last consumer died while it ended the message; if so, this completes the end."""
         lease = inbox.lease() or {}
         held = inbox.queue.find(int(flight["start_offset"]))
         returned = None if held is None else held.get("returned")
@@ -180,7 +180,10 @@ class Consumer:
         return True
 
     def _is_answered(self, inbox: stop_hook.Inbox, message: str) -> bool:
-        """Whether its answer is the last in the outbox. A plain line's id may have been another's before."""
+        """Return whether its answer is the last in the outbox.
+
+        An earlier plain line may have had the same id.
+        """
         said = inbox.files.last_line(inbox.files.outbox) or {}
         return (
             said.get("id") == message
@@ -189,17 +192,17 @@ class Consumer:
         )
 
     def _submitted(self, message: str, attempt: int) -> Mapping[str, Any] | None:
-        """What the receipt of this attempt says."""
+        """Return the facts in the receipt of this attempt."""
         found: Mapping[str, Any] | None = None
         for one in read_receipts(self.folder, message):
-            if one.get("stage") in stop_hook.FINAL:  # of the other that had its id
+            if one.get("stage") in stop_hook.FINAL:  # of an earlier message with this id
                 found = None
             elif one.get("stage") == "submitted" and one.get("attempt") == attempt:
                 found = {key: one[key] for key in _CONVERSATION if one.get(key)}
         return found
 
     def tidy(self) -> None:
-        """Give disk space back when the files have grown by some megabytes; if that fails, another time."""
+        """Free disk space when the files have grown by some megabytes; if that fails, it is tried later."""
         if self._files.grown:
             self._files.grown = False
             try:
@@ -208,12 +211,12 @@ class Consumer:
                 self.notices.append(f"cannot free disk space: {error}")
 
     def cancel(self, message: str, reason: str) -> TakenBack:
-        """Drop one that waits. One that is in flight is not touched."""
+        """Drop a waiting message. One that is in flight stays."""
         with self._inbox() as inbox:
             return take_back(inbox, message, reason)
 
     def note_unwanted(self, leased: Leased) -> None:
-        """Write down that it is not to be tried again: also the consumer after a crash keeps to it."""
+        """Save that it must not be retried: the next consumer after a crash obeys too."""
         with self._inbox() as inbox:
             lease = inbox.lease()
             if lease is not None and lease.get("id") == leased.id:
@@ -230,7 +233,10 @@ class Consumer:
     # ── the end ──
 
     def acknowledge(self, leased: Leased, text: str, **facts: Any) -> None:
-        """Answered. The answer is in the outbox before the message is gone from the inbox."""
+        """Acknowledge an answered message.
+
+        The answer is in the outbox before the message leaves the inbox.
+        """
         with self._inbox() as inbox:
             flight = inbox.in_flight()
             if flight is not None:
@@ -238,7 +244,7 @@ class Consumer:
                 inbox.acknowledge(flight)
 
     def give_back(self, leased: Leased, delay: float, reason: str, *, counts: bool, **facts: Any) -> str:
-        """Due again after `delay`; the stage it is in now, `nacked` or `dead`."""
+        """Make it due again after `delay`. Returns the new stage, `nacked` or `dead`."""
         with self._inbox() as inbox:
             flight = inbox.in_flight()
             if flight is None:
@@ -246,14 +252,14 @@ class Consumer:
             return inbox.nack(flight, delay, reason, count_attempt=counts, **facts)
 
     def put_back(self, leased: Leased, reason: str = "the session was no longer ready") -> None:
-        """It was never handed over: as if it had not been leased."""
+        """Undo the lease: the message was never handed over."""
         with self._inbox() as inbox:
             flight = inbox.in_flight()
             if flight is not None:
                 inbox.nack(flight, 0.0, reason, count_attempt=False)
 
     def bury(self, leased: Leased, reason: str, **facts: Any) -> None:
-        """A dead letter: kept, listed, and redriven only on purpose."""
+        """Make it a dead letter: kept, listed, and redriven only on request."""
         with self._inbox() as inbox:
             flight = inbox.in_flight()
             if flight is not None:

@@ -1,7 +1,7 @@
 """Which dedup keys were accepted, and for which message.
 
-A record is written behind the message itself, so a crash may lose the last one. Each says how far the inbox
-reached then; what lies behind the last record is looked through for the key.
+A record is written after the message itself, so a crash may lose the last one. Each record says how long the
+inbox was; the lines after the last record are searched for the key.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _CHUNK = 1 << 20
 
 
 class Keys:
-    """Of one inbox. Whoever asks or adds holds the writers' lock, and the inbox's."""
+    """The keys of one inbox. The caller holds the writers' lock, and the inbox's."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._path = f"{files.folder}/{DEDUP_FILE}"
 
     def find(self, key: str) -> str | None:
-        """The message that has this key: one that still waits, or one of the last day."""
+        """Return the message that has this key: one that still waits, or one of the last day."""
         data = stop_hook.read_file(self._path) or b""
         for one in reversed(_records(data, _field("key", key))):
             if one.get("key") == key and self._counts(one):
@@ -46,13 +46,13 @@ class Keys:
             inbox.close()
 
     def _unrecorded(self, key: str, position: int) -> str | None:
-        """In the part of the inbox that no record speaks of, which is short but for the first key of all."""
+        """Search the inbox after the last record. That part is short, except for the first key of all."""
         try:
             fd = stop_hook.open_file(self._files.inbox, os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
-            if position > os.fstat(fd).st_size:  # another file is there now
+            if position > os.fstat(fd).st_size:  # the file was replaced
                 position = 0
             found = _search(fd, position, key, Key(self._files.key))
             return str(found["id"]) if found is not None and self._counts(found) else None
@@ -82,11 +82,11 @@ def _records(data: bytes, needle: bytes) -> list[dict[str, Any]]:
 
 
 def _search(fd: int, position: int, key: str, secret: Key) -> dict[str, Any] | None:
-    """The last envelope with this key, line by line, without what was given back to the disk."""
+    """Return the last envelope with this key. Skips the holes of `compaction`."""
     wanted = _field("dedup", key)
     try:
         position = os.lseek(fd, position, os.SEEK_DATA)
-    except (OSError, AttributeError):  # none behind it, or a system that cannot tell
+    except (OSError, AttributeError):  # no data after it, or a system that cannot say
         pass
     rest, found = b"", None
     while chunk := os.pread(fd, _CHUNK, position):

@@ -1,8 +1,8 @@
-"""What a feeder posts to `/inject`, read into a prompt and the options of its message. Pure.
+"""Read what a feeder posts to `/inject` into a prompt and the options of its message. Pure.
 
-text/plain              the prompt as it stands, without the newline at its end
-{"prompt": …}           ours, with dedup, delay, ttl, from, max_attempts, literal beside it
-{"content": …}          claude-heartbeat's, with channel, author and ts beside it (and ours as well)
+text/plain              the prompt, without the newline at its end
+{"prompt": …}           ours; also dedup, delay, ttl, from, max_attempts, literal
+{"content": …}          claude-heartbeat's; also channel, author, ts, and ours
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _CHAT = ("channel", "author", "ts")
 
 
 class Injected(NamedTuple):
-    """`options` are those of `Inbox.put`."""
+    """A prompt, and options of `Inbox.put`."""
 
     prompt: str
     options: dict[str, Any]
 
 
 def read_injected(body: bytes, content_type: str, now: datetime) -> Injected:
-    """Raises `InputError`. `now` is in the zone that the time of a chat line is shown in."""
+    """Read a request. Raises `InputError`. `now` has the time zone in which chat lines are shown."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
         raise InputError("the body is not valid UTF-8") from None
     if content_type.lower().startswith("text/"):
         return Injected(without_line_end(text), {})
-    # Whatever else it is called: many a feeder posts JSON without saying so.
+    # Whatever the type says: many feeders post JSON without naming it.
     return _from_document(_parse(text), now)
 
 
@@ -70,7 +70,7 @@ def _from_document(document: dict[str, Any], now: datetime) -> Injected:
 
 
 def chat_line(document: dict[str, Any], now: datetime) -> str:
-    """`[9:05 AM] #channel author: content`, as claude-heartbeat shows it to its agent."""
+    """Return `[9:05 AM] #channel author: content`, as claude-heartbeat shows it to its agent."""
     content = _text("content", document["content"])
     if not content.strip():
         raise InputError("the content is empty")
@@ -84,12 +84,12 @@ def chat_line(document: dict[str, Any], now: datetime) -> str:
 
 
 def _label(document: dict[str, Any], field: str) -> str:
-    """On one line: a name with a line end in it could pass for a message of somebody else."""
+    """Return a name on one line: with a line end in it, it could look like a message of someone else."""
     return one_line(_text(field, document.get(field) or ""))
 
 
 def _when(given: object, now: datetime) -> datetime:
-    """When it was said: a date as JavaScript writes it, or its milliseconds; else now."""
+    """Return when it was said: a date as JavaScript writes it, or its milliseconds; else now."""
     if given is None:
         return now
     try:
@@ -154,7 +154,7 @@ def _flag(field: str, value: object) -> bool:
     return value
 
 
-# No 'command': what comes over a network never runs one.
+# No 'command': a request over a network never runs one.
 _OPTIONS: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "dedup": ("dedup", _key),
     "delay": ("delay", _time),

@@ -1,7 +1,7 @@
-"""What senders and operators do with an inbox: put, look, read dead letters, redrive, give space back.
+"""What senders and operators do with an inbox: put, inspect, read dead letters, redrive, free space.
 
-Everything durable follows one order: the line is on the disk before anyone is told that it was accepted.
-Foreign writers append to the same file without asking; ours never write into the middle of their line.
+Everything durable follows one order: the line is on the disk before anyone learns that it was accepted.
+Foreign writers append to the same file without a lock; ours never write into the middle of their line.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from remuda.arguments import check_path
 from remuda.errors import FolderUnusable, InboxBusy, InboxCorrupt, InputError
 from remuda.paths import private_folder
 
-from . import letters, stop_hook
+from . import stop_hook
 from .compaction import Reclaimed, compact, json_lines, parsed_lines
 from .dedup import Keys
+from .entries import TakenBack, choose_letters, entry_of, redriven_message, take_back, waiting_entries
 from .message import (
     DEFAULT_MAX_BYTES,
     Message,
@@ -29,14 +30,13 @@ from .message import (
     plain_message,
 )
 from .stop_hook import Entry, Files, Key, Lock
-from .waiting import TakenBack, entries, take_back
 from .writer import Writer
 
 if TYPE_CHECKING:
     from .stop_hook import Policy
 
 _TRIES = 100
-"""So often may a folder be removed under a put before that gives up."""
+"""How many times a folder may be removed during a put before the put fails."""
 
 
 class Accepted(NamedTuple):
@@ -68,10 +68,10 @@ class Recovered(NamedTuple):
     notices: list[str]
 
 
-def clear(error: Exception, what: str = "") -> Exception:
-    """What the Stop hook's module says is wrong with the files, as an error of ours: it can import none.
+def translate_error(error: Exception, what: str = "") -> Exception:
+    """Return our error for an error of the Stop hook's module, which can import none of ours.
 
-    With `what` cannot be done also what the system says is wrong.
+    With `what` (the action that failed), also translates errors of the system.
     """
     match error:
         case stop_hook.ConsumerAlive():
@@ -86,11 +86,11 @@ def clear(error: Exception, what: str = "") -> Exception:
 
 
 @contextmanager
-def clear_errors(what: str = "") -> Iterator[None]:
+def translated_errors(what: str = "") -> Iterator[None]:
     try:
         yield
     except (OSError, stop_hook.InboxError) as error:
-        ours = clear(error, what)
+        ours = translate_error(error, what)
         if ours is error:
             raise
         raise ours from error
@@ -159,12 +159,12 @@ class Inbox:
                 "this inbox delivers messages in order and does not allow priorities",
                 hint=f'to allow them, write {{"priority": true}} into {self._files.options}',
             )
-        try:  # by hand: a context manager would be a tenth of a put
+        try:  # without a context manager, which would be a tenth of a put
             accepted = self._accept(message)
         except (OSError, stop_hook.InboxError) as error:
-            raise clear(error, self._unwritable) from error
+            raise translate_error(error, self._unwritable) from error
         if self._files.grown:
-            self._give_back()
+            self._free_space()
         return accepted
 
     def allow_priority(self, allowed: bool = True) -> None:
@@ -173,7 +173,7 @@ class Inbox:
         self._files.replace(self._files.options, stop_hook.encode_json({"priority": bool(allowed)}).encode())
 
     def _accept(self, message: Message) -> Accepted:
-        """The folder is made and looked at once, and again when it is gone."""
+        """Put the message. Creates and checks the folder once, and again when it is gone."""
         tries = 0
         while True:
             try:
@@ -197,39 +197,39 @@ class Inbox:
             end = self._writer.append(message.line)
             try:
                 keys.add(message, end)
-            except OSError:  # it is accepted; without the record the inbox itself is looked through
+            except OSError:  # it is accepted; without the record, `Keys.find` searches the inbox
                 pass
         return Accepted(message.id)
 
     def _make_folder(self) -> None:
-        """A folder that is new must be found after a loss of power, as must what is in it."""
+        """Create the folder so that it, and what is in it, survives a loss of power."""
         missing = [one for one in (self.folder, *self.folder.parents) if not one.exists()]
         private_folder(self.folder)
         for one in missing:
             stop_hook.sync_folder(str(one.parent))
 
-    # ── giving back ──
+    # ── disk space ──
 
     def compact(self) -> Reclaimed:
         """Free the disk space of acknowledged messages and of old receipts, and return how much that was.
 
         This also happens by itself when a file has grown by 8 MiB.
         """
-        with clear_errors(self._unwritable):
+        with translated_errors(self._unwritable):
             return compact(str(self.folder), small=0)
 
-    def _give_back(self) -> None:
+    def _free_space(self) -> None:
         self._files.grown = False
         try:
             compact(str(self.folder))
-        except (OSError, stop_hook.InboxError):  # the message is accepted; another time, then
+        except (OSError, stop_hook.InboxError):  # the message is accepted; space is freed another time
             pass
 
-    # ── looking ──
+    # ── inspecting ──
 
     def overview(self, now: float | None = None) -> Overview:
         """Return counts: waiting, delayed, in flight, dead. All zero if the folder does not exist yet."""
-        with clear_errors(self._unreadable):
+        with translated_errors(self._unreadable):
             try:
                 with Lock(self._files):
                     return self._overview(time.time() if now is None else now)
@@ -240,7 +240,7 @@ class Inbox:
     def quiet(self) -> Iterator[Overview]:
         """Lock the inbox and yield its overview: nothing is put or delivered until the `with` ends."""
         with ExitStack() as held:
-            with clear_errors(self._unreadable):
+            with translated_errors(self._unreadable):
                 held.enter_context(Lock(self._files))
                 held.enter_context(self._writer.lock())
                 overview = self._overview(time.time())
@@ -248,9 +248,9 @@ class Inbox:
 
     @contextmanager
     def _opened(self) -> Iterator[stop_hook.Inbox]:
-        """As a consumer sees it. The lock is held."""
+        """Open the inbox as a consumer does. The caller holds the lock."""
         inbox = stop_hook.Inbox(self._files)
-        with clear_errors():
+        with translated_errors():
             try:
                 inbox.open()
                 yield inbox
@@ -260,7 +260,7 @@ class Inbox:
     def _overview(self, now: float) -> Overview:
         with self._opened() as inbox:
             flight, lease = inbox.in_flight(), inbox.lease()
-            waiting = [entry for entry in entries(inbox) if not _is_of(entry, flight)]
+            waiting = [entry for entry in waiting_entries(inbox) if not _is_of(entry, flight)]
             delayed = sum(_wait(inbox, entry) > 0 for entry in waiting)
         ages = [now - stop_hook.number(entry.fields["at"]) for entry in waiting if "at" in entry.fields]
         return Overview(
@@ -274,10 +274,10 @@ class Inbox:
 
     def waiting(self) -> list[Entry]:
         """Return the messages that wait, in order, with the one in flight; empty without a folder."""
-        with clear_errors(self._unreadable):
+        with translated_errors(self._unreadable):
             try:
                 with Lock(self._files), self._opened() as inbox:
-                    return list(entries(inbox))
+                    return list(waiting_entries(inbox))
             except FileNotFoundError:
                 return []
 
@@ -290,18 +290,18 @@ class Inbox:
         itself.
         """
         notices: list[str] = []
-        with clear_errors(self._unwritable):
+        with translated_errors(self._unwritable):
             outcome, _ = stop_hook.recover(self._files, policy, notices)
             return Recovered(outcome, notices)
 
     def expire(self, message: str) -> bool:
         """Bounce a message whose time to live is over, if no consumer runs. Return whether it was bounced."""
-        with clear_errors(self._unwritable), Lock(self._files):
+        with translated_errors(self._unwritable), Lock(self._files):
             if stop_hook.consumer_of(self._files) is not None:
                 return False
             with self._opened() as inbox:
                 flight = inbox.in_flight()
-                for entry in entries(inbox):
+                for entry in waiting_entries(inbox):
                     if entry.id == message and entry.expired(inbox.queue.clock) and not _is_of(entry, flight):
                         inbox.bury(entry, *stop_hook.TOO_LATE)
                         return True
@@ -312,7 +312,7 @@ class Inbox:
 
         Raises `InboxBusy` while a keeper runs; `Session.cancel` asks that one.
         """
-        with clear_errors(self._unwritable), Lock(self._files):
+        with translated_errors(self._unwritable), Lock(self._files):
             if (consumer := stop_hook.consumer_of(self._files)) is not None:
                 raise InboxBusy(f"{consumer} delivers this inbox")
             with self._opened() as inbox:
@@ -322,7 +322,7 @@ class Inbox:
 
     def dead_letters(self) -> Iterator[dict[str, Any]]:
         """Yield the dead letters, oldest first, as they are in the file."""
-        with clear_errors(self._unreadable):
+        with translated_errors(self._unreadable):
             yield from json_lines(self._files.dead_letters)
 
     def redrive(self, choose: str | None = None) -> list[str]:
@@ -331,28 +331,28 @@ class Inbox:
         `choose` is the id of one (or its beginning); None takes all. A letter that cannot be read stays. The
         options of the sender go with the message if this inbox wrote it. Raises `MessageNotFound`.
         """
-        with clear_errors(self._unwritable), Lock(self._files), self._writer.lock():
+        with translated_errors(self._unwritable), Lock(self._files), self._writer.lock():
             return self._redrive(choose)
 
     def _redrive(self, choose: str | None) -> list[str]:
         lines = stop_hook.read_file(self._files.dead_letters) or b""
         dead, key = list(self.dead_letters()), Key(self._files.key)
-        whole = letters.choose(dead, choose, key)
-        messages = [letters.again(one, key) for one in whole]
+        whole = choose_letters(dead, choose, key)
+        messages = [redriven_message(one, key) for one in whole]
         known = self._known({message.id for message in messages})
         for message, letter in zip(messages, whole, strict=True):
-            if message.id not in known:  # else a crash ended this before its letters were taken away
+            if message.id not in known:  # else a crash ended this before the letters were removed
                 self._writer.append(message.line)
-                self._note_redriven(message, letters.entry_of(letter, key).id)
+                self._note_redriven(message, entry_of(letter, key).id)
         taken = {line for line, one in parsed_lines(lines) if one in whole}
         kept = [line for line in lines.split(b"\n") if line and line not in taken]
         self._files.replace(self._files.dead_letters, b"".join(line + b"\n" for line in kept))
         return [message.id for message in messages]
 
     def _known(self, ids: set[str]) -> set[str]:
-        """Those that were put back before: they wait, or have a receipt."""
+        """Return the ids that were put back before: they wait, or have a receipt."""
         with self._opened() as inbox:
-            waiting = {entry.id for entry in entries(inbox)} & ids
+            waiting = {entry.id for entry in waiting_entries(inbox)} & ids
         return waiting | {str(one.get("id")) for one in json_lines(self._files.receipts)} & ids
 
     def _note_redriven(self, message: Message, letter: str) -> None:
@@ -360,7 +360,7 @@ class Inbox:
 
     def entry_of(self, letter: dict[str, Any]) -> Entry:
         """Return the message of a dead letter."""
-        return letters.entry_of(letter, Key(self._files.key))
+        return entry_of(letter, Key(self._files.key))
 
 
 def _is_of(entry: Entry, flight: dict[str, Any] | None) -> bool:

@@ -1,4 +1,4 @@
-"""A message as our own writers put it into an inbox: one line of JSON, made here and checked here.
+"""A message as our own writers put it into an inbox: one line of JSON, made and checked here.
 
 The writer adds its mark (see `writer`).
 """
@@ -47,7 +47,7 @@ class PutOptions(TypedDict, total=False):
 
 
 class Message(NamedTuple):
-    """One that is ready to be put."""
+    """A message that is ready to be put."""
 
     id: str
     sent_at: float
@@ -71,9 +71,9 @@ def make_message(
     max_bytes: int = DEFAULT_MAX_BYTES,
     now: float | None = None,
 ) -> Message:
-    """Raises `InputError` for what no agent could be given, `InvalidOptions` for an option out of bounds.
+    """Make a message. The options are those of `PutOptions`; `now` is the time of sending.
 
-    The options are those of `PutOptions`. `now` is when it was sent, in seconds since the epoch.
+    Raises `InputError` for a prompt that no agent could take, `InvalidOptions` for an option out of bounds.
     """
     check_prompt(prompt, max_bytes)
     delay, ttl = _as_seconds("delay", delay), _as_seconds("ttl", ttl)
@@ -99,7 +99,9 @@ def make_message(
 
 
 def plain_message(prompt: str, max_bytes: int = DEFAULT_MAX_BYTES) -> Message:
-    """One for which nothing is asked, as most are: a put shall not spend its time on what could be."""
+    """Make a message without options, as most are: a put should not spend time on options that it does not
+    have.
+    """
     check_prompt(prompt, max_bytes)
     at = _milliseconds(time.time())
     return _message(prompt, at, new_id(at))
@@ -108,15 +110,15 @@ def plain_message(prompt: str, max_bytes: int = DEFAULT_MAX_BYTES) -> Message:
 def _message(
     prompt: str, at: float, name: str, more: str = "", dedup: str | None = None, priority: int = 0
 ) -> Message:
-    # By hand: a put is an fsync and little else, and of that little `json.dumps` would be a good part.
+    # Without `json.dumps`: that would be a good part of what a put costs besides its fsync.
     head = f'{{"remuda": {_VERSION}, "id": {quoted(name)}, "at": {at!r}, "prompt": '
     return Message(name, at, f"{head}{quoted(prompt)}{more}}}\n".encode(), dedup, priority)
 
 
 def _limits(at: float, delay: float, ttl: float, max_attempts: int, *, on_clock: bool) -> tuple[float, str]:
-    """When it was sent, and what it asks of time and tries. Times are seconds since the epoch.
+    """Return the time of sending, and the fields for delay, time to live and attempts.
 
-    With them goes the time on the clock that nobody sets.
+    Times are seconds since the epoch. The fields include the time on the monotonic clock.
     """
     clock = read_clock() if on_clock and (delay or ttl) else None
     at = at if clock is None else _milliseconds(clock.wall)
@@ -130,7 +132,7 @@ def _limits(at: float, delay: float, ttl: float, max_attempts: int, *, on_clock:
 
 
 def _milliseconds(at: float) -> float:
-    """As it is written: what is counted from it shall not begin a part of one earlier."""
+    """Round a time down to what is written, so that durations count from exactly that time."""
     return int(at * 1000) / 1000
 
 
@@ -152,7 +154,7 @@ def _as_seconds(name: str, value: float | str) -> float:
 
 
 def _check_number(name: str, value: object, least: float, most: float, *, whole: bool = False) -> None:
-    """NaN is not between any bounds."""
+    """Check the bounds. NaN is not between any."""
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
         what = "an integer" if whole else "a number of seconds"
@@ -194,5 +196,5 @@ def check_prompt(prompt: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
 
 
 def new_id(at: float) -> str:
-    """Sorts by time, and is unlikely to be anybody else's."""
+    """Return an id that sorts by time, and is unlikely to be used by anyone else."""
     return f"m{int(at * 1000):x}-{urandom(5).hex()}"

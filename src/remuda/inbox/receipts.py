@@ -1,7 +1,7 @@
-"""How far a message got: reading the receipts of an inbox, and waiting for their end.
+"""How far a message got: read the receipts of an inbox, and wait for their end.
 
-`receipts.jsonl` has one line per step. What has not been handed out yet is in the inbox alone; `trace` puts
-the two together, so that a chain always begins with `accepted`.
+`receipts.jsonl` has one line per step. A message that has not been handed out yet is only in the inbox;
+`trace` combines the two, so that a chain always begins with `accepted`.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ def read_receipts(folder: Path, message: str) -> list[dict[str, Any]]:
 
 
 def trace(folder: Path, message: str, seen: Trace | None = None) -> Trace | None:
-    """None when this inbox has never heard of it. `seen`: what was found the last time."""
+    """Return the receipt; None if this inbox does not know the message. `seen` is the previous result."""
     first = seen.steps[0] if seen is not None else _accepted(folder, message)
-    receipts = read_receipts(folder, message)  # after that: what no longer waits has receipts
+    receipts = read_receipts(folder, message)  # after the inbox: a message that no longer waits has receipts
     if first is None and not receipts:
         return None
     before = seen.before if seen is not None else _before(folder, message, receipts)
-    own = _behind(receipts, before)
-    # What was handed out was accepted, also when its line is gone from the inbox.
+    own = _after(receipts, before)
+    # A message that was handed out was accepted, also when its line is gone from the inbox.
     steps = (first or {"id": message, "stage": "accepted"}, *own)
     answers = [
         one
@@ -91,24 +91,27 @@ def trace(folder: Path, message: str, seen: Trace | None = None) -> Trace | None
 
 
 def _before(folder: Path, message: str, receipts: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The id of a plain line is its place and its words: in an inbox that was replaced it may come again."""
+    """Return the end of an earlier plain line with this id.
+
+    The id of a plain line is made of its place and its text: in an inbox that was replaced it may come again.
+    """
     ends = [one for one in receipts if one.get("stage") in FINAL]
     if not ends or not message.startswith("line-"):
         return None
     if receipts[-1] is not ends[-1] or _accepted(folder, message) is not None:
-        return ends[-1]  # it waits, or is on its way: that end is not its own
+        return ends[-1]  # it waits or is in flight: that end is not its own
     return ends[-2] if len(ends) > 1 else None
 
 
-def _behind(receipts: list[dict[str, Any]], one: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """All, once that one is gone by its age."""
+def _after(receipts: list[dict[str, Any]], one: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the receipts after that one; all, if that one was removed by its age."""
     if one not in receipts:
         return receipts
     return receipts[len(receipts) - receipts[::-1].index(one) :]
 
 
 def find(message: str, folders: list[Path]) -> Trace:
-    """Raises `MessageNotFound`."""
+    """Return the receipt of a message in one of these folders. Raises `MessageNotFound`."""
     for folder in folders:
         found = trace(folder, message)
         if found is not None:
@@ -122,20 +125,20 @@ def follow(
     timeout: float | None = None,
     attend: Callable[[Trace], None] | None = None,
 ) -> Iterator[Trace]:
-    """The chain now, and again whenever it grew, up to its end. Raises `WaitTimeout`.
+    """Yield the chain now, and again whenever it grew, up to its end. Raises `WaitTimeout`.
 
-    It looks after it has begun to watch: an end that came before anyone asked is found at once. While there
-    is none, `attend` is called at each change of the inbox, and every two seconds.
+    It reads after it has begun to watch, so it finds an earlier end at once. Until the end, `attend` is
+    called at each change of the inbox, and every two seconds.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     seen: Trace | None = None
     with _Watch(folder) as watch:
         while True:
-            # The search for its first step reads the inbox, which may be long: once is enough.
+            # The search for the first step reads the inbox, which may be long: once is enough.
             found = trace(folder, message, seen)
             if found is None:
                 raise MessageNotFound(f"message '{message}' not found in {folder}")
-            # Not by their number: old receipts may have gone meanwhile.
+            # Not by their number: old receipts may have been removed since.
             if seen is None or found.steps[-1] != seen.steps[-1]:
                 yield found
             seen = found
@@ -152,7 +155,7 @@ def follow(
 
 
 class _Watch:
-    """Wakes when a file of a folder is written; where nothing tells, it looks twice a second."""
+    """Wakes when a file of a folder is written; without inotify, it polls twice a second."""
 
     def __init__(self, folder: Path) -> None:
         self._inotify: Inotify | None = None
@@ -181,11 +184,11 @@ class _Watch:
 
 
 def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
-    """From the inbox itself: what is written there is accepted."""
+    """Return the first step from the inbox itself: what is written there is accepted."""
     if message.startswith("line-"):
         try:
             known = any(entry.id == message for entry in Inbox(folder).waiting())
-        except FolderUnusable:  # it is not ours to lock
+        except FolderUnusable:  # we may not lock it
             known = False
         return {"id": message, "stage": "accepted"} if known else None
     key = Key(Files(str(folder / "inbox.jsonl")).key)
@@ -198,7 +201,7 @@ def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
 
 
 def lines_with(path: Path, needle: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file whose line holds these letters. A torn line is none."""
+    """Yield the JSON objects of a file whose line contains this text. Skips torn lines."""
     for _, line in raw_lines_with(path, needle):
         with contextlib.suppress(ValueError):
             document = decode_json(line)
@@ -207,7 +210,7 @@ def lines_with(path: Path, needle: str) -> Iterator[dict[str, Any]]:
 
 
 def raw_lines_with(path: Path, needle: str) -> Iterator[tuple[int, bytes]]:
-    """Where each line begins, and its bytes, leaving out what was given back to the disk."""
+    """Yield where each line begins, and its bytes. Skips the holes of `compaction`."""
     wanted = needle.encode()
     try:
         fd = stop_hook.open_file(str(path), os.O_RDONLY)

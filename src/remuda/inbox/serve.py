@@ -1,12 +1,12 @@
 """An inbox over HTTP, for feeders that can post and cannot run a command: loopback only, token always.
 
     POST /inject    a message; answered with 200 when it is on the disk
-    POST /cancel    take a message back, or interrupt its turn; the answer says what became of it
+    POST /cancel    take a message back, or interrupt its turn; the answer has the outcome
     GET  /status    how many wait, what is in flight
 
 Small on purpose: one request a connection, everything bounded. A web page that the user has open can reach
-loopback too: it does not know the token, and a request with an `Origin`, or for a host that is not this one
-(a name that was made to point here), is refused before anything else is looked at.
+loopback too. It does not know the token. A request with an `Origin`, or for another host (a name that was
+made to point here), is refused before anything else is checked.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ import hmac
 import ipaddress
 import os
 import re
-import secrets
 import socket
-import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -28,8 +26,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from remuda.admission.acceptor import Acceptor, Connection, fitting, stream_protocol
 from remuda.admission.rule import Limits
-from remuda.durable import open_new, sync_folder
-from remuda.errors import FolderUnusable, InvalidOptions, MessageNotFound, NotSafe, RemudaError
+from remuda.errors import InvalidOptions, MessageNotFound, NotSafe, RemudaError
+from remuda.tasks import TaskSet
 from remuda.untrusted import BadJson, dump_json, parse_json
 
 from .inject import read_injected
@@ -81,8 +79,8 @@ class _Request(NamedTuple):
 class InjectServer:
     """Serves one inbox from `open` to `close`.
 
-    `check` raises `InvalidOptions` for a prompt, with its options, that whoever reads the inbox would refuse.
-    `cancel` takes a message back by its id, and returns what became of it.
+    `check` raises `InvalidOptions` for a prompt, with its options, that the consumer of the inbox would
+    refuse. `cancel` takes a message back by its id, and returns the outcome.
     """
 
     def __init__(
@@ -100,17 +98,17 @@ class InjectServer:
         self._token = token.encode()
         self._max_prompt_bytes = max_prompt_bytes
         self._acceptor: Acceptor | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._answering: set[asyncio.Task[None]] = set()
-        """Those whose request is complete."""
-        # One: what was answered first stands first in the inbox.
+        self._tasks = TaskSet()
+        self._answering: set[asyncio.Task[Any]] = set()
+        """The tasks whose request is complete."""
+        # One thread: the inbox has the messages in the order of their answers.
         self._disk = ThreadPoolExecutor(1, "inbox")
-        # A turn takes a while to stop, and nobody's message waits for that.
+        # A turn takes a while to stop, and no message should wait for that.
         self._cancelling = ThreadPoolExecutor(4, "cancel")
         self.url = ""
 
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Raises `InvalidOptions` for a host that is not loopback, or a port that cannot be had."""
+        """Listen. Raises `InvalidOptions` for a host that is not loopback, or a port that is not free."""
         address = loopback(host)
         try:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -121,47 +119,27 @@ class InjectServer:
                 f"cannot listen on port {port} of {address}: {reason}", hint="choose another with --port"
             ) from error
         [limits] = fitting(LIMITS)
-        self._acceptor = Acceptor(listener, limits, stream_protocol(self._serve, MAX_HEAD_BYTES))
+        self._acceptor = Acceptor(listener, limits, stream_protocol(self._serve, MAX_HEAD_BYTES, self._tasks))
         self._acceptor.open()
         port = listener.getsockname()[1]
         shown = f"[{address}]" if ":" in address else address
         self.url = f"http://{shown}:{port}"
 
     async def close(self) -> None:
-        """Takes no more. What is complete is still answered, if that takes no longer than `CLOSE_TIMEOUT`."""
+        """Accept no more. Complete requests are still answered, for up to `CLOSE_TIMEOUT` seconds."""
         if self._acceptor is not None:
             self._acceptor.close()
-        for task in self._tasks - self._answering:
-            task.cancel()
+        for task in self._tasks:
+            if task not in self._answering:
+                task.cancel()
         if self._answering:
             await asyncio.wait(self._answering, timeout=CLOSE_TIMEOUT)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.aclose()
         self._disk.shutdown(wait=False, cancel_futures=True)
         self._cancelling.shutdown(wait=False, cancel_futures=True)
 
     async def _serve(
         self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            await self._one(task, connection, reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, asyncio.CancelledError):
-            pass
-        finally:
-            self._tasks.discard(task)
-            self._answering.discard(task)
-            writer.close()
-
-    async def _one(
-        self,
-        task: asyncio.Task[None],
-        connection: Connection,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
     ) -> None:
         try:
             request = await self._head(reader)
@@ -169,8 +147,7 @@ class InjectServer:
                 raise _Refused(503, "too many requests at once; try again")
             if _METHODS[request.target] == "POST":
                 request = request._replace(body=await self._body(reader, writer, request.headers))
-            self._answering.add(task)
-            answer = await self._answer(request)
+            answer = await self._answer_to_the_end(request)
         except _Refused as refused:
             writer.write(_response(refused.status, {"ok": False, "error": refused.why}, refused.headers))
             await writer.drain()
@@ -178,6 +155,14 @@ class InjectServer:
         else:
             writer.write(_response(200, {"ok": True, **answer}, {}))
             await writer.drain()
+
+    async def _answer_to_the_end(self, request: _Request) -> dict[str, Any]:
+        """Answer a complete request, also while the server closes."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+        return await self._answer(request)
 
     # ── the request ──
 
@@ -273,7 +258,7 @@ class InjectServer:
 
 
 def _read_id(body: bytes) -> str:
-    """The whole id: who has only the token cannot try beginnings of others' ids."""
+    """Return the id, which must be complete: the token alone does not allow to try beginnings of ids."""
     try:
         document = parse_json(body)
     except BadJson as error:
@@ -329,7 +314,7 @@ def _response(status: int, document: dict[str, Any], headers: dict[str, str]) ->
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read what a refused client still sends: closed at once, it would see a reset and not our answer."""
+    """Read what a refused client still sends: after an early close it would get a reset and no answer."""
     try:
         writer.write_eof()
         async with asyncio.timeout(_LINGER_TIMEOUT):
@@ -340,7 +325,10 @@ async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 def loopback(host: str) -> str:
-    """The address of a host that only this machine can reach. Raises `InvalidOptions` for any other."""
+    """Return the address of a host that only this machine can reach.
+
+    Raises `InvalidOptions` for any other.
+    """
     if host == "localhost":
         return "127.0.0.1"
     try:
@@ -352,55 +340,3 @@ def loopback(host: str) -> str:
         f"'{host}' is not a loopback address",
         hint="use 127.0.0.1 or ::1; for other machines, use an SSH tunnel or your own proxy",
     )
-
-
-# ── the token ──
-
-
-def load_token(path: Path) -> str:
-    """The token in that file; when there is none it is made, for this user's eyes alone."""
-    try:
-        try:
-            return _read_token(path)
-        except FileNotFoundError:
-            _make_token(path)
-            return _read_token(path)
-    except OSError as error:
-        raise FolderUnusable(f"cannot use the token file {path}: {error.strerror}") from error
-
-
-def _read_token(path: Path) -> str:
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise InvalidOptions(f"the token file {path} is not a file")
-        if found.st_uid not in (os.getuid(), 0) or stat.S_IMODE(found.st_mode) & 0o077:
-            raise InvalidOptions(f"other users can read the token file {path}", hint=f"chmod 600 {path}")
-        token = os.read(fd, 4096).decode("latin-1").strip()
-    finally:
-        os.close(fd)
-    if not re.fullmatch(r"[!-~]{16,1024}", token):
-        raise InvalidOptions(
-            f"{path} has no valid token (one line of 16 or more letters, digits and punctuation)",
-            hint="remove it to get a new one",
-        )
-    return token
-
-
-def _make_token(path: Path) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = open_new(temporary)
-    try:
-        try:
-            os.write(fd, secrets.token_urlsafe(32).encode() + b"\n")
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        try:
-            os.link(temporary, path)  # whole, and never over one that somebody else has just made
-        except FileExistsError:
-            pass
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)

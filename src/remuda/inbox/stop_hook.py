@@ -1,13 +1,13 @@
-"""The Stop hook: after each answer of an agent, the next message of an inbox. One file, run alone.
+"""The Stop hook: after each answer of an agent, hand out the next message of an inbox. One file, run alone.
 
     python -I -S stop_hook.py --inbox DIR/inbox.jsonl [--mode drain|persist] …
     python -I -S stop_hook.py recover --inbox DIR/inbox.jsonl [--on-orphan retry|deadletter|drop]
 
 It is started for every stop of every session, so it imports nothing of ours and nothing slow: builtin and
-extension modules only. The rest of the inbox imports *it*: how an entry is read, leased and acknowledged is
-written here once.
+extension modules only. The rest of the inbox imports *it*: the code that reads, leases and acknowledges an
+entry exists once, here.
 
-Files lie as heartbeat-rs lays them, and a launcher written for it runs unchanged:
+The files are those of heartbeat-rs, and a launcher written for it runs unchanged:
 
     inbox.jsonl         appended to by anyone: a plain line, a JSON string, or an envelope of our writers
     .inbox-offset       everything before this byte is acknowledged
@@ -15,15 +15,15 @@ Files lie as heartbeat-rs lays them, and a launcher written for it runs unchange
     .responded          the next tick may acknowledge it
     .dead-letter.jsonl  entries that were given up
 
-Ours beside them: .inbox-lock (one tick at a time), .inbox-consumer (held by a keeper for life),
-.inbox-queue.json (what was passed over and when it is due, and how the file is recognised),
-.inbox-lease.json (who got the entry in flight, and on which attempt), receipts.jsonl and outbox.jsonl, and
-.inbox-key: the secret by which our writers mark their envelopes. Only a marked envelope has options
-(`command`, delays, attempts, priority); any other is delivered as the prompt that it holds.
+Our own files: .inbox-lock (one tick at a time), .inbox-consumer (locked by a keeper for its lifetime),
+.inbox-queue.json (what was passed over and when it is due, and how the file is recognised), .inbox-lease.json
+(who got the entry in flight, and on which attempt), receipts.jsonl and outbox.jsonl, and .inbox-key: the
+secret by which our writers mark their envelopes. Only a marked envelope has options (`command`, delays,
+attempts, priority); any other is delivered as the prompt that it holds.
 
 A tick takes the lock, acknowledges what was answered, hands out the next entry, and prints its decision.
 Every write is a temporary file, fsync, rename, in an order that leaves the entry in the inbox or in flight at
-every instant; the folder is synced before anyone is told.
+every instant; the folder is synced before anyone is notified.
 """
 
 import posix
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 IDLE_TICK = "--- IDLE TICK ---"
 TORN_GRACE = 2.0
-"""A last line without its end is held back for so long after the last write to the file."""
+"""A last line without its end is ignored for this many seconds after the last write to the file."""
 TORN_LIMIT = 20.0
 """A stop waits at most this long for the end of a last line: below the 30 s that many give their hooks."""
 DEFAULT_WAIT = 540.0
@@ -64,7 +64,7 @@ DEFAULT_INTERVAL = 2.0
 STDIN_PATIENCE = 5.0
 """Standard input that stays open is read until nothing came for this long. The CLI closes it at once."""
 MAX_PAYLOAD = 64 << 20
-"""Bytes of a payload: more is not one of the CLI's."""
+"""Maximum bytes of a payload: a longer one does not come from the CLI."""
 MAX_ATTEMPTS = 10
 MOST_ATTEMPTS = 1_000_000
 """More mean 'forever'."""
@@ -75,7 +75,7 @@ LONGEST = 1e9
 MAX_DEPTH = 500
 """Levels of nesting in JSON, as in `remuda.untrusted`."""
 LOOK_AHEAD = 1000
-"""Among so many the most urgent goes first, in an inbox whose owner wants that."""
+"""How many waiting entries are compared for priority, in an inbox that allows priorities."""
 BATCH = 128
 """At most this many entries are given up at once; then the lock is free for others."""
 FINAL = ("acked", "dead", "dropped", "expired")
@@ -85,20 +85,20 @@ TOO_LATE = ("its time to live ran out", "expired")
 UNWANTED = "taken back"
 UNCERTAIN = "it is unknown whether this copy of an old message was delivered before"
 _LOOK_AT_OTHERS = 5.0
-"""So often a session that waits asks whether the one that has the entry is still there."""
+"""Seconds between checks, in a waiting session, whether the session that has the entry is still there."""
 _CHUNK = 65536
-_BLANK = b" \t\r\n\x0b\x0c\0"  # NUL: where an acknowledged part was given back to the disk
+_BLANK = b" \t\r\n\x0b\x0c\0"  # NUL: where the disk space of an acknowledged part was freed
 FINGERPRINT = 4096
-"""So many bytes before the cursor tell whether the file is still the one that was read; never given back."""
+"""How many bytes before the cursor identify the file; they are never freed."""
 GROWTH = 8 << 20
-"""A file that grew by so much, or a cursor that moved so far, is a reason to give space back."""
+"""Space is freed when a file grew by this much, or the cursor moved this far."""
 _LEASE_TRIES = 6000
 """Waits of 10 ms for the end of another program's lease. The kernel ends it after 45 s by itself."""
 _STAMP = len('"2026-01-01T00:00:00Z"}\n')
 
 
 class InboxError(Exception):
-    """Base of all that can be wrong with the files. The hook fails open; others handle them by type."""
+    """Base of all errors in the files. The hook fails open; others handle them by type."""
 
 
 class InboxRead(InboxError):
@@ -106,7 +106,7 @@ class InboxRead(InboxError):
 
 
 class NotOurFile(InboxRead, OSError):
-    """What has the name of a file of the inbox is not a regular file of this user. It was not used."""
+    """A file of the inbox is not a regular file of this user. It was not used."""
 
     def __init__(self, path: str, what: str) -> None:
         text = f"{path} {what}; an inbox can only have regular files of its user: remove it"
@@ -132,7 +132,7 @@ class ConsumerAlive(InboxError):
     pass
 
 
-# ── JSON, without importing json: it costs more than the whole tick ──────────────────────────────────────
+# ── JSON, without importing json: it costs more than a complete tick ──────────────────────────────────────
 
 
 _INTEGER_DIGITS = 18
@@ -218,7 +218,7 @@ def _has_surrogate(text: str) -> bool:
 
 
 def _whole(value: "Any") -> "Any":
-    """The same, with U+FFFD in place of each half of a surrogate pair: no terminal and no file takes one."""
+    """Replace each half of a surrogate pair by U+FFFD: no terminal and no file takes one."""
     if isinstance(value, str) and _has_surrogate(value):
         return "".join("\ufffd" if "\ud800" <= one <= "\udfff" else one for one in value)
     if isinstance(value, list):
@@ -229,7 +229,7 @@ def _whole(value: "Any") -> "Any":
 
 
 def encode_json(value: "Any") -> str:
-    """Raises ValueError for a number that JSON does not have, TypeError for any other value."""
+    """Encode as JSON. Raises ValueError for a number that JSON does not have, TypeError for other values."""
     try:
         from _json import encode_basestring_ascii, make_encoder
     except ImportError:
@@ -245,7 +245,7 @@ def _not_json(value: object) -> "NoReturn":
 
 
 def _finite(value: "Any") -> "Any":
-    """The same, with null in place of each number that JSON does not have."""
+    """Replace each number that JSON does not have by null."""
     if isinstance(value, float) and value - value != 0:
         return None
     if isinstance(value, (list, tuple)):
@@ -256,7 +256,7 @@ def _finite(value: "Any") -> "Any":
 
 
 def number(value: object) -> float:
-    """A number from a file; 0 for everything that is not a finite number."""
+    """Return a number from a file; 0 for everything that is not a finite number."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return 0.0
     try:
@@ -267,7 +267,7 @@ def number(value: object) -> float:
 
 
 def seconds(value: object) -> float:
-    """A duration that can be waited: 0 to `LONGEST`, as `remuda.duration.clamp_seconds` gives it."""
+    """Return a duration that can be waited: 0 to `LONGEST`, as `remuda.duration.clamp_seconds` does."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= LONGEST:
         return LONGEST
     return max(0.0, number(value))
@@ -303,7 +303,10 @@ def open_file(path: str, flags: int) -> int:
 
 
 def _open_without_lease(path: str, flags: int) -> int:
-    """O_NONBLOCK fails where another program has a lease (see `writer.has_writer`): wait for its end."""
+    """Open a file.
+
+    O_NONBLOCK fails while another program has a lease (see `writer.has_writer`): wait for its end.
+    """
     for _ in range(_LEASE_TRIES):
         try:
             return posix.open(path, flags, 0o600)
@@ -313,7 +316,7 @@ def _open_without_lease(path: str, flags: int) -> int:
 
 
 def open_new(path: str) -> int:
-    """Open a new file for writing. What had its name, left by a crash or put there, is removed."""
+    """Open a new file for writing. An older file with this name, left by a crash or put there, is removed."""
     flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
     try:
         return posix.open(path, flags, 0o600)
@@ -323,7 +326,7 @@ def open_new(path: str) -> int:
 
 
 def read_file(path: str) -> "bytes | None":
-    """All of a file of an inbox; None when there is none. Raises as `open_file` does."""
+    """Return the content of a file of an inbox; None if it does not exist. Raises as `open_file` does."""
     try:
         fd = open_file(path, O_RDONLY)
     except FileNotFoundError:
@@ -342,7 +345,7 @@ def read_all(fd: int) -> bytes:
 
 
 def _read_kernel(path: str) -> bytes:
-    """All of a file of the kernel, which may belong to any user."""
+    """Return the content of a file of the kernel, which may belong to any user."""
     fd = posix.open(path, O_RDONLY | O_CLOEXEC)
     try:
         return read_all(fd)
@@ -371,7 +374,10 @@ def remove_file(path: str) -> None:
 
 
 class Files:
-    """The files of one inbox. One that is not `durable` is gone with its owner, and waits for no disk."""
+    """The files of one inbox.
+
+    One that is not `durable` is gone with its owner, and never waits for the disk.
+    """
 
     def __init__(self, inbox: str, *, durable: bool = True) -> None:
         self.inbox = inbox
@@ -390,29 +396,29 @@ class Files:
         self.receipts = self._beside("receipts.jsonl")
         self.outbox = self._beside("outbox.jsonl")
         self.grown = False
-        """Whether it is time to give space back to the disk (see `compaction`)."""
+        """Whether it is time to free disk space (see `compaction`)."""
 
     def _beside(self, name: str) -> str:
         return f"{self.folder}/{name}"
 
     def crossed(self, before: int, after: int) -> None:
-        """A size, or the cursor, went from one to the other."""
+        """Note that a size, or the cursor, went from one value to the other."""
         self.grown = self.grown or before // GROWTH != after // GROWTH
 
     def replace(self, path: str, data: bytes) -> None:
-        """Whole or not at all, and on the disk when this returns."""
+        """Replace a file atomically. It is on the disk when this returns."""
         self.put_in_place(path, data)
         self.sync()
 
     def sync(self) -> None:
-        """What was made, moved and removed here is so on the disk."""
+        """Sync the folder: files that were created, moved and removed here are so on the disk."""
         if self.durable:
             sync_folder(self.folder)
 
     def put_in_place(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """As `replace`, but the caller syncs the folder: once, behind all that it changes there.
+        """Replace as `replace` does, but the caller syncs the folder: once, after all its changes there.
 
-        Without `sync` a loss of power may leave it empty: for what can be made out from another file.
+        Without `sync` a loss of power may leave it empty: for files that can be made again from another file.
         """
         temporary = f"{path}.tmp"
         fd = open_new(temporary)
@@ -425,14 +431,14 @@ class Files:
         posix.rename(temporary, path)
 
     def append(self, path: str, document: "Json", *, once: bool = False) -> None:
-        """One JSON line, on the disk when this returns; a line that a crash cut short is ended first.
+        """Append one JSON line, on the disk when this returns; a line that a crash cut short is ended first.
 
-        With `once` not again when it is the last one there, but for its time, which ends it.
+        With `once`, not if it is the last one there. Its time, which ends the line, does not count.
         """
         self.append_all(path, [document], once=once)
 
     def append_all(self, path: str, documents: "list[Json]", *, once: bool = False) -> None:
-        """As `append`, for many at the cost of one."""
+        """Append many lines at the cost of one."""
         if not documents:
             return
         line = b"".join(_line(document) for document in documents)
@@ -452,7 +458,7 @@ class Files:
         self.crossed(size, size + len(line))
 
     def last_line(self, path: str) -> "Json | None":
-        """The last whole line, as JSON; None when there is none, or it is longer than any of ours."""
+        """Return the last complete line, as JSON; None if there is none, or it is longer than any of ours."""
         try:
             fd = open_file(path, O_RDONLY)
         except FileNotFoundError:
@@ -468,14 +474,14 @@ class Files:
         return document if isinstance(document, dict) else None
 
     def by_priority(self) -> bool:
-        """Whether the owner of this inbox gave up that messages go in the order in which they came."""
+        """Return whether the owner of this inbox allows priorities, which change the order of messages."""
         try:
             return (self.read_json(self.options) or {}).get("priority") is True
         except ValueError:
             return False
 
     def read_json(self, path: str) -> "Json | None":
-        """None when there is none. Raises ValueError when it cannot be read."""
+        """Read a JSON file. Returns None if it does not exist. Raises ValueError when it cannot be read."""
         data = read_file(path)
         if data is None:
             return None
@@ -494,7 +500,7 @@ def _line(document: "Json") -> bytes:
 
 
 class Lock:
-    """One tick at a time. Held by the kernel for the process: it is gone with whoever held it."""
+    """The lock for one tick at a time. The kernel releases it when its process ends."""
 
     def __init__(self, files: Files) -> None:
         self._path = files.lock
@@ -508,7 +514,7 @@ class Lock:
         except OSError as error:
             if error.errno not in (EROFS, EACCES):
                 raise
-            self._fd = open_file(self._path, O_RDONLY)  # enough to look
+            self._fd = open_file(self._path, O_RDONLY)  # enough to read
         flock(self._fd, LOCK_EX)
         return self
 
@@ -517,7 +523,7 @@ class Lock:
 
 
 def consumer_of(files: Files) -> "str | None":
-    """Who holds the inbox for life (see `consumer_lock`), None when nobody alive does. Under the lock."""
+    """Return who holds the consumer lock (see `locks`); None if no live process does. Under the lock."""
     try:
         fd = open_file(files.consumer, O_RDONLY)
     except FileNotFoundError:
@@ -546,7 +552,7 @@ def _holder(data: bytes) -> str:
 
 
 def ticks() -> int:
-    """Nanoseconds on a clock that nobody sets. It begins anew with the machine."""
+    """Return nanoseconds on the monotonic clock, which starts again with the machine."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -554,7 +560,7 @@ _boot: "list[str]" = []
 
 
 def this_boot() -> str:
-    """Names the run of the machine, "" where it has no name."""
+    """Return the id of this run of the machine, "" if it has none."""
     if not _boot:
         try:
             _boot.append(_read_kernel("/proc/sys/kernel/random/boot_id").decode("ascii", "replace")[:8])
@@ -564,7 +570,9 @@ def this_boot() -> str:
 
 
 class Clock:
-    """An instant on both clocks: the wall's, which jumps, and the machine's, which begins anew with it."""
+    """An instant on both clocks: the wall clock, which jumps, and the monotonic one, which starts again with
+    the machine.
+    """
 
     __slots__ = ("boot", "ticks", "wall")
 
@@ -577,10 +585,10 @@ class Clock:
         return [round(self.ticks, 3), self.boot]
 
     def since(self, wall: float, stamp: object) -> float:
-        """Seconds since the instant with this wall time and `stamp`; never less than none.
+        """Return the seconds since the instant with this wall time and `stamp`; never negative.
 
-        Within one run of the machine the clock that nobody sets tells. Over a restart, or without a stamp,
-        it is the wall's: then a clock that was set back counts as no time.
+        Within one run of the machine by the monotonic clock. Over a restart, or without a stamp, by the wall
+        clock: then a clock that was set back counts as no time.
         """
         if isinstance(stamp, list) and len(stamp) == 2 and self.boot and stamp[1] == self.boot:
             return max(0.0, self.ticks - number(stamp[0]))
@@ -598,7 +606,7 @@ _make_digest: "list[Any]" = []
 
 
 def _sha256(data: bytes) -> "Any":
-    if not _make_digest:  # once: a module that is not there is looked for each time, at 50 us
+    if not _make_digest:  # once: a missing module is searched each time, at 50 us
         try:
             from _sha2 import sha256  # 3.12 and later
         except ImportError:
@@ -623,12 +631,18 @@ _ID_SIGNS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
 
 def make_mark(secret: bytes, body: bytes) -> str:
-    """What proves that who wrote this part of a line knows the secret. It does not tell the secret."""
+    """Return the proof that the writer of this part of a line knows the secret.
+
+    It does not reveal the secret.
+    """
     return str(_sha256(secret + _sha256(secret + body).digest()).hexdigest())[:_MARK_DIGITS]
 
 
 def marked_line(secret: bytes, line: bytes, place: int) -> bytes:
-    """An envelope with its mark. `place` is where it is about to be written: a copy stands behind that."""
+    """Return an envelope with its mark.
+
+    `place` is where it is about to be written: a copy is always after that.
+    """
     body = b'%b, "place": %d' % (line.rstrip(b"\n").removesuffix(b"}"), place)
     return b'%b%b%b"}\n' % (body, _MARK.encode(), make_mark(secret, body).encode())
 
@@ -636,8 +650,8 @@ def marked_line(secret: bytes, line: bytes, place: int) -> bytes:
 class Key:
     """The secret of one inbox: it separates the envelopes of our own writers from all other lines.
 
-    Its file holds 64 hexadecimal digits, and how long the inbox was when it was made. It is read once, when
-    the first envelope is met, and made by the first writer (see `writer`).
+    Its file holds 64 hexadecimal digits, and how long the inbox was when it was made. It is read once, at the
+    first envelope, and made by the first writer (see `writer`).
     """
 
     __slots__ = ("_path", "_secret", "no_older", "problem", "since")
@@ -646,14 +660,14 @@ class Key:
         self._path = path
         self._secret: bytes | None = None
         self.since: int | None = None
-        """The length of the inbox at that time; None when there is no key."""
+        """The length of the inbox at that time; None without a key."""
         self.problem = ""
         self.no_older = False
-        """The inbox was replaced: its length then says nothing of the lines of now."""
+        """Note that the inbox was replaced: its old length says nothing about the current lines."""
 
     @property
     def secret(self) -> bytes:
-        """Empty when there is none, and `problem` says why."""
+        """The secret; empty if there is none, and `problem` says why."""
         if self._secret is None:
             self._secret = b""
             try:
@@ -675,7 +689,7 @@ class Key:
             self.problem = f"{self._path} is not a key"
 
     def distrusts(self, raw: str) -> str:
-        """Why this line is not taken for one of our writers; empty for one that is theirs."""
+        """Return why this line is not taken for one of our writers; empty for one that is theirs."""
         mark = raw[-_MARK_LENGTH:]
         if not (mark.startswith(_MARK) and mark.endswith('"}') and raw.isascii()):
             return "it has no mark"
@@ -687,7 +701,7 @@ class Key:
         return "" if _compare_digest(right, mark[len(_MARK) : -2]) else "its mark is not of this inbox"
 
     def is_older(self, start: int) -> bool:
-        """Whether what stands there was written before this inbox had a key: by an earlier version."""
+        """Return whether the line was written before this inbox had a key: by an earlier version."""
         return not self.secret or (self.since is not None and start < self.since and not self.no_older)
 
 
@@ -700,7 +714,10 @@ def _is_count(text: str) -> bool:
 
 
 def is_id(name: object) -> bool:
-    """Whether a message may have this id. It is shown on terminals, and is never that of a plain line."""
+    """Return whether a message may have this id.
+
+    It is shown on terminals, and is never that of a plain line.
+    """
     return (
         isinstance(name, str)
         and 0 < len(name) <= 128
@@ -710,7 +727,7 @@ def is_id(name: object) -> bool:
 
 
 def _is_new_id(name: object) -> bool:
-    """Whether it has the form that `message.new_id` gives: what an unmarked envelope may have."""
+    """Return whether it has the form that `message.new_id` uses: what an unmarked envelope may have."""
     head, _, tail = name.partition("-") if isinstance(name, str) else ("", "", "")
     return head[:1] == "m" and 1 < len(head) <= 16 and len(tail) == 10 and _is_made_of(head[1:] + tail, _HEX)
 
@@ -728,10 +745,12 @@ class Entry:
         self.end = end
         self.raw = raw
         self.fields: Json = {}
-        """What its sender asked for: of envelopes with the mark of this inbox alone."""
+        """What its sender requested: only of envelopes with the mark of this inbox."""
         self._id = ""
         self.place: int | None = None
-        """For which place a marked envelope was written: its start, or before it if another was quicker."""
+        """The offset for which a marked envelope was written: its start, or less if another writer was
+        quicker.
+        """
         self.claim: Json = {}
         """An envelope without the mark of this inbox, if its id has the form of ours."""
         self.distrust = ""
@@ -754,10 +773,10 @@ class Entry:
             if raw.startswith('{"remuda"'):
                 cut = not raw.endswith("}")
                 self.broken = f"an envelope that {'was cut short' if cut else f'cannot be read: {error}'}"
-        return raw  # a foreign object is delivered as it stands
+        return raw  # a foreign object is delivered as text
 
     def _take(self, document: "Json", key: Key) -> None:
-        """Believe what our own writers wrote. An id of others is believed where none of ours can be meant."""
+        """Trust what our own writers wrote. A foreign id is used if it cannot be mistaken for one of ours."""
         name = document.get("id")
         self.distrust = key.distrusts(self.raw)
         if not self.distrust:
@@ -770,7 +789,7 @@ class Entry:
 
     @property
     def has_id(self) -> bool:
-        """Whether its writer gave it one."""
+        """Whether its writer gave it an id."""
         return bool(self._id)
 
     @property
@@ -778,7 +797,7 @@ class Entry:
         return self._id or line_id(self.start, self.raw)
 
     def wait(self, clock: "ReadClock") -> float:
-        """Seconds until it may be handed out, as its sender asked. Never more than were asked for."""
+        """Return the seconds until it may be handed out. Never more than its sender requested."""
         return self._left("not_before", clock)
 
     def expired(self, clock: "ReadClock") -> bool:
@@ -803,7 +822,7 @@ class Entry:
 
 
 def line_id(start: int, raw: str) -> str:
-    """The id of an entry that has none: its place and its words."""
+    """Return the id of an entry that has none: made of its place and its text."""
     return f"line-{start}-{digest(raw)[:12]}"
 
 
@@ -817,12 +836,12 @@ class Reader:
         self.size = found.st_size
         self._settled = time.time() - found.st_mtime >= grace or found.st_mtime > time.time() + grace
         self.settles_at = found.st_mtime + grace
-        """The wall time at which a last line without its end counts as whole, if no more is written."""
+        """The wall time at which a last line without its end counts as complete, if no more is written."""
         self.torn = False
-        """Whether a last line without its end is being held back."""
+        """Whether a last line without its end is being ignored."""
 
     def next(self, position: int) -> "tuple[Entry | None, int]":
-        """The first entry at or after `position`, and where to go on reading behind it."""
+        """Return the first entry at or after `position`, and where to continue after it."""
         while (start := self._skip_blank(position)) < self.size:
             end = self._line_end(start)
             if end is None:
@@ -835,7 +854,7 @@ class Reader:
         return None, start
 
     def _skip_blank(self, position: int) -> int:
-        """The beginning of the first line that holds more than white space."""
+        """Return the beginning of the first line that holds more than white space."""
         line_start = position
         while position < self.size:
             chunk = posix.pread(self._fd, min(_CHUNK, self.size - position), position)
@@ -866,7 +885,7 @@ class Reader:
         return posix.pread(self._fd, length, start).decode("utf-8", "replace").strip()
 
     def fingerprint(self, position: int) -> str:
-        """Of the last bytes before `position`: what tells a file that was cut and grew again."""
+        """Digest the last bytes before `position`, to detect a file that was cut and grew again."""
         start = max(0, position - FINGERPRINT)
         return digest(posix.pread(self._fd, position - start, start)) if position <= self.size else ""
 
@@ -877,13 +896,13 @@ class Reader:
 class Queue:
     """The cursor, and the entries before the frontier that are not acknowledged yet.
 
-    Everything before `frontier` is acknowledged but what is `held`: entries that are due later. The cursor
+    Everything before `frontier` is acknowledged except what is `held`: entries that are due later. The cursor
     that others see is the first byte that is not acknowledged.
 
     A message is handed out once, also when its line is copied to the end of the file. A marked line says for
     which place it was written, and each is written after the ones before it: one whose place is before the
-    end of another that was passed (`marked`) is odd. So is every line of a file that was replaced. What is
-    odd is looked for by its id in the receipts; if it is older than they are, nothing is certain.
+    end of another that was passed (`marked`) is odd. So is every line of a file that was replaced. An odd
+    line is looked up by its id in the receipts; if it is older than they are, nothing is certain.
     """
 
     def __init__(self, files: Files, clock: "ReadClock" = read_clock) -> None:
@@ -892,16 +911,16 @@ class Queue:
         self.frontier = 0
         self.held: list[Json] = []
         self.marked: int | None = None
-        """The end of the last marked line before the frontier; None when it is not known."""
+        """The end of the last marked line before the frontier; None if unknown."""
         self.forgotten = 0.0
-        """Of messages that ended before this time the receipts are gone."""
+        """Receipts of messages that ended before this time are gone."""
         self._replaced_size, self.replaced_at = 0, 0.0
         """How long the file was when it was found replaced, and when that was."""
         self._receipts: dict[str, Json] | None = None
         self.copies: list[str] = []
         """Ids of copies that were passed."""
         self.buried: set[int] = set()
-        """Where the held ones stand that are being given up: they are not handed out."""
+        """Offsets of held entries that are being given up: they are not handed out."""
         self._reader: Reader | None = None
         self._known: Json = {}
         self._stored = 0
@@ -909,11 +928,11 @@ class Queue:
         """What is wrong with our own file: `corrupt` or `missing`."""
         self._offset_lost = False
         self._no_cursor = False
-        """Nothing tells where the cursor was: the offset is missing, too."""
+        """Whether the place of the cursor is unknown: the offset is missing, too."""
         self.notice = ""
         self.replaced = False
         self.changed = False
-        """Whether `load` had to mend something that is to be saved."""
+        """Whether `load` had to repair something that must be saved."""
 
     @property
     def cursor(self) -> int:
@@ -924,15 +943,16 @@ class Queue:
         needed = reader is not None or exists(self._files.in_flight)
         self.frontier = self._stored = self._read_offset(known, needed=needed)
         if known is not None and reader is not None and self.frontier > reader.size:
-            # The offset is no place in the inbox; whether ours is one of this file is looked at below.
+            # The offset is not a place in the inbox; whether ours belongs to this file is checked below.
             self.notice = f"{self._files.offset} was beyond the inbox; restored from .inbox-queue.json"
             self.frontier, self.changed = int(known["cursor"]), True
         if known is not None and int(known.get("cursor", -1)) == self.frontier:
             self.frontier, self.held = int(known["frontier"]), list(known["held"])
             self.marked = int(known["marked"]) if _is_place(known.get("marked")) else None
         elif known is not None:
-            # The offset was written and the queue was not: all before it is acknowledged, and behind it
-            # all up to the frontier but what is held. An offset that somebody set back is read from again.
+            # The offset was written and the queue was not: everything before it is acknowledged, and after it
+            # everything up to the frontier except what is held. An offset that was set back is read from
+            # again.
             offset = self.frontier
             if offset > int(known.get("cursor", -1)):
                 self.frontier = max(offset, int(known["frontier"]))
@@ -950,7 +970,7 @@ class Queue:
         self._set_clocks()
 
     def _mend(self, reader: Reader) -> None:
-        """Make our own file anew, if there was one: it is first written when a message has ended."""
+        """Make our own file again, if there was one: it is first written when a message has ended."""
         if self._lost == "missing":
             ended = sum(one.get("stage") in FINAL for one in self._last_receipts().values())
             if ended <= exists(self._files.in_flight):  # a crash came between that end and the file
@@ -962,7 +982,7 @@ class Queue:
             self.notice = f"{self._files.queue} was {self._lost}; rebuilt from the receipts"
 
     def _rebuild(self, reader: Reader) -> None:
-        """The receipts tell what behind the cursor is done, or was given back.
+        """Read from the receipts which entries after the cursor are done, or were put back.
 
         Not of the first, which the cursor says is not done: a plain line may have the id of an earlier one.
         """
@@ -987,9 +1007,10 @@ class Queue:
                 self.frontier, passed = entry.end, []
 
     def _reach_flight(self, reader: Reader) -> None:
-        """Without a cursor, or with that of another file: what stands before the entry in flight was done.
+        """Without a cursor, or with that of another file: entries before the one in flight are done.
 
-        Not what was given back or may be overtaken, nor what our writers put: its end is in the receipts.
+        Except those that were put back or may be overtaken, and those of our writers: their end is in the
+        receipts.
         """
         try:
             flight = self._files.read_json(self._files.in_flight)
@@ -1014,7 +1035,7 @@ class Queue:
             self.notice = f"{self._files.offset} was missing; restored from .in-flight"
 
     def _was_passed(self, entry: Entry) -> bool:
-        """Whether a later one was handed out only after this one: its receipts are gone by their age."""
+        """Return whether a later one was handed out only after this one, whose receipts are gone by age."""
         return entry.place is not None and "not_before" not in entry.fields and not self._files.by_priority()
 
     def _as_given_back(self, entry: Entry, receipt: "Json") -> "Json":
@@ -1022,7 +1043,7 @@ class Queue:
         if receipt.get("stage") == "nacked":
             tries = seconds(receipt.get("attempt"))
             left = number(receipt.get("due")) - self.clock().wall
-        # Which of its tries counted is not known: none did.
+        # Which of its attempts counted is unknown: none did.
         one: Json = {"start": entry.start, "end": entry.end, "due": 0.0, "attempt": int(tries) + 1}
         if tries:
             one["uncounted"] = int(tries)
@@ -1049,12 +1070,12 @@ class Queue:
         return self._last_receipts().get(message, {}).get("stage") in FINAL
 
     def note_receipt(self, receipt: "Json") -> None:
-        """This one has just been written."""
+        """Note that this one has just been written."""
         if self._receipts is not None:
             self._receipts[str(receipt["id"])] = receipt
 
     def _recognise(self, reader: Reader) -> None:
-        """Begin anew with a file that is not the one we read so far, however it came there.
+        """Start again with a file that is not the one we read so far, however it came there.
 
         Its content decides: an editor that saves gives the same lines a new inode, and `>` gives other lines
         the old one.
@@ -1069,14 +1090,14 @@ class Queue:
             self._rebuild(reader)
 
     def _same(self, reader: Reader, name: str, before: int) -> bool:
-        """Whether the bytes before the place where this mark was made are those of then."""
+        """Return whether the bytes before the place where this mark was made are unchanged."""
         mark, at = self._known.get(name), self._known.get(f"{name}_at")
         if not isinstance(mark, str) or not isinstance(at, int) or at > before:
             return True
         return mark == reader.fingerprint(at)
 
     def _set_clocks(self) -> None:
-        """What was held before the machine was started anew has its delay on the clock of now."""
+        """Convert the delays of entries held before a restart of the machine to the current clock."""
         if not self.held:
             return
         now = self.clock()
@@ -1088,14 +1109,17 @@ class Queue:
 
     @staticmethod
     def wait(one: "Json", now: Clock) -> float:
-        """Seconds until a held entry is due, whatever was done to the clock meanwhile."""
+        """Return the seconds until a held entry is due, whatever was done to the clock."""
         due = number(one.get("due"))
         if not due or "since" not in one:
             return due - now.wall
         return due - number(one["since"]) - now.since(number(one["since"]), one.get("clock"))
 
     def _read_offset(self, known: "Json | None", *, needed: bool = True) -> int:
-        """Raises `OffsetCorrupt`, if it is `needed`: an inbox that is not there has nothing to hand out."""
+        """Read the offset.
+
+        Raises `OffsetCorrupt`, if it is `needed`: an inbox without a file has nothing to hand out.
+        """
         data = read_file(self._files.offset)
         self._offset_lost = data is None
         text = (data or b"").decode("utf-8", "replace").strip()
@@ -1123,7 +1147,9 @@ class Queue:
         return None if self._lost else known
 
     def _as_before(self) -> "Json":
-        """As an earlier version may have written it: a delay without end as `inf`, which is not JSON."""
+        """Read a number as an earlier version may have written it: an unlimited delay as `inf`, which is not
+        JSON.
+        """
         data = read_file(self._files.queue) or b""
         try:
             known = decode_json(data.replace(b": inf,", b": 0.0,").replace(b": nan,", b": 0.0,"))
@@ -1132,12 +1158,14 @@ class Queue:
         return known if isinstance(known, dict) else {}
 
     def save(self, reader: "Reader | None") -> None:
-        """On the disk when this returns."""
+        """Save it. It is on the disk when this returns."""
         self.write(reader)
         self._files.sync()
 
     def write(self, reader: "Reader | None") -> None:
-        """The offset first: an older queue file tells `load` what is acknowledged, a newer one does not."""
+        """Write the offset first: with an older queue file `load` knows what is acknowledged, with a newer
+        one not.
+        """
         cursor = self.cursor
         document: Json = {"cursor": cursor, "frontier": self.frontier, "held": self.held}
         if self.marked is not None:
@@ -1150,7 +1178,7 @@ class Queue:
             document |= {"mark": reader.fingerprint(cursor), "mark_at": cursor}
             if self.held:
                 document |= {"tail": reader.fingerprint(self.frontier), "tail_at": self.frontier}
-        # Once there is a queue file, it tells what an offset that was lost with the power was.
+        # Once there is a queue file, it has the offset that was lost with the power.
         self._files.put_in_place(self._files.offset, str(cursor).encode(), sync=not self._known)
         self._files.put_in_place(self._files.queue, encode_json(document).encode())
         self._files.crossed(self._stored, cursor)
@@ -1158,7 +1186,9 @@ class Queue:
         self.changed = False
 
     def take(self, reader: Reader) -> "tuple[Entry, int] | None":
-        """The entry to hand out now and its attempt: the first held one that is due, else the next one."""
+        """Return the entry to hand out now and its attempt: the first held one that is due, else the next
+        one.
+        """
         if self._files.by_priority():
             self._look_ahead(reader)
         for one in self._due():
@@ -1193,7 +1223,10 @@ class Queue:
             self._pass_over(entry, entry.end)
 
     def hold(self, start: int, end: int, due: float, attempt: int, **facts: "Any") -> None:
-        """Not now: those behind it may pass. `due` is a wall time, 0 for at once. What is known is kept."""
+        """Hold it for later: entries after it may pass.
+
+        `due` is a wall time, 0 for at once. Known facts are kept.
+        """
         self._reach(start)
         self._pass(start)
         before = self.find(start) or {}
@@ -1204,7 +1237,7 @@ class Queue:
         self.frontier = max(self.frontier, end)
 
     def _reach(self, start: int) -> None:
-        """Entries between the frontier and this one are not skipped: there are some where it was set back."""
+        """Do not skip entries between the frontier and this one: there are some where it was set back."""
         while self._reader is not None and self.frontier < start:
             entry, after = self._reader.next(self.frontier)
             if entry is None or entry.start >= start:
@@ -1212,7 +1245,7 @@ class Queue:
             self._pass_over(entry, after)
 
     def _pass_over(self, entry: Entry, after: int) -> None:
-        """It is held; a copy of another one is passed and is gone."""
+        """Hold it; a copy of another entry is passed and gone."""
         if self._is_copy(entry):
             self.copies.append(entry.id)
             self.frontier, self.changed = after, True
@@ -1228,7 +1261,7 @@ class Queue:
         self.frontier = after
 
     def _pass(self, start: int) -> None:
-        """The entry at the frontier is being ended, or held: what is known of marked lines goes past it."""
+        """Move what is known of marked lines past the entry at the frontier, which ends now, or is held."""
         if self._reader is not None and self.frontier <= start:
             entry, _ = self._reader.next(start)
             if entry is not None and entry.start == start:
@@ -1239,7 +1272,7 @@ class Queue:
             self.marked = entry.end
 
     def _is_odd(self, entry: Entry) -> bool:
-        """Whether it may be a copy, or have been handed out before the file was replaced."""
+        """Return whether it may be a copy, or have been handed out before the file was replaced."""
         if entry.start < self._replaced_size:
             return entry.has_id or bool(entry.claim)
         if entry.place is None:
@@ -1250,9 +1283,9 @@ class Queue:
         return entry.place != entry.start if self.marked is None else entry.place < self.marked
 
     def _is_copy(self, entry: Entry) -> bool:
-        """Whether a message with its id has ended, or waits in another place.
+        """Return whether a message with its id has ended, or waits in another place.
 
-        Also with an id that it only claims: who claims that of a message that ended keeps back no other.
+        Also for an id that it only claims: claiming the id of a message that ended delays no other.
         """
         if not self._is_odd(entry):
             return False
@@ -1263,7 +1296,7 @@ class Queue:
         return any(one is not None and one.id == entry.id for one in waiting)
 
     def is_uncertain(self, entry: Entry) -> bool:
-        """Whether it is so old that its receipts may be gone. False for an entry that was passed."""
+        """Return whether it is so old that its receipts may be gone. False for an entry that was passed."""
         at = number((entry.fields or entry.claim).get("at"))
         return at <= self.forgotten and entry.start >= self.frontier and bool(at) and self._is_odd(entry)
 
@@ -1281,14 +1314,14 @@ class Queue:
         self.held = [one for one in self.held if int(one["start"]) != start]
 
     def done(self, start: int, end: int) -> None:
-        """Acknowledged, or given up: it will not be handed out again."""
+        """Note that it is acknowledged, or given up: it will not be handed out again."""
         self._reach(start)
         self._pass(start)
         self.drop(start)
         self.frontier = max(self.frontier, end)
 
     def next_due(self) -> "float | None":
-        """The wall time at which the first of the held ones is due."""
+        """Return the wall time at which the first of the held ones is due."""
         if not self.held:
             return None
         now = self.clock()
@@ -1296,7 +1329,7 @@ class Queue:
 
 
 def _is_queue(known: "Json") -> bool:
-    """Whether it is one that we wrote: else nothing in it is believed."""
+    """Return whether our code wrote it: else nothing in it is trusted."""
     if not _is_place(known.get("cursor")) or not _is_place(known.get("frontier")):
         return False
     held = known.get("held")
@@ -1317,7 +1350,10 @@ def _is_place(value: object) -> bool:
 
 
 class Decision:
-    """What the hook says: `block` with a text, or nothing. `empty` means that nothing could be handed out."""
+    """What the hook prints: `block` with a text, or nothing.
+
+    `empty` means that nothing could be handed out.
+    """
 
     __slots__ = ("empty", "goes_on", "text", "torn", "wake_at")
 
@@ -1336,11 +1372,11 @@ class Decision:
         """A message is being written: its line has no end yet."""
         self.wake_at = wake_at
         self.goes_on = goes_on
-        """There is work yet, here or in another session: who watches the signal file is told of no end."""
+        """There is more work, here or in another session: watchers of the signal file see no end."""
 
 
 class Inbox:
-    """One consumer's view of an inbox. Every method but the constructor wants the lock held."""
+    """One consumer's view of an inbox. The caller holds the lock for every method except the constructor."""
 
     def __init__(self, files: Files, transport: str = "stop-hook", clock: "ReadClock" = read_clock) -> None:
         self.files = files
@@ -1381,7 +1417,7 @@ class Inbox:
     # ── in flight ──
 
     def in_flight(self) -> "Json | None":
-        """The entry that was handed out, from heartbeat's file or, if that is corrupt, from ours."""
+        """Return the entry that was handed out, from heartbeat's file or, if that is corrupt, from ours."""
         try:
             flight = self.files.read_json(self.files.in_flight)
         except ValueError:
@@ -1404,7 +1440,7 @@ class Inbox:
             return None
 
     def deliver(self, entry: Entry, attempt: int, *, until_stop: bool = False, **who: "Any") -> None:
-        """Lease it: from here on it is in flight until it is acknowledged, or recovered.
+        """Lease an entry: from here on it is in flight until it is acknowledged, or recovered.
 
         `until_stop`: the next stop of its session acknowledges it.
         """
@@ -1420,7 +1456,7 @@ class Inbox:
         }
         try:
             self.files.put_in_place(self.files.lease, encode_json(lease).encode())
-            # What a loss of power takes of this one is in the lease.
+            # What a loss of power destroys of this file is in the lease.
             self.files.put_in_place(self.files.in_flight, encode_json(flight).encode(), sync=False)
             facts = {"options_ignored": entry.distrust} if entry.distrust else {}
             self.receipt(entry.id, "written", attempt=attempt, transport=self.transport, **facts)
@@ -1428,11 +1464,11 @@ class Inbox:
                 _touch(self.files.responded)
             self.files.sync()
         except OSError:
-            self.forget()  # nobody gets it: that was no attempt
+            self.forget()  # no agent gets it: that was not an attempt
             raise
 
     def acknowledge(self, flight: "Json", outcome: str = "acked", **facts: "Any") -> None:
-        """It was answered, or given up: the cursor moves, and nothing of it is in flight any more."""
+        """Acknowledge the entry in flight, answered or given up: move the cursor, clear the flight."""
         lease = self.lease() or {}
         message = str(lease.get("id") or "")
         if message:
@@ -1461,7 +1497,7 @@ class Inbox:
     def nack(
         self, flight: "Json", delay: float, reason: str, *, count_attempt: bool = True, **facts: "Any"
     ) -> str:
-        """Not answered: due again in `delay` seconds, or a dead letter when its attempts are used up.
+        """Put it back, not answered: due again in `delay` seconds, or a dead letter after its last attempt.
 
         An attempt that does not count (a rate limit) is not one of those. Return the new stage: `nacked` or
         `dead`.
@@ -1494,7 +1530,7 @@ class Inbox:
         return False
 
     def forget(self) -> None:
-        """The marks of the entry in flight, in the order in which each state between is a lawful one."""
+        """Remove the marks of the entry in flight, in an order in which each state between is valid."""
         remove_file(self.files.in_flight)
         remove_file(self.files.responded)
         remove_file(self.files.lease)
@@ -1523,11 +1559,11 @@ class Inbox:
     # ── giving up ──
 
     def _has_letter(self, flight: "Json") -> bool:
-        """Whether it is there already, left by a crash before the entry was done."""
+        """Return whether it is there already, left by a crash before the entry was done."""
         return _is_letter_in(b"\n" + (read_file(self.files.dead_letters) or b""), flight)
 
     def give_up(self, flight: "Json", reason: str, **facts: "Any") -> None:
-        """The entry in flight becomes a dead letter."""
+        """Make the entry in flight a dead letter."""
         entry = self.entry_of(flight)
         if not self._has_letter(flight):
             self.files.append(self.files.dead_letters, _letter(flight) | {"reason": reason})
@@ -1535,12 +1571,12 @@ class Inbox:
         self.acknowledge(flight, "dead", reason=reason, **facts)
 
     def bury(self, entry: Entry, reason: str, stage: str) -> None:
-        """An entry that will not be handed out (again)."""
+        """Give up an entry: it will not be handed out (again)."""
         self._set_aside(entry, reason, stage)
         self._bury([(entry, reason, stage)])
 
     def take_back(self, entry: Entry, reason: str) -> None:
-        """Drop an entry that waits. That is saved before its receipt, so no crash hands it out after all."""
+        """Drop a waiting entry. That is saved before its receipt, so no crash hands it out after all."""
         held = self.queue.find(entry.start) or {}
         attempt = int(held.get("attempt", 1))
         self.queue.hold(entry.start, entry.end, 0.0, attempt, why=reason, stage="dropped")
@@ -1549,7 +1585,7 @@ class Inbox:
         self.bury(entry, reason, "dropped")
 
     def _set_aside(self, entry: Entry, reason: str, stage: str) -> None:
-        """Hold it for its burial, with the time of its letter if it gets one."""
+        """Hold it to be given up, with the time of its letter if it gets one."""
         held = self.queue.find(entry.start) or {}
         if "buried" not in held:
             letter = {"buried": iso_time(), "why": reason, "fresh": True} if stage == "dead" else {}
@@ -1574,7 +1610,7 @@ class Inbox:
         self.queue.save(self.reader)
 
     def _is_dropped(self, entry: Entry) -> bool:
-        """Whether a crash came between the receipt of one that was taken back and its end in the queue."""
+        """Return whether a crash came between the receipt of a cancelled entry and its end in the queue."""
         held = self.queue.find(entry.start) or {}
         return (
             held.get("stage") == "dropped"
@@ -1583,7 +1619,7 @@ class Inbox:
         )
 
     def _write_letters(self, dead: "list[tuple[Entry, str]]") -> None:
-        """The times of letters are saved first: with them a crash before `done` finds its letters again."""
+        """Save the times of letters first: with them a crash before `done` finds its letters again."""
         held = [self.queue.find(entry.start) or {} for entry, _ in dead]
         fresh = [bool(one.pop("fresh", False)) for one in held]
         if any(fresh):
@@ -1604,7 +1640,8 @@ class Inbox:
     # ── handing out ──
 
     def next_entry(self) -> "tuple[Entry, int] | None":
-        """The entry to hand out now, with its attempt; what is past its time or tries is buried first.
+        """Return the entry to hand out now, with its attempt; first gives up those past their time or
+        attempts.
 
         None also when it is `unfinished`: the caller lets others have the lock, and calls again.
         """
@@ -1630,7 +1667,7 @@ class Inbox:
         return taken
 
     def _take_good(self, reader: Reader) -> "tuple[tuple[Entry, int] | None, list[tuple[Entry, str, str]]]":
-        """The next entry in order with its attempt, and those before it that are to be given up."""
+        """Return the next entry in order with its attempt, and those before it that must be given up."""
         bad: list[tuple[Entry, str, str]] = []
         while (taken := self.queue.take(reader)) is not None:
             entry, attempt = taken
@@ -1639,14 +1676,14 @@ class Inbox:
                 return (entry, attempt), bad
             self._set_aside(entry, *verdict)
             bad.append((entry, *verdict))
-            # One with a sender ends its batch: a crash then repeats no bounce but the last.
+            # One with a sender ends its batch: a crash then repeats no bounce except the last.
             if len(bad) == BATCH or entry.fields.get("from"):
                 self.unfinished = True
                 break
         return None, bad
 
     def verdict(self, entry: Entry, attempt: int) -> "tuple[str, str] | None":
-        """Why it is not handed out, and the stage it ends in; None for an entry in order."""
+        """Return why it is not handed out, and the stage it ends in; None for a valid entry."""
         held = self.queue.find(entry.start) or {}
         tried = attempt - 1 - int(number(held.get("uncounted")))
         if why := entry.broken or held.get("why"):
@@ -1662,7 +1699,7 @@ class Inbox:
         return None
 
     def has_work(self) -> bool:
-        """Whether anything waits, is delayed or is in flight. Changes nothing."""
+        """Return whether anything waits, is delayed or is in flight. Changes nothing."""
         if self.queue.held or exists(self.files.in_flight):
             return True
         if self.reader is None:
@@ -1675,7 +1712,7 @@ class Inbox:
 
 
 def _is_of_lease(receipt: "Json", lease: "Json") -> bool:
-    """Not by the id alone: a plain line that comes again in an emptied inbox has that of the one before."""
+    """Compare more than the id: in an emptied inbox a plain line that comes again has the same one."""
     if any(receipt.get(name) != lease.get(name) for name in ("id", "attempt")):
         return False
     if "lease" in receipt:
@@ -1696,17 +1733,17 @@ _LETTER = ("delivered_at", "end_offset", "entry_id", "raw_line", "start_offset")
 
 
 def _letter(flight: "Json") -> "Json":
-    """Heartbeat's five fields in the order of their names."""
+    """Return heartbeat's five fields in the order of their names."""
     return {key: flight.get(key) for key in sorted(_LETTER)}
 
 
 def _is_letter_in(letters: bytes, flight: "Json") -> bool:
-    """Whether these lines, each after a line end, have the letter of this entry."""
+    """Return whether these lines, each after a line end, have the letter of this entry."""
     return b"\n" + encode_json(_letter(flight)).encode().removesuffix(b"}") + b", " in letters
 
 
 def _flight(entry: Entry, at: str) -> "Json":
-    """An entry as heartbeat-rs writes it down."""
+    """Return an entry as heartbeat-rs writes it."""
     return {
         "delivered_at": at,
         "end_offset": entry.end,
@@ -1721,10 +1758,10 @@ def iso_time() -> str:
 
 
 def tick(files: Files, payload: "Json | None", began: int, notices: "list[str]") -> Decision:
-    """One stop: acknowledge what was answered, hand out what is next.
+    """Handle one stop: acknowledge what was answered, hand out what is next.
 
-    `payload` is None when it cannot be read: nothing tells whose stop it is, and it acknowledges nothing.
-    A folder that does not exist is an empty inbox.
+    `payload` is None when it cannot be read: then its session is unknown, and it acknowledges nothing. A
+    folder that does not exist is an empty inbox.
     """
     if not exists(files.folder):
         return Decision(None, empty=True)
@@ -1734,12 +1771,15 @@ def tick(files: Files, payload: "Json | None", began: int, notices: "list[str]")
 
 
 def let_others_in() -> None:
-    """Between two times that this process takes the lock. It would be first each time without a pause."""
+    """Pause between two times that this process takes the lock.
+
+    It would be first each time without a pause.
+    """
     time.sleep(0.001)
 
 
 def _tick(files: Files, payload: "Json | None", began: int, notices: "list[str]") -> "Decision | None":
-    """None when there were bad entries, and there is more to do."""
+    """Do one tick under the lock. Returns None when there were bad entries, and there is more to do."""
     with Lock(files):
         inbox = Inbox(files)
         try:
@@ -1767,7 +1807,10 @@ def _tick(files: Files, payload: "Json | None", began: int, notices: "list[str]"
 
 
 def _settle(inbox: Inbox, payload: "Json | None", began: int) -> "Decision | None":
-    """What was in flight when this stop came. A decision if it ends here, None to go on to the next."""
+    """Handle what was in flight at this stop.
+
+    Returns a decision if it ends here, None to go on to the next.
+    """
     flight = inbox.in_flight()
     if flight is None:
         raise InconsistentState(
@@ -1782,13 +1825,13 @@ def _settle(inbox: Inbox, payload: "Json | None", began: int) -> "Decision | Non
         return None
     is_new = _handed_out_since(lease, began)
     if is_new and ours is not None and ours == theirs:
-        return Decision(None, goes_on=True)  # another hook of this very stop was quicker
+        return Decision(None, goes_on=True)  # another hook of the same stop was quicker
     if is_new or is_other:
-        # What this session said is no answer to it. Nothing tells of the other one's death.
+        # The answer of this session does not belong to it. Nothing proves that the other one is dead.
         look_at = time.time() + _LOOK_AT_OTHERS
         return Decision(IDLE_TICK if is_new else None, empty=True, goes_on=True, wake_at=look_at)
     if _is_at_work(payload):
-        return Decision(None, goes_on=True)  # the agent goes on by itself; this is no end
+        return Decision(None, goes_on=True)  # the agent goes on by itself; this is not an end
     message = str(lease.get("id") or line_id(flight["start_offset"], str(flight.get("raw_line"))))
     inbox.answer(message, payload)
     inbox.acknowledge(flight, session_id=ours, prompt_id=payload.get("prompt_id"))
@@ -1796,7 +1839,7 @@ def _settle(inbox: Inbox, payload: "Json | None", began: int) -> "Decision | Non
 
 
 def _is_over(inbox: Inbox, flight: "Json", lease: "Json") -> bool:
-    """Whether the session that has it is done with it, or gone; then it is no longer in flight."""
+    """Return whether the session that has it is done with it, or gone; then it is no longer in flight."""
     if inbox.finish(flight):
         return True
     if not _is_gone(lease):
@@ -1809,7 +1852,7 @@ def _is_over(inbox: Inbox, flight: "Json", lease: "Json") -> bool:
 
 
 def _is_at_work(payload: "Json") -> bool:
-    """Whether its tasks in the background will wake the agent. A shell, a server say, may run for ever."""
+    """Return whether its background tasks will wake the agent. A shell (a server, say) may never end."""
     tasks = payload.get("background_tasks")
     if not isinstance(tasks, list):
         return False
@@ -1817,14 +1860,14 @@ def _is_at_work(payload: "Json") -> bool:
     return any("shell" not in kind and "bash" not in kind for kind in kinds)
 
 
-# Which agent has an entry: its session may get another id, and its number may be another's one day.
+# Which agent has an entry: its session may get another id, and its pid may be reused.
 
 
 _PID_DIGITS = 9
 
 
 def this_agent() -> "Json | None":
-    """The agent whose hook this is, for a lease; None when it does not say."""
+    """Return the agent of this hook, for a lease; None if it is unknown."""
     pid = posix.environ.get(b"CLAUDE_PID", b"").decode("ascii", "replace")
     if not pid.isdecimal() or len(pid) > _PID_DIGITS:
         return None
@@ -1832,13 +1875,13 @@ def this_agent() -> "Json | None":
 
 
 def _is_this_agent(lease: "Json") -> bool:
-    """Also behind a /clear, which gives it another session."""
+    """Compare agents: it is the same one also after a /clear, which gives it another session."""
     holder = lease.get("holder")
     return holder is not None and lease.get("boot") == this_boot() and holder == this_agent()
 
 
 def _is_gone(lease: "Json") -> bool:
-    """Whether that agent has ended for certain. Of other machines and containers nothing is known."""
+    """Return whether that agent has certainly ended. Other machines and containers are unknown."""
     holder = lease.get("holder")
     if not isinstance(holder, dict) or holder.get("host") != posix.uname().nodename:
         return False
@@ -1856,7 +1899,7 @@ def _is_gone(lease: "Json") -> bool:
 
 
 def _born(pid: str) -> str:
-    """When it was started, in the kernel's words; "" where nothing tells, and for one that is gone."""
+    """Return when it was started, as the kernel writes it; "" if unknown, and for one that is gone."""
     try:
         stat = _read_kernel(f"/proc/{pid}/stat").decode("ascii", "replace")
     except OSError:
@@ -1876,7 +1919,7 @@ def _handed_out_since(lease: "Json", began: int) -> bool:
     ticked, boot = lease.get("ticked"), lease.get("boot")
     if not isinstance(ticked, int) or ticked <= began or boot != this_boot():
         return False
-    # Without a name of the boot: the clock may have begun anew with the machine.
+    # Without an id of the boot: the clock may have started again with the machine.
     return bool(boot) or abs(time.time() - number(lease.get("at"))) < 60.0
 
 
@@ -1955,7 +1998,7 @@ def _apply(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
         inbox.queue.write(inbox.reader)
         if message:
             inbox.receipt(message, "requeued", attempt=attempt)
-        # The lease stays: it holds how often this was tried.
+        # The lease stays: it holds the count of attempts.
         remove_file(inbox.files.in_flight)
         remove_file(inbox.files.responded)
         inbox.files.sync()
@@ -1971,7 +2014,7 @@ def _apply(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
 
 
 class FolderWatch:
-    """Wakes when anything in a folder is written, by anyone; else looks twice a second."""
+    """Wakes when any process writes to a file in a folder; without inotify, polls twice a second."""
 
     _LOOK = 0.5
 
@@ -2064,14 +2107,14 @@ class Options:
     def longest_wait(self) -> float:
         """Return how many seconds persist waits for a message before it gives an idle tick.
 
-        Whoever names an interval has a hook timeout that fits it, so it is never waited longer.
+        A user who sets an interval has a hook timeout that fits it, so the wait is never longer.
         """
         named = [one for one in (self.wait, self.interval()) if one is not None]
         return min(named, default=DEFAULT_WAIT)
 
 
 def tell(text: str) -> None:
-    """Print one line on standard error. It may quote a sender, who gets no say over a terminal."""
+    """Print one line on standard error. It may quote a sender, whose text must not control the terminal."""
     shown = "".join(one if one.isprintable() else "\ufffd" for one in text) + "\n"
     if sys.stderr is not None:  # Python has none where it was closed
         sys.stderr.write(shown)
@@ -2151,9 +2194,9 @@ _VALUES: "dict[str, Any]" = {
 
 
 def _read_stdin() -> bytes:
-    """All of standard input: to its end, or until nothing came for `STDIN_PATIENCE`.
+    """Read standard input: to its end, or until nothing came for `STDIN_PATIENCE`.
 
-    heartbeat-stop never reads it, so a script may have left a pipe there that nobody writes to.
+    heartbeat-stop never reads it, so a script may have left a pipe there that no process writes to.
     """
     from select import POLLIN, poll
 
@@ -2189,7 +2232,7 @@ def read_payload() -> "Json | None":
 
 
 def run_tick(options: Options, files: Files, began: int) -> Decision:
-    """A tick, and the wait for a message: in persist mode, or while one is being written."""
+    """Tick, and wait for a message: in persist mode, or while one is being written."""
     notices: list[str] = []
     payload = read_payload()
     try:
@@ -2214,7 +2257,7 @@ def _wait_for_message(
 
 
 def _wait_for_line_end(files: Files, payload: "Json | None", began: int, notices: "list[str]") -> Decision:
-    """Drain would end the session while a message for it is being written."""
+    """Wait for the line's end. Drain would end the session while a message for it is being written."""
     decision = _tick_again(files, payload, began, notices, TORN_LIMIT, lambda one: one.torn)
     if decision is None:
         notices.append(f"the last line of {files.inbox} is incomplete; a later stop will read it")
@@ -2233,8 +2276,8 @@ def _tick_again(
     deadline = time.monotonic() + limit
     with FolderWatch(files.folder) as watch:
         while (left := deadline - time.monotonic()) > 0:
-            # After the watch began, so that nothing comes unseen between the two. What others were handed
-            # during the wait is not this session's: hence the time of the stop.
+            # After the watch began, so that no message comes unseen between the two. What others were handed
+            # during the wait does not belong to this session, so the time of the stop is used.
             decision = tick(files, payload, began, notices)
             if not is_awaited(decision):
                 return decision
@@ -2244,7 +2287,7 @@ def _tick_again(
 
 
 def say(decision: Decision, options: Options) -> int:
-    """Print it. Nothing means that the stop is approved."""
+    """Print the decision. Printing nothing approves the stop."""
     if decision.text is None:
         if options.signal_file and not decision.goes_on:
             try:
@@ -2261,7 +2304,9 @@ def say(decision: Decision, options: Options) -> int:
 
 
 def fill_standard_streams() -> None:
-    """A closed one is the null device: else a file of the inbox would get its number, and our answer."""
+    """Open the null device for closed streams: else a file of the inbox would get their number, and our
+    answer.
+    """
     while (fd := posix.open("/dev/null", O_RDWR)) <= 2:
         pass
     posix.close(fd)
@@ -2290,7 +2335,7 @@ def main() -> None:
         decision = run_tick(options, files, began)
     except Exception as error:  # noqa: BLE001  # what it may be is not known, and what to do is
         tell(f"{program()}: error: {error}")
-        decision = Decision(None)  # fail open: an agent never hangs for the sake of its inbox
+        decision = Decision(None)  # fail open: an agent never hangs because of its inbox
     code = say(decision, options)
     if files.grown:
         give_back(files)
@@ -2298,7 +2343,7 @@ def main() -> None:
 
 
 def give_back(files: Files) -> None:
-    """Once in many megabytes, behind the answer: here alone something of ours is imported."""
+    """Free disk space, once in many megabytes, after the answer. Only here something of ours is imported."""
     try:
         sys.path.append(__file__.rpartition("/remuda/inbox/")[0])
         from remuda.inbox.compaction import compact

@@ -1,7 +1,7 @@
-"""Appending to an inbox that others append to as well, and being sure of it.
+"""Append to an inbox that others append to as well, and make sure that it is on the disk.
 
-A put is an fsync and what Python does around it, which on a quick disk is no small part: here nothing is
-looked at twice.
+A put is an fsync and what Python does around it, which is a good part of it on a fast disk: so nothing is
+checked twice here.
 
 Every envelope gets the mark of its inbox here. The first writer makes the key, and has it on the disk before
 the first line that is marked with it.
@@ -14,8 +14,11 @@ import fcntl
 import os
 import time
 
-from . import stop_hook, writer_lock
-from .compaction import WRITER_LOCK, FileLock
+from remuda.lockfile import FileLock
+
+from . import stop_hook
+from .compaction import WRITER_LOCK
+from .locks import close_writer_lock, lock_writer, unlock_writer
 from .stop_hook import Files
 
 _TORN_LOOK = 0.05
@@ -23,7 +26,7 @@ _SIGURG = 23  # `signal` is not imported for it: every command that puts a messa
 
 
 class Writer:
-    """Of one inbox. Whoever appends holds `lock()`."""
+    """Appends to one inbox. The caller of `append` holds `lock()`."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -32,24 +35,27 @@ class Writer:
         self.synced: tuple[int, int] | None = None
         """The file whose name, with that of its folder, is known to be on the disk."""
         self._left: tuple[int, int, int, int] | None = None
-        """Which file the last put left, how long and when: while it is so, a line of ours is its last."""
+        """File, size and time after the last put: while they are unchanged, the last line is ours."""
         self._key: tuple[os.stat_result, bytes] | None = None
 
     def lock(self) -> FileLock:
-        return FileLock(self._lock)
+        return FileLock(self._lock, stop_hook.open_file)
 
     def close(self) -> None:
-        writer_lock.drop(self._lock)
+        close_writer_lock(self._lock)
 
     def put(self, line: bytes) -> None:
-        lock = writer_lock.take(self._lock)
+        lock = lock_writer(self._lock)
         try:
             self.append(line)
         finally:
-            writer_lock.give_back(self._lock, lock)
+            unlock_writer(self._lock, lock)
 
     def append(self, line: bytes) -> int:
-        """On the disk, marked, with its name; where it ends. Raises FileNotFoundError when the file went."""
+        """Mark the line and write it to the disk. Returns where it ends.
+
+        Raises FileNotFoundError if the file was removed during the write.
+        """
         fd = stop_hook.open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             found = os.fstat(fd)
@@ -59,13 +65,13 @@ class Writer:
                 found = os.fstat(fd)
             line = stop_hook.marked_line(self._secret(found.st_size), line, found.st_size + len(end_line))
             data = end_line + line
-            # In one write, so that no other writer's line can get into it. On a full disk part of it stays
-            # behind: a broken envelope, which no consumer hands out.
+            # In one write, so that no other writer's line can get into it. On a full disk part of it remains:
+            # a broken envelope, which no consumer hands out.
             if os.write(fd, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if self._files.durable:
                 os.fsync(fd)
-            # While it is open: the number of a file that is gone may be another's at once.
+            # While it is open: the inode number of a removed file may be used again at once.
             there = os.stat(self._path)
             end = found.st_size + len(data)
             if there.st_ino == found.st_ino and there.st_dev == found.st_dev and there.st_size == end:
@@ -75,20 +81,24 @@ class Writer:
         finally:
             os.close(fd)
         if self.synced != (found.st_dev, found.st_ino):
-            # Whoever made the file, a foreign writer or one that was killed, may not have done this.
+            # The process that created the file, a foreign writer or one that was killed, may not have done
+            # this.
             self._files.sync()
             self.synced = (found.st_dev, found.st_ino)
         self._files.crossed(end - len(data), end)
         return end
 
     def _secret(self, size: int) -> bytes:
-        """The inbox's key, made if there is none. Under the lock: no two writers make one."""
+        """Return the inbox's key; create it if there is none.
+
+        Under the lock, so that no two writers create one.
+        """
         try:
             there = os.lstat(self._files.key)
         except FileNotFoundError:
             return self._make_key(size)
         if self._key is None or not _is_same_file(self._key[0], there):
-            # One of another user is not replaced.
+            # A key of another user is not replaced.
             os.close(stop_hook.open_file(self._files.key, os.O_RDONLY))
             secret = stop_hook.Key(self._files.key).secret
             if not secret:
@@ -103,14 +113,14 @@ class Writer:
         return secret
 
     def _look_again(self, fd: int, there: os.stat_result, line: bytes) -> int:
-        """Others were at it meanwhile. Where the line ends, which is not where it was to be expected."""
+        """Return where the line ends, after other writers changed the file at the same time."""
         if not os.path.samestat(os.fstat(fd), there) and not self.is_in_place(line):
-            # It was removed or replaced: what was written there nobody will read.
+            # The file was removed or replaced: what was written there will not be read.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         return os.lseek(fd, 0, os.SEEK_CUR)
 
     def is_in_place(self, line: bytes) -> bool:
-        """Whether the file of now has it too, and for good: an editor may have read it and saved its own."""
+        """Return whether the current file has the line too, durably: an editor may have read and saved it."""
         fd = stop_hook.open_file(self._path, os.O_RDONLY)
         try:
             if line not in stop_hook.read_all(fd):
@@ -126,7 +136,7 @@ def _is_same_file(one: os.stat_result, other: os.stat_result) -> bool:
 
 
 def _is_torn(fd: int, found: os.stat_result) -> bool:
-    """Whether the last line has no end. A writer who is at it is given the time to end it."""
+    """Return whether the last line has no end. A writer that is still at it gets time to end it."""
     if _ends(fd, found.st_size):
         return False
     deadline = time.monotonic() + stop_hook.TORN_GRACE
@@ -144,14 +154,15 @@ def _ends(fd: int, size: int) -> bool:
 
 
 def has_writer(path: str) -> bool:
-    """Whether somebody has this file open for writing. False also where the system cannot tell."""
+    """Return whether a process has this file open for writing. False also where the system cannot say."""
     try:
         fd = stop_hook.open_file(path, os.O_RDONLY)
     except OSError:
         return False
     try:
-        # A lease is given for a file that nobody writes to. Whoever opens it meanwhile waits for its end, and
-        # we are sent a signal: one that nobody minds (SIGURG), and not SIGIO, which would end us.
+        # The kernel grants a lease only for a file without writers. A process that opens it then waits for
+        # the end of the lease, and we get a signal: SIGURG, which is ignored, and not SIGIO, which would end
+        # us.
         fcntl.fcntl(fd, fcntl.F_SETSIG, _SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)

@@ -1,7 +1,7 @@
-"""A client of a keeper for programs with an event loop of their own: events as they come, and requests.
+"""A client of a keeper for programs with an event loop: it delivers events, and sends requests.
 
-It changes nothing of the process that it runs in, and works in any loop of any thread. `client` is the one
-for everybody else.
+It changes nothing in the process that it runs in, and works in any loop of any thread. `client` is the
+blocking one.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _FULL_PAUSE = 0.01
 
 
 class AsyncKeeperClient(asyncio.Protocol):
-    """`on_event` hears all that the keeper tells; `on_end` hears once that the keeper is gone, or hung up.
+    """Calls `on_event` for each event of the keeper, and `on_end` once when the keeper is gone or hung up.
 
-    Both are called in the loop and must not wait. Close it when it is no longer needed.
+    Both are called in the loop and must not wait. Close the client when it is no longer needed.
     """
 
     def __init__(self, name: str, on_event: Callable[[Document], None], on_end: Callable[[], None]) -> None:
         self.name = name
         self.welcome: Document = {}
-        """What the keeper said of the session when it was reached."""
+        """What the keeper reported about the session when the client connected."""
         self.fault = ""
         """Why we hung up: what the keeper sent that cannot be read."""
         self._on_event = on_event
@@ -48,7 +48,7 @@ class AsyncKeeperClient(asyncio.Protocol):
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Document]] = {}
         self._greeted: asyncio.Future[Document] = self._loop.create_future()
-        self._behind: deque[Document] = deque()  # events that wait until one before them is whole
+        self._behind: deque[Document] = deque()  # events that wait until an earlier one is complete
         self._fetching: asyncio.Task[None] | None = None
         self._ended = False
 
@@ -63,7 +63,7 @@ class AsyncKeeperClient(asyncio.Protocol):
         read_only: bool = False,
         timeout: float = ANSWER_TIMEOUT,  # noqa: ASYNC109  # the caller's bound
     ) -> Self:
-        """Raises `SessionNotFound`, `SessionDead` or `SessionUnreachable`."""
+        """Connect to the keeper. Raises `SessionNotFound`, `SessionDead` or `SessionUnreachable`."""
         client = cls(name, on_event, on_end)
         sock: socket.socket | None = None
         try:
@@ -87,7 +87,10 @@ class AsyncKeeperClient(asyncio.Protocol):
     # ── asking ──
 
     async def request(self, op: str, *, within: float = ANSWER_TIMEOUT, **args: Any) -> Document:
-        """Raises what the keeper refused with, and `SessionUnreachable` when it is gone or silent."""
+        """Send a request and return its result.
+
+        Raises the error that the keeper reports, and `SessionUnreachable` if the keeper ends or is silent.
+        """
         number = next(self._numbers)
         answer = self._waiting[number] = self._loop.create_future()
         try:
@@ -102,7 +105,7 @@ class AsyncKeeperClient(asyncio.Protocol):
         return await self._whole(result) if "parcel" in result else result
 
     def type(self, data: bytes) -> None:
-        """Into the session's terminal, as its user would."""
+        """Type into the session's terminal, as its user would."""
         self._send(ClientConnection.input(data))
 
     def _send(self, data: bytes) -> None:
@@ -148,13 +151,13 @@ class AsyncKeeperClient(asyncio.Protocol):
             self._fetching = self._loop.create_task(self._fetch())
 
     async def _fetch(self) -> None:
-        """In their order: what comes behind an event that is being fetched waits."""
+        """Deliver events in their order: what follows an event that is being fetched waits."""
         while self._behind and not self._ended:
             document = self._behind[0]
             if "parcel" in document:
                 try:
                     document = await self._whole(document)
-                except RemudaError:  # told too long ago: its short fields are all that is left
+                except RemudaError:  # the keeper has dropped it since: only its short fields are left
                     pass
             self._behind.popleft()
             self._on_event(document)
@@ -184,7 +187,7 @@ class AsyncKeeperClient(asyncio.Protocol):
         for answer in [self._greeted, *self._waiting.values()]:
             if not answer.done():
                 answer.set_exception(self._gone())
-                answer.exception()  # seen, if nobody waits any more
+                answer.exception()  # retrieved, in case no one waits any more
         if self._fetching is not None:
             self._fetching.cancel()
         while self._behind:  # as far as they are known
@@ -195,7 +198,7 @@ class AsyncKeeperClient(asyncio.Protocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Nothing more is told after this."""
+        """Close the connection. No callback is called after this."""
         if not self._ended:
             self._behind.clear()
             self._end()
@@ -211,7 +214,10 @@ def _result(document: Document) -> Document:
 
 
 async def _reach(paths: SessionPaths) -> socket.socket:
-    """A connected socket. A keeper whose backlog is full says so at once, and is asked again."""
+    """Return a connected socket.
+
+    If the keeper's backlog is full, connect fails at once and is tried again.
+    """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)

@@ -1,7 +1,7 @@
-"""Taking a message back, or interrupting the turn that runs, from outside the keeper.
+"""Cancel a message, or interrupt the running turn, from outside the keeper.
 
-The keeper does it when there is one: it alone knows whether a message is being typed in this moment. Without
-a keeper the files say what is waiting. What became of a message is read from its receipts, never guessed.
+If a keeper runs, it does so: only the keeper knows whether a message is being typed at this moment. Without a
+keeper the files say what is waiting. The outcome is read from the receipts, never guessed.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class Cancelled:
 def cancel_message(
     inbox: Path, message: str, session: SessionPaths | None, timeout: float = DEFAULT_CANCEL_TIMEOUT
 ) -> Cancelled:
-    """Take a message back, or interrupt its turn, and return when its last receipt is on the disk.
+    """Cancel a message, or interrupt its turn, and return when its last receipt is on the disk.
 
-    `session` is the one whose inbox this is. Asking again is harmless. Raises `MessageNotFound`; `NotSafe`
+    `session` is the one whose inbox this is. A second call is harmless. Raises `MessageNotFound`; `NotSafe`
     for a message in flight with an agent that no keeper has; `WaitTimeout` when its turn does not stop.
     """
     found = trace(inbox, message)
@@ -93,7 +93,7 @@ def cancel_message(
             return _fate(last, asked=True)
         if not left:
             raise WaitTimeout(f"message {message} could not be cancelled in time; try again")
-        time.sleep(_LOOK_INTERVAL)  # a keeper starts or ends in this moment
+        time.sleep(_LOOK_INTERVAL)  # a keeper is starting or ending right now
 
 
 class _KeeperGone(Exception):
@@ -101,7 +101,7 @@ class _KeeperGone(Exception):
 
 
 def _through_keeper(inbox: Path, message: str, session: SessionPaths, timeout: float) -> Trace | None:
-    """The message at its end. None when the keeper ended before that."""
+    """Return the message at its end. None when the keeper ended before that."""
 
     def attend(_found: Trace) -> None:
         if read_holder(session) is None:
@@ -114,7 +114,7 @@ def _through_keeper(inbox: Path, message: str, session: SessionPaths, timeout: f
         if read_holder(session) is None:
             return None
         raise
-    except InvalidOptions:  # it runs a plain command, which is never given any: no keeper holds the inbox
+    except InvalidOptions:  # it runs a plain command, which never gets messages: no keeper holds the inbox
         return _without_keeper(inbox, message, kept=False)
     try:
         *_, last = follow(inbox, message, timeout, attend)
@@ -129,12 +129,13 @@ def _through_keeper(inbox: Path, message: str, session: SessionPaths, timeout: f
 
 
 def _without_keeper(inbox: Path, message: str, *, kept: bool) -> Trace | None:
-    """The message at its end. None when a keeper has the inbox now."""
+    """Return the message at its end. None when a keeper has the inbox now."""
     journal = Inbox(inbox)
     try:
         found = journal.take_back(message)
         if found == "in flight" and kept:
-            # Its keeper was killed. Whether the agent saw it is not known: it is not handed out again.
+            # Its keeper was killed. Whether the agent saw the message is unknown, so it is not handed out
+            # again.
             journal.recover("deadletter")
     except InboxBusy:
         return None
@@ -150,7 +151,7 @@ def _without_keeper(inbox: Path, message: str, *, kept: bool) -> Trace | None:
 
 
 def _fate(found: Trace, *, asked: bool) -> Cancelled:
-    """By its receipts. `asked`: it had not ended before."""
+    """Read the outcome from the receipts. `asked`: it had not ended before."""
     reason = found.reason
     if found.stage == "acked":
         return Cancelled(Fate.ANSWERED, found.id)
@@ -164,7 +165,7 @@ def _fate(found: Trace, *, asked: bool) -> Cancelled:
 
 
 def cancel_turn(name: str, folder: Path, timeout: float = DEFAULT_CANCEL_TIMEOUT) -> Cancelled | None:
-    """Interrupt the turn that runs in a session, whoever began it. None when no turn runs.
+    """Interrupt the running turn of a session. Returns None if no turn runs.
 
     Raises `NotSafe` when a dialog is open in which no turn runs, `WaitTimeout` when the turn does not stop,
     and what connecting can raise.

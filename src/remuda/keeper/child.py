@@ -1,4 +1,4 @@
-"""The program in the session: its terminal, its input queue, its exit, and its certain end."""
+"""The program in the session: its terminal, its input queue, its exit, and its guaranteed end."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from remuda.wire.frames import SHORT_BYTES
 
 log = logging.getLogger("remuda.keeper.child")
 
-# Input that waits for a program that does not read. Beyond it clients are no longer read from.
+# Input that waits for a program that does not read. Above this, we stop reading from clients.
 INPUT_HIGH_BYTES = 1 << 20
 # After the program ended: how long its terminal may stay silent before its output counts as complete.
 # Needed only when a descendant still holds the terminal open; otherwise its end is exact.
 _DRAIN_SILENCE = 0.25
-# … and how long one that prints on and on is listened to, in all.
+# … and for how long in all we read from a descendant that keeps printing.
 _DRAIN_LIMIT = 3.0
-# A terminal that nobody has open cannot be waited for; it is looked at.
+# A terminal that no process has open cannot be waited for, so it is polled.
 _REOPEN_INTERVAL = 0.1
 # After SIGTERM: how long before SIGHUP.
 _BEFORE_HANGUP = 0.5
@@ -35,7 +35,8 @@ _KILL_LIMIT = 5.0
 class Child:
     """A running program. `on_output(data)` gets every byte it prints; `exited` and `hung_up` are its end.
 
-    `strangers` are children that this process had before: they and theirs are not the program's.
+    `strangers` are children that this process had before: they and their descendants do not belong to the
+    program.
     """
 
     def __init__(
@@ -74,20 +75,20 @@ class Child:
         return self.last_read != self._began
 
     def _readable(self) -> bool:
-        """See `loop`: whether somebody waits for what comes next."""
+        """Read output. Returns whether someone waits for what comes next (see `loop`)."""
         if self._pty.fd < 0:
             return False
         try:
             data: bytes | None = os.read(self._pty.fd, READ_BYTES)
         except OSError:
-            data = b""  # what is wrong shows when it is tried again
+            data = b""  # an error comes again with the next read
         if not data or len(data) >= SHORT_BYTES:  # no echo
             data = self._pty.drain(data or b"")
         if data is None:
             self._loop.remove_reader(self._pty.fd)
             if self.exited.done():
                 self.hung_up.set()
-            else:  # nobody has it open; the program may open it again
+            else:  # no process has it open; the program may open it again
                 self._loop.call_later(_REOPEN_INTERVAL, self._look_again)
         elif data:
             hurried = self._on_output(data)
@@ -100,7 +101,7 @@ class Child:
             self._loop.add_reader(self._pty.fd, self._readable)
 
     def pause_output(self) -> None:
-        """Let the program wait with what it prints, until `resume_output`."""
+        """Make the program wait when it prints, until `resume_output`."""
         self._paused = True
         if self._pty.fd >= 0:
             self._loop.remove_reader(self._pty.fd)
@@ -110,9 +111,9 @@ class Child:
         self._look_again()
 
     async def drained(self) -> None:
-        """Returns when all that the exited program printed has been handed out.
+        """Return when all output of the exited program has been handed out.
 
-        A descendant that goes on printing is no reason to stay.
+        A descendant that goes on printing does not keep us here.
         """
         deadline = self._loop.time() + _DRAIN_LIMIT
         while not self.hung_up.is_set():
@@ -127,15 +128,15 @@ class Child:
     # ── input ──
 
     def write(self, data: bytes) -> bool:
-        """All of it, in order, however slowly the program reads. Whether it has all of it now."""
+        """Write all data, however slowly the program reads. Returns whether it has taken everything now."""
         if not data or self._pty.fd < 0:
             return True
         if not self._input:
             try:
                 taken = os.write(self._pty.fd, data)
             except OSError:
-                taken = 0  # what is wrong shows when the rest is tried
-            if taken == len(data):  # of a key, all
+                taken = 0  # an error comes again with the rest
+            if taken == len(data):  # complete, if it is a key
                 return True
             data = data[taken:]
         self._input.append(memoryview(data))
@@ -149,7 +150,7 @@ class Child:
         return self._input_bytes > INPUT_HIGH_BYTES
 
     def has_read_all(self) -> bool:
-        """Whether the program is known to have read all that was written."""
+        """Return whether the program is known to have read everything written."""
         try:
             return not self._input and self._pty.fd >= 0 and self._pty.unread_bytes() == 0
         except OSError:
@@ -159,7 +160,7 @@ class Child:
         self._input_drained.append(callback)
 
     def _take_input(self) -> bool:
-        """Hand the program what it takes now. Whether that was all."""
+        """Write what the program takes now. Returns whether that was all."""
         try:
             while self._input:
                 sent = self._pty.write(self._input[0])
@@ -189,7 +190,7 @@ class Child:
     # ── the end ──
 
     def _reap(self) -> None:
-        """Collect everyone who died: our child, and orphans that we adopted."""
+        """Reap all dead children: our child, and orphans that we adopted."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -204,14 +205,14 @@ class Child:
         self._reaped.set()
 
     def signal(self, number: int) -> None:
-        """One signal to everyone concerned."""
+        """Send one signal to all processes of the session."""
         for pid in self._concerned():
             send_signal(pid, number)
 
     def wake(self) -> None:
-        """What a shell's `fg` does for a program that suspended itself. One that runs takes no notice.
+        """Continue a program that suspended itself, as a shell's `fg` does. A running program ignores it.
 
-        The kernel stops nobody here: there is no shell in this process session. The program may still wait.
+        The kernel stops no process here: this process session has no shell. The program may still wait.
         """
         if not self.exited.done():
             with contextlib.suppress(OSError):
@@ -224,10 +225,11 @@ class Child:
         return [] if self.exited.done() else [self.pid]
 
     async def end(self, grace: float) -> None:
-        """TERM, then KILL after `grace` seconds, until nobody concerned is left.
+        """Send TERM, then KILL after `grace` seconds, until none of the processes is left.
 
-        Between the two a HUP, as a closing terminal sends it: interactive shells ignore TERM and obey HUP. It
-        is not for those who were started since the TERM, as an agent's hooks for its own end are.
+        Between the two comes a HUP, as a closing terminal sends it: interactive shells ignore TERM and obey
+        HUP. Processes that started after the TERM do not get it, such as the hooks that an agent runs at its
+        end.
         """
         self.hasten(grace)
         asked = self._concerned()
@@ -243,25 +245,25 @@ class Child:
         deadline = self._loop.time() + _KILL_LIMIT
         while self._loop.time() < deadline:
             self.signal(signal.SIGKILL)
-            # Short: somebody may have forked between our look and our signal.
+            # Short: a process may have forked between our scan and our signal.
             self._kill_at = float("inf")
             if await self._gone_before(self._loop.time() + 0.1):
                 return
         log.error("processes still running after SIGKILL: %s", self._concerned())
 
     def hasten(self, grace: float) -> None:
-        """Let the KILL come in `grace` seconds, or earlier if that was said before."""
+        """Send the KILL in `grace` seconds, or at the earlier time that was set before."""
         self._kill_at = min(self._kill_at, self._loop.time() + grace)
         self._reaped.set()
 
     async def _gone_before(self, deadline: float) -> bool:
-        """Whether nobody concerned is left before `deadline`, and before the time for the KILL."""
+        """Return whether all processes are gone before `deadline`, and before the time for the KILL."""
         while self._concerned():
             left = min(deadline, self._kill_at) - self._loop.time()
             if left <= 0:
                 return False
             self._reaped.clear()
-            # A grandchild's death is told to its parent, not to us; hence the second look.
+            # The kernel reports a grandchild's death to its parent, not to us; so we scan again.
             try:
                 await asyncio.wait_for(self._reaped.wait(), min(left, 0.25))
             except TimeoutError:
@@ -276,7 +278,38 @@ class Child:
         self._loop.remove_signal_handler(signal.SIGCHLD)
 
 
+class Keyboard:
+    """What users type into a session: passed on at once, except while a message is being delivered."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._held: list[bytes] | None = None
+        self.typed_at = float("-inf")
+        """When a user last typed, on the loop's clock."""
+
+    def type(self, data: bytes) -> bool:
+        """Type. Returns whether the program has taken it already."""
+        taken = False
+        if self._held is None:
+            taken = self._child.write(data)
+        else:
+            self._held.append(data)
+        self.typed_at = monotonic()
+        return taken
+
+    def hold(self) -> None:
+        """Keep what is typed from here on."""
+        if self._held is None:
+            self._held = []
+
+    def release(self) -> None:
+        """Pass on what was kept, in its order."""
+        held, self._held = self._held, None
+        for data in held or ():
+            self._child.write(data)
+
+
 def exit_code(wait_status: int) -> int:
-    """Heimdall's number: the code, or 128 and the signal."""
+    """Return Heimdall's number: the exit code, or 128 plus the signal."""
     code = os.waitstatus_to_exitcode(wait_status)
     return 128 - code if code < 0 else code

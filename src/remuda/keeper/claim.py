@@ -1,20 +1,19 @@
-"""A session's name on disk: who holds it, its socket and its pid file.
+"""A session's name on disk: its owner, its socket and its pid file.
 
-The pid file is locked by the keeper for as long as it lives; the lock, not the number in the file, says
-that a session is alive, so that a stale, empty or garbled file is simply replaced. The socket is bound
-under another name and renamed when it listens: whoever sees it can connect to it.
+The keeper locks the pid file for its lifetime. The lock, not the number in the file, says that a session is
+alive, so a stale, empty or garbled file is simply replaced. The socket is bound under another name and
+renamed once it listens: a client that sees it can connect to it.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from remuda import lockfile
 from remuda.duration import show_duration
 from remuda.errors import FolderUnusable, SessionExists
 from remuda.frozen import frozen
@@ -22,12 +21,11 @@ from remuda.paths import SessionPaths, SocketAddress, private_folder
 from remuda.proctree import is_alive
 
 _BACKLOG = 128
-_LOOKERS_PATIENCE = 2.0
 
 
 @frozen
-class Holder:
-    """Who holds a session's name. The numbers are 0 where the file does not tell."""
+class LiveKeeper:
+    """The processes that own a session's name. A pid is 0 if the file does not contain it."""
 
     keeper_pid: int
     child_pid: int
@@ -38,40 +36,23 @@ class Holder:
         return max(0.0, time.time() - self.since)
 
 
-def read_holder(paths: SessionPaths) -> Holder | None:
-    """The live keeper of that name, or None. Looks at the lock; changes nothing."""
+def read_holder(paths: SessionPaths) -> LiveKeeper | None:
+    """Return the live keeper of that name, or None. Probes the lock; changes nothing."""
     try:
         fd = os.open(paths.pid, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        if _lock(fd, fcntl.LOCK_SH):  # shared: those who only look do not disturb each other
+        if not lockfile.is_locked(fd):
             return None
         keeper, child = _parse_pids(os.pread(fd, 64, 0))
-        return Holder(keeper, child, os.fstat(fd).st_mtime)
+        return LiveKeeper(keeper, child, os.fstat(fd).st_mtime)
     finally:
         os.close(fd)
 
 
-def _lock(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return False
-        raise
-    return True
-
-
-def _lock_patiently(fd: int) -> bool:
-    """Lock it, unless a keeper has it. Somebody who only looks has it for a moment, and is waited for."""
-    deadline = time.monotonic() + _LOOKERS_PATIENCE
-    while not _lock(fd):
-        keeper, _ = _parse_pids(os.pread(fd, 64, 0))
-        if is_alive(keeper) or time.monotonic() > deadline:
-            return False
-        time.sleep(0.002)
-    return True
+def _has_live_keeper(fd: int) -> bool:
+    return is_alive(_parse_pids(os.pread(fd, 64, 0))[0])
 
 
 def _parse_pids(data: bytes) -> tuple[int, int]:
@@ -81,12 +62,12 @@ def _parse_pids(data: bytes) -> tuple[int, int]:
 
 
 def live_names(folder: Path) -> Iterator[str]:
-    """Names with a live keeper, in order. Files of dead ones are removed, as Heimdall's `ls` does."""
+    """Yield names with a live keeper, in order. Removes files of dead ones, as Heimdall's `ls` does."""
     try:
-        found = sorted(entry[: -len(".sock")] for entry in os.listdir(folder) if entry.endswith(".sock"))
+        names = sorted(entry[: -len(".sock")] for entry in os.listdir(folder) if entry.endswith(".sock"))
     except FileNotFoundError:
         return
-    for name in found:
+    for name in names:
         paths = SessionPaths(folder, name)
         if name.startswith("."):
             continue
@@ -97,16 +78,17 @@ def live_names(folder: Path) -> Iterator[str]:
 
 
 def sweep_stale(paths: SessionPaths) -> bool:
-    """Remove the socket and pid file of a dead keeper. The lock is taken first, so none is swept alive.
+    """Remove the socket and pid file of a dead keeper. Returns whether they were removed.
 
-    A socket without a pid file is nobody's we know; one that answers is alive, whatever its files say.
+    It takes the lock first, so a live keeper keeps its files. A socket without a pid file stays, since its
+    owner is unknown; so does a socket that accepts connections.
     """
     try:
         fd = os.open(paths.pid, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        if not _lock(fd) or not _is_at(fd, paths.pid):
+        if not lockfile.try_lock(fd) or not lockfile.is_at(fd, paths.pid):
             return False
         if _answers(paths.socket):
             return False
@@ -122,22 +104,8 @@ def _answers(path: Path) -> bool:
         return probe.connect_ex(address) == 0
 
 
-def _is_at(fd: int, path: Path) -> bool:
-    """Is the open file still the one at `path`? Between open and lock its last owner may have removed it."""
-    here = os.fstat(fd)
-    return _identity(path) == (here.st_dev, here.st_ino)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 class Claim:
-    """Sole right to a session's name, until `release` or the end of the process."""
+    """Sole ownership of a session's name, until `release` or the end of the process."""
 
     def __init__(self, paths: SessionPaths, fd: int) -> None:
         self.paths = paths
@@ -150,21 +118,17 @@ class Claim:
     def take(cls, paths: SessionPaths) -> Claim:
         """Raise `SessionExists` when a live keeper has the name."""
         private_folder(paths.folder)
-        while True:
-            try:
-                fd = os.open(paths.pid, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except OSError as error:
-                raise FolderUnusable(f"cannot write {paths.pid}: {error.strerror}") from error
-            if not _lock_patiently(fd):
-                os.close(fd)
-                raise already_running(paths)
-            if _is_at(fd, paths.pid):
-                os.fchmod(fd, 0o600)
-                return cls(paths, fd)
-            os.close(fd)
+        try:
+            fd = lockfile.acquire(paths.pid, _has_live_keeper)
+        except OSError as error:
+            raise FolderUnusable(f"cannot write {paths.pid}: {error.strerror}") from error
+        if fd is None:
+            raise already_running(paths)
+        os.fchmod(fd, 0o600)
+        return cls(paths, fd)
 
     def listen(self) -> socket.socket:
-        """The session's socket, which can be connected to from the moment it can be seen."""
+        """Return the session's socket. Clients can connect to it from the moment it is visible."""
         if self._listener is None:
             self._listener = self._bind()
         return self._listener
@@ -180,18 +144,18 @@ class Claim:
             listener.listen(_BACKLOG)
             listener.setblocking(False)
             os.rename(hidden, self.paths.socket)
-            made = os.stat(self.paths.socket)
+            created = os.stat(self.paths.socket)
         except OSError as error:
             listener.close()
             hidden.unlink(missing_ok=True)
             raise FolderUnusable(f"cannot listen on {self.paths.socket}: {error.strerror}") from error
         finally:
             os.umask(before)
-        self._socket_id = (made.st_dev, made.st_ino)
+        self._socket_id = (created.st_dev, created.st_ino)
         return listener
 
     def write_pids(self, keeper_pid: int, child_pid: int) -> None:
-        """Readable at any moment, also in the middle of this."""
+        """Write both pids. A reader gets a valid file at any moment."""
         self._pids = keeper_pid, child_pid
         text = f"{keeper_pid}\n{child_pid}".encode()
         os.pwrite(self._fd, text + b"\n", 0)
@@ -204,20 +168,20 @@ class Claim:
         """
         if self._fd < 0:
             return None
-        if not _is_at(self._fd, self.paths.pid):
+        if not lockfile.is_at(self._fd, self.paths.pid):
             taken = Claim.take(self.paths)
             since = os.fstat(self._fd).st_mtime_ns
             os.close(self._fd)
             self._fd = taken._fd
             self.write_pids(*self._pids)
-            os.utime(self._fd, ns=(since, since))  # it says how long the session has run
-        elif _identity(self.paths.socket) == self._socket_id:
+            os.utime(self._fd, ns=(since, since))  # the uptime is read from it
+        elif lockfile.file_identity(self.paths.socket) == self._socket_id:
             return None
         self._listener = self._bind()
         return self._listener
 
     def release(self) -> None:
-        """Remove our files, and only ours: the name may have been taken over if somebody deleted them."""
+        """Remove our files, and only ours: after a deletion another keeper may have taken the name."""
         if self._fd < 0:
             return
         try:
@@ -227,15 +191,15 @@ class Claim:
             self._fd = -1
 
     def _remove_files(self) -> None:
-        if self._socket_id is not None and _identity(self.paths.socket) == self._socket_id:
+        if self._socket_id is not None and lockfile.file_identity(self.paths.socket) == self._socket_id:
             self.paths.socket.unlink(missing_ok=True)
-        if _is_at(self._fd, self.paths.pid):
+        if lockfile.is_at(self._fd, self.paths.pid):
             self.paths.pid.unlink(missing_ok=True)
 
 
 def already_running(paths: SessionPaths) -> SessionExists:
-    holder = read_holder(paths)
-    who = f" (pid {holder.keeper_pid}, up {show_duration(holder.uptime)})" if holder else ""
+    owner = read_holder(paths)
+    who = f" (pid {owner.keeper_pid}, up {show_duration(owner.uptime)})" if owner else ""
     return SessionExists(
         f"session '{paths.name}' is already running{who}",
         hint=f"attach to it with 'remuda attach {paths.name}', or end it with 'remuda kill {paths.name}'",

@@ -33,5 +33,5 @@ class Cleanliness:
             "permission_mode": self._observer.permission_mode,
             "first_permission_mode": self._first_mode,
             "residue": list(self._observer.residue),
-            "processes": session.household.newcomers(),
+            "processes": session.processes.started_since_prompt(),
         }

@@ -1,7 +1,7 @@
-"""The one way to reach a session from outside its keeper. Blocking, with a bound on every wait.
+"""The one way to reach a session from outside its keeper. Blocking, with a limit on every wait.
 
-A supervisor that speaks only Heimdall's protocol is served as well, for as much as it knows: it ignores
-our HELLO and answers the STATUS that follows it, which is how the two are told apart.
+It also works with a supervisor that speaks only Heimdall's protocol, as far as that goes. Such a supervisor
+ignores our HELLO and answers the STATUS after it, which is how we recognise it.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class KeeperClient:
                 return event
 
     def _next_of(self, *kinds: type, deadline: float | None = None) -> ClientEvent:
-        """The next event of these kinds; others are kept for `receive`."""
+        """Return the next event of these kinds; others are kept for `receive`."""
         limit = time.monotonic() + ANSWER_TIMEOUT if deadline is None else deadline
         passed: list[ClientEvent] = []
         try:
@@ -244,7 +244,7 @@ class KeeperClient:
             # `recv` would ask the kernel once more whether there is anything.
             return os.read(self._sock.fileno(), _READ_BYTES)
         except ConnectionResetError:
-            return b""  # also within a frame: a keeper that was killed has no last word
+            return b""  # also within a frame: a killed keeper may stop anywhere
 
     @property
     def between_frames(self) -> bool:
@@ -299,7 +299,7 @@ class KeeperClient:
 
 
 def _connect(sock: socket.socket, address: str) -> None:
-    """A keeper whose backlog is full says so at once, and is asked again."""
+    """Connect. If the keeper's backlog is full, connect fails at once and is tried again."""
     deadline = time.monotonic() + ANSWER_TIMEOUT
     while True:
         try:
@@ -312,7 +312,7 @@ def _connect(sock: socket.socket, address: str) -> None:
 
 
 def absent(paths: SessionPaths) -> SessionNotFound | SessionDead | SessionUnreachable:
-    """Why there is nobody at that socket."""
+    """Return the error that says why nothing answers at that socket."""
     name = paths.name
     if holder := read_holder(paths):
         return SessionUnreachable(
@@ -328,7 +328,7 @@ def absent(paths: SessionPaths) -> SessionNotFound | SessionDead | SessionUnreac
 
 
 def dead_hint(record: SessionRecord) -> str:
-    """What to do about a session that has ended. One that died at its start would do so again."""
+    """Say what to do about a session that has ended. One that died at its start would do so again."""
     if record.came_up:
         return f"'remuda start {record.name} --resume' brings it back"
     return f"it failed while starting; 'remuda logs {record.name}' prints its output"

@@ -1,4 +1,4 @@
-"""A session's whole specification: what its starter said, the configuration and, to resume, its record."""
+"""Build a session's specification from the starter's options, the configuration and its old record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remuda.agents import find_agent, guess_agent
+from remuda.agents import DEFAULT_AGENT, find_agent, guess_agent
 from remuda.arguments import absolute_path, check_text
 from remuda.config import Config, check_variable
 from remuda.duration import check_seconds
@@ -30,7 +30,7 @@ _TEXTS = ("agent", "classifier", "log_filter", "log_level", "on_orphan", "sessio
 class Composed:
     spec: SessionSpec
     forgotten: list[str]
-    """Variables that were set for it in its last life, and are not set now."""
+    """Variables that were set for the session when it last ran, and are not set now."""
 
 
 def compose(
@@ -43,9 +43,9 @@ def compose(
     attached: bool = False,
     size: tuple[int, int] = (DEFAULT_COLS, DEFAULT_ROWS),
 ) -> Composed:
-    """`said` has the options of `remuda start` by their names; what is missing or None was not said.
+    """Build the specification. `said` has the options of `remuda start` by their names; None means not given.
 
-    `size` is for a session that was given none. Raises for what no keeper could carry out.
+    `size` is the default size. Raises for options that no keeper could carry out.
     """
     paths = SessionPaths.of(check_name(name), folder)
     record = _record_to_resume(paths) if said.get("resume") else None
@@ -77,7 +77,7 @@ def compose(
         rows=rows,
         size_policy=options.get("size") or config.size,
         classifier=classifier,
-        # A classifier named on the command line begins with its own defaults, as Heimdall's does.
+        # A classifier named on the command line begins with its own defaults, as in Heimdall.
         idle_threshold_ms=_first(
             options.get("idle_threshold_ms"), None if chosen_here else config.idle_threshold_ms
         ),
@@ -118,7 +118,7 @@ def _record_to_resume(paths: SessionPaths) -> SessionRecord:
 
 
 def _remembered(options: Mapping[str, Any], record: SessionRecord | None) -> dict[str, Any]:
-    """What is not said now is as it was."""
+    """Use the options of the last run where none is given now."""
     said = {key: value for key, value in options.items() if value is not None}
     return {**options, **(record.options if record else {}), **said}
 
@@ -131,7 +131,7 @@ def _what_to_run(
     record: SessionRecord | None, cmd: list[str], options: dict[str, Any]
 ) -> tuple[str, list[str], Path]:
     named = options.get("agent")
-    agent_name = named or (record.agent if record and not cmd else guess_agent(cmd) if cmd else "claude")
+    agent_name = named or (record.agent if record and not cmd else guess_agent(cmd) if cmd else DEFAULT_AGENT)
     again = record is not None and not cmd
     argv = list(record.argv) if record and again else _command(agent_name, cmd, explicit=named is not None)
     cwd = options.get("cwd") or (Path(record.cwd) if record else Path.cwd())

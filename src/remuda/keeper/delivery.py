@@ -215,7 +215,7 @@ class SessionTerminal:
         self._session.tell_whole({"event": event, **document})
 
     def handed_over(self) -> None:
-        self._session.household.prompted()
+        self._session.processes.prompted()
 
     @property
     def conversation(self) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
 """The environment of a program in a session. Pure.
 
-It runs on our terminal, not on the one that it was started from: what describes that other terminal must
-go, or the program talks to something that is not there (an agent that finds TMUX set draws nothing).
+The program runs on our terminal, not on the one that it was started from. Variables that describe that other
+terminal are removed, or the program talks to something that is not there (an agent that finds TMUX set draws
+nothing).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One stream of output to any number of watchers, none of whom can slow it.
+"""Send one stream of output to any number of watchers, and let none of them slow it down.
 
-Each read of the terminal becomes one frame; all watchers are handed the same bytes. What a watcher's
-socket does not take at once waits in its own queue. When that queue outgrows its bound the watcher has
-lagged: what waits is dropped, and once its socket is empty again it is painted the screen as it is then.
-So it misses history, never the present, and it is told.
+Each read of the terminal becomes one frame; all watchers get the same bytes. What a watcher's socket does not
+take at once waits in its own queue. When that queue exceeds its limit, the watcher has lagged: the queue is
+dropped, and once its socket is empty again, the watcher gets the current screen. So it misses history, never
+the present, and it is notified.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from remuda.wire.frames import MAX_PAYLOAD_BYTES, frame, header, split
 from remuda.wire.messages import Type
 
 QUEUE_BYTES = 4 << 20
-# Answers that a client has asked for and does not read. Beyond it, it is not listened to.
+# Answers that a client requested and does not read. Above this, we stop reading its requests.
 ANSWER_BYTES = 64 << 10
-# Answers and events that it does not read at all. Beyond it, it is let go.
+# Answers and events that a client does not read at all. Above this, it is disconnected.
 UNREAD_BYTES = 1 << 20
 # A repaint is sent in pieces, so that one large screen never exceeds a frame.
 _REPAINT_CHUNK = MAX_PAYLOAD_BYTES
@@ -43,7 +43,7 @@ class _Window:
 
 
 class OutputFrame:
-    """One read of the terminal on its way to all watchers. Head and data are sent from where they lie."""
+    """One read of the terminal on its way to all watchers. Head and data are sent without a copy."""
 
     __slots__ = ("_whole", "data", "head")
 
@@ -54,7 +54,9 @@ class OutputFrame:
 
     @property
     def whole(self) -> bytes:
-        """In one piece, for those whose socket did not take it at once; made once for all of them."""
+        """Return head and data in one piece, for sockets that did not take it at once; made once for all
+        watchers.
+        """
         if self._whole is None:
             self._whole = self.head + self.data
         return self._whole
@@ -62,7 +64,7 @@ class OutputFrame:
 
 @dataclass(slots=True)
 class _Item:
-    """Whole frames that wait for the socket, less what was sent of them."""
+    """Complete frames that wait for the socket, less what was sent of them."""
 
     left: memoryview
     output_bytes: int
@@ -71,10 +73,10 @@ class _Item:
 
 
 class Outlet:
-    """The way out to one client: a socket, what waits for it, and how it catches up after a lag.
+    """The output to one client: a socket, its queue, and how it catches up after a lag.
 
-    Output waits at two places: in the queue for the socket, and before that, while the client's window is
-    closed, among the held. Answers and events pass the held ones.
+    Output waits in two places: in the queue for the socket, and before that, while the client's window is
+    closed, among the held. Answers and events overtake held output.
     """
 
     def __init__(
@@ -106,13 +108,13 @@ class Outlet:
         return self._paint is not None
 
     def subscribe(self, first: bytes, paint: Paint, window_bytes: int = 0) -> None:
-        """Begin with `first` (a replay), go on with live output; `paint` gives the screen after a lag."""
+        """Begin with `first` (a replay), go on with live output; `paint` returns the screen after a lag."""
         self._paint = paint
         self._window = _Window(window_bytes)
         self.send(first)
 
     def offer(self, output: OutputFrame) -> None:
-        """Live output, the same object for every watcher."""
+        """Send live output, the same object for every watcher."""
         if self._paint is None or self._broken:
             return
         size = len(output.data)
@@ -125,14 +127,14 @@ class Outlet:
             self._release(output)
 
     def echo(self, frame: bytes, data: bytes) -> None:
-        """The same as `offer`, for short output that somebody waits for."""
+        """Do as `offer`, for short output that someone waits for."""
         if self._queue or self._lost is not None or self._window.limit_bytes or self._broken:
             self.offer(OutputFrame(data))
             return
         try:
             sent = os.write(self._fd, frame)
         except OSError:
-            sent = 0  # what is wrong shows when it is tried again
+            sent = 0  # an error comes again with the next write
         self.sent_bytes += sent
         if sent < len(frame):
             self._output_bytes += len(data)
@@ -158,7 +160,7 @@ class Outlet:
             self._release(output)
 
     def repaint(self) -> None:
-        """The whole screen again; for one that does not read, once it reads again."""
+        """Send the complete screen again; to a client that does not read, once it reads again."""
         if self._paint is None or self._lost is not None:
             return
         if self._queue:
@@ -172,13 +174,13 @@ class Outlet:
             stays = [item for item in self._queue if item.begun or not item.output_bytes]
             kept_bytes = sum(item.output_bytes for item in stays)
             size_bytes += self._output_bytes - kept_bytes
-            # Sent or not, what was let through its window is no longer waited for.
+            # What was let through its window is no longer waited for, whether it was sent or not.
             released = sum(item.output_bytes for item in self._queue) - kept_bytes
             self._window.unacked_bytes = max(0, self._window.unacked_bytes - released)
             self._queue, self._output_bytes = deque(stays), kept_bytes
             self._held.clear()
         self._lost = (self._lost or 0) + size_bytes
-        # Not painted here: the screen has not seen this output yet. The socket says when it is empty.
+        # Not painted here: the screen has not seen this output yet. The socket reports when it is empty.
         self._watch_writable()
 
     def _catch_up(self) -> None:
@@ -194,17 +196,17 @@ class Outlet:
 
     @property
     def backlogged(self) -> bool:
-        """Whether so many answers wait that no more should be asked for."""
+        """Return whether the limit of waiting answers is reached, so that no more requests should be read."""
         return self._answer_bytes > ANSWER_BYTES
 
     def send(self, data: bytes) -> None:
-        """Answers, events, pictures: one or more whole frames."""
+        """Send answers, events or pictures: one or more complete frames."""
         if not data or self._broken:
             return
         sent = 0
         if not self._queue:
             sent = self._write((data,))
-        elif self._answer_bytes > UNREAD_BYTES:  # events come unasked, and it does not read them
+        elif self._answer_bytes > UNREAD_BYTES:  # events come unrequested, and the client does not read them
             self._break()
         if sent < len(data) and not self._broken:
             self._answer_bytes += len(data) - sent
@@ -269,7 +271,7 @@ class Outlet:
     # ── the end ──
 
     def finish(self, last: bytes) -> None:
-        """Send `last` behind everything else, whatever the window says: there is no more to come."""
+        """Send `last` after everything else, whatever the window says: nothing follows it."""
         self._window = _Window()
         self._release_held()
         if self._lost is not None and not self._broken:
@@ -286,6 +288,6 @@ class Outlet:
 
 
 def repaint_frame(painted: bytes) -> bytes:
-    """A screen as REPAINT; what exceeds a frame follows as OUTPUT, which continues it."""
+    """Return a screen as REPAINT; what exceeds a frame follows as OUTPUT, which continues it."""
     head, rest = painted[:_REPAINT_CHUNK], painted[_REPAINT_CHUNK:]
     return frame(Type.REPAINT, head) + b"".join(split(Type.OUTPUT, rest, _REPAINT_CHUNK))

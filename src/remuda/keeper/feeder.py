@@ -1,7 +1,7 @@
-"""Feeding a screen beside the reading of the terminal: the emulator works while the next bytes are read.
+"""Feed a screen in a second thread: the emulator works while the next bytes are read.
 
-The emulator lets go of the interpreter's lock, so a flood is parsed on another core (measured: 141 against
-55 MB/s). What is small is fed at once, in the caller's thread: an echo does not wait for a hand-over.
+The emulator releases the interpreter's lock, so a flood is parsed on another core (measured: 141 against 55
+MB/s). Small output is fed at once, in the caller's thread: an echo does not wait for another thread.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ log = logging.getLogger("remuda.keeper.feeder")
 
 INLINE_BYTES = 4096
 BEHIND_BYTES = 1 << 16
-"""How far the screen may be behind. More gains nothing and makes `settle` longer."""
+"""How many bytes may wait for the screen. More gains nothing and makes `settle` longer."""
 
 
 class Feeder:
-    """Hands bytes to `feed` in order, here or in a thread of its own, never in both at once."""
+    """Passes bytes to `feed` in order, in the caller's thread or in its own, never in both at once."""
 
     def __init__(self, feed: Callable[[bytes], None]) -> None:
         self._feed = feed
@@ -41,7 +41,7 @@ class Feeder:
         self._queue.put(data)
 
     def settle(self) -> None:
-        """Returns when all that was handed over has been fed. Takes less than a millisecond."""
+        """Return when all bytes have been fed. Takes less than a millisecond."""
         if self._pending_bytes:
             with self._caught_up:
                 self._caught_up.wait_for(lambda: self._pending_bytes == 0)

@@ -1,4 +1,4 @@
-"""Ending a session of a supervisor that is not ours: Heimdall's `hm`, which sends a TERM and no more."""
+"""End a session of a supervisor that is not ours: Heimdall's `hm`, which sends a TERM and no more."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .survivors import KILL_LIMIT, LOOK_INTERVAL, signal_for, with_kin
 
 
 class ForeignEnd:
-    """Begins with its making: TERM, then HUP, then KILL after `grace` seconds, to the program and its kin.
+    """Ends a foreign session, from its creation on: TERM, then HUP, then KILL after `grace` seconds.
 
-    The program is the process that its supervisor names, on the socket and in the locked pid file, and whose
-    parent it is. Of any other nothing is ended. All are known by number and start time.
+    The signals go to the program and its kin. The program is the child that its supervisor names, on the
+    socket and in the locked pid file. No other process is ended. All are identified by pid and start time.
     """
 
     def __init__(self, client: KeeperClient, paths: SessionPaths, grace: float) -> None:
@@ -35,7 +35,7 @@ class ForeignEnd:
         self._signal(0.0)
 
     def wait(self) -> int | None:
-        """The exit code when all have ended; None when the supervisor did not tell it.
+        """Return the exit code when all have ended; None when the supervisor did not report it.
 
         Raises `SessionUnreachable` for processes that even a KILL does not end.
         """
@@ -62,7 +62,7 @@ class ForeignEnd:
         return self._code
 
     def _listen(self) -> bool:
-        """Hear the supervisor for a moment. Returns whether it has hung up."""
+        """Read from the supervisor for a moment. Returns whether it has hung up."""
         try:
             for event in self._client.receive(LOOK_INTERVAL):
                 if isinstance(event, wire.ExitReceived):
@@ -81,7 +81,7 @@ class ForeignEnd:
 
 
 def _program(pid: int, paths: SessionPaths) -> tuple[set[int], dict[int, Entry]]:
-    """The program if it is the supervisor's, and all processes there are."""
+    """Return the program, if the supervisor is its parent, and the table of all processes."""
     holder, table = read_holder(paths), read_table()
     entry = table.get(pid)
     if holder is None or entry is None or (pid, entry.parent) != (holder.child_pid, holder.keeper_pid):

@@ -1,7 +1,7 @@
-"""Which of an agent's sources fail, in words: hooks, registry, transcript and composer.
+"""Say which of an agent's sources fail: hooks, registry, transcript and composer.
 
-A new version of an agent may rename a hook, move a file or draw its composer otherwise. Delivery stays safe
-then, as it types only where that is proven safe. What is missing is said within one turn, in `degraded`.
+A new version of an agent may rename a hook, move a file or draw its composer differently. Delivery stays safe
+then, because it types only where that is proven safe. Within one turn, `degraded` names what is missing.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from .session import Session
 
 log = logging.getLogger("remuda.keeper.health")
 
-# Behind the end of a turn, the last of its hooks and records come within a tenth of a second.
+# The last hooks and records of a turn come within a tenth of a second after its end.
 _SETTLE = 2.0
-# An agent at rest shows its composer at once; at its start some tenths of a second after it says so.
+# An agent at rest shows its composer at once; at its start some tenths of a second after it reports to be
+# ready.
 _COMPOSER_PATIENCE = 5.0
-# Whoever types has opened what is in place of it.
+# A user who types may have opened something in place of the composer.
 _TYPIST_PATIENCE = 60.0
 
 _NO_HOOKS = (
@@ -75,7 +76,7 @@ _NOTHING = (
 
 @dataclass(slots=True)
 class _Turn:
-    """What was heard of the turn that runs, or ran last, from its sources."""
+    """Which sources reported the turn that runs, or ran last."""
 
     submitted: bool = False
     stopped: bool = False
@@ -91,8 +92,11 @@ class _Turn:
 
 
 class Health:
-    """`hooks_expected`: the agent was started with our hooks, and nothing of the user's silences them.
-    `settings` are the files that we gave it."""
+    """Watch one agent's sources.
+
+    `hooks_expected`: the agent was started with our hooks, and nothing of the user's silences them.
+    `settings` are the files that we passed to it.
+    """
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ class Health:
         self._absent_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.hooked = False
-        """Whether a hook has come."""
+        """Return whether a hook has come."""
         observation.listeners.append(self._changed)
 
     def reasons(self) -> list[str]:
@@ -145,7 +149,7 @@ class Health:
             self._turn.answered = True
 
     def _begin(self, prompt_id: str | None, *, again: bool) -> None:
-        """A prompt was heard of. Hook and transcript report the same one in any order, also after its end."""
+        """Note a prompt. Hook and transcript report the same one in any order, also after its end."""
         known = self._turn.prompt_id
         if again or (known is not None and prompt_id is not None and known != prompt_id):
             self._judge_turn()
@@ -196,7 +200,7 @@ class Health:
         self._judge_composer(now, says_idle)
 
     def _judge_settings(self) -> None:
-        """Before its first hook the agent asks about a file of ours: it does not know all that is in it."""
+        """Before its first hook the agent asks about a file of ours: it does not know all settings in it."""
         lines = self._session.screen.lines() if self._session.screen is not None else []
         shown = "".join("".join(lines).split())
         if any(path in shown for path in self._settings):
@@ -240,14 +244,14 @@ class Health:
             self._look_again()
             return
         if self._session.evidence.verdict.state is State.STARTING:
-            # All that can tell says that it rests. What is missing is said, and nothing is typed.
+            # All sources say that it rests. Report what is missing; nothing is typed.
             told = min(says_idle, key=lambda vote: vote.source)
             self._session.vote([Vote(told.source, State.IDLE, now, f"{told.detail}, no composer found")])
         if now - self._session.keyboard.typed_at >= _TYPIST_PATIENCE:
             self._set("composer", _NO_COMPOSER, missing=True)
 
     def _has_composer(self) -> bool:
-        """A dialog in place of it is no fault."""
+        """Return whether the composer is missing. A dialog in place of it is not a fault."""
         screen = self._session.screen
         if screen is None:
             return True

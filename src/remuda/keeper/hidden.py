@@ -1,7 +1,7 @@
-"""Keepers whose pid file or socket was removed: finding them, and letting them put these back.
+"""Find keepers whose pid file or socket was removed, and let them restore these files.
 
-A keeper is known by the lock that it holds, also when the file has no name any more. Linux only: elsewhere
-none is found.
+A keeper is recognised by the lock that it holds, also when the file has no name any more. Linux only:
+elsewhere none is found.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ _RECALL_LIMIT = 3.0
 
 
 def is_alive(paths: SessionPaths) -> bool:
-    """Whether a keeper keeps it. All processes are searched only if its record has no end."""
+    """Return whether a keeper runs for it. All processes are searched only if its record has no end."""
     if read_holder(paths) is not None:
         return True
     return _is_open(paths) and find_hidden_keeper(paths) is not None
 
 
 def living_names(folder: Path) -> list[str]:
-    """As `live_names`, with hidden ones. Processes are searched only if a dead one's record has no end."""
+    """Return the names of `live_names` and hidden ones.
+
+    Searches processes only if a dead session's record has no end.
+    """
     names = set(live_names(folder))
     if any(_is_open(SessionPaths(folder, name)) for name in _recorded(folder) - names):
         names |= keepers_in(folder)
@@ -44,7 +47,7 @@ def living_names(folder: Path) -> list[str]:
 
 
 def keepers_in(folder: Path) -> set[str]:
-    """The names of all sessions in `folder` that have a keeper, whatever is left of their files."""
+    """Return the names of all sessions in `folder` that have a keeper, whatever is left of their files."""
     return {Path(path).name.removesuffix(_SUFFIX) for _, path, _ in _holders(folder)}
 
 
@@ -57,7 +60,7 @@ def _recorded(folder: Path) -> set[str]:
 
 
 def _is_open(paths: SessionPaths) -> bool:
-    """Whether its record tells of no end."""
+    """Return whether the session's record has no end."""
     record = SessionRecord.load(paths.record)
     return record is not None and record.ended_at is None
 
@@ -79,7 +82,7 @@ def find_hidden_keeper(paths: SessionPaths) -> Process | None:
 
 
 def recall(paths: SessionPaths) -> Process | None:
-    """Let a hidden keeper put its files back. Returns it when there is one, whether it did or not."""
+    """Let a hidden keeper restore its files. Returns the keeper, if any, whether it did or not."""
     hidden = find_hidden_keeper(paths)
     if hidden is None:
         return None
@@ -97,7 +100,7 @@ def is_back(paths: SessionPaths) -> bool:
 
 
 def check_hidden(paths: SessionPaths) -> None:
-    """Raise `SessionExists` when a keeper of that name runs whose files were removed. It puts them back."""
+    """Raise `SessionExists` when a keeper of that name runs whose files were removed. It restores them."""
     if (hidden := recall(paths)) is None:
         return
     if is_back(paths):
@@ -109,7 +112,7 @@ def check_hidden(paths: SessionPaths) -> None:
 
 
 def end_hidden(paths: SessionPaths, timeout: float) -> bool:
-    """End a keeper that cannot put its files back, in order. Returns whether there was one and it ended."""
+    """End a keeper that cannot restore its files, in order. Returns whether there was one and it ended."""
     hidden = find_hidden_keeper(paths)
     if hidden is None:
         return False

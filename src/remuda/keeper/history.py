@@ -1,9 +1,10 @@
-"""A session's last output on disk: written by its keeper, read by anyone, also when the keeper is dead.
+"""A session's last output on disk: written by its keeper, readable by anyone, also when the keeper is dead.
 
 Two files take turns. The keeper appends to `<name>.history`. When that has half of the allowed bytes, it
-becomes `<name>.history.1` and a new one begins. At the next pause that gets a picture of the screen, to be
-read alone. A keeper that is killed loses what came in its last tenth of a second. A disk that is full
-costs history, never the session: what could not be written is counted, and history says that it has a gap.
+becomes `<name>.history.1` and a new one begins. At the next pause the new one gets a picture of the screen,
+so that it can be read alone. A keeper that is killed loses the output of its last tenth of a second. A full
+disk costs history, never the session: the keeper counts what it could not write, and the history contains a
+gap record.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ log = logging.getLogger("remuda.keeper.history")
 _FLUSH_INTERVAL = 0.1
 _CHUNK_BYTES = 1 << 18
 _INLINE_BYTES = 1 << 14
-"""So much is written at once. More is written in a thread: a busy disk can hold up a write."""
+"""Up to this many bytes are written at once. More is written in a thread: a busy disk can delay a write."""
 _BEHIND_BYTES = 1 << 23
 _SETTLE_LIMIT = 2.0
 _READ_BYTES = 1 << 16
@@ -55,21 +56,21 @@ class _Job(NamedTuple):
 
 
 class _Files:
-    """The two files, for one thread at a time. Nothing here raises: what is lost is counted."""
+    """The two files, for one thread at a time. Nothing here raises: losses are counted."""
 
     def __init__(self, paths: SessionPaths, head: bytes) -> None:
         self._current, self._older = paths.history, paths.older_history
         self._fd = -1
         self._size = 0
         self._head = head
-        """How the next file begins; empty when the present one is to be continued."""
+        """How the next file begins; empty to continue the present one."""
         self.lost_bytes = 0
         self.failure: str | None = None
         self.had_gap = False
-        """Whether a gap was written since somebody last asked."""
+        """Whether a gap was written since the last query."""
 
     def resume(self) -> int:
-        """Go on after the last whole record, if there is a file. Returns how long that is."""
+        """Continue after the last complete record, if the file exists. Returns its length."""
         try:
             fd = os.open(self._current, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
@@ -146,9 +147,9 @@ def _write(fd: int, pieces: list[bytes]) -> None:
 
 
 class History:
-    """Takes a session's output in the keeper's loop and brings it to the disk, in order.
+    """Takes a session's output in the keeper's loop and writes it to the disk, in order.
 
-    `paint` gives the screen as it is when it has seen all that was taken so far.
+    `paint` returns the screen once it has seen all output taken so far.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class History:
         self._loop = asyncio.get_running_loop()
         self._segment_bytes = max_bytes // 2
         self._chunk_bytes = min(_CHUNK_BYTES, self._segment_bytes // 8)
-        # Whatever is handed over next still fits: what waits, one more read, and some picture of the screen.
+        # What comes next still fits: the queue, one more read, and a picture of the screen.
         self._full_bytes = self._segment_bytes - 2 * self._chunk_bytes - DRAIN_BYTES - READ_BYTES
         self._cols_rows = size
         self._paint = paint
@@ -172,7 +173,9 @@ class History:
         self._output_bytes = self._fresh_bytes = self._record_bytes = self._segment = 0
         self._timer: asyncio.TimerHandle | None = None
         self._wants_picture = self._closed = False
-        """What is in a file, or follows a gap, makes full sense only with the screen that it began on."""
+        """Output at the start of a file, or after a gap, can be understood only with the screen that it began
+        on.
+        """
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._written = threading.Condition()
         self._behind_bytes = 0
@@ -191,7 +194,7 @@ class History:
 
     @property
     def failure(self) -> str | None:
-        """Why output is missing from the disk now; None when it is all there."""
+        """Why output is missing from the disk now; None if it is complete."""
         return self._files.failure
 
     def output(self, data: bytes) -> None:
@@ -222,7 +225,10 @@ class History:
             self._output, self._fresh_bytes = [], 0
 
     def _pause(self) -> None:
-        """The program prints little, or nothing: time for a picture, if one is wanted. It takes 1 to 3 ms."""
+        """Take a picture, if one is wanted, while the program prints little or nothing.
+
+        It takes 1 to 3 ms.
+        """
         self._seal()
         if self._wants_picture or self._files.had_gap:
             self._wants_picture = self._files.had_gap = False
@@ -232,7 +238,7 @@ class History:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Let what was taken be written."""
+        """Start to write what was taken."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -260,7 +266,7 @@ class History:
             self._thread.start()
         with self._written:
             if self._behind_bytes > _BEHIND_BYTES:
-                # The disk is slower than the program, which is not made to wait.
+                # The disk is slower than the program, which does not wait for it.
                 gap = gap_record(job.output_bytes)
                 job = _Job([gap], len(gap), 0, job.head)
                 self._files.had_gap = True
@@ -275,7 +281,7 @@ class History:
                 self._written.notify_all()
 
     def flush(self) -> None:
-        """Return when all that was taken is on the disk, or that takes too long."""
+        """Return when all output is on the disk, or that takes too long."""
         if not self._closed:
             self._pause()
         with self._written:
@@ -291,7 +297,7 @@ class History:
             self._thread.join(_SETTLE_LIMIT)
             if self._thread.is_alive():
                 return  # a disk that hangs
-        if self._files.lost_bytes:  # that something is missing at the end is said, if there is room now
+        if self._files.lost_bytes:  # reports the loss at the end, if there is room now
             self._files.perform(_Job([], 0, 0, b""))
         self._files.close()
 

@@ -1,4 +1,4 @@
-"""Reading what a keeper wrote down of its session's output; see `history`. Needs no keeper."""
+"""Read what a keeper recorded of its session's output (see `history`). Needs no keeper."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ _READ_BYTES = 1 << 16
 
 
 class HistoryReader:
-    """Yields what the files hold, oldest first, and later what was added since."""
+    """Yields the content of the files, oldest first, and later what was added since."""
 
     def __init__(self, paths: SessionPaths) -> None:
-        """Raises `FileNotFoundError` when there is no history, `OSError` when it cannot be read."""
+        """Open the history.
+
+        Raises `FileNotFoundError` when there is none, `OSError` when it cannot be read.
+        """
         self._path = paths.history
         self._fds: deque[int] = deque()
-        # The newer one first: if they are exchanged meanwhile, the older one is the same and is seen once.
+        # The newer one first: if the files rotate in between, the older one is the same file and is read
+        # once.
         for path in (paths.history, paths.older_history):
             try:
                 self._fds.appendleft(open_regular(path))
@@ -37,15 +41,15 @@ class HistoryReader:
 
     @property
     def damaged(self) -> bool:
-        """Whether some of what was read so far makes no sense."""
+        """Whether part of the history could not be understood."""
         return self._damaged or self._parser.damaged
 
     def read(self) -> Iterator[HistoryEvent]:
-        """Everything that is there now. Call it again for what comes later."""
+        """Yield everything that is there now. Call it again for what comes later."""
         while True:
             replaced = len(self._fds) > 1 or self._is_replaced()
             while data := os.read(self._fds[0], _READ_BYTES):
-                yield from filter(self._is_news, self._parser.feed(data))
+                yield from filter(self._is_needed, self._parser.feed(data))
             if not replaced:
                 return
             if len(self._fds) == 1:
@@ -64,8 +68,8 @@ class HistoryReader:
             return False
         return (found.st_dev, found.st_ino) != _identity(self._fds[0])
 
-    def _is_news(self, event: HistoryEvent) -> bool:
-        """A picture of the screen is for readers that do not know what led to it."""
+    def _is_needed(self, event: HistoryEvent) -> bool:
+        """Return whether to yield it. Only readers that lack what led to a screen need its picture."""
         known = self._known
         if isinstance(event, Begun | Painted):
             self._known = True
@@ -91,7 +95,7 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 def last_screen(paths: SessionPaths) -> Screen | None:
-    """The screen as a session's history leaves it; None without history, or without an emulator."""
+    """Return the last screen of a session by its history; None without history, or without an emulator."""
     try:
         with HistoryReader(paths) as reader:
             return _played(reader.read())
@@ -106,7 +110,7 @@ def _played(events: Iterator[HistoryEvent]) -> Screen | None:
             break
         if isinstance(event, Begun | Resized):
             if isinstance(event, Begun):
-                screen.feed(b"\x18\x1bc")  # also out of the middle of a sequence
+                screen.feed(b"\x18\x1bc")  # may begin in the middle of a sequence
             screen.resize(max(event.cols, 1), max(event.rows, 1))
         elif isinstance(event, Output | Painted):
             screen.feed(event.data)

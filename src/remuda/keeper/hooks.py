@@ -1,7 +1,7 @@
 """The endpoint that an agent's http hooks post to: loopback only, one token per session.
 
-Small on purpose: requests come from the agent that we started, in one known shape. What does not fit is
-answered with an error and closed, and an agent's hook that fails never stops the agent.
+Small on purpose: requests come from the agent that we started, in one known shape. Anything else gets an
+error, and the connection is closed. A hook that fails never stops the agent.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from remuda.admission.acceptor import Acceptor, Connection, fitting, stream_protocol
 from remuda.admission.rule import Limits
+from remuda.tasks import TaskSet
 from remuda.untrusted import BadJson, parse_object
 
 log = logging.getLogger("remuda.keeper.hooks")
@@ -23,7 +24,7 @@ MAX_HEAD_BYTES = 64 * 1024
 LIMITS = Limits(pending=64, trusted=128)
 HEAD_TIMEOUT = 5.0
 BODY_TIMEOUT = 60.0
-MAX_BODY_BYTES = 64 << 20  # a tool's whole output travels in a hook
+MAX_BODY_BYTES = 64 << 20  # a hook carries the complete output of a tool
 _LENGTH_DIGITS = 18
 TOKEN_HEADER = "x-remuda-token"  # noqa: S105  # the name of a header
 
@@ -50,9 +51,9 @@ class _Refused(Exception):  # never leaves this module
 
 
 class HookServer:
-    """`handler` gets each payload and may answer with a decision, or None for no opinion.
+    """Serves hooks. `handler` gets each payload and returns a decision, None for no opinion, or an awaitable.
 
-    Or with what will be one: then the agent waits, and when it no longer does, that is cancelled.
+    With an awaitable the agent waits; when it no longer does, the awaitable is cancelled.
     """
 
     def __init__(self, handler: Handler, listener: socket.socket | None, token: str) -> None:
@@ -60,39 +61,28 @@ class HookServer:
         self._listener = listener
         self._token = token
         self._acceptor: Acceptor | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     async def open(self) -> None:
-        """What came before is served now."""
+        """Serve requests, also those that came before."""
         if self._listener is not None:
             [limits] = fitting(LIMITS)
-            protocol = stream_protocol(self._serve, MAX_HEAD_BYTES)
+            protocol = stream_protocol(self._serve, MAX_HEAD_BYTES, self._tasks)
             self._acceptor = Acceptor(self._listener, limits, protocol)
             self._acceptor.open()
 
     async def close(self) -> None:
-        """Ends all connections at once: an agent that still waits for an answer goes on without it."""
+        """End all connections at once: an agent that still waits for an answer goes on without it."""
         if self._acceptor is not None:
             self._acceptor.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.aclose()
 
     async def _serve(
         self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            trusted = False
-            while await self._one(connection, reader, writer, trusted=trusted):
-                trusted = True
-        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, asyncio.CancelledError):
-            pass
-        finally:
-            self._tasks.discard(task)
-            writer.close()
+        trusted = False
+        while await self._one(connection, reader, writer, trusted=trusted):
+            trusted = True
 
     async def _one(
         self,
@@ -102,7 +92,10 @@ class HookServer:
         *,
         trusted: bool,
     ) -> bool:
-        """One request; whether the connection may carry another. `trusted`: it has shown the token before."""
+        """Serve one request.
+
+        Returns whether the connection may carry another. `trusted`: it has shown the token before.
+        """
         try:
             headers = await self._head(reader, trusted=trusted)
             if not connection.trust():
@@ -124,7 +117,10 @@ class HookServer:
 
     @staticmethod
     async def _held(reader: asyncio.StreamReader, answer: asyncio.Future[Answer]) -> Answer:
-        """The answer, as long as somebody waits for it. Nothing comes before it was given but the end."""
+        """Return the answer, or stop when the agent no longer waits.
+
+        Nothing but the end may come before the answer.
+        """
         gone = asyncio.ensure_future(reader.read(1))
         waits: set[asyncio.Future[Any]] = {answer, gone}
         try:
@@ -139,7 +135,7 @@ class HookServer:
 
     async def _head(self, reader: asyncio.StreamReader, *, trusted: bool) -> dict[str, str]:
         try:
-            # A kept connection may be silent for as long as the agent has nothing to tell.
+            # A connection may be silent for as long as the agent has nothing to report.
             first = await reader.readexactly(1) if trusted else b""
             async with asyncio.timeout(HEAD_TIMEOUT):
                 head = first + await reader.readuntil(b"\r\n\r\n")
@@ -173,7 +169,10 @@ class HookServer:
 
 
 def _same(given: bytes, token: bytes) -> bool:
-    """In a time that tells nothing of the token. The library's own comes with OpenSSL: 3 MB per keeper."""
+    """Compare in a time that does not depend on the token.
+
+    The library's own loads OpenSSL: 3 MB per keeper.
+    """
     different = len(given) ^ len(token)
     for one, other in zip(given, token, strict=False):
         different |= one ^ other

@@ -1,4 +1,4 @@
-"""All sessions of a folder at once: the living from their keepers, the dead from their records."""
+"""List all sessions of a folder: the living from their keepers, the dead from their records."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from .client import KeeperClient
 from .hidden import living_names
 from .record import SessionRecord
 
-# Asking is waiting, not computing: one keeper that does not answer delays nobody else.
+# A request waits and computes little; a keeper that does not answer must not delay the others.
 _AT_ONCE = 16
 
 
 def list_sessions(folder: Path, *, include_dead: bool = False) -> list[dict[str, Any]]:
-    """One document a session, by name. A keeper that does not answer is listed as unreachable."""
+    """Return one document for each session, by name.
+
+    A keeper that does not answer is listed as unreachable.
+    """
     names = living_names(folder)
     with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(names)))) as pool:
         living = list(pool.map(lambda name: _ask(folder, name), names))

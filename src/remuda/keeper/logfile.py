@@ -1,4 +1,4 @@
-"""A keeper's log: one private file that rotates, and never takes the session down with it."""
+"""A keeper's log: one private file that rotates. Its failures never end the session."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def parse_level(name: str) -> int:
 
 
 def parse_filter(text: str | None) -> dict[str, int]:
-    """`name=level,name=level`: levels for parts of the keeper, for example `remuda.keeper.hooks=debug`."""
+    """Read levels for parts of the keeper: `name=level,name=level`, such as `remuda.keeper.hooks=debug`."""
     parts = [part.strip().partition("=") for part in (text or "").split(",") if part.strip()]
     return {name: parse_level(level) for name, _, level in parts}
 
 
 class _PrivateHandler(logging.FileHandler):
-    """Rotates as the library's own does, which takes four milliseconds to load, and is private."""
+    """Rotates as the library's own handler does, which takes four milliseconds to load, and is private."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -55,7 +55,7 @@ class _PrivateHandler(logging.FileHandler):
                 stream = self._reopened()
             stream.write(line)
             stream.flush()
-        except Exception:  # noqa: BLE001  # whatever it is: told where the library tells it
+        except Exception:  # noqa: BLE001  # whatever it is: reported as the library does
             self.handleError(record)
 
     def _reopened(self) -> TextIOWrapper:
@@ -70,7 +70,10 @@ class _PrivateHandler(logging.FileHandler):
 
 
 def _open_regular(path: str) -> int:
-    """Never through a link, and without waiting for a pipe. Raises OSError for all but a regular file."""
+    """Open a log file, never through a link, and without waiting for a pipe.
+
+    Raises OSError unless it is a regular file.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         fd = os.open(path, flags, 0o600)
@@ -90,7 +93,7 @@ def _open_regular(path: str) -> int:
 class PrintableFormatter(logging.Formatter):
     """Makes one printable line of each record. A traceback follows on lines of its own, indented.
 
-    Records quote agents and senders. Their text can neither command the terminal of a reader nor begin a line
+    Records quote agents and senders. Their text can neither control the terminal of a reader nor begin a line
     that looks like another record.
     """
 

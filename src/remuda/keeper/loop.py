@@ -1,4 +1,4 @@
-"""The keeper's event loop: our own on Linux, where an echo is quicker for it, else asyncio's."""
+"""The keeper's event loop: our own on Linux, where it makes an echo faster, else asyncio's."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def make_loop() -> asyncio.AbstractEventLoop:
 
 
 def afterwards(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], None]], object]:
-    """Takes a callback and calls it once: when it is quiet, and before any timer or task."""
+    """Return a function that schedules a callback to run once, when it is quiet, before timers and tasks."""
     left_over: list[Any] | None = getattr(loop, "left_over", None)
     return loop.call_soon if left_over is None else left_over.append

@@ -1,4 +1,4 @@
-"""A session's inbox before its agent runs: the first message may be an argument of that."""
+"""A session's inbox before its agent runs: the first message may become an argument of the agent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from remuda.agents.speech import Speech
 from remuda.errors import InputError, RemudaError, SpawnFailed
 from remuda.inbox.consumer import Consumer, Leased
-from remuda.inbox.journal import Inbox, clear_errors
+from remuda.inbox.journal import Inbox, translated_errors
 from remuda.inbox.stop_hook import InboxError
 from remuda.paths import accounts_folder, private_folder
 from remuda.turns.account import Account
@@ -36,7 +36,7 @@ class Mailbox:
         self.first: tuple[Leased, Turn] | None = None
 
     def take_first(self) -> str | None:
-        """The first message as an argument, where it can be one: exact, and no key is typed."""
+        """Return the first message as an argument, if it can be one: exact, and no key is typed."""
         try:
             self.consumer.open()
             if self.account.limited_for(time.time()) or self.consumer.orphan() is not None:
@@ -47,14 +47,14 @@ class Mailbox:
             return None
 
     def put_back_first(self) -> None:
-        """The agent could not be started: its argument reached nobody."""
+        """Put the first message back: the agent could not be started."""
         if self.first is not None:
             with contextlib.suppress(RemudaError, InboxError, OSError):  # else recovery finds it in flight
                 self.consumer.put_back(self.first[0], "the agent could not be started")
 
     def take_given(self) -> None:
-        """The first message is one that the agent was started with. Raises what keeps it from being ours."""
-        with clear_errors():
+        """Lease the message that the agent was started with. Raises if it cannot be ours."""
+        with translated_errors():
             self.consumer.open()
             leased = self.consumer.lease("argument")
         carried = None if leased is None else self.speech.argument(leased.text, command=leased.command)
@@ -77,6 +77,6 @@ class Mailbox:
     def _fits(self, entry: Leased) -> bool:
         try:
             self.speech.check(entry.text, command=entry.command, literal=entry.literal)
-        except InputError:  # said when its turn comes
+        except InputError:  # reported when its turn comes
             return False
         return self.speech.argument(entry.text, command=entry.command) is not None

@@ -64,7 +64,7 @@ class Observation:
         self._session.tell_shown(self._observer.shown(payload))
         for news in self._observer.tools(payload):
             if isinstance(news, ToolBegan):
-                self._session.household.tool_begins()
+                self._session.processes.tool_started()
             self._session.tell_tool({"event": "tool", **tool_document(news)})
         self._follow()
 

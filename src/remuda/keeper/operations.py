@@ -1,4 +1,4 @@
-"""What a client that said HELLO can ask of a keeper. Each takes the peer and its arguments."""
+"""The requests that a client that said HELLO can send to a keeper. Each takes the peer and its arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _number(args: dict[str, Any], key: str) -> int:
 
 
 def shortened(argv: list[str]) -> list[str]:
-    """The command, short enough to be told: a list of files can be longer than a frame."""
+    """Return the command, shortened: a list of files can be longer than a frame."""
     shown: list[str] = []
     room = _ARGV_CHARACTERS
     for word in argv:
@@ -38,7 +38,7 @@ def shortened(argv: list[str]) -> list[str]:
 
 
 def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, Any]:
-    """Everything that `ls` and `status` show."""
+    """Return everything that `ls` and `status` show."""
     spec = session.spec
     cols, rows = session.size
     screen = session.screen
@@ -61,7 +61,7 @@ def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, A
         "size_policy": spec.size_policy,
         "clients": clients,
         "ephemeral": spec.ephemeral,
-        # A pool's sessions ask the program that uses them; `print --ask` asks a human.
+        # Sessions of a pool ask the program that uses them; `print --ask` asks a human.
         "asks_human": spec.asks and (spec.once or not spec.ephemeral),
         "title": screen.title if screen else "",
         "last_line": screen.last_line if screen else "",
@@ -87,7 +87,7 @@ def _hook_wish(args: dict[str, Any]) -> HookWish | None:
 
 
 def _history(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
-    """Bring the history to the disk, for somebody who reads it there."""
+    """Write the history to the disk, for a client that reads it there."""
     history = peer.session.history_file
     peer.session.settle()
     if history is not None:
@@ -96,7 +96,7 @@ def _history(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parcel(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
-    return peer.session.parcels.piece(args.get("id"), args.get("offset", 0))
+    return peer.session.large_events.piece(args.get("id"), args.get("offset", 0))
 
 
 def make_operations(

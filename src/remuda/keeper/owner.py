@@ -1,4 +1,4 @@
-"""Whoever a session ends with."""
+"""End a session when the process that started it goes away."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 # Two seconds after the end of its owner nothing is left of a session. Claude Code gives its last hooks 1.5 s.
 CUT_SHORT_GRACE = 1.7
-# An owner may know the answer before the agent has written it down, and is not to lose it.
+# The owner may know the answer before the agent has written it to its files, and must not lose it.
 WRITING_PATIENCE = 2.0
 _LOOK_INTERVAL = 0.02
 
 
 class Owner:
-    """It holds the other end of a pipe, and closes it at the latest by its own end. `kill` is called then.
+    """Calls `kill` when the owner closes its end of a pipe, which happens at the latest when the owner ends.
 
-    If it does so without a word (`FAREWELL`), it was cut short, and so is the session's end. Otherwise that
-    comes when nothing is being delivered any more, and may take its time.
+    If the owner did not write `FAREWELL` first, it was killed, and the session ends quickly. Otherwise the
+    session ends when no delivery runs, and may take its time.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""A keeper that is brought up while its starter still reads its command line.
+"""Start a keeper while its starter still reads its command line.
 
-It takes a keeper a while to load. Forked at the very beginning it does so beside us, and waits for its
-specification; whoever never sends one never had it. For one session that ends with its starter.
+A keeper takes a while to load. Forked at the very beginning, it loads in parallel and waits for its
+specification; if none comes, it ends unnoticed. For one session that ends with its starter.
 
 Nothing is imported here that is not needed before the fork.
 """
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 FAREWELL = b"."
-"""On a lifeline, before it is closed: all is well, and the session may take its time to end."""
+"""Written to a lifeline before it is closed: all is well, and the session may take its time to end."""
 
 _DESCRIPTORS = 1024
 
 
 class Waiting:
-    """Our ends of the pipes to a keeper that waits."""
+    """Our ends of the pipes to a waiting keeper."""
 
     def __init__(self, specification: int, report: int, lifeline: int) -> None:
         self._specification = specification
@@ -31,7 +31,7 @@ class Waiting:
         self.lifeline = lifeline
 
     def tell(self, specification: dict[str, Any]) -> None:
-        """What it is to keep; `start.hear_from` says what became of that."""
+        """Send the specification; `start.hear_from` returns the result."""
         import json
 
         try:
@@ -46,7 +46,10 @@ class _Nest:
 
 
 def fork_keeper() -> None:
-    """Call it before there is any thread. The forked process holds nothing open of ours or our caller's."""
+    """Fork a keeper.
+
+    Call it before any thread starts. The forked process keeps no descriptor of ours or our caller's.
+    """
     try:
         for fd in range(3):
             os.fstat(fd)
@@ -65,27 +68,30 @@ def fork_keeper() -> None:
 
 
 def take_waiting() -> Waiting | None:
-    """The one that waits; it can be had once."""
+    """Return the waiting keeper, once."""
     waiting, _Nest.waiting = _Nest.waiting, None
     return waiting
 
 
 def close_all_but(*kept: int) -> None:
-    """And the standard streams. What a caller has left open (a lock, a pipe) is not ours to hold."""
+    """Close all descriptors but these and the standard streams.
+
+    A caller may have left a lock or a pipe open.
+    """
     try:
         found = [int(entry) for entry in os.listdir("/dev/fd")]
-    except OSError:  # there is no such folder everywhere
+    except OSError:  # this folder does not exist everywhere
         found = list(range(_DESCRIPTORS))
     for fd in found:
         if fd > 2 and fd not in kept:
             try:
                 os.close(fd)
-            except OSError:  # the one by which they were listed
+            except OSError:  # the descriptor that listed them
                 pass
 
 
 def _keep(specification: int, report: int, lifeline: int) -> NoReturn:
-    """In the forked process: what `process` does, but for the time at which it is loaded."""
+    """Run in the forked process: as `process` does, but loaded earlier."""
     code = 1
     try:
         os.setsid()
@@ -95,9 +101,11 @@ def _keep(specification: int, report: int, lifeline: int) -> NoReturn:
         for fd in range(3):
             os.dup2(null, fd)
         close_all_but(specification, report, lifeline)
-        # As with -P: a json.py in the user's folder is not ours to import.
+        # As with -P: do not import a json.py from the user's folder.
         sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
-        import remuda.agents.claude.agent  # noqa: F401  # what most calls start
+        from remuda.agents import DEFAULT_AGENT, find_agent
+
+        find_agent(DEFAULT_AGENT)  # loads what most calls start
 
         from .process import Report, run_keeper, settle
         from .spec import SessionSpec

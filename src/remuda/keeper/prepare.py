@@ -1,4 +1,4 @@
-"""A session's program with all that belongs to it: its inbox, its record of before, its recording."""
+"""Start a session's program with its inbox, its previous record and its recording."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ log = logging.getLogger("remuda.keeper")
 
 @dataclass(slots=True)
 class Prepared:
-    """A program that runs, and can be kept."""
+    """A running program, ready to be kept."""
 
     begun: Begun
     conversation: dict[str, Any]
-    """What is known of it from its life before."""
+    """What is known of it from its previous run."""
     degraded: list[str]
     mailbox: Mailbox | None
     recorder: Recorder | None
 
 
 def prepare(spec: SessionSpec, paths: SessionPaths, begun: Begun | None) -> Prepared:
-    """`begun`: the program runs already. Raises what keeps it from running, or from being kept."""
+    """Start the program. `begun`: it runs already. Raises the reason why it cannot run or be kept."""
     degraded: list[str] = []
     if not adopt_orphans():
         degraded.append("orphans of the program cannot be adopted on this system")
@@ -67,7 +67,7 @@ def _open_mailbox(
         return None
     try:
         return Mailbox(spec, speech, paths.inbox)
-    except RemudaError as error:  # the session is worth more than its inbox
+    except RemudaError as error:  # a session without its inbox is better than none
         if spec.prompt is not None:
             raise
         degraded.append(f"no delivery of messages: {error}")

@@ -1,11 +1,11 @@
-"""The keeper process: claims the name, starts the program, keeps it, and cleans up behind it.
+"""The keeper process: claims the name, starts the program, keeps it, and cleans up afterwards.
 
-A program with one prompt of its own is started first of all, and what keeps it is loaded beside it; any other
-one when all is there that belongs to it.
+A program with one prompt of its own is started first of all, and its keeper is loaded in parallel. Any other
+program is started when everything it needs is ready.
 
-It is started by `start.py` with the specification on standard input and one descriptor to report to:
-either what runs now, or why it does not. From then on nobody is needed: it has its own process session,
-no terminal, and a parent that is already gone.
+`start.py` starts this process with the specification on standard input and one descriptor to report to:
+either what runs now, or why it does not. From then on it depends on no other process: it has its own process
+session, no terminal, and a parent that is already gone.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ class Report:
         os.set_inheritable(fd, False)
 
     def is_wanted(self) -> bool:
-        """Whether the starter still waits for it. Nothing is ever sent to us there but the end."""
+        """Return whether the starter still waits for it.
+
+        The starter never writes there; it only closes its end.
+        """
         return self._fd >= 0 and not is_readable(self._fd, 0.0)
 
     def check_wanted(self) -> None:
-        """End the process if the starter gave up: it says that there is no session."""
+        """End the process if the starter gave up: it has reported a failure."""
         if not self.is_wanted():
             raise SystemExit("the starter has given up")
 
@@ -52,7 +55,7 @@ class Report:
             os.close(fd)
 
     def send_first(self, document: dict[str, Any]) -> int:
-        """What it was sent on, for more; -1 when it was sent before."""
+        """The descriptor it was sent on, for more; -1 if it was sent before."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with contextlib.suppress(OSError):  # the starter may be gone
@@ -68,7 +71,7 @@ def _detach() -> None:
 
 
 def settle() -> None:
-    """Nothing of the starter's is used from here on: no terminal, no folder, no standard streams."""
+    """Close everything of the starter's: its terminal, folder and standard streams."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.chdir("/")
@@ -104,18 +107,19 @@ def main() -> None:
 
 
 def run_keeper(spec: SessionSpec, report: Report, lifeline: int | None) -> int:
-    """The session's whole life, in a process that is detached already. What it shall exit with."""
+    """Run the session to its end, in a process that is detached already. Returns the exit code."""
     with _reporting(report):
         spec.check()
         paths = SessionPaths.of(spec.name, Path(spec.folder))
-        claim = _claim(paths) if not spec.ephemeral else Claim.take(paths)  # its name is not used twice
+        # so that its name is not used twice
+        claim = _claim(paths) if not spec.ephemeral else Claim.take(paths)
         try:
             claim.write_pids(os.getpid(), 0)
             report.check_wanted()
             claim.listen()  # before the program runs, whose first hook may be quicker than the rest of us
             code = _prepare_and_keep(spec, claim, report, lifeline)
         finally:
-            with contextlib.suppress(OSError):  # said in the log already
+            with contextlib.suppress(OSError):  # the log says so already
                 claim.release()
     return code if 0 <= code <= 255 else 1
 
@@ -140,7 +144,7 @@ def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: Report, lifeline:
         prepared = _prepare(spec, claim.paths)
         try:
             _load_asyncio()
-            from .main import run  # it takes as long to load as the program to show itself
+            from .main import run  # loading takes as long as the program needs to show itself
         except BaseException:
             prepared.begun.abandon()
             raise
@@ -157,7 +161,9 @@ def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: Report, lifeline:
 
 
 def _load_asyncio() -> None:
-    """Without TLS, which it takes along where there is any: 4 MB, and a keeper speaks to loopback alone."""
+    """Import asyncio without TLS, which it would load where there is any: 4 MB, and a keeper only uses
+    loopback.
+    """
     known = "ssl" in sys.modules
     if not known:
         sys.modules["ssl"] = None  # type: ignore[assignment]  # as where Python was built without it

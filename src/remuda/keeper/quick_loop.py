@@ -2,11 +2,11 @@
 
 A keystroke and its echo are two wake-ups. asyncio makes a key, a handle and a context of each before the
 callback runs; here a callback of `add_reader` is called as soon as the kernel reports its descriptor, which
-takes a third off an echo that was waited for. Timers, writers, signals and tasks are asyncio's own.
+takes a third off the time of an echo. Timers, writers, signals and tasks are asyncio's own.
 
-A reader that did only what somebody waits for, and left the rest to `afterwards`, says so by returning True.
-Then the kernel is asked again at once: whoever was woken runs now, not behind our own housekeeping. That was
-a fifth of an echo (0.1 of 0.5 ms).
+A reader that did only what someone waits for, and left the rest to `afterwards`, returns True. Then the
+kernel is asked again at once: the process that was woken runs now, not after our own housekeeping. That was a
+fifth of an echo (0.1 of 0.5 ms).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-# How long it must be quiet before what was left undone is done.
+# How long it must be quiet before deferred work is done.
 _QUIET = 0.002
-# So often in a row may readers hurry before timers and tasks have their turn.
+# How many times in a row readers may run before timers and tasks get their turn.
 _HURRIES = 8
 _EVENTS = 32
 
@@ -60,7 +60,7 @@ class _Selector(selectors.EpollSelector):
         return cold
 
     def _report(self, fd: int, event: int, cold: list[tuple[selectors.SelectorKey, int]]) -> bool:
-        """To asyncio, in its own words; what was removed meanwhile is nobody's any more."""
+        """Report an event to asyncio as its own selector would, unless the descriptor was removed since."""
         if (key := self.get_map().get(fd)) is not None:
             write = 0 if event == select.EPOLLIN else selectors.EVENT_WRITE
             read = 0 if event == select.EPOLLOUT else selectors.EVENT_READ

@@ -1,4 +1,4 @@
-"""Whether the agent of a session can be given messages: what is known before one is put into its inbox."""
+"""Check whether the agent of a session can receive messages, before one is put into its inbox."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .record import SessionRecord
 
 
 def find_speech(paths: SessionPaths) -> Speech | None:
-    """Return how to speak to the agent of a session; None where that is not known.
+    """Return how to speak to the agent of a session; None if that is unknown.
 
-    Raises `InvalidOptions` for a session whose program is never given messages.
+    Raises `InvalidOptions` for a session whose program never receives messages.
     """
     refuse_foreign(paths)
     record = SessionRecord.load(paths.record)

@@ -1,4 +1,4 @@
-"""What is remembered of a session beside its life: enough to list it when dead and to bring it back."""
+"""What is kept about a session on disk: enough to list it when dead and to resume it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda.untrusted import parse_json
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """One JSON file, rewritten whole on every change of note. Unknown keys of a newer version are ignored."""
+    """One JSON file, rewritten at every change that matters. Unknown keys of a newer version are ignored."""
 
     name: str
     agent: str
@@ -24,7 +24,7 @@ class SessionRecord:
     keeper_pid: int = 0
     child_pid: int = 0
     child_started: str = ""
-    """When the program started, as the system counts it: its number may be another's by now."""
+    """When the program started, by the system's count: its pid may belong to another process by now."""
     terminal: str = ""
     terminal_made: int = 0
     """The path of its terminal, and when that was made (nanoseconds)."""
@@ -33,14 +33,14 @@ class SessionRecord:
     rows: int = 0
     conversation: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
-    """How it was started, by the names of `start`'s options: a resume starts it so again."""
+    """How it was started, by the names of `start`'s options: a resume uses them again."""
     variables: list[str] = field(default_factory=list)
-    """Names of variables that were set for it. Their values may be secret and are not written down."""
+    """Names of variables that were set for it. Their values may be secret and are not saved."""
     log_file: str | None = None
     account: str = ""
-    """Whose limits hold back its messages: the name of a file in the folder of accounts."""
+    """Whose limits delay its messages: the name of a file in the folder of accounts."""
     ephemeral: bool = False
-    """A program's own, of which nothing stays: what is there when its keeper is dead is nobody's."""
+    """A program's own session, which leaves nothing: its files can be removed once its keeper is dead."""
     ended_at: float | None = None
     exit_code: int | None = None
     end_reason: str | None = None
@@ -52,7 +52,7 @@ class SessionRecord:
 
     @classmethod
     def load(cls, path: Path) -> SessionRecord | None:
-        """None when there is no record, or none that can be read."""
+        """Return the record; None if it is missing or cannot be read."""
         try:
             found = parse_json(durable.read_regular(path), keep_surrogates=True)
             known = {key: found[key] for key in cls.__dataclass_fields__ if key in found}
@@ -65,10 +65,10 @@ class SessionRecord:
 
 
 def remove_traces(paths: SessionPaths) -> None:
-    """All that a session leaves behind when it ends: its record, its log, its history and its inbox."""
+    """Remove what a session leaves when it ends: its record, its log, its history and its inbox."""
     logs = (paths.log, paths.log.with_name(f"{paths.log.name}.1"))
     for path in (paths.record, *logs, paths.history, paths.older_history):
         path.unlink(missing_ok=True)
-    import shutil  # slow to load, and wanted at the end
+    import shutil  # slow to load, and needed only at the end
 
     shutil.rmtree(paths.inbox, ignore_errors=True)

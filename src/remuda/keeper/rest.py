@@ -1,4 +1,4 @@
-"""Waiting until a session rests and nothing waits for it."""
+"""Wait until a session rests and nothing waits for it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from remuda.paths import SessionPaths
 from .client import KeeperClient
 
 _RESTING = ("idle", "interrupted", "error", "limited")
-# A message that waits for its time, or a lock of another process: nothing of ours tells of it.
+# Nothing reports a message that becomes due, or a lock that another process releases.
 _LOOK_INTERVAL = 5.0
 
 
 def wait_for_rest(
     name: str, folder: Path, timeout: float | None = None, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, Any]:
-    """The session's status when it rests and its inbox has nothing due. `say` hears what is waited for.
+    """Return the session's status when it rests and its inbox has nothing due. `say` gets what it waits for.
 
     Raises `WaitTimeout`, `SessionDead` and what connecting can raise.
     """

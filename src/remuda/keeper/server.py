@@ -1,4 +1,4 @@
-"""The keeper's socket: accepts peers of this user, hears what they ask, and carries it out."""
+"""The keeper's socket: accepts peers of this user, reads their requests, and carries them out."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from .session import HookWish, Session
 log = logging.getLogger("remuda.keeper.server")
 
 _READ_BYTES = 8192
-# So much fits where Python keeps small things: warm memory for a key. Of one who sends more, more is read.
+# Reads up to this size use pymalloc's small objects, whose memory is cache-warm when a key comes. A client
+# that sends more gets larger reads.
 _SHORT_READ_BYTES = 448
-# After the end: how long a slow client may pause in its reading, and how long all of it may take.
+# After the end: how long a slow client may pause in its reading, and how long everything may take.
 _LINGER = 5.0
 _LINGER_LIMIT = 60.0
 
@@ -48,10 +49,10 @@ class Server:
         self.peers: set[Peer] = set()
         self._listener = listener
         self._numbers = itertools.count(1)
-        self._told_count = 0
+        self._reported_count = 0
         self.subscribed_once = asyncio.Event()
         self.exit_code: int | None = None
-        """Known when the end is being told."""
+        """Set once the end is being reported."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(listener, self._accept)
 
@@ -78,7 +79,7 @@ class Server:
             self._loop.add_reader(self._listener, self._accept)
 
     def listen_on(self, listener: socket.socket) -> None:
-        """Instead of the socket before, whose file is gone. Connections stay."""
+        """Listen on a new socket, after the file of the one before was removed. Connections stay."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
         self._listener = listener
@@ -89,14 +90,14 @@ class Server:
         return sum(peer.outlet.subscribed for peer in self.peers)
 
     def peers_changed(self) -> None:
-        """Only a new count is told: at each event `ls --watch` asks for the status, on a new connection."""
+        """Report a changed count. No other: at each event `ls --watch` connects and asks for the status."""
         count = self.watcher_count
-        if self.exit_code is None and count != self._told_count:
-            self._told_count = count
+        if self.exit_code is None and count != self._reported_count:
+            self._reported_count = count
             self.session.tell({"event": "clients", "count": count})
 
     async def finish(self, code: int) -> None:
-        """Tell everyone the end behind all output, wait for slow readers a bounded while, close."""
+        """Report the end to all after all output, wait a limited time for slow readers, and close."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
         self.exit_code = code
@@ -108,7 +109,7 @@ class Server:
             peer.close()
 
     async def _drained(self) -> None:
-        """Until all have read everything, or those who have not stopped reading, or it takes too long."""
+        """Wait until all have read everything, or the rest have stopped reading, or it takes too long."""
         late = {self._loop.create_task(peer.outlet.drained.wait()) for peer in self.peers}
         deadline, sent = self._loop.time() + _LINGER_LIMIT, -1
         while late and self._loop.time() < deadline:
@@ -130,7 +131,7 @@ class Peer:
         self.connection = KeeperConnection()
         self.outlet = Outlet(sock, self.connection, self.close)
         self._replies = ReplyFilter()
-        self._types_plainly = False  # neither within a frame nor within what its terminal answers
+        self._types_plainly = False  # neither within a frame nor within an answer of its terminal
         self._sock = sock
         self._fd = sock.fileno()
         self._read_bytes = _SHORT_READ_BYTES
@@ -146,9 +147,9 @@ class Peer:
     # ── hearing ──
 
     def _readable(self) -> bool:
-        """See `loop`: whether somebody waits for what comes next."""
+        """Read requests. Returns whether someone waits for what comes next (see `loop`)."""
         try:
-            # Not `recv`: what the rest of a key's way uses too is warm when it comes to that.
+            # Not `recv`: `os.read` is used again on the way of a key, and so is cache-warm then.
             data = os.read(self._fd, self._read_bytes)
         except (BlockingIOError, InterruptedError):
             return False
@@ -157,7 +158,7 @@ class Peer:
         if not data:
             self.close()
             return False
-        # A key, whose echo somebody waits for, goes the short way: a function more would cost it 4 us.
+        # A key, whose echo someone waits for, goes the short way: one more function call would cost 4 us.
         if (
             len(data) == 6
             and data[:5] == ONE_KEY
@@ -204,7 +205,7 @@ class Peer:
             return
         if b"\x1b" in data or self._replies.begun:
             data = self._without_replies(data)
-            if not data:  # its terminal spoke, not its user
+            if not data:  # sent by its terminal, not by its user
                 return
         session = self.session
         if session.last_typist != self.number:
@@ -213,13 +214,13 @@ class Peer:
             self._wait_for_program()
 
     def _wait_for_program(self) -> None:
-        """It does not read, so what is typed has to wait."""
+        """The program does not read, so what is typed has to wait."""
         if self.session.child.input_full:
             self._pause()
             self.session.child.when_input_drains(self._resume_reading)
 
     def _without_replies(self, data: bytes) -> bytes:
-        """Less what its terminal answered to queries that the keeper has answered."""
+        """Remove what the client's terminal answered to queries that the keeper has answered."""
         if not self._sees_raw_output or not self.session.has_screen:
             return data
         return self._replies.strip(data, self.session.cursor_queries)
@@ -250,7 +251,7 @@ class Peer:
         self.session.add_outlet(self.outlet)
         self.server.subscribed_once.set()
         self.server.peers_changed()
-        if self.server.exit_code is not None:  # it came while the others were told
+        if self.server.exit_code is not None:  # it came while the end was being reported to others
             self.outlet.finish(self.connection.exit(self.server.exit_code))
 
     def on_status(self, event: wire.StatusAsked) -> None:
@@ -269,7 +270,7 @@ class Peer:
             self.session.kill()
 
     def on_hello(self, event: wire.HelloReceived) -> None:
-        self.session.last_typist = 0  # it may not be allowed to type any more
+        self.session.last_typist = 0  # it may have lost the right to type
         self.outlet.send(self.connection.welcome(self.server.operations["status"](self, {})))
 
     def on_request(self, event: wire.RequestReceived) -> None:
@@ -299,19 +300,19 @@ class Peer:
     def on_unknown(self, event: wire.UnknownFrame) -> None:
         log.warning("client %d sent an unknown frame type 0x%02x", self.number, event.type)
 
-    # ── telling ──
+    # ── events ──
 
     def note(self, document: dict[str, Any]) -> None:
-        """Pass an event on, to a peer that knows what events are."""
+        """Pass an event on, to a peer that knows events."""
         if self.connection.hello is None or self.server.exit_code is not None:
             return
         self.outlet.send(self.connection.event(document))
         if document["event"] == "resized" and self.outlet.subscribed:
-            # Reflow depends on history, which a painted copy does not have: it is painted anew.
+            # Reflow depends on history, which a painted copy does not have: it is painted again.
             self.outlet.repaint()
 
     def watch(self, *, tools: bool = False, hooks: HookWish | None = None) -> None:
-        """Events without output."""
+        """Send events without output."""
         self.session.add_listener(self.note, tools=tools, hooks=hooks)
 
     def require_typist(self) -> None:

@@ -27,13 +27,12 @@ from remuda.untrusted import one_line
 from remuda.wire.frames import SHORT_BYTES
 from remuda.wire.messages import SHORT_OUTPUT, Status
 
-from .child import Child
+from .child import Child, Keyboard
 from .fanout import Outlet, OutputFrame
 from .feeder import Feeder
-from .household import Household
-from .keyboard import Keyboard
+from .large_events import LargeEvents
 from .loop import afterwards
-from .parcels import Parcels
+from .process_tracker import ProcessTracker
 from .size import SizeKeeper, check_policy, check_size
 from .spec import SessionSpec
 
@@ -81,8 +80,8 @@ class Session:
         self._listeners: set[Listener] = set()
         self._tool_listeners: set[Listener] = set()
         self._hook_listeners: dict[Listener, HookWish] = {}
-        self.parcels = Parcels()
-        self.household = Household()
+        self.large_events = LargeEvents()
+        self.processes = ProcessTracker()
         self._unnoted: list[bytes] = []
         self._afterwards = afterwards(self._loop)
         self._title = ""
@@ -266,7 +265,7 @@ class Session:
     def tell_whole(self, document: dict[str, Any]) -> None:
         """The same for what may be larger than a frame: it can be fetched."""
         if self._listeners:
-            self.tell(self.parcels.told(document))
+            self.tell(self.large_events.shorten(document))
 
     def tell_shown(self, text: str) -> None:
         """Text of an answer, in pieces for those who cannot fetch it."""
@@ -279,7 +278,7 @@ class Session:
 
     def tell_tool(self, document: dict[str, Any]) -> None:
         if self._tool_listeners:
-            told = self.parcels.told(document)
+            told = self.large_events.shorten(document)
             for listener in list(self._tool_listeners):
                 listener(told)
 
@@ -288,7 +287,7 @@ class Session:
         for listener, wish in list(self._hook_listeners.items()):
             if name in wish.names:
                 told = {key: value for key, value in payload.items() if key not in wish.without}
-                listener(self.parcels.told({"event": "hook", "at": time.time(), "payload": told}))
+                listener(self.large_events.shorten({"event": "hook", "at": time.time(), "payload": told}))
 
     def history(self) -> bytes:
         """The raw ring, for a client that knows nothing else."""

@@ -2,9 +2,9 @@
 
 `latest`    the client that typed last decides; its RESIZE counts as typing
 `smallest`  everything fits on every screen that can type
-`fixed`     the size it was started with, or was last told by `remuda resize`
+`fixed`     the size it was started with, or that `remuda resize` set last
 
-A client that only watches never has a say.
+A client that only watches never decides.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_size(cols: int, rows: int) -> Size:
 
 
 class SizeKeeper:
-    """Remembers what clients want and says what follows."""
+    """Remembers the sizes that clients request and returns the session's size."""
 
     def __init__(self, policy: Policy, size: Size) -> None:
         self.policy = policy
@@ -53,7 +53,7 @@ class SizeKeeper:
 
     def typed(self, client: int) -> Size:
         if self._typed and self._typed[-1] == client:
-            return self.size  # the common case: a keystroke more
+            return self.size  # the common case: one more keystroke
         if client in self._typed:
             self._typed.remove(client)
         self._typed.append(client)
@@ -67,7 +67,7 @@ class SizeKeeper:
         return self._settle()
 
     def command(self, size: Size) -> Size:
-        """Somebody asked for this size in so many words; it holds until a terminal or its typist changes."""
+        """Set a size that a user requested explicitly; it holds until a terminal or its typist changes."""
         self.size = size
         self._commanded = True
         return size

@@ -1,4 +1,7 @@
-"""What a keeper is told to keep. It travels through a pipe: arguments are public, environments are not."""
+"""The specification of a session.
+
+It goes through a pipe, because arguments are public and environments secret.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from remuda.untrusted import parse_json
 
 from .size import check_policy, check_size
 
-if TYPE_CHECKING:  # a program is started before anything is loaded that hands it messages
+if TYPE_CHECKING:  # a program is started before the code is loaded that hands it messages
     from remuda.turns.policy import OnOrphan
 
 DEFAULT_COLS, DEFAULT_ROWS = 220, 50

@@ -1,4 +1,4 @@
-"""Bringing up a keeper, and hearing from it that the session runs, or why it does not."""
+"""Start a keeper, and wait for its report: the session runs, or why it does not."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ class Started(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """A session for one message, whose starter waits for the end of that."""
+    """A session for one message, whose starter waits for its end."""
 
     started: Started
     news: int
     """Readable when there may be something to see; at its end when the keeper is gone."""
     lifeline: int = -1
-    """It ends when this is closed, by its owner or by its owner's end; -1 where it outlives that."""
+    """The session ends when this is closed, by its owner or by the owner's end; -1 if it outlives the owner.
+    """
 
 
 def start_attended(
     spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT, *, owned: bool = True
 ) -> Attended:
-    """As `start_session`. One that is owned does not outlive its owner but for its own orderly end."""
+    """Start a session as `start_session` does. An owned one ends with its owner, in order."""
     if not owned:
         return Attended(*_start(spec, timeout, lifeline=None))
     read, write = os.pipe()
@@ -59,7 +60,7 @@ def start_attended(
 
 
 def hear_from(waiting: Waiting, name: str, timeout: float = DEFAULT_START_TIMEOUT) -> Attended:
-    """As `start_attended`, of a keeper that was begun early and has been told what to keep."""
+    """Do as `start_attended`, for a keeper that was started early and has its specification."""
     report = _read_line(waiting.report, timeout)
     if report is None:
         raise _not_ready(name, timeout)
@@ -78,17 +79,17 @@ def start_session(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> 
 
 
 def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[Started, int]:
-    """With what its report came from."""
+    """Start a keeper, and return it with the socket of its report."""
     import subprocess
 
     spec.check()
     timeout = min(check_seconds("timeout", timeout), _LONGEST_START)
-    # Not a pipe: its keeper is told by a shutdown that we gave up, and we still hear its end.
+    # Not a pipe: by a shutdown the keeper sees that we gave up, and we still see its end.
     ours, theirs = socket.socketpair()
     report_read, report_write = ours.detach(), theirs.detach()
     passed = (report_write,) if lifeline is None else (report_write, lifeline)
     try:
-        # -P: a json.py in the user's folder is not ours to import.
+        # -P: do not import a json.py from the user's folder.
         command = [sys.executable, "-P", "-m", "remuda.keeper", str(report_write), spec.name]
         command += [str(lifeline)] if lifeline is not None else []
         starter = subprocess.Popen(
@@ -120,9 +121,9 @@ def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[
 
 
 def _give_up(fd: int, group: int) -> bytes:
-    """Let the keeper end, and wait for that. Returns its report if that was on its way, else nothing.
+    """End the keeper, and wait for that. Returns its report if one was on its way, else nothing.
 
-    `group` is its process group. A keeper that does not hear us is killed.
+    `group` is its process group. A keeper that does not react is killed.
     """
     with socket.socket(fileno=os.dup(fd)) as ours:
         ours.shutdown(socket.SHUT_WR)
@@ -149,7 +150,7 @@ def _read_report(data: bytes, name: str, complaint: bytes = b"") -> Started:
 
 
 def _read_line(fd: int, timeout: float) -> bytes | None:
-    """The first line, or all that is written before the last writer closes; None when that takes too long."""
+    """Return the first line, or everything written before the last writer closes; None after the timeout."""
     deadline = time.monotonic() + timeout
     data = b""
     while b"\n" not in data:

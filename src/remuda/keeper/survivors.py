@@ -1,9 +1,9 @@
-"""What still runs of a session whose keeper was killed.
+"""Find and end what still runs of a session whose keeper was killed.
 
 A process belongs to a session if it was started with the session's name and folder in its environment, if it
 is the program that the record names, if it is in the process session of one of those, if it has the session's
-lost terminal open, or if it descends from any of them. What a living keeper keeps is never among them. A
-daemon that cleared its environment, left its parents and closed its terminal is not found.
+lost terminal open, or if it descends from any of them. Processes of a living keeper never count. A daemon
+that cleared its environment, left its parents and closed its terminal is not found.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .record import SessionRecord
 
 _NAME_VARIABLE = "REMUDA_SESSION"
 _KEEPER = ["-P", "-m", "remuda.keeper"]
-"""The words of a keeper's command behind the interpreter: see `start`."""
+"""The words of a keeper's command after the interpreter: see `start`."""
 LOOK_INTERVAL = 0.05
 _BEFORE_HANGUP = 0.5
 KILL_LIMIT = 5.0
@@ -41,9 +41,9 @@ _HANGUP_LIMIT = 10.0
 
 
 def find_survivors(folder: Path) -> dict[str, list[Process]]:
-    """By the names of their sessions, of all sessions in `folder` whose record has no end.
+    """Return the survivors by session, of all sessions in `folder` whose record has no end.
 
-    What a session left when it ended in order is not ours to end.
+    What a session left when it ended in order stays.
     """
     return _search(folder, _open_records(folder))
 
@@ -51,7 +51,7 @@ def find_survivors(folder: Path) -> dict[str, list[Process]]:
 def _search(folder: Path, records: Mapping[str, SessionRecord]) -> dict[str, list[Process]]:
     if not records:
         return {}
-    # In this order: a program that is seen here has a keeper that is seen below, if one keeps it.
+    # In this order: a program that is seen here has a keeper that is seen below, if it has one.
     marked = _marked(folder, records)
     table = read_table()
     spared = with_descendants(_keepers(folder, records), table) | {os.getpid()}
@@ -65,7 +65,10 @@ def _search(folder: Path, records: Mapping[str, SessionRecord]) -> dict[str, lis
 
 
 def survivors_of(paths: SessionPaths, *, unrecorded: bool = False) -> list[Process]:
-    """Of one session. `unrecorded`: also if it has no record; for a name that no other session had."""
+    """Return the survivors of one session.
+
+    `unrecorded`: also without a record; for a name that no other session had.
+    """
     records = _open_records(paths.folder, paths.name)
     if unrecorded and not paths.record.exists():
         records[paths.name] = SessionRecord(paths.name, "", [], "", 0.0)
@@ -73,7 +76,7 @@ def survivors_of(paths: SessionPaths, *, unrecorded: bool = False) -> list[Proce
 
 
 def _open_records(folder: Path, only: str | None = None) -> dict[str, SessionRecord]:
-    """Those that tell of no end: their keepers live, or were killed."""
+    """Return the records without an end: their keepers live, or were killed."""
     paths = [SessionPaths(folder, only).record] if only else folder.glob("*.json")
     found = (SessionRecord.load(path) for path in paths)
     return {one.name: one for one in found if one is not None and one.ended_at is None}
@@ -91,19 +94,26 @@ def _marked(folder: Path, names: Collection[str]) -> dict[str, set[int]]:
 
 
 def _folder_of(environ: Mapping[str, str]) -> Path:
-    """Another folder may have a session of the same name. Older versions set only the name."""
+    """Return whether the folder fits: another may have a session of the same name.
+
+    Older versions set only the name.
+    """
     named = environ.get(FOLDER_VARIABLE)
     return Path(named) if named else home(environ) / "sessions"
 
 
 def _is_younger(entry: Entry, record: SessionRecord) -> bool:
-    """Whether it started with the session's program or later: an earlier session may have had the name."""
+    """Return whether it started with the session's program or later: an earlier session may have had the
+    name.
+    """
     begun = record.child_started
     return not (begun.isdecimal() and entry.started.isdecimal()) or int(entry.started) >= int(begun)
 
 
 def _keepers(folder: Path, names: Iterable[str]) -> Iterator[int]:
-    """Those that run by their own command, and those that a call of `print` forked, which hold the name."""
+    """Return keepers that run by their own command, and those that a call of `print` forked, which hold the
+    name.
+    """
     yield from (pid for pid, words in command_lines() if _is_keeper(pid, words))
     for name in names:
         if holder := read_holder(SessionPaths(folder, name)):
@@ -111,14 +121,19 @@ def _keepers(folder: Path, names: Iterable[str]) -> Iterator[int]:
 
 
 def _is_keeper(pid: int, words: list[str]) -> bool:
-    """A keeper that has a program holds a lock. Without /proc, a path with blanks is several words."""
+    """Return keepers by their command.
+
+    A keeper with a program holds a lock. Without /proc, a path with blanks is several words.
+    """
     if not sys.platform.startswith("linux"):
         return f" {' '.join(_KEEPER)} " in " ".join(words)
     return words[1:4] == _KEEPER and any(locked_files(pid, ".pid"))
 
 
 def _of_record(record: SessionRecord, table: dict[int, Entry]) -> set[int]:
-    """The program itself, and who has its terminal open: that number is not used again while it is."""
+    """Return the program itself, and processes that have its terminal open: its number is not reused while
+    they do.
+    """
     entry = table.get(record.child_pid)
     found = {record.child_pid} if entry and entry.started == record.child_started else set()
     if record.terminal and not os.path.exists(record.terminal):  # its master is gone
@@ -139,7 +154,7 @@ def _has_open(pid: int, record: SessionRecord) -> bool:
 
 
 def with_kin(seeds: set[int], table: dict[int, Entry]) -> set[int]:
-    """And their descendants, and all in process sessions that one of them leads or whose leader has ended."""
+    """Add their descendants, and all in process sessions that one of them leads or whose leader has ended."""
     found = with_descendants(seeds, table)
     sessions = {table[pid].session for pid in found}
     own = {one for one in sessions if one > 1 and (one in found or one not in table)}
@@ -175,7 +190,9 @@ def remove_leftovers(paths: SessionPaths) -> None:
 
 
 def signal_for(now: float, grace: float, before: int | None) -> int | None:
-    """What a process that was sent `before` is sent `now` seconds after the beginning; None for nothing."""
+    """Return the next signal for a process that got `before`, `now` seconds after the beginning; None for
+    none.
+    """
     if now >= grace:
         return signal.SIGKILL
     if before is None:

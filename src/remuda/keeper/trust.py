@@ -1,4 +1,4 @@
-"""The trust that an agent is lent for its start: noted and taken back by its keeper, beside the loop."""
+"""The temporary trust of an agent's folder at its start: recorded and withdrawn by the keeper, in threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LentTrust:
             self._do(record.take_back, "the folder trust that a killed keeper left could not be removed")
 
     def _do(self, work: Callable[[], None], otherwise: str) -> asyncio.Task[bool]:
-        """In a thread: it may wait for a lock. Whether it was done."""
+        """Run in a thread, since it may wait for a lock. Returns whether it was done."""
 
         async def do() -> bool:
             try:
@@ -40,14 +40,14 @@ class LentTrust:
         return task
 
     async def lend(self) -> bool:
-        """Whether the folder may be trusted now: it is sure that this will be taken back."""
+        """Return whether the folder may be trusted now: it is certain that this will be withdrawn."""
         record = self._record
         if record is None or not self._lends or self._lent:
             return True
 
         def note() -> None:
             record.lend(self._session)
-            self._lent = True  # also when nobody waits for it any more
+            self._lent = True  # also when no one waits for it any more
 
         return await asyncio.shield(
             self._do(note, "cannot save that the trust is temporary, so the folder is not trusted")
@@ -58,7 +58,7 @@ class LentTrust:
         self._answered = True
 
     def agent_began(self) -> None:
-        """The agent has told something: it has read by then whether its folder is trusted."""
+        """Withdraw the trust: an agent that reports anything has read whether its folder is trusted."""
         record = self._record
         if record is not None and self._lent:
             self._lent = False
@@ -68,7 +68,7 @@ class LentTrust:
             )
 
     async def close(self) -> None:
-        """The agent has ended."""
+        """Withdraw the trust, since the agent has ended."""
         await asyncio.gather(*self._tasks)
         self.agent_began()
         await asyncio.gather(*self._tasks)

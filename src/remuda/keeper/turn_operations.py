@@ -35,7 +35,7 @@ def make_turn_operations(
 
 def make_ask_operations(asks: Asks | None) -> dict[str, Operation]:
     def listed(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
-        return peer.session.parcels.told({"asks": asks.document() if asks is not None else []})
+        return peer.session.large_events.shorten({"asks": asks.document() if asks is not None else []})
 
     def answer(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
         peer.require_typist()

@@ -1,8 +1,8 @@
-"""Being told when a file changes, appears, or is replaced.
+"""Call back when a file changes, appears, or is replaced.
 
-On Linux by inotify, with a watch on the file itself once it exists: the folder is shared by all sessions
-of a user, and each of their changes would wake every keeper. Elsewhere, and when the user's limit of inotify
-is reached, by looking twice a second.
+On Linux by inotify, with a watch on the file itself once it exists: all sessions of a user share the folder,
+and each of their changes would wake every keeper. Elsewhere, and when the user's limit of inotify is reached,
+by polling twice a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FOLDER_MASK = CREATE | MOVED_TO
 
 
 def watch(path: Path, changed: Callable[[], None]) -> FileWatch | PolledWatch:
-    """Call `changed` now and whenever the file at `path` is not what it was, until the watch is closed."""
+    """Call `changed` now and whenever the file at `path` differs, until the watch is closed."""
     try:
         return FileWatch(path, changed)
     except OSError as error:
@@ -33,7 +33,7 @@ def watch(path: Path, changed: Callable[[], None]) -> FileWatch | PolledWatch:
 
 
 class FileWatch:
-    """Raises `OSError` when nothing can be watched. When that comes later, it looks from then on."""
+    """Watches by inotify. Raises `OSError` when it cannot. If that happens later, it polls from then on."""
 
     def __init__(self, path: Path, changed: Callable[[], None], inotify: Inotify | None = None) -> None:
         self._path = path
@@ -65,12 +65,12 @@ class FileWatch:
     def _arm(self) -> None:
         """Watch the file, or the nearest folder above it that exists. A replaced file is a new one."""
         while not self._add(self._path, _FILE_MASK):
-            # It may have appeared between the look and the watch: then nothing would ever tell of it.
+            # The file may have appeared between the check and the watch: no event would come for it.
             if not self._watch_above().exists():
                 return
 
     def _watch_above(self) -> Path:
-        """What the nearest folder that exists does not have yet, and is now watched for."""
+        """Watch the nearest folder that exists, and return the path that is missing in it."""
         for wanted, folder in pairwise([self._path, *self._path.parents]):
             if self._add(folder, _FOLDER_MASK):
                 return wanted

@@ -12,21 +12,20 @@ import enum
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from remuda.errors import FolderUnusable
 from remuda.keeper.child import Child
 from remuda.keeper.logfile import PrintableFormatter
 from remuda.keeper.watch import watch
 from remuda.proctree import adopt_orphans, descendants
+from remuda.tasks import TaskSet
 from remuda.terminal.pty import Pty, get_size, spawn
 
 from . import console
 from .console import RESET, Console
-from .idle import IdleRule
 from .output import Output
-from .plan import COLS, HIGHEST_CODE, ROWS, Plan
+from .plan import COLS, HIGHEST_CODE, ROWS, IdleRule, Plan
 
 TIMED_OUT, IDLE_EXHAUSTED = 124, 125
 # Between SIGTERM and SIGKILL, when the program is asked to end.
@@ -74,7 +73,7 @@ class _Launch:
         self._raw = False
         self._number = 0
         self._timers: list[asyncio.TimerHandle] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     async def run(self) -> int:
         self._loop = asyncio.get_running_loop()
@@ -148,8 +147,7 @@ class _Launch:
     def _stop_waiting(self) -> None:
         for timer in self._timers:
             timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
     # ── while it runs ──
 
@@ -169,24 +167,19 @@ class _Launch:
             return
         if self._output.is_full:  # it would speak if it were heard
             self._idle.heard(self._loop.time())
-        verdict = self._idle.look(self._loop.time())
+        verdict = self._idle.check(self._loop.time())
         if verdict == "give_up":
             self._finish(Ending.SILENT)
             return
         if verdict == "prompt":
             self._note(f"no output; sending prompt {self._idle.retries} of {self._plan.max_idle_retries}")
-            self._in_background(self._prompt())
+            self._tasks.start(self._prompt())
         self._at(self._idle.due(), self._look_for_silence)
 
     async def _prompt(self) -> None:
         self._child.write(b"\x1b\x1b")
         await asyncio.sleep(ESCAPE_PAUSE)
         self._child.write(self._plan.idle_prompt.encode() + b"\r")
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _look_for_signal(self) -> None:
         if self._plan.exit_signal is not None and self._plan.exit_signal.exists():

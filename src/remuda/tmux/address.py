@@ -12,8 +12,6 @@ from remuda.errors import TmuxTooOld
 
 OLDEST = (3, 0)
 POPUPS = (3, 2)
-COMPANIONS = (3, 2)
-"""A control client that can ignore sizes, and is told when somebody leaves."""
 
 
 class Address(NamedTuple):
@@ -23,17 +21,17 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, path: str) -> Address:
-        """As `tmux -S PATH` takes it."""
+        """Return the address that `tmux -S PATH` uses."""
         return cls(os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path)))
 
     @classmethod
     def named(cls, name: str, env: Mapping[str, str]) -> Address:
-        """As `tmux -L NAME` takes it."""
+        """Return the address that `tmux -L NAME` uses."""
         return cls.of(os.path.join(_folder(env), name))
 
     @classmethod
     def here(cls, env: Mapping[str, str]) -> Address:
-        """The server that we run in, else the user's default one."""
+        """Return the server that we run in, else the user's default one."""
         inside = env.get("TMUX", "").partition(",")[0]
         return cls.of(inside) if inside else cls.named("default", env)
 
@@ -43,17 +41,17 @@ def _folder(env: Mapping[str, str]) -> str:
 
 
 def known_addresses(env: Mapping[str, str]) -> list[Address]:
-    """The server that we are in, and all sockets where tmux puts them. Behind some there is no server."""
-    found = [Address.here(env)]
+    """Return the server that we run in, and all sockets in the folder of tmux. Some may have no server."""
+    addresses = [Address.here(env)]
     try:
         names = sorted(os.listdir(_folder(env)))
     except OSError:
         names = []
     for name in names:
         address = Address.named(name, env)
-        if address not in found and _is_socket(address.path):
-            found.append(address)
-    return found
+        if address not in addresses and _is_socket(address.path):
+            addresses.append(address)
+    return addresses
 
 
 def _is_socket(path: str) -> bool:
@@ -63,8 +61,8 @@ def _is_socket(path: str) -> bool:
         return False
 
 
-def surroundings(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a tmux that we run: it must not think itself in the pane that we are in."""
+def without_pane(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a tmux that we run: without the variables that name our own pane."""
     return {name: value for name, value in env.items() if name not in ("TMUX", "TMUX_PANE")}
 
 
@@ -72,9 +70,9 @@ Version = tuple[int, int]
 
 
 def parse_version(text: str) -> Version:
-    """`3.3a`, `tmux 3.3a`, `next-3.6`. What names no release (`master`, OpenBSD's) is taken for a new one."""
-    found = re.search(r"(?:^|[ -])(\d+)\.(\d+)", text.replace("openbsd-", "openbsd:"))
-    return (int(found[1]), int(found[2])) if found else (99, 0)
+    """`3.3a`, `tmux 3.3a`, `next-3.6`. A version without a number (`master`, OpenBSD's) counts as new."""
+    match = re.search(r"(?:^|[ -])(\d+)\.(\d+)", text.replace("openbsd-", "openbsd:"))
+    return (int(match[1]), int(match[2])) if match else (99, 0)
 
 
 def check_version(text: str, oldest: Version = OLDEST, what: str = "Remuda") -> None:

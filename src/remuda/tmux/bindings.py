@@ -1,26 +1,28 @@
-"""Our keys and our piece of the status line: as lines of tmux.conf, and in a server that runs."""
+"""Our keys, popups and segment of the status line: as lines of tmux.conf, and in a running server."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from remuda.errors import InvalidOptions
 
-from .once import Tmux
+from .address import POPUPS, check_version, parse_version
+from .command import Tmux, literal
 
 _KEY: Final = re.compile(r"[!-~]+")
-# What a shell, a format of tmux and strftime all leave alone between single quotes.
+# Characters that a shell, a tmux format and strftime leave unchanged between single quotes.
 _WORD: Final = re.compile(r"[\w./+@=:, -]+")
 _OURS: Final = re.compile(r"remuda\S* (?:next|skip|popup|return) #\{client_name\}")
-_PIECE: Final = re.compile(r" #\([^()]*remuda[^() ]* segment\)")
+_SEGMENT: Final = re.compile(r" #\([^()]*remuda[^() ]* segment\)")
 _BEFORE: Final = "@remuda-before-"
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 class Keys(NamedTuple):
-    """Keys behind the prefix. Empty: none is bound."""
+    """Keys after the prefix key. An empty name: not bound."""
 
     next: str = "Tab"
     skip: str = "S"
@@ -29,10 +31,10 @@ class Keys(NamedTuple):
 
 
 def conf_lines(program: Sequence[str], keys: Keys | None = None, *, segment: bool = True) -> list[str]:
-    """Lines of tmux.conf. Read once more they change nothing: tmux.conf is sourced again and again.
+    """Return lines for tmux.conf. Users source that file again and again, so a second time changes nothing.
 
-    `program` is run with what is to be done (next, skip, popup, return) and the client's name, or with
-    `segment`. The server has a PATH of its own, so it is best absolute.
+    `program` is run with an action (next, skip, popup, return) and the client's name, or with `segment`.
+    Pass an absolute path: the server has a PATH of its own.
     """
     run = _shell_words(program)
     chosen = keys or Keys()
@@ -61,20 +63,76 @@ def _shell_words(program: Sequence[str]) -> str:
 def _key(key: str) -> str:
     if not _KEY.fullmatch(key):
         raise InvalidOptions(f"{key!r} is not a key of tmux", hint="write for example Tab, S, C-g, M-n")
-    # Those that mean something to tmux's own parser.
+    # Special characters of tmux's own parser.
     return f"\\{key}" if key in (";", "#", "{", "}", '"', "'", "~", "$", "%", "\\") else key
 
 
-# ── in a server that runs ──
+# ── popup and status line ──
+
+
+def popup_words(
+    client: str,
+    program: Sequence[str],
+    version: str,
+    *,
+    width: str = "80%",
+    height: str = "80%",
+    title: str = "",
+    cwd: str = "",
+    env: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Return the command that shows a program in a popup, and ends with that program.
+
+    No shell reads the program's words. Raises if the server is too old for popups.
+    """
+    check_version(version, POPUPS, "a popup")
+    words = ["display-popup", "-E", "-c", client, "-w", width, "-h", height]
+    if title and parse_version(version) >= (3, 3):
+        words += ["-T", literal(f" {title} ")]
+    if cwd:
+        words += ["-d", literal(cwd)]
+    # env(1), because a single word would go to a shell, and 3.2 has no option for the environment.
+    return [*words, "--", "env", *(f"{name}={value}" for name, value in (env or {}).items()), *program]
+
+
+def segment(waiting: int | None, age: float | None = None, *, styled: bool = True) -> str:
+    """Return the text for the status line: empty, `⚠ 3 12m` (how many wait, and since when), or `✗ down`.
+
+    `waiting` is None when the boss is down; `age` is how long the first has waited, in seconds.
+    """
+    if waiting is None:
+        return _in("fg=red", "✗ down", styled)
+    if waiting == 0:
+        return ""
+    since = f" {_short(age)}" if age is not None else ""
+    return _in("fg=yellow,bold", f"⚠ {waiting}{since}", styled)
+
+
+def _in(style: str, text: str, styled: bool) -> str:
+    return f"#[{style}]{text}#[default]" if styled else text
+
+
+def _short(age: float) -> str:
+    """Format an age in one unit: short to read, and the status line is redrawn at most once a minute."""
+    if age < _MINUTE:
+        return "<1m"
+    if age < _HOUR:
+        return f"{age // _MINUTE:.0f}m"
+    if age < _DAY:
+        return f"{age // _HOUR:.0f}h"
+    return f"{age // _DAY:.0f}d"
+
+
+# ── in a running server ──
 
 
 def bound_keys(tmux: Tmux) -> dict[str, str]:
-    """What is bound behind the prefix: the key as tmux writes it, and the line that binds it."""
-    found = {}
+    """Return the keys after the prefix, as tmux writes them, each with the line that binds it."""
+    bound = {}
     for line in tmux.command("list-keys", "-T", "prefix"):
         if match := re.match(r"bind-key\s+(?:-r\s+)?-T prefix\s+(\S+)", line):
-            found[match[1]] = line
-    return found
+            bound[match[1]] = line
+    return bound
 
 
 def is_ours(line: str) -> bool:
@@ -82,44 +140,44 @@ def is_ours(line: str) -> bool:
 
 
 def taken_keys(tmux: Tmux, lines: Sequence[str]) -> dict[str, str]:
-    """Those of our keys that are bound to something that is not ours."""
+    """Return those of our keys that are already bound to something else."""
     bound = bound_keys(tmux)
     return {key: bound[key] for key in _keys_of(lines) if key in bound and not is_ours(bound[key])}
 
 
 def apply(tmux: Tmux, lines: Sequence[str]) -> None:
-    """Carry out our lines. What a key was bound to before is kept in an option of the server."""
+    """Run our lines in the server. It keeps the previous binding of each key in an option."""
     remove(tmux)
     before = taken_keys(tmux, lines)
-    # A key's name may be `;`: as a number it can stand in the name of an option.
+    # In hexadecimal, because a key such as `;` cannot be part of an option's name.
     kept = [["set-option", "-g", f"{_BEFORE}{key.encode().hex()}", line] for key, line in before.items()]
     tmux.output(*kept, *(["if-shell", "-F", "1", line] for line in lines))
 
 
 def remove(tmux: Tmux) -> None:
-    """Undo `apply`: keys are bound to what they were before, and our piece of the status line is gone."""
+    """Undo `apply`: restore the previous bindings, and remove our segment from the status line."""
     ours = [key for key, line in bound_keys(tmux).items() if is_ours(line)]
     status = tmux.output(["show-options", "-gqv", "status-right"]).decode("utf-8", "surrogateescape")
     status = status.removesuffix("\n")
     commands = [["unbind-key", "-T", "prefix", key.removeprefix("\\") or key] for key in ours]
-    for key, line in _kept(tmux).items():
+    for key, line in _previous_bindings(tmux).items():
         commands.append(["set-option", "-gu", f"{_BEFORE}{key.encode().hex()}"])
         if key in ours:
             commands.append(["if-shell", "-F", "1", line])
-    if _PIECE.search(status):
-        commands.append(["set-option", "-g", "status-right", _PIECE.sub("", status)])
+    if _SEGMENT.search(status):
+        commands.append(["set-option", "-g", "status-right", _SEGMENT.sub("", status)])
     if commands:
         tmux.output(*commands)
 
 
-def _kept(tmux: Tmux) -> dict[str, str]:
-    found = {}
+def _previous_bindings(tmux: Tmux) -> dict[str, str]:
+    lines = {}
     for line in tmux.command("show-options", "-g"):
         name = line.partition(" ")[0]
         if name.startswith(_BEFORE):
             (value,) = tmux.command("show-options", "-gqv", name) or [""]
-            found[bytes.fromhex(name.removeprefix(_BEFORE)).decode(errors="replace")] = value
-    return found
+            lines[bytes.fromhex(name.removeprefix(_BEFORE)).decode(errors="replace")] = value
+    return lines
 
 
 def _keys_of(lines: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Our lines in the user's tmux.conf: between two marks, put in and taken out. No other byte is changed."""
+"""Insert our lines into the user's tmux.conf, between two marks, and remove them. No other byte changes."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from remuda.errors import InvalidOptions
 _BEGIN: Final = b"# >>> remuda >>>"
 _END: Final = b"# <<< remuda <<<"
 _HINT: Final = b" 'remuda setup tmux --remove' takes these lines out"
-# What else `uninstall` has to undo stands in the first mark.
+# The first mark also says what else `uninstall` has to undo.
 _NEWLINE: Final = b" (and the line break before)"
 _NEW: Final = b" (and the file)"
 
 
 def conf_files(env: Mapping[str, str]) -> list[Path]:
-    """Where tmux looks for the user's configuration, in its order."""
+    """Return the paths where tmux looks for the user's configuration, in its order."""
     home = Path(env.get("HOME") or "~").expanduser()
     config = env.get("XDG_CONFIG_HOME")
     return [home / ".tmux.conf", (Path(config) if config else home / ".config") / "tmux" / "tmux.conf"]
 
 
 def conf_file(env: Mapping[str, str]) -> Path:
-    """The one that tmux reads: the first that exists. With none, the one that every version reads."""
+    """Return the file that tmux reads: the first that exists, else the one that every version reads."""
     files = conf_files(env)
     return next((path for path in files if path.exists()), files[0])
 
 
 def put_block(text: bytes | None, lines: Sequence[str]) -> bytes:
-    """The file with our lines in it: where they were, else at the end. `None`: there is no file yet."""
+    """Return the file with our lines: where they were, else at the end. `None`: no file exists yet."""
     place = _find(text or b"")
     if text is not None and place is not None:
         first = text[place[0] :].partition(b"\n")[0]
@@ -47,7 +47,7 @@ def put_block(text: bytes | None, lines: Sequence[str]) -> bytes:
 
 
 def take_block(text: bytes) -> bytes | None:
-    """The file as it was before, but for what others have changed since. None: it was not there at all."""
+    """Return the file without our lines. None: it did not exist before."""
     place = _find(text)
     if place is None:
         return text
@@ -65,7 +65,7 @@ def _block(lines: Sequence[str], undo: bytes) -> bytes:
 
 
 def _find(text: bytes) -> tuple[int, int] | None:
-    """Where our block begins and ends."""
+    """Return where our block begins and ends."""
     starts, ends, at = [], [], 0
     for line in text.splitlines(keepends=True):
         if line.startswith(_BEGIN):
@@ -84,7 +84,7 @@ def _find(text: bytes) -> tuple[int, int] | None:
 
 
 class ConfFile:
-    """One file: what it is and what it would become. `save` refuses if somebody else was quicker."""
+    """A file, before and after our change. `save` raises if another program changed the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,19 +1,16 @@
-"""Facts of all panes of a server, taken with one command; and which of them a process runs in."""
+"""The panes of a server: list them with one command, find the one of a process, read and paste into one."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from remuda.errors import InvalidOptions
+from remuda.errors import InvalidOptions, RemudaError, TmuxTargetGone
 
 from .address import Address, check_version
-from .once import Tmux
-
-if TYPE_CHECKING:
-    from .link import Link  # which loads asyncio, and commands do without
+from .command import TIMEOUT, Tmux, new_mark
 
 KEPT_OPTION: Final = "@remuda-session"
 """An option of a pane: the kept session that is shown there."""
@@ -45,7 +42,7 @@ FIELDS: Final = (
 
 
 class Place(NamedTuple):
-    """Where a pane can be seen: a window stands in every session that it is linked into."""
+    """Where a pane can be seen: a window is in every session that it is linked into."""
 
     session_id: str
     session_name: str
@@ -93,14 +90,14 @@ class Pane(NamedTuple):
 
 
 def check_pane(pane: str) -> str:
-    """The id of a pane (`%12`), and nothing else that tmux would take for a target."""
+    """Return the id of a pane (`%12`). Raises for anything else that tmux would take for a target."""
     if not (pane.startswith("%") and pane[1:].isdecimal() and pane.isascii()):
         raise InvalidOptions(f"{pane!r} is not the id of a tmux pane", hint="write for example %12")
     return pane
 
 
 class Snapshot(NamedTuple):
-    """All panes of a server. `server_pid` tells it from a later server at the same place."""
+    """All panes of a server. `server_pid` distinguishes it from a later server at the same address."""
 
     address: Address
     server_pid: int
@@ -108,24 +105,21 @@ class Snapshot(NamedTuple):
     panes: dict[str, Pane]
 
     def of_process(self, pid: int) -> Pane | None:
-        """The pane that the process runs in, if it runs in one.
+        """Return the pane that the process runs in, if any.
 
-        The nearest of itself and its ancestors counts that tmux started in a pane, or that has its terminal.
+        That is the pane of the nearest process, among itself and its ancestors, that tmux started or that
+        has the terminal of a pane.
         """
         programs = {pane.pid: pane for pane in self.panes.values() if not pane.is_dead}
         terminals = {_device(pane.tty): pane for pane in self.panes.values() if not pane.is_dead}
         for process, terminal in _ancestry(pid):
-            if found := programs.get(process) or (terminals.get(terminal) if terminal else None):
-                return found
+            if pane := programs.get(process) or (terminals.get(terminal) if terminal else None):
+                return pane
         return None
 
 
 def take_snapshot(tmux: Tmux) -> Snapshot:
     return snapshot_of(tmux.address, tmux.rows("list-panes", "-a", fields=FIELDS))
-
-
-async def take_snapshot_async(link: Link) -> Snapshot:
-    return snapshot_of(link.address, await link.rows("list-panes", "-a", fields=FIELDS))
 
 
 def snapshot_of(address: Address, rows: Sequence[Sequence[str]]) -> Snapshot:
@@ -176,8 +170,55 @@ def _pane(facts: dict[str, str], place: Place) -> Pane:
 
 
 def _number(text: str) -> int:
-    """tmux leaves empty what it does not know."""
+    """Read a number. tmux leaves a field empty when it does not know the value."""
     return int(text) if text.isdecimal() else 0
+
+
+# ── read and paste ──
+
+
+def capture(tmux: Tmux, pane: str, *, history: int = 0, styled: bool = False) -> list[str]:
+    """Return the lines that a pane shows, with `history` lines above them. `styled` keeps colours."""
+    words = ["capture-pane", "-p", "-t", pane, "-S", str(-history) if history else "0"]
+    output = tmux.output([*words, *(["-e"] if styled else [])])
+    return output.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n")
+
+
+def paste(tmux: Tmux, pane: str, data: bytes, *, timeout: float = TIMEOUT) -> None:
+    """Paste `data` into the pane (`%12`), bracketed if its program asked for that. No buffer remains.
+
+    The caller decides whether to paste. Line feeds are sent unchanged. The caller strips control bytes:
+    `ESC[201~` would end the paste, and the rest would be typed. Raises if the pane is gone or its program
+    has ended; nothing was pasted then.
+    """
+    check_pane(pane)
+    if not data:
+        return
+    mark = new_mark()
+    buffer = f"remuda-{mark}"
+    # A paste into a dead pane ends the server (3.3a). tmux runs nothing between this check and the paste.
+    paste_it = f"paste-buffer -p -r -d -b {buffer} -t {pane}"
+    refuse = f"display-message -p {mark} ; delete-buffer -b {buffer}"
+    try:
+        output = tmux.output(
+            ["list-panes", "-t", pane],
+            ["load-buffer", "-b", buffer, "-"],
+            ["if-shell", "-F", "-t", pane, "#{?pane_dead,0,1}", paste_it, refuse],
+            stdin=data,
+            timeout=timeout,
+        )
+    except RemudaError:
+        _delete_buffer(tmux, buffer)
+        raise
+    if mark.encode() in output:
+        raise TmuxTargetGone(f"the program in pane {pane} has ended")
+
+
+def _delete_buffer(tmux: Tmux, buffer: str) -> None:
+    try:
+        tmux.command("delete-buffer", "-b", buffer)
+    except RemudaError:
+        pass  # it was never loaded
 
 
 # ── processes ──
@@ -192,14 +233,14 @@ def _device(tty: str) -> int:
 
 def _ancestry(pid: int) -> Iterator[tuple[int, int]]:
     """The process and its ancestors, each with the device of its terminal, or 0."""
-    look = _look_proc if sys.platform.startswith("linux") else _look_ps
-    while pid > 1 and (found := look(pid)):
-        yield pid, found[1]
-        pid = found[0]
+    read = _read_proc if sys.platform.startswith("linux") else _read_ps
+    while pid > 1 and (parent_and_terminal := read(pid)):
+        yield pid, parent_and_terminal[1]
+        pid = parent_and_terminal[0]
 
 
-def _look_proc(pid: int) -> tuple[int, int] | None:
-    """Parent and terminal."""
+def _read_proc(pid: int) -> tuple[int, int] | None:
+    """Return the parent and the device of the terminal."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -210,11 +251,11 @@ def _look_proc(pid: int) -> tuple[int, int] | None:
     return int(fields[1]), os.makedev(number >> 8 & 0xFFF, number & 0xFF | number >> 12 & 0xFFF00)
 
 
-def _look_ps(pid: int) -> tuple[int, int] | None:
+def _read_ps(pid: int) -> tuple[int, int] | None:
     import subprocess
 
     listing = subprocess.run(
         ["ps", "-o", "ppid=,tty=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    found = listing.stdout.split()
-    return (int(found[0]), _device(f"/dev/{found[1]}")) if len(found) == 2 else None
+    columns = listing.stdout.split()
+    return (int(columns[0]), _device(f"/dev/{columns[1]}")) if len(columns) == 2 else None

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.admission.peer import is_own_peer, tcp_peer_uid
+from remuda.admission.credentials import is_own_peer, tcp_peer_uid
 from remuda.admission.rule import RESERVED_DESCRIPTORS, STRANGER_STAY, Admission, Limits, fit
 from support.heimdall_client import PATIENCE
 
@@ -152,6 +152,7 @@ _CROWDED = """
 import asyncio, os, resource, socket, sys
 from remuda.admission.acceptor import Acceptor, stream_protocol
 from remuda.admission.rule import Limits
+from remuda.tasks import TaskSet
 
 
 async def serve(connection, reader, writer):
@@ -162,7 +163,7 @@ async def serve(connection, reader, writer):
 
 async def main():
     listener = socket.create_server(("127.0.0.1", 0))
-    Acceptor(listener, Limits(64, 64), stream_protocol(serve, 100)).open()
+    Acceptor(listener, Limits(64, 64), stream_protocol(serve, 100, TaskSet())).open()
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     taken = []
     while True:

@@ -16,12 +16,13 @@ import pytest
 
 from remuda.errors import FolderUnusable, InboxBusy, InboxCorrupt, InputError, MessageNotFound, RemudaError
 from remuda.inbox import stop_hook
-from remuda.inbox.compaction import WRITER_LOCK, FileLock
-from remuda.inbox.consumer_lock import ConsumerLock
+from remuda.inbox.compaction import WRITER_LOCK
 from remuda.inbox.journal import Inbox, Overview
+from remuda.inbox.locks import ConsumerLock
 from remuda.inbox.message import PutOptions, make_message
-from remuda.inbox.stop_hook import Files
+from remuda.inbox.stop_hook import Files, open_file
 from remuda.inbox.writer import Writer
+from remuda.lockfile import FileLock
 from support.keeper import until
 
 
@@ -285,7 +286,7 @@ def test_put_into_a_folder_that_is_removed_meanwhile_is_in_the_new_one(
     inbox.put("before")
     inbox.close()
     with ThreadPoolExecutor(1) as pool:
-        with FileLock(str(inbox.folder / WRITER_LOCK)):
+        with FileLock(str(inbox.folder / WRITER_LOCK), open_file):
             putting = pool.submit(Inbox(inbox.folder).put, "after", **options)
             until(lambda: opened(inbox.folder / WRITER_LOCK) == 2, "the put waits for the lock")
             inbox.folder.rename(inbox.folder.with_name("removed"))
@@ -300,7 +301,11 @@ def test_put_into_a_folder_that_is_removed_meanwhile_is_in_the_new_one(
 def test_lock_whose_file_was_removed_meanwhile_is_that_of_the_new_one(inbox: Inbox) -> None:
     inbox.folder.mkdir(mode=0o700)
     path = inbox.folder / WRITER_LOCK
-    first, second, waiting = FileLock(str(path)), FileLock(str(path)), FileLock(str(path))
+    first, second, waiting = (
+        FileLock(str(path), open_file),
+        FileLock(str(path), open_file),
+        FileLock(str(path), open_file),
+    )
     with ThreadPoolExecutor(1) as pool:
         with first:
             entering = pool.submit(waiting.__enter__)

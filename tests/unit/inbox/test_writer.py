@@ -13,12 +13,13 @@ from threading import Event
 
 import pytest
 
-from remuda.inbox import writer_lock
-from remuda.inbox.compaction import WRITER_LOCK, FileLock
+from remuda.inbox import locks
+from remuda.inbox.compaction import WRITER_LOCK
 from remuda.inbox.journal import Inbox
 from remuda.inbox.message import make_message
-from remuda.inbox.stop_hook import Entry, Files
+from remuda.inbox.stop_hook import Entry, Files, open_file
 from remuda.inbox.writer import Writer, has_writer
+from remuda.lockfile import FileLock
 from support.keeper import until
 
 
@@ -78,15 +79,15 @@ def test_put_into_many_inboxes_keeps_few_files_open_and_the_last_ones(tmp_path: 
 def test_two_threads_with_one_inbox_are_kept_apart(inbox: Inbox) -> None:
     inbox.put("x")
     path = str(inbox.folder / WRITER_LOCK)
-    file = writer_lock.take(path)
+    file = locks.lock_writer(path)
     with ThreadPoolExecutor(1) as pool:
-        taking = pool.submit(writer_lock.take, path)
+        taking = pool.submit(locks.lock_writer, path)
         until(lambda: open_locks(inbox.folder) == 2, "the other has a file of its own")
         assert not is_free(inbox.folder / WRITER_LOCK)
-        writer_lock.give_back(path, file)
+        locks.unlock_writer(path, file)
         other = taking.result(30)
     assert not is_free(inbox.folder / WRITER_LOCK)
-    writer_lock.give_back(path, other)
+    locks.unlock_writer(path, other)
     assert is_free(inbox.folder / WRITER_LOCK)
     assert open_locks(inbox.folder) == 1
 
@@ -111,8 +112,8 @@ def test_put_after_the_file_of_the_lock_went_takes_the_one_of_now(inbox: Inbox, 
         inbox.folder.mkdir(mode=0o700)
         path.touch()
     inbox.put("after")
-    with FileLock(str(path)):
-        file = writer_lock._kept[str(path)]
+    with FileLock(str(path), open_file):
+        file = locks._open_locks[str(path)]
         assert (file.dev, file.ino) == (path.stat().st_dev, path.stat().st_ino)
         with pytest.raises(BlockingIOError):
             flock(file.fd, LOCK_EX | LOCK_NB)
@@ -121,7 +122,7 @@ def test_put_after_the_file_of_the_lock_went_takes_the_one_of_now(inbox: Inbox, 
 
 def test_put_after_somebody_closed_all_files_opens_the_lock_anew(inbox: Inbox) -> None:
     inbox.put("before")
-    os.close(writer_lock._kept[str(inbox.folder / WRITER_LOCK)].fd)
+    os.close(locks._open_locks[str(inbox.folder / WRITER_LOCK)].fd)
     inbox.put("after")
     assert open_locks(inbox.folder) == 1
     assert texts(inbox) == ["before", "after"]
@@ -130,9 +131,11 @@ def test_put_after_somebody_closed_all_files_opens_the_lock_anew(inbox: Inbox) -
 FORKED = """
 import os, sys
 from fcntl import LOCK_EX, LOCK_NB, flock
-from remuda.inbox import writer_lock
-from remuda.inbox.compaction import WRITER_LOCK, FileLock
+from remuda.inbox import locks
+from remuda.inbox.compaction import WRITER_LOCK
 from remuda.inbox.journal import Inbox
+from remuda.inbox.stop_hook import open_file
+from remuda.lockfile import FileLock
 
 inbox = Inbox(sys.argv[1])
 inbox.put("before")
@@ -153,15 +156,15 @@ def test_forked_process_and_its_parent_are_kept_apart(inbox: Inbox) -> None:
         inbox.folder,
         """
 if os.fork() == 0:
-    file = writer_lock.take(path)
+    file = locks.lock_writer(path)
     os.write(to_parent[1], b"x")
     os.read(to_child[0], 1)
-    writer_lock.give_back(path, file)
+    locks.unlock_writer(path, file)
     inbox.put("of the child")
     os._exit(0)
 os.read(to_parent[0], 1)
 try:
-    flock(writer_lock._kept[path].fd, LOCK_EX | LOCK_NB)
+    flock(locks._open_locks[path].fd, LOCK_EX | LOCK_NB)
     print("shared")
 except BlockingIOError:
     print("apart")
@@ -179,16 +182,16 @@ def test_process_that_was_forked_while_the_lock_was_held_does_not_hold_it_on(inb
     said = run_forked(
         inbox.folder,
         f"""
-lock, file = FileLock(path), None
+lock, file = FileLock(path, open_file), None
 if {how!r} == "kept":
-    file = writer_lock.take(path)
+    file = locks.lock_writer(path)
 else:
     lock.__enter__()
 if os.fork() == 0:
     os.read(to_child[0], 1)  # alive, with all that it was born with
     os._exit(0)
 if file is not None:
-    writer_lock.give_back(path, file)
+    locks.unlock_writer(path, file)
     inbox.close()
 else:
     lock.__exit__()

@@ -1,4 +1,4 @@
-"""Where servers listen, which versions will do, where a control client may go, what tmux's words mean."""
+"""Where servers listen, and which versions are new enough."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from remuda.errors import PermissionRefused, RemudaError, TmuxError, TmuxGone, TmuxTargetGone, TmuxTooOld
+from remuda.errors import TmuxTooOld
 from remuda.tmux.address import (
     POPUPS,
     Address,
     check_version,
     known_addresses,
     parse_version,
-    surroundings,
+    without_pane,
 )
-from remuda.tmux.control import SessionFact, companion_session
-from remuda.tmux.once import cut_rows, error_of, row_format
-from remuda.tmux.popup import popup_words
 
 UID = os.getuid()
 
@@ -56,8 +53,8 @@ def test_known_addresses_are_the_sockets_and_the_own_server_once(tmp_path: Path)
     ]
 
 
-def test_surroundings_forget_the_pane_that_we_are_in() -> None:
-    assert surroundings({"TMUX": "x", "TMUX_PANE": "%1", "HOME": "/"}) == {"HOME": "/"}
+def test_without_pane_removes_the_variables_of_our_pane() -> None:
+    assert without_pane({"TMUX": "x", "TMUX_PANE": "%1", "HOME": "/"}) == {"HOME": "/"}
 
 
 @pytest.mark.parametrize(
@@ -77,93 +74,3 @@ def test_check_version_too_old_names_both() -> None:
         check_version("tmux 2.9a")
     with pytest.raises(TmuxTooOld, match=r"a popup needs tmux 3\.2"):
         check_version("3.1c", POPUPS, "a popup")
-
-
-@pytest.mark.parametrize(
-    ("complaint", "kind"),
-    [
-        ("no server running on /tmp/x", TmuxGone),
-        ("error connecting to /tmp/x (No such file or directory)", TmuxGone),
-        ("error connecting to /tmp/x (Connection refused)", TmuxGone),
-        ("error connecting to /tmp/x (Permission denied)", PermissionRefused),
-        ("server exited unexpectedly", TmuxGone),
-        ("lost server", TmuxGone),
-        ("protocol version mismatch (client 8, server 7)", TmuxTooOld),
-        ("can't find pane: %9", TmuxTargetGone),
-        ("can't find client: /dev/pts/1", TmuxTargetGone),
-        ("unknown command: nonsense", TmuxError),
-        ("", TmuxError),
-    ],
-)
-def test_error_of_what_tmux_says_is_of_its_kind(complaint: str, kind: type[RemudaError]) -> None:
-    error = error_of(complaint + "\n", Address("/tmp/x"))
-    assert type(error) is kind
-    assert complaint in str(error)
-
-
-# ── rows ──
-
-
-def test_cut_rows_values_with_anything_in_them_are_kept_apart() -> None:
-    fields, mark = ("a", "b"), "7f3a"
-    rows = [["", "x\ny"], ["%end 1 2 3", "tab\t: . }"], ["\udcff", "é"]]
-    lines = ["".join(f"{mark}:{value}" for value in row) + f"{mark}." for row in rows]
-    output = "\n".join(["a hook says", *lines, "and this", ""]).encode("utf-8", "surrogateescape")
-    assert cut_rows(output, fields, mark) == rows
-    assert row_format(fields, mark) == "7f3a:#{a}7f3a:#{b}7f3a."
-    assert cut_rows(b"", fields, mark) == []
-
-
-def test_cut_rows_of_another_width_is_an_error() -> None:
-    with pytest.raises(TmuxError):
-        cut_rows(b"7f3a:one7f3a.\n", ("a", "b"), "7f3a")
-
-
-# ── where a control client may go ──
-
-
-def session(id_: str, activity: int = 0, **more: str) -> SessionFact:
-    facts = {"marks": "*", "destroy_unattached": "0", "exit_unattached": "0", "version": "3.3a", **more}
-    return SessionFact(id_, activity, **facts)
-
-
-def test_companion_session_is_the_humans_that_was_used_last() -> None:
-    sessions = [session("$0", 1), session("$1", 5), session("$2", 9)]
-    assert companion_session(sessions, ["$0", "$1"], []) == "$1"
-
-
-@pytest.mark.parametrize(
-    "why_not",
-    [
-        {"marks": "*!"}, {"marks": "##*"}, {"marks": "~*"}, {"destroy_unattached": "1"},
-        {"destroy_unattached": "keep-last"}, {"exit_unattached": "1"}, {"version": "3.1c"},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_companion_session_that_would_lose_something_is_none(why_not: dict[str, str]) -> None:
-    bad = session("$0", 9, **why_not)
-    assert companion_session([bad], ["$0"], []) is None
-    assert companion_session([bad, session("$1")], ["$0", "$1"], []) == "$1"
-
-
-def test_companion_session_without_a_human_or_with_a_hook_is_none() -> None:
-    assert companion_session([session("$0")], [], []) is None
-    assert companion_session([session("$0")], ["$0"], ["client-attached"]) is None
-    assert companion_session([], [], []) is None
-
-
-# ── a popup ──
-
-
-def test_popup_words_pass_the_program_as_it_is_and_escape_what_is_a_format() -> None:
-    found = popup_words(
-        "/dev/pts/1", ["prog", "a b"], "3.3a", title="#1", cwd="/a/#{x}", env={"A": "1 2"}, width="50%"
-    )
-    start = ["display-popup", "-E", "-c", "/dev/pts/1", "-w", "50%", "-h", "80%", "-T", " ##1 "]
-    assert found == [*start, "-d", "/a/##{x}", "--", "env", "A=1 2", "prog", "a b"]
-
-
-def test_popup_words_of_an_older_tmux_have_no_title_or_are_refused() -> None:
-    assert "-T" not in popup_words("c", ["prog"], "3.2a", title="x")
-    with pytest.raises(TmuxTooOld):
-        popup_words("c", ["prog"], "3.1")

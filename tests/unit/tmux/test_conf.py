@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.errors import InvalidOptions
-from remuda.tmux.bindings import Keys, conf_lines
+from remuda.errors import InvalidOptions, TmuxTooOld
+from remuda.tmux.bindings import Keys, conf_lines, popup_words, segment
 from remuda.tmux.conf import ConfFile, conf_file, put_block, take_block
-from remuda.tmux.segment import segment
 
 LINES = ["bind-key a", "bind-key b"]
 
@@ -180,3 +179,20 @@ def test_segment_styled_ends_in_the_default_style() -> None:
     assert segment(None) == "#[fg=red]✗ down#[default]"
     assert segment(2) == "#[fg=yellow,bold]⚠ 2#[default]"
     assert segment(0) == ""
+
+
+# ── a popup ──
+
+
+def test_popup_words_pass_the_program_as_it_is_and_escape_what_is_a_format() -> None:
+    found = popup_words(
+        "/dev/pts/1", ["prog", "a b"], "3.3a", title="#1", cwd="/a/#{x}", env={"A": "1 2"}, width="50%"
+    )
+    start = ["display-popup", "-E", "-c", "/dev/pts/1", "-w", "50%", "-h", "80%", "-T", " ##1 "]
+    assert found == [*start, "-d", "/a/##{x}", "--", "env", "A=1 2", "prog", "a b"]
+
+
+def test_popup_words_of_an_older_tmux_have_no_title_or_are_refused() -> None:
+    assert "-T" not in popup_words("c", ["prog"], "3.2a", title="x")
+    with pytest.raises(TmuxTooOld):
+        popup_words("c", ["prog"], "3.1")

@@ -8,10 +8,8 @@ import pytest
 
 from remuda.errors import InvalidOptions, NoTmuxClient
 from remuda.tmux.address import Address
-from remuda.tmux.clients import Client, choose_client
-from remuda.tmux.navigate import best_place, steps
+from remuda.tmux.navigate import Client, Trail, TrailFile, best_place, choose_client, next_trail, steps
 from remuda.tmux.panes import Pane, Place, check_pane
-from remuda.tmux.trail import Trail, TrailFile, next_trail
 
 ADDRESS = Address("/somewhere/default")
 

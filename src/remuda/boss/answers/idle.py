@@ -22,9 +22,8 @@ from remuda.agents.speech import ComposerKind
 from remuda.durable import read_regular
 from remuda.errors import NotSafe, TmuxError
 from remuda.tmux.address import Address
-from remuda.tmux.once import Tmux
-from remuda.tmux.panes import take_snapshot
-from remuda.tmux.popup import capture
+from remuda.tmux.command import Tmux
+from remuda.tmux.panes import capture, take_snapshot
 from remuda.untrusted import BadJson, parse_object
 
 from ..attention.model import Session, State

@@ -23,7 +23,7 @@ from remuda.inbox.journal import Inbox
 from remuda.keeper.claim import read_holder
 from remuda.keeper.recipient import find_speech
 from remuda.paths import SessionPaths, private_folder
-from remuda.tmux.paste import paste
+from remuda.tmux.panes import paste
 
 from ..attention.model import Event, EventKind, Session
 from ..desk import Desk

@@ -19,7 +19,7 @@ from typing import Any
 
 from remuda.errors import RemudaError, TmuxTargetGone, WaitTimeout
 from remuda.tmux.address import Address, known_addresses
-from remuda.tmux.once import Tmux
+from remuda.tmux.command import Tmux
 from remuda.tmux.panes import Pane, take_snapshot
 
 from ..attention.model import Event, EventKind, Source, State

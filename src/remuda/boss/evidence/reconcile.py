@@ -29,7 +29,7 @@ from remuda.names import is_name
 from remuda.paths import SessionPaths, sessions_folder
 from remuda.proctree import is_alive, start_ticks, variable_of
 from remuda.tmux.address import Address, known_addresses
-from remuda.tmux.once import Tmux
+from remuda.tmux.command import Tmux
 from remuda.tmux.panes import Snapshot, take_snapshot
 
 from ..attention.identity import is_stand_in

@@ -11,9 +11,8 @@ from remuda.boss.guide import Guide, Item, label, told
 from remuda.boss.ports import Boss
 from remuda.errors import InvalidOptions, NotInQueue, RemudaError, TmuxError
 from remuda.tmux.address import Address
-from remuda.tmux.once import Tmux
-from remuda.tmux.protocol import literal
-from remuda.tmux.segment import segment
+from remuda.tmux.bindings import segment
+from remuda.tmux.command import Tmux, literal
 from remuda.untrusted import one_line
 
 from .queue import item_document

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from remuda.errors import InvalidOptions
-from remuda.keeper.parcels import TOLD_BYTES, Parcels
+from remuda.keeper.large_events import MAX_EVENT_BYTES, LargeEvents
 
 
-def fetch(parcels: Parcels, told: dict[str, Any]) -> dict[str, Any]:
+def fetch(events: LargeEvents, told: dict[str, Any]) -> dict[str, Any]:
     data, offset = "", 0
     while True:
-        piece = parcels.piece(told["parcel"]["id"], offset)
+        piece = events.piece(told["parcel"]["id"], offset)
         data += piece["data"]
         if piece["next"] is None:
             break
@@ -26,30 +26,30 @@ def fetch(parcels: Parcels, told: dict[str, Any]) -> dict[str, Any]:
 
 def test_short_document_is_told_as_it_is() -> None:
     document = {"event": "tool", "input": {"a": "ü" * 100}}
-    assert Parcels().told(document) is document
+    assert LargeEvents().shorten(document) is document
 
 
-@pytest.mark.parametrize("size", [TOLD_BYTES, 3_000_000])
+@pytest.mark.parametrize("size", [MAX_EVENT_BYTES, 3_000_000])
 def test_long_document_is_fetched_whole(size: int) -> None:
-    parcels = Parcels()
+    events = LargeEvents()
     document = {"event": "tool", "id": "t1", "input": {"text": "ü\x00\n" * (size // 4), "half": "\ud83d"}}
-    told = parcels.told(document)
+    told = events.shorten(document)
     assert {key for key in told if key != "parcel"} == {"event", "id"}
-    assert len(json.dumps(told)) < TOLD_BYTES
-    assert fetch(parcels, told) == document
+    assert len(json.dumps(told)) < MAX_EVENT_BYTES
+    assert fetch(events, told) == document
 
 
-def test_old_parcels_make_room_for_new_ones() -> None:
-    parcels = Parcels()
-    first, *_, last = [parcels.told({"event": "x", "text": "y" * (8 << 20)}) for _ in range(12)]
+def test_old_events_make_room_for_new_ones() -> None:
+    events = LargeEvents()
+    first, *_, last = [events.shorten({"event": "x", "text": "y" * (8 << 20)}) for _ in range(12)]
     with pytest.raises(InvalidOptions):
-        parcels.piece(first["parcel"]["id"], 0)
-    assert fetch(parcels, last)["event"] == "x"
+        events.piece(first["parcel"]["id"], 0)
+    assert fetch(events, last)["event"] == "x"
 
 
 @pytest.mark.parametrize(("name", "offset"), [("p9", 0), (None, 0), ("p1", -1), ("p1", "0"), ("p1", True)])
 def test_piece_of_nothing_is_refused(name: object, offset: object) -> None:
-    parcels = Parcels()
-    parcels.told({"text": "y" * TOLD_BYTES})
+    events = LargeEvents()
+    events.shorten({"text": "y" * MAX_EVENT_BYTES})
     with pytest.raises(InvalidOptions):
-        parcels.piece(name, offset)
+        events.piece(name, offset)

@@ -1,7 +1,7 @@
-"""What is too large to be told in one frame: the event names it, and whoever wants it fetches it in pieces.
+"""Events that are too large for one frame: the event names the rest, and clients fetch it in pieces.
 
 An event that is not read soon counts against its reader (see `fanout`), and a tool's output can have
-megabytes. So only the short ones are told whole.
+megabytes. So only short events are sent complete.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from remuda.errors import InvalidOptions
 
-TOLD_BYTES = 16 << 10
-"""More than this is not sent unasked."""
+MAX_EVENT_BYTES = 16 << 10
+"""Larger events are sent only on request."""
 _PIECE_BYTES = 256 << 10
 _KEPT_BYTES = 64 << 20
 _SHORT_BYTES = 256
 
 
-class Parcels:
+class LargeEvents:
     """Keeps the newest, some megabytes of them."""
 
     def __init__(self) -> None:
@@ -28,10 +28,10 @@ class Parcels:
         self._bytes = 0
         self._numbers = itertools.count(1)
 
-    def told(self, document: dict[str, Any]) -> dict[str, Any]:
-        """The document as it is told: whole, or its short fields and the `parcel` that has all of it."""
+    def shorten(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return the event to send: complete, or its short fields and the `parcel` with all fields."""
         data = json.dumps(document, separators=(",", ":")).encode()
-        if len(data) <= TOLD_BYTES:
+        if len(data) <= MAX_EVENT_BYTES:
             return document
         name = f"p{next(self._numbers)}"
         self._keep(name, data)
@@ -45,7 +45,10 @@ class Parcels:
             self._bytes -= len(self._kept.popitem(last=False)[1])
 
     def piece(self, name: object, offset: object) -> dict[str, Any]:
-        """All of it is JSON, in ASCII: it may be cut anywhere. `next` is None behind the last piece."""
+        """Return a piece.
+
+        The data is JSON in ASCII, so it may be cut anywhere. `next` is None after the last piece.
+        """
         data = self._kept.get(str(name))
         if data is None:
             raise InvalidOptions(f"no parcel {name!r}", hint="it has expired")

@@ -1,14 +1,48 @@
-"""Run a blocking call in a thread of its own and await its result."""
+"""Tasks that run in the background, and blocking calls that run in a thread."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class TaskSet:
+    """Running tasks. Each is removed when it ends.
+
+    It keeps them alive: the event loop has only weak references to tasks.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self.add(task)
+        return task
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def aclose(self) -> None:
+        """Cancel all tasks and wait for their end. Their errors are dropped."""
+        self.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def __iter__(self) -> Iterator[asyncio.Task[Any]]:
+        return iter(tuple(self._tasks))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
 
 
 class Abandoned(Exception):

@@ -1,7 +1,7 @@
-"""A tmux that is run for one command, or for several in a row. Blocking; 2 ms each.
+"""Run tmux for one command, or for several in a row. Blocking; 2 ms each.
 
-Nobody sees it: it attaches to nothing. It never starts a server: some commands would (list-keys, for one), so
-that it first looks whether one is there.
+Such a run attaches to nothing, so that users do not see it. It never starts a server: some commands would
+(list-keys, for one), so it first checks that a server listens.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from remuda.errors import (
+    LocalProtocolError,
     PermissionRefused,
     TmuxError,
     TmuxGone,
@@ -24,11 +25,10 @@ from remuda.errors import (
     WaitTimeout,
 )
 
-from .address import Address, check_version, surroundings
-from .protocol import arguments_of
+from .address import Address, check_version, without_pane
 
 TIMEOUT: Final = 5.0
-"""tmux answers in a millisecond; one that does not in this time is stuck."""
+"""tmux answers in a millisecond; a server that needs longer than this is stuck."""
 
 _GONE: Final = (
     "no server running on",
@@ -49,48 +49,70 @@ class Done(NamedTuple):
 
 
 class Tmux:
-    """One server, asked by blocking calls."""
+    """One tmux server, reached by blocking calls."""
 
     def __init__(self, address: Address, env: Mapping[str, str] | None = None) -> None:
         self.address = address
-        self._env = surroundings(os.environ if env is None else env)
+        self._env = without_pane(os.environ if env is None else env)
 
     def command(self, *words: str, timeout: float | None = TIMEOUT) -> list[str]:
-        """What a command prints, line by line; and behind it what a hook of the user's on it prints."""
+        """Return the lines that a command prints, followed by what the user's tmux hooks on it print."""
         return _lines(self.output(words, timeout=timeout))
 
     def output(self, *commands: Sequence[str], stdin: bytes = b"", timeout: float | None = TIMEOUT) -> bytes:
-        """What these commands print, as it is. The first that fails ends them all."""
+        """Return the raw output of these commands. The first that fails ends the rest."""
         words = ["tmux", "-u", "-S", self.address.path, *arguments_of(*commands)]
-        _knock(self.address)
+        _check_listening(self.address)
         done = run(words, self._env, stdin=stdin, timeout=timeout)
         if done.code != 0:
             raise error_of(done.complaint, self.address)
         return done.output
 
     def rows(self, *words: str, fields: Sequence[str], timeout: float | None = TIMEOUT) -> list[list[str]]:
-        """A command that lists, with these formats for each thing it lists.
+        """Run a command that lists things, and return the values of these formats for each.
 
-        What stands between the values cannot be guessed, so that no title and no folder's name, with whatever
-        characters, is taken for the next value or the next thing; nor is what a hook prints.
+        A random mark separates the values. So no title or folder name, whatever its characters, is read as
+        the next value or the next row; nor is the output of a hook.
         """
         return self.tables((words, fields), timeout=timeout)[0]
 
     def tables(
         self, *requests: tuple[Sequence[str], Sequence[str]], timeout: float | None = TIMEOUT
     ) -> list[list[list[str]]]:
-        """The rows of several commands at once."""
+        """Return the rows of several commands, run at once."""
         marked = [(words, fields, new_mark()) for words, fields in requests]
         commands = [[*words, "-F", row_format(fields, mark)] for words, fields, mark in marked]
         output = self.output(*commands, timeout=timeout)
         return [cut_rows(output, fields, mark) for _, fields, mark in marked]
 
 
-def _knock(address: Address) -> None:
-    """Raises if nobody is there."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
+def arguments_of(*commands: Sequence[str]) -> list[str]:
+    """Return one or more commands as arguments of one `tmux` call."""
+    arguments: list[str] = []
+    for words in commands:
+        if not words or not words[0]:
+            raise LocalProtocolError("a tmux command needs a name")
+        if any("\0" in word for word in words):
+            raise LocalProtocolError("a tmux command cannot hold a NUL byte")
+        arguments += [*([";"] if arguments else []), *map(_escaped, words)]
+    return arguments
+
+
+def _escaped(word: str) -> str:
+    """Escape a semicolon at the end of an argument, which tmux would read as the end of the command."""
+    return word[:-1] + "\\;" if word.endswith(";") else word
+
+
+def literal(text: str) -> str:
+    """Escape text for a place where tmux expands formats, so that it is shown unchanged."""
+    return text.replace("#", "##")
+
+
+def _check_listening(address: Address) -> None:
+    """Raise if no server listens there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
-            knocking.connect(address.path)
+            probe.connect(address.path)
         except OSError as error:
             raise error_of(f"error connecting to {address.path} ({error.strerror})", address) from None
 
@@ -117,7 +139,7 @@ def _lines(output: bytes) -> list[str]:
 
 
 def error_of(complaint: str, address: Address) -> Exception:
-    """The error that tmux's own words mean."""
+    """Return the error that a message of tmux stands for."""
     text = complaint.strip() or "tmux failed and did not say why"
     if text.startswith("error connecting to") and text.endswith("(Permission denied)"):
         return PermissionRefused(f"tmux: {text}")
@@ -131,8 +153,8 @@ def error_of(complaint: str, address: Address) -> Exception:
 
 
 def installed_version(env: Mapping[str, str] | None = None) -> str:
-    """What `tmux -V` says, `3.3a`. Raises if there is none, or an old one."""
-    done = run(["tmux", "-V"], surroundings(os.environ if env is None else env))
+    """Return the version that `tmux -V` prints, such as `3.3a`. Raises if tmux is missing or too old."""
+    done = run(["tmux", "-V"], without_pane(os.environ if env is None else env))
     text = done.output.decode(errors="replace").strip()
     check_version(text)
     return text.removeprefix("tmux ")
@@ -144,7 +166,7 @@ def installed_version(env: Mapping[str, str] | None = None) -> str:
 def run(
     words: Sequence[str], env: Mapping[str, str], *, stdin: bytes = b"", timeout: float | None = TIMEOUT
 ) -> Done:
-    """Run it to its end. What it wants to read is given from memory; it is killed when its time is over."""
+    """Run a program to its end, with `stdin` as its input. It is killed after `timeout` seconds."""
     pipes = [os.pipe() for _ in range(3)]
     (stdin_read, stdin_write), (out_read, out_write), (err_read, err_write) = pipes
     actions = [(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate((stdin_read, out_write, err_write))]
@@ -156,14 +178,14 @@ def run(
             raise TmuxMissing("tmux not found", hint="install it, or check PATH") from error
         raise TmuxError(f"cannot run tmux: {error.strerror}") from error
     _close((stdin_read, out_write, err_write))
-    talk = _Talk(stdin_write, {out_read: bytearray(), err_read: bytearray()}, stdin)
-    in_time = talk.finish(None if timeout is None else time.monotonic() + timeout)
+    pipes_io = _PipeExchange(stdin_write, {out_read: bytearray(), err_read: bytearray()}, stdin)
+    in_time = pipes_io.finish(None if timeout is None else time.monotonic() + timeout)
     if not in_time:
         os.kill(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if not in_time:
         raise WaitTimeout(f"tmux did not answer within {timeout:g} seconds")
-    output, complaint = talk.heard.values()
+    output, complaint = pipes_io.outputs.values()
     return Done(code, bytes(output), complaint.decode("utf-8", "replace"))
 
 
@@ -172,22 +194,22 @@ def _close(fds: Iterable[int]) -> None:
         os.close(fd)
 
 
-class _Talk:
-    """Writes all of one thing and reads all of two, whichever can go on."""
+class _PipeExchange:
+    """Writes all of the input and reads all of both outputs, whichever is ready."""
 
-    def __init__(self, writer: int, heard: dict[int, bytearray], stdin: bytes) -> None:
-        self.heard = heard
+    def __init__(self, writer: int, outputs: dict[int, bytearray], stdin: bytes) -> None:
+        self.outputs = outputs
         self._writer = writer
         self._rest = memoryview(stdin)
         self._poll = select.poll()
-        self._open = {*heard, writer}
+        self._open = {*outputs, writer}
         os.set_blocking(writer, False)
         self._poll.register(writer, select.POLLOUT)
-        for fd in heard:
+        for fd in outputs:
             self._poll.register(fd, select.POLLIN)
 
     def finish(self, deadline: float | None) -> bool:
-        """Until the other side has closed all. False if the deadline came first."""
+        """Run until the other side has closed all pipes. Returns False if the deadline came first."""
         while self._open:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -210,7 +232,7 @@ class _Talk:
 
     def _read(self, fd: int) -> None:
         data = os.read(fd, 1 << 16)
-        self.heard[fd] += data
+        self.outputs[fd] += data
         if not data:
             self._forget(fd)
 

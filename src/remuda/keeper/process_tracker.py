@@ -1,0 +1,49 @@
+"""The processes of a session's program, and which of them started since its last prompt."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from remuda.proctree import descendants, start_ticks
+
+_COMMAND_CHARACTERS = 200
+_MAX_LISTED = 16
+
+
+class ProcessTracker:
+    """Tracks the descendants of the keeper, which adopts the orphans of its program.
+
+    Processes that start before the first tool of a prompt do not count as the prompt's: tool servers, for
+    example, take their time to start.
+    """
+
+    def __init__(self) -> None:
+        self._before: set[tuple[int, str | None]] = set()
+        self._has_used_tool = False
+
+    def prompted(self) -> None:
+        self._has_used_tool = False
+
+    def tool_started(self) -> None:
+        """Note the processes that run now. The agent waits for us before its tool begins."""
+        if not self._has_used_tool:
+            self._has_used_tool = True
+            self._before = {(pid, start_ticks(pid)) for pid in descendants(os.getpid())}
+
+    def started_since_prompt(self) -> list[dict[str, Any]]:
+        """Return the processes that run now and started since the last prompt; the first 16 of them."""
+        if not self._has_used_tool:
+            return []
+        living = descendants(os.getpid(), surely=True)
+        new = [pid for pid in living if (pid, start_ticks(pid)) not in self._before]
+        return [{"pid": pid, "command": _command(pid)} for pid in new[:_MAX_LISTED]]
+
+
+def _command(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+    except OSError:
+        return ""
+    return words.decode(errors="replace").strip()[:_COMMAND_CHARACTERS]
