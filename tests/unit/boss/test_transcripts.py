@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from remuda.boss.desk import Desk
-from remuda.boss.evidence.transcripts import TAIL_BYTES, Tail, Transcripts, read_tail
+from remuda.boss.evidence.transcripts import Transcripts
 from support.boss import event, with_desk
 
 STOPPED_AT = 1_700_000_000.0
@@ -69,42 +68,6 @@ def test_records_of_another_conversation_tell_nothing(tmp_path: Path) -> None:
     assert waiting_after(tmp_path, line("user", AFTER, sessionId="other")) == ["stopped: done"]
 
 
-def test_tail_is_read_on_from_where_it_ended_and_half_a_line_waits(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"n": 1}\n{"n": 2')
-    tail = Tail(str(path))
-    assert read_tail(tail) == [{"n": 1}]
-    assert read_tail(tail) == []
-    with path.open("a") as file:
-        file.write('}\n{"n": 3}\n')
-    assert read_tail(tail) == [{"n": 2}, {"n": 3}]
-    assert tail.offset == path.stat().st_size
-
-
-def test_file_that_was_cut_or_replaced_is_read_anew(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"n": 1}\n{"n": 2}\n')
-    tail = Tail(str(path))
-    read_tail(tail)
-    path.write_text('{"n": 3}\n')
-    assert read_tail(tail) == [{"n": 3}]
-    other = tmp_path / "o.jsonl"
-    other.write_text('{"n": 4}\n{"n": 5}\n')
-    os.replace(other, path)
-    assert read_tail(tail) == [{"n": 4}, {"n": 5}]
-
-
-def test_large_file_that_is_new_is_read_from_near_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    with path.open("w") as file:
-        for number in range(40_000):
-            file.write(json.dumps({"n": number, "text": "x" * 80}) + "\n")
-    found = read_tail(Tail(str(path)))
-    assert found[-1]["n"] == 39_999
-    assert found[0]["n"] > 30_000
-    assert len(found) * 100 < 2 * TAIL_BYTES
-
-
 def test_places_are_remembered_over_a_boss_and_those_of_no_use_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text(line("user", AFTER))
@@ -144,8 +107,3 @@ def test_transcript_that_is_new_tells_its_last_turn_alone(tmp_path: Path) -> Non
         assert (desk.queue(), desk.taken) == ([], 5)
 
     with_desk(tmp_path, work, lambda: STOPPED_AT + 10_000)
-
-
-def test_transcript_that_is_a_pipe_is_empty_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.jsonl")
-    assert read_tail(Tail(str(tmp_path / "pipe.jsonl"))) == []

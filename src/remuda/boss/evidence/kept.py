@@ -17,6 +17,7 @@ from typing import Any
 
 from remuda.agents.attention import digest
 from remuda.errors import InvalidOptions, RemudaError, SessionDead, SessionNotFound, SessionUnreachable
+from remuda.jsonl_tail import JsonlTail
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
@@ -29,7 +30,7 @@ from ..desk import Desk
 from ..http.events import read_hook, read_text
 from . import kept_events
 from .pace import Pace
-from .transcripts import Tail, Transcripts, calls_in
+from .transcripts import Transcripts, calls_in, open_tail
 from .watches import Watches, keep_telling, tell
 
 log = logging.getLogger("remuda.boss.evidence.kept")
@@ -48,7 +49,7 @@ class Kept:
         self._pace = pace
         self._folder = folder or sessions_folder()
         self._transcripts = Transcripts(desk)
-        self._tails: dict[str, Tail] = {}
+        self._tails: dict[str, JsonlTail] = {}
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._watches: Watches | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -117,7 +118,7 @@ class Kept:
         if not calls:
             self._tails.pop(session_id, None)
             return
-        tail = self._tails.setdefault(session_id, Tail(path))
+        tail = self._tails.setdefault(session_id, open_tail(path))
         events = await asyncio.to_thread(calls_in, tail, session_id)
         await tell(self._desk, [one for one in events if one.facts.get("tool_use_id") in calls])
 
