@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from remuda.errors import InvalidOptions
 
 if TYPE_CHECKING:  # a call of `remuda print` needs one module of one agent
     from .base import Agent
+    from .sources import AgentSources, PermissionReader
 
 
 def _claude() -> Agent:
@@ -40,6 +42,9 @@ _AGENTS: dict[str, Callable[[], Agent]] = {
     "demo": _demo,
 }
 AGENT_NAMES = tuple(_AGENTS)
+DEFAULT_AGENT = "claude"
+PLAIN_AGENTS = ("simple", "none")
+"""Programs that report nothing: their state comes from the timing of their output alone."""
 
 
 def find_agent(name: str) -> Agent:
@@ -49,6 +54,25 @@ def find_agent(name: str) -> Agent:
         raise InvalidOptions(
             f"unknown agent {name!r}", hint=f"use one of: {', '.join(AGENT_NAMES)}"
         ) from None
+
+
+@cache
+def find_sources(name: str) -> AgentSources | None:
+    """Return what an agent's hooks and files tell; None for a program that has none, or is not known."""
+    return find_agent(name).sources if name in _AGENTS else None
+
+
+def all_sources() -> list[AgentSources]:
+    """Return the sources of all agents that have any, each once."""
+    found = (find_sources(name) for name in AGENT_NAMES)
+    return list({sources.agent: sources for sources in found if sources is not None}.values())
+
+
+def find_permissions(name: str) -> PermissionReader:
+    """Return how to read an agent's permission requests. An unknown agent's are read as the default's."""
+    sources = find_sources(name) or find_sources(DEFAULT_AGENT)
+    assert sources is not None
+    return sources.permissions
 
 
 def guess_agent(argv: list[str]) -> str:

@@ -15,6 +15,7 @@ from remuda.frozen import frozen
 
 if TYPE_CHECKING:  # an agent is started before anybody has to understand it
     from .permission import Asking
+    from .sources import AgentSources
     from .speech import Speech
     from .state import Vote
     from .tools import ToolBegan, ToolEnded
@@ -155,6 +156,10 @@ class Agent(Protocol):
     @property
     def speech(self) -> Speech | None:
         """How it is handed prompts; None for a program that never says what it took."""
+
+    @property
+    def sources(self) -> AgentSources | None:
+        """What its hooks and files tell the boss; None for a program that has neither."""
 
     screen_setup: bytes
     """What the screen model is fed before all else, so that it counts columns as this program does."""

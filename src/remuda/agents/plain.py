@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .base import Launch, LaunchContext
 from .speech import Speech
+
+if TYPE_CHECKING:
+    from .sources import AgentSources
 
 
 class PlainAgent:
@@ -14,6 +18,7 @@ class PlainAgent:
 
     default_argv: tuple[str, ...] = ()
     speech: Speech | None = None
+    sources: AgentSources | None = None
     screen_setup = b""
 
     def __init__(self, name: str, classifier: str) -> None:

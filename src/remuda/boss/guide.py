@@ -301,7 +301,10 @@ def way_to(item: Item) -> str:
     if session.get("name"):
         return f"open it with 'remuda attach {session['name']}'"
     if session.get("origin") == "background":
-        return f"open it with 'claude attach {str(session['id'])[:8]}'"  # as 'claude agents' calls it
+        from remuda.agents import DEFAULT_AGENT, find_sources
+
+        if (sources := find_sources(session.get("agent", DEFAULT_AGENT))) is not None:
+            return f"open it with '{sources.attach_command(str(session['id']))}'"
     pid = f"pid {session['pid']}, " if session.get("pid") else ""
     return f"it runs in another terminal: {pid}in {one_line(session.get('cwd') or '') or 'an unknown folder'}"
 

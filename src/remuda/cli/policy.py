@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import click
 
-from remuda.agents.claude.asking import reason_of
+from remuda.agents import DEFAULT_AGENT, find_permissions
 from remuda.boss.answers.policy import Policy, Verdict
 from remuda.boss.answers.policy_file import load_policy, policy_file
 from remuda.boss.answers.reading import UNKNOWN, Reading, read_command
@@ -102,7 +102,13 @@ def _decide(policy: Policy, approval: dict[str, Any], session: dict[str, Any]) -
     names = (approval["session_id"], session.get("name"))
     reason = Reason(approval["reason"])
     request = make_request(
-        approval["tool"], reason, approval["input"], names, session.get("cwd"), policy.command_tools
+        approval["tool"],
+        reason,
+        approval["input"],
+        names,
+        session.get("cwd"),
+        policy.command_tools,
+        agent=session.get("agent", DEFAULT_AGENT),
     )
     return policy.decide(request)
 
@@ -199,7 +205,7 @@ def _explain_line(policy: Policy, line: bytes, session: str | None, cwd: str) ->
 def _explain(
     policy: Policy, tool: str, given: dict[str, Any], session: str | None, cwd: str
 ) -> dict[str, Any]:
-    reason = Reason(reason_of(tool))
+    reason = Reason(find_permissions(DEFAULT_AGENT).reason(tool))
     request = make_request(tool, reason, given, [session], cwd, policy.command_tools)
     verdict = policy.decide(request)
     return {

@@ -13,7 +13,7 @@ import pytest
 
 from remuda.agents.attention import digest
 from remuda.boss.answers.approvals import Approvals
-from remuda.boss.answers.ruling import read_ruling
+from remuda.boss.answers.ruling import read_decision
 from remuda.boss.attention.model import Approval, ApprovalState, Reason
 from remuda.boss.desk import Desk
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, SessionNotFound
@@ -239,13 +239,17 @@ def asked_for(reason: Reason, given: dict[str, Any]) -> Approval:
     ],
 )
 def test_questions_are_answered_by_text_header_or_number(answers: dict[str, str]) -> None:
-    ruling = read_ruling(asked_for(Reason.QUESTION, QUESTIONS), {"behavior": "allow", "answers": answers})
+    ruling = read_decision(
+        asked_for(Reason.QUESTION, QUESTIONS), {"behavior": "allow", "answers": answers}, "claude"
+    )
     assert ruling.input == {**QUESTIONS, "answers": {"Which colour?": "Red", "How many?": "2"}}
 
 
 def test_several_answers_to_one_question() -> None:
     answers = {"1": ["Red", "Blue"], "2": "2"}
-    ruling = read_ruling(asked_for(Reason.QUESTION, QUESTIONS), {"behavior": "allow", "answers": answers})
+    ruling = read_decision(
+        asked_for(Reason.QUESTION, QUESTIONS), {"behavior": "allow", "answers": answers}, "claude"
+    )
     assert ruling.input is not None
     assert ruling.input["answers"]["Which colour?"] == "Red, Blue"
 
@@ -253,10 +257,10 @@ def test_several_answers_to_one_question() -> None:
 def test_always_of_a_command_with_a_star_is_refused_with_the_reason() -> None:
     approval = Approval("a", "s", Reason.PERMISSION, "Bash", {"command": "chmod 600 a*"}, 1.0)
     with pytest.raises(InvalidOptions, match=r"'\*'.*without --always"):
-        read_ruling(approval, {"behavior": "allow", "always": True})
-    assert read_ruling(approval, {"behavior": "allow"}).allow
+        read_decision(approval, {"behavior": "allow", "always": True}, "claude")
+    assert read_decision(approval, {"behavior": "allow"}, "claude").allow
     plain = {"behavior": "allow", "always": True, "updated_input": {"command": "chmod 600 ab"}}
-    assert read_ruling(approval, plain).always
+    assert read_decision(approval, plain, "claude").always
 
 
 @pytest.mark.parametrize(
@@ -276,4 +280,4 @@ def test_always_of_a_command_with_a_star_is_refused_with_the_reason() -> None:
 )
 def test_what_is_no_answer_is_refused(reason: Reason, answer: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptions):
-        read_ruling(asked_for(reason, QUESTIONS), answer)
+        read_decision(asked_for(reason, QUESTIONS), answer, "claude")

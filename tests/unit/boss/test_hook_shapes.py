@@ -11,13 +11,14 @@ import pytest
 
 from remuda.agents.attention import Event, EventKind
 from remuda.agents.claude.attention import hook_events, record_events, registry_events
-from remuda.agents.claude.jobs import ended_event, read_job, rests_event
 from remuda.agents.claude.observer import ClaudeObserver
+from remuda.agents.claude.sources import ClaudeSources
 from remuda.agents.claude.speech import ClaudeSpeech
 from remuda.boss.attention.model import document
 from remuda.boss.attention.roster import Known, Roster
 from remuda.boss.desk import check
 from remuda.boss.evidence import kept_events
+from remuda.boss.evidence.jobs import ended_event, rests_event
 from remuda.boss.guide import reason
 from remuda.boss.http.page import request_page
 from remuda.boss.records import rows
@@ -268,8 +269,8 @@ class Readers:
         for event in (*registry_events(found), *registry_events(found, now=self.at)):
             self._take(event)
         self.observer.registry(found, self.at, self.at)
-        if (job := read_job(found)) is not None:
-            self._take(rests_event(job, message=True))
+        if (job := ClaudeSources().read_job(found)) is not None:
+            self._take(rests_event(job))
             self._take(ended_event(job, self.at, "it was removed"))
 
     def kept(self, text: str) -> None:

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from remuda.agents.claude.sources import ClaudeSources
 from remuda.boss.desk import Desk
 from remuda.boss.evidence.transcripts import Transcripts
 from support.boss import event, with_desk
 
+CLAUDE = ClaudeSources()
 STOPPED_AT = 1_700_000_000.0
 
 
@@ -31,7 +33,7 @@ def waiting_after(folder: Path, *lines: str) -> list[str]:
 
     async def work(desk: Desk) -> list[str]:
         await desk.take(event("stopped", STOPPED_AT, message="done"))
-        await Transcripts(desk).look("s", str(path))
+        await Transcripts(desk).read(CLAUDE, "s", str(path))
         return [f"{item.reason}: {item.message}" for item in desk.queue()]
 
     return with_desk(folder, work, lambda: STOPPED_AT + 100)
@@ -74,14 +76,14 @@ def test_places_are_remembered_over_a_boss_and_those_of_no_use_forgotten(tmp_pat
 
     async def first(desk: Desk) -> None:
         found = Transcripts(desk)
-        assert await found.look("s", str(path))
-        assert await found.look("old", str(path))
+        assert await found.read(CLAUDE, "s", str(path))
+        assert await found.read(CLAUDE, "old", str(path))
         await found.save({"s"})
 
     async def second(desk: Desk) -> None:
         found = Transcripts(desk)
-        assert not found.has_news("s", str(path))
-        assert found.has_news("old", str(path))
+        assert not found.has_changed("s", str(path))
+        assert found.has_changed("old", str(path))
 
     with_desk(tmp_path, first, lambda: STOPPED_AT + 100)
     with_desk(tmp_path, second, lambda: STOPPED_AT + 100)
@@ -98,12 +100,12 @@ def test_transcript_that_is_new_tells_its_last_turn_alone(tmp_path: Path) -> Non
 
     async def work(desk: Desk) -> None:
         transcripts = Transcripts(desk)
-        await transcripts.look("s", str(path))
+        await transcripts.read(CLAUDE, "s", str(path))
         assert ([item.message for item in desk.queue()], desk.taken) == (["assistant 19"], 2)
         with path.open("a") as file:  # from now on all of it is
             file.writelines([line("user", AFTER), line("assistant", "2023-11-14T22:30:00.000Z", "well")])
             file.write(line("user", "2023-11-14T22:30:10.000Z"))
-        await transcripts.look("s", str(path))
+        await transcripts.read(CLAUDE, "s", str(path))
         assert (desk.queue(), desk.taken) == ([], 5)
 
     with_desk(tmp_path, work, lambda: STOPPED_AT + 10_000)

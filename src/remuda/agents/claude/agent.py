@@ -16,6 +16,7 @@ from .launch import own_arguments, prepare, takes_prompt
 
 if TYPE_CHECKING:
     from remuda.agents.permission import Asking
+    from remuda.agents.sources import AgentSources
     from remuda.agents.speech import Speech
 
     from .observer import ClaudeObserver
@@ -35,6 +36,12 @@ class ClaudeAgent:
         from .speech import ClaudeSpeech
 
         return ClaudeSpeech()
+
+    @property
+    def sources(self) -> AgentSources | None:
+        from .sources import ClaudeSources
+
+        return ClaudeSources()
 
     def launch(self, context: LaunchContext) -> Launch:
         return prepare(context, len(self.default_argv))

@@ -23,7 +23,7 @@ from remuda.keeper.aclient import AsyncKeeperClient
 
 from ..attention.model import Approval, ApprovalState, Event, EventKind, Session, Source
 from ..desk import Desk, only_at_terminal
-from .ruling import Answer, question, read_ruling
+from .ruling import Answer, question, read_decision
 
 log = logging.getLogger("remuda.boss.answers.approvals")
 
@@ -83,7 +83,7 @@ class Approvals:
             async with lock:
                 approval = self._must_be_open(number)
                 give = self._way(approval)
-                ruling = read_ruling(approval, answer)
+                ruling = read_decision(approval, answer, self._session(approval).agent)
                 now = self.desk.clock()
                 await self.desk.change_approval(replace(approval, answer=dict(answer), by=by, at=now))
                 return await self._give(number, ruling, give)
@@ -264,7 +264,8 @@ class Approvals:
             if approval.state is not ApprovalState.OPEN or approval.answer is None:
                 return
             try:
-                await self._give(number, read_ruling(approval, approval.answer), self._way(approval))
+                ruling = read_decision(approval, approval.answer, self._session(approval).agent)
+                await self._give(number, ruling, self._way(approval))
             except RemudaError as error:
                 log.info("request %s: cannot deliver the decision: %s", number, error)
 

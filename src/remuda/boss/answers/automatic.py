@@ -11,6 +11,7 @@ import logging
 import os
 from dataclasses import replace
 
+from remuda.agents import DEFAULT_AGENT
 from remuda.errors import InvalidOptions, NotInQueue
 
 from ..attention.model import Approval, Session
@@ -57,7 +58,13 @@ class Automatic:
         # Anybody who posts events may have moved the session meanwhile: the request itself says where it is.
         cwd = approval.detail.get("cwd") or (session.cwd if session else None)
         request = make_request(
-            approval.tool, approval.reason, approval.input, names, cwd, policy.command_tools
+            approval.tool,
+            approval.reason,
+            approval.input,
+            names,
+            cwd,
+            policy.command_tools,
+            agent=session.agent if session else DEFAULT_AGENT,
         )
         return policy, policy.decide(request)
 

@@ -15,8 +15,6 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from unicodedata import normalize
 
-from remuda.agents.claude.asking import COMMAND_TOOLS
-
 from ..attention.model import Reason
 from .matching import Candidate, Fit, candidates
 from .reading import Words, read_command
@@ -121,7 +119,8 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     dry_run: bool = False
     """What would be decided is written into the ledger, and a human is asked."""
-    command_tools: CommandTools = field(default_factory=lambda: dict(COMMAND_TOOLS))
+    command_tools: CommandTools = field(default_factory=dict)
+    """Declared in the file; an agent knows its own tools besides."""
 
     def decide(self, request: Request) -> Verdict:
         fitting = [(rule, fit) for rule in self.rules if (fit := rule.fit(request)) is not Fit.NO]

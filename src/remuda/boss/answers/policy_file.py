@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.claude.asking import COMMAND_TOOLS
 from remuda.errors import InvalidOptions
 from remuda.paths import config_home
 
@@ -71,7 +70,6 @@ def read_policy(document: Mapping[str, Any], home: str, resolve: Resolve) -> Pol
 
 
 def _command_tools(given: object) -> CommandTools:
-    """Those of the file, and ours for tools that it does not name."""
     if not isinstance(given, dict):
         raise InvalidOptions("command_tools must be a table of tool names")
     for tool, name in given.items():
@@ -80,8 +78,7 @@ def _command_tools(given: object) -> CommandTools:
                 f"command_tools: {tool!r} has the value {name!r}",
                 hint="write the name of the field with the command, or false if the tool runs no commands",
             )
-    own = {tool: name for tool, name in COMMAND_TOOLS.items() if tool not in given}
-    return own | {tool: name or None for tool, name in given.items()}
+    return {tool: name or None for tool, name in given.items()}
 
 
 def _rule(number: int, given: Mapping[str, Any], home: str, resolve: Resolve) -> Rule:

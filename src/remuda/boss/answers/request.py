@@ -8,9 +8,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any
 
-from remuda.agents.claude.asking import COMMAND_TOOLS, QUIET_TOOLS, is_plain, path_fields, search_pattern
+from remuda.agents import DEFAULT_AGENT, find_permissions
+from remuda.agents.sources import PermissionReader
 
 from ..attention.model import Reason
 
@@ -53,17 +55,24 @@ def make_request(
     given: Mapping[str, Any],
     names: Sequence[str | None],
     cwd: str | None,
-    command_tools: CommandTools = COMMAND_TOOLS,
+    command_tools: CommandTools = MappingProxyType({}),
+    *,
+    agent: str = DEFAULT_AGENT,
 ) -> Request:
-    """Looks at the disk, for symbolic links."""
-    is_declared, field = _command_field(tool, command_tools)
+    """Make a request as rules see it. Reads symbolic links from disk.
+
+    `command_tools` are those of the policy; they come before those that the agent is known to have.
+    """
+    permissions = find_permissions(agent)
+    known = {name: field for name, field in permissions.command_fields.items() if name not in command_tools}
+    is_declared, field = _command_field(tool, {**known, **command_tools})
     return Request(
         tool,
         reason,
         None if field is None else _command(given.get(field)),
-        field is None or is_plain(given, field),
-        not is_declared and tool not in QUIET_TOOLS,
-        tuple(_paths(tool, given, cwd)),
+        field is None or permissions.is_plain(given, field),
+        not is_declared and tool not in permissions.quiet_tools,
+        tuple(_paths(permissions, tool, given, cwd)),
         None if cwd is None else _path(cwd, None),
         tuple(name for name in names if name),
     )
@@ -82,9 +91,11 @@ def _command(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _paths(tool: str, given: Mapping[str, Any], cwd: str | None) -> Iterator[AskedPath]:
-    fields = list(path_fields(given))
-    pattern = search_pattern(tool, given)
+def _paths(
+    permissions: PermissionReader, tool: str, given: Mapping[str, Any], cwd: str | None
+) -> Iterator[AskedPath]:
+    fields = list(permissions.path_fields(given))
+    pattern = permissions.search_pattern(tool, given)
     if pattern is None:
         yield from (_path(one, cwd) for one in fields)
         return

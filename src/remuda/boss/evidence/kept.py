@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from remuda.agents import DEFAULT_AGENT, find_sources
 from remuda.agents.attention import digest
 from remuda.errors import InvalidOptions, RemudaError, SessionDead, SessionNotFound, SessionUnreachable
 from remuda.jsonl_tail import JsonlTail
@@ -30,7 +31,7 @@ from ..desk import Desk
 from ..http.events import read_hook, read_text
 from . import kept_events
 from .pace import Pace
-from .transcripts import Transcripts, calls_in, open_tail
+from .transcripts import Transcripts, ended_calls, open_tail
 from .watches import Watches, keep_telling, tell
 
 log = logging.getLogger("remuda.boss.evidence.kept")
@@ -110,16 +111,16 @@ class Kept:
                 log.warning("cannot read %s: %s", self._folder, error)
             for session in self._desk.sessions():
                 if session.origin is Origin.KEPT and session.ended is None and session.transcript_path:
-                    await self._prove(session.id, session.transcript_path)
+                    await self._prove(session.agent, session.id, session.transcript_path)
 
-    async def _prove(self, session_id: str, path: str) -> None:
-        """No hook tells of a call that was refused: the transcript does."""
+    async def _prove(self, agent: str, session_id: str, path: str) -> None:
+        """No hook reports a call that was denied: the transcript does."""
         calls = {one.tool_use_id for one in self._desk.unproven(session_id)}
-        if not calls:
+        if not calls or (sources := find_sources(agent)) is None:
             self._tails.pop(session_id, None)
             return
         tail = self._tails.setdefault(session_id, open_tail(path))
-        events = await asyncio.to_thread(calls_in, tail, session_id)
+        events = await asyncio.to_thread(ended_calls, sources, tail, session_id)
         await tell(self._desk, [one for one in events if one.facts.get("tool_use_id") in calls])
 
     async def _follow(self, name: str, known: asyncio.Event) -> None:
@@ -224,8 +225,9 @@ class Follower:
             self._unsaid = first
         else:
             await self._tell([first])
-        if path := self._facts.get("transcript_path"):
-            await self._transcripts.look(self._session_id, path)
+        sources = find_sources(str(self._facts.get("agent", DEFAULT_AGENT)))
+        if sources is not None and (path := self._facts.get("transcript_path")):
+            await self._transcripts.read(sources, self._session_id, path)
         asks = (await client.request("asks")).get("asks", [])
         await self._tell(kept_events.state_events(self._session_id, status, self._facts, asked=bool(asks)))
         for ask in asks:

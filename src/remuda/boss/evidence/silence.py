@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from remuda.agents import PLAIN_AGENTS
 from remuda.duration import parse_duration
 from remuda.errors import RemudaError
 
@@ -28,7 +29,7 @@ HUNG_AFTER = 600.0
 CALL_FACTOR = 6
 _LOOK_INTERVAL = 15.0
 _AT_WORK = (State.WORKING, State.BACKGROUND, State.HUNG)
-_PLAIN = ("other", "simple", "none")
+_REPORTS_NOTHING = (*PLAIN_AGENTS, "other")
 
 
 def hung_after(env: Mapping[str, str]) -> float:
@@ -129,7 +130,7 @@ class Silence:
 def _may_hang(session: Session) -> bool:
     """One that speaks for itself, and is there."""
     is_there = session.ended is None and session.replaced_by is None
-    return is_there and session.agent not in _PLAIN and session.state in _AT_WORK
+    return is_there and session.agent not in _REPORTS_NOTHING and session.state in _AT_WORK
 
 
 def _size(transcript: str | None) -> tuple[int, int] | None:

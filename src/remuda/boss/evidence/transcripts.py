@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from remuda.agents.claude.attention import record_events
+from remuda.agents.sources import AgentSources
 from remuda.errors import StoreFailed
 from remuda.jsonl_tail import JsonlTail
 from remuda.untrusted import dump_json, parse_object
@@ -44,8 +44,8 @@ class Transcripts:
         except (ValueError, TypeError, KeyError, AttributeError, IndexError):
             self._tails = {}
 
-    async def look(self, session_id: str, path: str) -> bool:
-        """Tell what is new in it. Whether anything was."""
+    async def read(self, sources: AgentSources, session_id: str, path: str) -> bool:
+        """Report what was appended to a transcript. Returns whether anything was."""
         tail = self._tails.get(session_id)
         if tail is None or tail.path != path:
             tail = self._tails[session_id] = open_tail(path)
@@ -53,14 +53,14 @@ class Transcripts:
             return False
         self._busy.add(session_id)
         try:
-            events = await asyncio.to_thread(_read_events, tail, session_id)
+            events = await asyncio.to_thread(_read_events, sources, tail, session_id)
             self._changed = True
             await tell(self._desk, events)
         finally:
             self._busy.discard(session_id)
         return bool(events)
 
-    def has_news(self, session_id: str, path: str) -> bool:
+    def has_changed(self, session_id: str, path: str) -> bool:
         tail = self._tails.get(session_id)
         return tail is None or tail.path != path or tail.has_changed()
 
@@ -83,17 +83,15 @@ def open_tail(path: str, inode: int = 0, offset: int = 0) -> JsonlTail:
     return JsonlTail(path, inode=inode, offset=max(0, offset), recent_bytes=RECENT_BYTES)
 
 
-def _read_events(tail: JsonlTail, session_id: str) -> list[Event]:
-    """Records of other conversations may stand in it too: those it was forked from."""
+def _read_events(sources: AgentSources, tail: JsonlTail, session_id: str) -> list[Event]:
     is_new = tail.is_new
-    own = [one for one in tail.read() if one.get("sessionId") in (None, session_id)]
-    events = [event for record in own for event in record_events(record, session_id)]
+    events = [event for record in tail.read() for event in sources.record_events(record, session_id)]
     return _last_turn(events) if is_new else events
 
 
-def calls_in(tail: JsonlTail, session_id: str) -> list[Event]:
-    """The ends of calls that were added: what was refused never ran, and is told nowhere else."""
-    events = (event for record in tail.read() for event in record_events(record, session_id))
+def ended_calls(sources: AgentSources, tail: JsonlTail, session_id: str) -> list[Event]:
+    """Return the tool calls that ended since the last read. No hook reports a call that was denied."""
+    events = (event for record in tail.read() for event in sources.record_events(record, session_id))
     return [event for event in events if event.kind is EventKind.TOOL_RAN]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from remuda.agents.claude.attention import hook_events
+from remuda.agents import all_sources
 from remuda.boss.attention.model import Approval, Event, EventKind, Source
 from remuda.boss.ports import Boss
 from remuda.durable import read_regular
@@ -14,7 +14,7 @@ from remuda.names import check_name
 from .route import EVENT_BYTES, Call, Reply, Route
 from .schema import ID, PAYLOAD, TEXT, TIME, nullable, record, ref
 
-_HOOKS = {"claude": hook_events}
+_HOOKS = {sources.agent: sources.hook_events for sources in all_sources()}
 _SOURCES = {source.label: source for source in Source}
 _READ_BYTES = 1 << 20
 
