@@ -17,7 +17,7 @@ _LOOKERS_PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class BossHolder:
     pid: int
     port: int = 0
 
@@ -43,7 +43,7 @@ class Lock:
                 return cls(path, fd)
             os.close(fd)  # the one before us has just taken its file away
 
-    def tell(self, holder: Holder) -> None:
+    def tell(self, holder: BossHolder) -> None:
         text = dump_json({"pid": holder.pid, "port": holder.port}) + "\n"
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, text.encode(), 0)
@@ -55,7 +55,7 @@ class Lock:
             self._fd = -1
 
 
-def find_holder(path: Path) -> Holder | None:
+def find_holder(path: Path) -> BossHolder | None:
     """The boss that is alive; None when there is none. One that has just begun has pid 0."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -64,7 +64,7 @@ def find_holder(path: Path) -> Holder | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read(fd) or Holder(0)
+        return _read(fd) or BossHolder(0)
     finally:
         os.close(fd)
     return None
@@ -93,10 +93,10 @@ def _lock_patiently(fd: int) -> bool:
             time.sleep(_LOOK_INTERVAL)
 
 
-def _read(fd: int) -> Holder | None:
+def _read(fd: int) -> BossHolder | None:
     try:
         found = parse_object(os.pread(fd, 4096, 0))
-        return Holder(int(found["pid"]), int(found["port"]))
+        return BossHolder(int(found["pid"]), int(found["port"]))
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Guide, labels, reason
+from remuda.boss.navigator import QueueNavigator, labels, reason
 from remuda.duration import show_duration
 from remuda.untrusted import one_line
 
@@ -77,7 +77,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
     return table_lines(_HEAD, [_row(guide, who, one, now) for who, one in zip(named, sessions, strict=True)])
 
 
-def _row(guide: Guide, who: str, session: dict[str, Any], now: float) -> tuple[str, ...]:
+def _row(guide: QueueNavigator, who: str, session: dict[str, Any], now: float) -> tuple[str, ...]:
     item = session["item"] and {**session["item"], "session": session}
     state = str(session.get("agent_state") or "unknown")
     more = " (background work)" if session["state"] == "background" else ""

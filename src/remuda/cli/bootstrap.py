@@ -14,7 +14,7 @@ import click
 from remuda.agents import find_agent, guess_agent
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Guide
+from remuda.boss.navigator import QueueNavigator
 from remuda.proctree import descendants
 from remuda.tmux.address import Address, known_addresses
 from remuda.tmux.once import Tmux
@@ -77,7 +77,9 @@ def command(dry_run: bool, quiet: float, as_json: bool) -> None:
     print_table(("PANE", "AGENT", "STATE", "CWD"), [_row(one) for one in found])
 
 
-def _agents(guide: Guide, address: Address, known: Sequence[Mapping[str, Any]], quiet: float) -> list[Found]:
+def _agents(
+    guide: QueueNavigator, address: Address, known: Sequence[Mapping[str, Any]], quiet: float
+) -> list[Found]:
     view = guide.view(address)
     if view is None:
         return []

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from remuda.boss.answers.policy_file import load_policy, policy_file
+from remuda.boss.answers.permission_policy import load_policy, policy_file
 from remuda.boss.folder import BossFolder
-from remuda.boss.notices.notify_file import load_settings, notify_file
+from remuda.boss.notices.notification import load_settings, notify_file
 from remuda.errors import InvalidOptions
 
 from .common import short_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import label, reason
+from remuda.boss.navigator import label, reason
 
 from .asking import item_of, make_guide, waiting_argument
 from .common import json_option

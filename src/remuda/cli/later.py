@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import label
+from remuda.boss.navigator import label
 from remuda.duration import show_duration, show_moment
 
 from .asking import item_of, waiting_argument

@@ -34,7 +34,7 @@ def follow(
     with _Told(lines, as_json=as_json) if as_json or not can_move(sys.stdout) else _Drawn(lines) as shown:
         while True:
             try:
-                with boss.news() as news:
+                with boss.changes() as news:
                     while True:
                         shown.show(ask(boss))
                         time.sleep(_SHORTEST)

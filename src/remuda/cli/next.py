@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Item, Went, label, reason, told
+from remuda.boss.navigator import Item, Navigation, label, navigation_text, reason
 from remuda.errors import NotInQueue
 
 from .asking import elsewhere_option, make_guide
@@ -48,7 +48,7 @@ def command(client: str | None, elsewhere: bool, show: bool, as_json: bool) -> i
     if as_json:
         print_json(document(went))
     else:
-        echo(told(went))
+        echo(navigation_text(went))
     return None
 
 
@@ -79,7 +79,7 @@ def _show(boss: BossClient, as_json: bool) -> None:
         echo(f"{label(item)} ({reason(item)})")
 
 
-def document(went: Went) -> dict[str, Any]:
+def document(went: Navigation) -> dict[str, Any]:
     return {
         "item": went.item,
         "client": went.jump.client,

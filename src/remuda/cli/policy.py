@@ -10,10 +10,9 @@ from typing import IO, Any
 import click
 
 from remuda.agents import DEFAULT_AGENT, find_permissions
-from remuda.boss.answers.policy import Policy, Verdict
-from remuda.boss.answers.policy_file import load_policy, policy_file
+from remuda.boss.answers.permission_policy import Policy, PolicyVerdict, load_policy, policy_file
+from remuda.boss.answers.policy_request import make_request
 from remuda.boss.answers.reading import UNKNOWN, Reading, read_command
-from remuda.boss.answers.request import make_request
 from remuda.boss.attention.model import Reason
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
@@ -87,7 +86,7 @@ def _load(given: Path | None) -> tuple[Path, Policy]:
     return path, policy
 
 
-def _requests(policy: Policy, state: str | None, limit: int) -> list[tuple[dict[str, Any], Verdict]]:
+def _requests(policy: Policy, state: str | None, limit: int) -> list[tuple[dict[str, Any], PolicyVerdict]]:
     boss = BossClient()
     try:
         found = boss.get("approvals", state=state, limit=limit)["approvals"]
@@ -98,7 +97,7 @@ def _requests(policy: Policy, state: str | None, limit: int) -> list[tuple[dict[
     return [(one, _decide(policy, one, sessions.get(one["session_id"], {}))) for one in found]
 
 
-def _decide(policy: Policy, approval: dict[str, Any], session: dict[str, Any]) -> Verdict:
+def _decide(policy: Policy, approval: dict[str, Any], session: dict[str, Any]) -> PolicyVerdict:
     names = (approval["session_id"], session.get("name"))
     reason = Reason(approval["reason"])
     request = make_request(
@@ -113,7 +112,7 @@ def _decide(policy: Policy, approval: dict[str, Any], session: dict[str, Any]) -
     return policy.decide(request)
 
 
-def _document(approval: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
+def _document(approval: dict[str, Any], verdict: PolicyVerdict) -> dict[str, Any]:
     return {
         "id": approval["id"],
         "tool": approval["tool"],
@@ -125,7 +124,7 @@ def _document(approval: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _row(approval: dict[str, Any], verdict: Verdict) -> tuple[str, ...]:
+def _row(approval: dict[str, Any], verdict: PolicyVerdict) -> tuple[str, ...]:
     message = str(approval["detail"].get("message", "")).removeprefix(f"{approval['tool']}: ")
     what = one_line(message)
     by = verdict.name or verdict.why

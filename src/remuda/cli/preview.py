@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Guide, way_to
+from remuda.boss.navigator import QueueNavigator, way_to
 from remuda.errors import NotInQueue, NoTmuxClient
 from remuda.tmux.panes import check_pane
 from remuda.tmux.popup import capture
@@ -78,7 +78,7 @@ def _find(target: str | None, styled: bool, history: int) -> tuple[dict[str, Any
     raise NoTmuxClient("its screen cannot be read from here", hint=way_to({"session": session}))
 
 
-def _session(guide: Guide, target: str | None) -> Mapping[str, Any]:
+def _session(guide: QueueNavigator, target: str | None) -> Mapping[str, Any]:
     """The one named, else the first that waits and can be seen."""
     if target is not None:
         found: Mapping[str, Any] = find_session(BossClient(), target)["session"]

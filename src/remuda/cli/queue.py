@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Guide, Item, labels, reason
+from remuda.boss.navigator import Item, QueueNavigator, labels, reason
 from remuda.duration import show_duration
 from remuda.errors import TmuxError
 from remuda.untrusted import one_line
@@ -138,7 +138,7 @@ def _table(items: list[Item], now: float) -> list[str]:
     )
 
 
-def _row(guide: Guide, who: str, item: Item, now: float) -> tuple[str, ...]:
+def _row(guide: QueueNavigator, who: str, item: Item, now: float) -> tuple[str, ...]:
     since = show_duration(now - item["since"])
     return who, reason(item) + _put_off(item, now), since, where(guide, item), what(item)
 
@@ -148,7 +148,7 @@ def _put_off(item: Item, now: float) -> str:
     return f" (hidden for {show_duration(back - now)})" if back > now else ""
 
 
-def where(guide: Guide, item: Item) -> str:
+def where(guide: QueueNavigator, item: Item) -> str:
     """`work:1.0`, as tmux writes it; without tmux the pane's id, or the process."""
     session = item.get("session") or {}
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import label, told
+from remuda.boss.navigator import label, navigation_text
 
 from .asking import elsewhere_option, item_of, make_guide, waiting_argument
 from .common import json_option, time_span
@@ -51,4 +51,4 @@ def command(
         return
     echo(f"skipped {label(skipped)}")
     if went:
-        echo(told(went))
+        echo(navigation_text(went))

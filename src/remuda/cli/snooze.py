@@ -7,7 +7,7 @@ import time
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import label
+from remuda.boss.navigator import label
 from remuda.duration import parse_moment, show_duration, show_moment
 from remuda.errors import InvalidOptions
 

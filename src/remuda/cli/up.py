@@ -88,14 +88,14 @@ def _detached(folder: BossFolder, port: int, config: Config, as_json: bool) -> N
 
 
 def _in_front(folder: BossFolder, port: int, config: Config, as_json: bool) -> None:
-    from remuda.boss.daemon import Settings, run
+    from remuda.boss.daemon import BossSettings, run
 
     def ready(boss: Boss) -> None:
-        aside = boss.desk.store.laid_aside
+        aside = boss.service.store.laid_aside
         told = {"pid": os.getpid(), "port": boss.port, "laid_aside": str(aside) if aside else None}
         _announce(folder, told, as_json)
 
-    run(Settings(folder, port, config.log_level, config.log_max_bytes), ready)
+    run(BossSettings(folder, port, config.log_level, config.log_max_bytes), ready)
 
 
 def _announce(folder: BossFolder, told: dict[str, Any], as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remuda.agents.claude.sources import ClaudeSources
-from remuda.boss.answers.idle import check_registry
+from remuda.boss.answers.idle_proof import check_registry
 from remuda.boss.attention.model import Session
 from remuda.durable import replace_file
 from remuda.errors import NotSafe

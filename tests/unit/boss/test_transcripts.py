@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents.claude.sources import ClaudeSources
-from remuda.boss.desk import Desk
 from remuda.boss.evidence.transcripts import Transcripts
-from support.boss import event, with_desk
+from remuda.boss.service import BossService
+from support.boss import event, with_service
 
 CLAUDE = ClaudeSources()
 STOPPED_AT = 1_700_000_000.0
@@ -31,12 +31,12 @@ def waiting_after(folder: Path, *lines: str) -> list[str]:
     if lines:
         path.write_text("".join(lines))
 
-    async def work(desk: Desk) -> list[str]:
-        await desk.take(event("stopped", STOPPED_AT, message="done"))
-        await Transcripts(desk).read(CLAUDE, "s", str(path))
-        return [f"{item.reason}: {item.message}" for item in desk.queue()]
+    async def work(service: BossService) -> list[str]:
+        await service.take(event("stopped", STOPPED_AT, message="done"))
+        await Transcripts(service).read(CLAUDE, "s", str(path))
+        return [f"{item.reason}: {item.message}" for item in service.queue()]
 
-    return with_desk(folder, work, lambda: STOPPED_AT + 100)
+    return with_service(folder, work, lambda: STOPPED_AT + 100)
 
 
 def test_prompt_after_the_stop_resolves_it(tmp_path: Path) -> None:
@@ -74,19 +74,19 @@ def test_places_are_remembered_over_a_boss_and_those_of_no_use_forgotten(tmp_pat
     path = tmp_path / "s.jsonl"
     path.write_text(line("user", AFTER))
 
-    async def first(desk: Desk) -> None:
-        found = Transcripts(desk)
+    async def first(service: BossService) -> None:
+        found = Transcripts(service)
         assert await found.read(CLAUDE, "s", str(path))
         assert await found.read(CLAUDE, "old", str(path))
         await found.save({"s"})
 
-    async def second(desk: Desk) -> None:
-        found = Transcripts(desk)
+    async def second(service: BossService) -> None:
+        found = Transcripts(service)
         assert not found.has_changed("s", str(path))
         assert found.has_changed("old", str(path))
 
-    with_desk(tmp_path, first, lambda: STOPPED_AT + 100)
-    with_desk(tmp_path, second, lambda: STOPPED_AT + 100)
+    with_service(tmp_path, first, lambda: STOPPED_AT + 100)
+    with_service(tmp_path, second, lambda: STOPPED_AT + 100)
 
 
 def test_transcript_that_is_new_tells_its_last_turn_alone(tmp_path: Path) -> None:
@@ -98,14 +98,14 @@ def test_transcript_that_is_new_tells_its_last_turn_alone(tmp_path: Path) -> Non
     ]
     path.write_text("".join(turns))
 
-    async def work(desk: Desk) -> None:
-        transcripts = Transcripts(desk)
+    async def work(service: BossService) -> None:
+        transcripts = Transcripts(service)
         await transcripts.read(CLAUDE, "s", str(path))
-        assert ([item.message for item in desk.queue()], desk.taken) == (["assistant 19"], 2)
+        assert ([item.message for item in service.queue()], service.taken) == (["assistant 19"], 2)
         with path.open("a") as file:  # from now on all of it is
             file.writelines([line("user", AFTER), line("assistant", "2023-11-14T22:30:00.000Z", "well")])
             file.write(line("user", "2023-11-14T22:30:10.000Z"))
         await transcripts.read(CLAUDE, "s", str(path))
-        assert (desk.queue(), desk.taken) == ([], 5)
+        assert (service.queue(), service.taken) == ([], 5)
 
-    with_desk(tmp_path, work, lambda: STOPPED_AT + 10_000)
+    with_service(tmp_path, work, lambda: STOPPED_AT + 10_000)

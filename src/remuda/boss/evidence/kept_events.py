@@ -69,8 +69,8 @@ def first_event(session_id: str, status: Mapping[str, Any], facts: Facts, at: fl
     """That it is there; that it began with its keeper where its agent has told no id yet."""
     name, began = status.get("name"), finite(status.get("started_at"))
     if session_id == f"kept:{name}" and status.get("agent") not in PLAIN_AGENTS and 0 < began <= at:
-        number, facts = f"kept:{name}:began:{began}", {**facts, "how": "began"}
-        return Event(EventKind.REGISTERED, session_id, began, Source.PROCESS, number, facts)
+        event_id, facts = f"kept:{name}:began:{began}", {**facts, "how": "began"}
+        return Event(EventKind.REGISTERED, session_id, began, Source.PROCESS, event_id, facts)
     return Event(EventKind.SEEN, session_id, at, Source.PROCESS, "", facts)
 
 
@@ -92,8 +92,8 @@ def state_events(
         more = {**more, "waiting_for": detail}
     # It was judged by somebody else, and its own words are not in it: the hook itself is worth more.
     source = max(source, Source.REGISTRY)
-    number = f"kept:{facts.get('name')}:{seen}:{at}"
-    return [Event(kind, session_id, at, source, number, facts | dict(more))]
+    event_id = f"kept:{facts.get('name')}:{seen}:{at}"
+    return [Event(kind, session_id, at, source, event_id, facts | dict(more))]
 
 
 _KINDS: dict[str, tuple[EventKind, Mapping[str, Any]]] = {
@@ -118,9 +118,9 @@ def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: ReadF
         more["tool_use_id"] = ask["tool_use_id"]
     if isinstance(ask.get("cwd"), str):
         more["cwd"] = ask["cwd"]
-    number = f"ask:{ask.get('id')}"
+    event_id = f"ask:{ask.get('id')}"
     at = max(0.0, finite(ask.get("at")))
-    return Event(EventKind.ASKED, session_id, at, Source.HOOK, number, facts | more)
+    return Event(EventKind.ASKED, session_id, at, Source.HOOK, event_id, facts | more)
 
 
 def ask_ended_event(session_id: str, ask: Mapping[str, Any], at: float) -> Event:

@@ -29,18 +29,17 @@ from remuda.tmux.panes import Snapshot, take_snapshot
 
 from ..attention.identity import is_stand_in
 from ..attention.model import Event, EventKind, Origin, Session, Source, State
-from ..desk import Desk
+from ..service import BossService
 from .jobs import Jobs, rests_event
-from .pace import Pace
 from .processes import Processes, started_at
 from .registry import Registry
 from .transcripts import Transcripts
-from .watches import tell
+from .watches import PollSettings, tell
 
 log = logging.getLogger("remuda.boss.evidence.reconcile")
 
-_PACE = Pace()
-CYCLE = _PACE.look_interval
+_POLLING = PollSettings()
+CYCLE = _POLLING.interval
 SETTLE = 0.2
 # A process tells its last by a hook or by its registry in the moment before it ends.
 _LAST_WORDS = 0.3
@@ -56,11 +55,13 @@ _CONTRADICTIONS: dict[EventKind, frozenset[State]] = {
 class Reconcile:
     name = "reconcile"
 
-    def __init__(self, desk: Desk, env: Mapping[str, str] | None = None, pace: Pace = _PACE) -> None:
-        self._desk = desk
-        self._pace = pace
+    def __init__(
+        self, service: BossService, env: Mapping[str, str] | None = None, polling: PollSettings = _POLLING
+    ) -> None:
+        self._service = service
+        self._polling = polling
         self._env = env if env is not None else os.environ
-        self._transcripts = Transcripts(desk)
+        self._transcripts = Transcripts(service)
         self._jobs = Jobs()
         self._tasks: set[asyncio.Task[None]] = set()
         self._files: dict[str, tuple[str, int | None, AgentSources]] = {}  # session → transcript, its watch
@@ -74,8 +75,8 @@ class Reconcile:
         self._telling = asyncio.Lock()
 
     async def start(self) -> None:
-        self._watches = self._pace.watches()
-        self._processes = Processes(self._on_end, by_descriptor=self._pace.is_told)
+        self._watches = self._polling.watches()
+        self._processes = Processes(self._on_end, by_descriptor=self._polling.uses_events)
         self._registry = Registry(self._watches, self._on_registry, self._is_kept)
         self._begin(self._hear())  # before anything is told
         for sources in all_sources():
@@ -93,7 +94,7 @@ class Reconcile:
 
     def _known(self, session_id: str) -> Session | None:
         try:
-            return self._desk.session(session_id)
+            return self._service.session(session_id)
         except RemudaError:
             return None
 
@@ -104,13 +105,13 @@ class Reconcile:
 
     def _sessions(self) -> list[Session]:
         """Those that matter: they are there, and nobody keeps them."""
-        return [session for session in self._desk.sessions() if _matters(session)]
+        return [session for session in self._service.sessions() if _matters(session)]
 
     # ── what tells of itself ──
 
     async def _hear(self) -> None:
         """Sessions that are new, or somewhere else now."""
-        watcher = self._desk.feed.watch()
+        watcher = self._service.feed.watch()
         try:
             async for change in watcher:
                 if change.kind == "session":
@@ -136,8 +137,8 @@ class Reconcile:
         self._add_registry(sources, path)
         known = self._files.get(session.id)
         if known is None or known[0] != path or known[1] is None:
-            number = self._watches.file(Path(path), lambda _name: self._on_file(session.id))
-            self._files[session.id] = (path, number, sources)
+            watch_id = self._watches.file(Path(path), lambda _name: self._on_file(session.id))
+            self._files[session.id] = (path, watch_id, sources)
             self._on_file(session.id)
 
     def _add_registry(self, sources: AgentSources, transcript: str | None = None) -> None:
@@ -157,8 +158,8 @@ class Reconcile:
         for folder in sources.transcript_folders(self._env, Path(session.cwd or "/")):
             if folder in self._arrivals:
                 break
-            if (number := self._watches.entries(folder, self._on_arrival)) is not None:
-                self._arrivals[folder] = number
+            if (watch_id := self._watches.entries(folder, self._on_arrival)) is not None:
+                self._arrivals[folder] = watch_id
                 break
         self._awaited.add(session.id)
         return self._found_transcript(sources, session)
@@ -200,7 +201,7 @@ class Reconcile:
 
     async def _tell(self, events: list[Event]) -> None:
         async with self._telling:  # in their order
-            await tell(self._desk, events)
+            await tell(self._service, events)
 
     # ── processes ──
 
@@ -243,7 +244,7 @@ class Reconcile:
 
     async def _cycles(self) -> None:
         while True:
-            await asyncio.sleep(self._pace.look_interval)
+            await asyncio.sleep(self._polling.interval)
             try:
                 await self._cycle()
             except (OSError, RemudaError) as error:
@@ -317,7 +318,7 @@ class Reconcile:
         wanted = [one for one in sessions if one.pane is None and one.pid and one.pid not in self._searched]
         if not wanted:
             return
-        told = {one.tmux for one in self._desk.sessions() if one.tmux}
+        told = {one.tmux for one in self._service.sessions() if one.tmux}
         asked = [one.pid for one in wanted if one.pid]
         snapshots = await asyncio.to_thread(_snapshots, self._env, told, asked)
         for session in wanted:

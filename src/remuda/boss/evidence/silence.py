@@ -19,7 +19,7 @@ from remuda.duration import parse_duration
 from remuda.errors import RemudaError
 
 from ..attention.model import Event, EventKind, Session, Source, State
-from ..desk import Desk
+from ..service import BossService
 from .watches import tell
 
 log = logging.getLogger("remuda.boss.evidence.silence")
@@ -73,12 +73,12 @@ class Silence:
 
     def __init__(
         self,
-        desk: Desk,
+        service: BossService,
         env: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         interval: float = _LOOK_INTERVAL,
     ) -> None:
-        self._desk = desk
+        self._service = service
         self._limit = hung_after(env if env is not None else os.environ)
         self._clock = clock
         self._interval = min(interval, self._limit / 4) if self._limit else interval
@@ -104,27 +104,27 @@ class Silence:
 
     async def look(self) -> None:
         now = self._clock()
-        sessions = [one for one in self._desk.sessions() if _may_hang(one)]
+        sessions = [one for one in self._service.sessions() if _may_hang(one)]
         self._quiet = {one.id: self._quiet[one.id] for one in sessions if one.id in self._quiet}
         for session in sessions:
-            sign = Sign(self._desk.last_event(session.id), _size(session.transcript_path))
+            sign = Sign(self._service.last_event(session.id), _size(session.transcript_path))
             quiet = self._quiet.setdefault(session.id, Quiet(sign, now, session.state is State.HUNG))
-            is_long = session.state is State.BACKGROUND or self._desk.is_in_call(session.id)
+            is_long = session.state is State.BACKGROUND or self._service.is_in_call(session.id)
             since = quiet.since
             kind = quiet.see(sign, now, self._limit * (CALL_FACTOR if is_long else 1))
             if kind is not None:
                 await self._tell(kind, session, now - since)
                 # What we tell ourselves is no sign of life.
-                event = self._desk.last_event(session.id)
+                event = self._service.last_event(session.id)
                 quiet.sign = Sign(event, sign.transcript)
 
     async def _tell(self, kind: EventKind, session: Session, seconds: float) -> None:
-        at = self._desk.clock()
+        at = self._service.clock()
         facts = {"quiet": round(seconds), "evidence": "no hook, and no line in its transcript"}
         facts = facts if kind is EventKind.HUNG else {}
         log.info("session %s is %s", session.id, kind)
-        number = f"silence:{kind}:{session.id}:{at}"
-        await tell(self._desk, [Event(kind, session.id, at, Source.PROCESS, number, facts)])
+        event_id = f"silence:{kind}:{session.id}:{at}"
+        await tell(self._service, [Event(kind, session.id, at, Source.PROCESS, event_id, facts)])
 
 
 def _may_hang(session: Session) -> bool:

@@ -14,9 +14,9 @@ from remuda.errors import StoreFailed
 from remuda.jsonl_tail import JsonlTail
 from remuda.untrusted import dump_json, parse_object
 
+from ..attention.event_log import EventLog
 from ..attention.model import Event, EventKind
-from ..attention.story import Story
-from ..desk import Desk
+from ..service import BossService
 from .watches import tell
 
 RECENT_BYTES = 256 << 10
@@ -27,8 +27,8 @@ _NOTE = "transcripts"
 class Transcripts:
     """The transcripts of the sessions that somebody asks for."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, service: BossService) -> None:
+        self._service = service
         self._tails: dict[str, JsonlTail] = {}
         self._busy: set[str] = set()
         self._changed = False
@@ -36,7 +36,7 @@ class Transcripts:
 
     def _remember(self) -> None:
         try:
-            found = parse_object(self._desk.store.note(_NOTE) or "{}")
+            found = parse_object(self._service.store.note(_NOTE) or "{}")
             self._tails = {
                 name: open_tail(str(path), int(inode), int(offset))
                 for name, (path, inode, offset) in found.items()
@@ -55,7 +55,7 @@ class Transcripts:
         try:
             events = await asyncio.to_thread(_read_events, sources, tail, session_id)
             self._changed = True
-            await tell(self._desk, events)
+            await tell(self._service, events)
         finally:
             self._busy.discard(session_id)
         return bool(events)
@@ -74,7 +74,7 @@ class Transcripts:
             self._changed = False
             tails = {name: [tail.path, tail.inode, tail.offset] for name, tail in self._tails.items()}
             try:
-                await self._desk.store.save_note(_NOTE, dump_json(tails))
+                await self._service.store.save_note(_NOTE, dump_json(tails))
             except StoreFailed:
                 self._changed = True
 
@@ -98,4 +98,4 @@ def ended_calls(sources: AgentSources, tail: JsonlTail, session_id: str) -> list
 def _last_turn(events: list[Event]) -> list[Event]:
     """From the last prompt on; no more than would be kept."""
     prompts = (number for number, event in enumerate(events) if event.kind is EventKind.PROMPTED)
-    return events[max(prompts, default=0) :][-Story.KEPT :]
+    return events[max(prompts, default=0) :][-EventLog.KEPT :]

@@ -39,7 +39,7 @@ _ESCAPE = re.compile(r"\x1b(?:\[[\d;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class IdlePane:
     """Where to type: this pane, whose program is this process."""
 
     tmux: Tmux
@@ -49,7 +49,7 @@ class Idle:
     speech: Speech
 
 
-def prove(session: Session) -> Idle:
+def prove(session: Session) -> IdlePane:
     """Raises `NotSafe` that says what is not so."""
     sources = find_sources(session.agent)
     speech = find_agent(session.agent).speech if sources is not None else None
@@ -71,7 +71,7 @@ def prove(session: Session) -> Idle:
     check_registry(session, sources, _SETTLE_TIMEOUT)
     _check_pane(tmux, session.pane, session.pid)  # that may have taken a while
     _check_foreground(session.pid)
-    where = Idle(tmux, session.pane, session.pid, sources, speech)
+    where = IdlePane(tmux, session.pane, session.pid, sources, speech)
     kind, text = read_composer(where)
     if kind is not ComposerKind.EMPTY:
         if kind is ComposerKind.ABSENT:
@@ -138,7 +138,7 @@ def _read_registry(session: Session, sources: AgentSources) -> RegistryEntry | N
         return None
 
 
-def read_composer(where: Idle) -> tuple[ComposerKind, str]:
+def read_composer(where: IdlePane) -> tuple[ComposerKind, str]:
     """Return what the composer holds. Raises `NotSafe` if a dialog is open or the pane cannot be read."""
     try:
         rows = capture(where.tmux, where.pane, styled=True)

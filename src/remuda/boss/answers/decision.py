@@ -9,8 +9,8 @@ from remuda.agents import find_permissions
 from remuda.agents.permission import Question, Ruling
 from remuda.errors import InvalidOptions, NotSafe
 
+from ..attention.display import why_hidden
 from ..attention.model import Approval, Reason
-from .unseen import why_unseen
 
 Answer = Mapping[str, Any]
 """behavior ("allow", "deny"); with allow: updated_input, answers, always; with deny: message, interrupt."""
@@ -40,7 +40,7 @@ def read_decision(approval: Approval, answer: Answer, agent: str) -> Ruling:
 
 
 def _check_always(approval: Approval, edited: Mapping[str, Any] | None, agent: str) -> None:
-    asked = question(approval)
+    asked = as_question(approval)
     given = asked.input if edited is None else edited
     if not find_permissions(agent).can_allow_always(
         asked.tool, given, asked.suggestions, edited=edited is not None
@@ -57,7 +57,7 @@ def check_link(approval: Approval, answer: Answer) -> None:
         raise InvalidOptions(
             f"a link does not take '{unknown[0][:40]}'", hint=f"it takes {', '.join(LINK_FIELDS)}"
         )
-    unseen = why_unseen(approval.reason, approval.tool, approval.input)
+    unseen = why_hidden(approval.reason, approval.tool, approval.input)
     if unseen and answer.get("behavior") == "allow":
         raise NotSafe(f"a link cannot allow this: {unseen}", hint="decide in the agent's terminal")
 
@@ -84,7 +84,7 @@ def _input(approval: Approval, answer: Answer, agent: str) -> Mapping[str, Any] 
     return find_permissions(agent).with_answers(given, answers)
 
 
-def question(approval: Approval) -> Question:
+def as_question(approval: Approval) -> Question:
     """What was asked, as its agent understands it."""
     return Question(
         approval.tool,

@@ -26,11 +26,11 @@ from remuda.paths import SessionPaths, private_folder
 from remuda.tmux.paste import paste
 
 from ..attention.model import Event, EventKind, Session
-from ..desk import Desk
-from . import idle
-from .idle import Idle
+from ..service import BossService
+from . import idle_proof
+from .idle_proof import IdlePane
 
-log = logging.getLogger("remuda.boss.answers.reply")
+log = logging.getLogger("remuda.boss.answers.replies")
 
 SHOWN_TIMEOUT = 5.0
 SUBMITTED_TIMEOUT = 15.0
@@ -80,10 +80,10 @@ def _is_end(event: Event) -> bool:
 
 
 class Replies:
-    """A `Replier`. Use from the desk's loop."""
+    """A `Replier`. Use from the service's loop."""
 
-    def __init__(self, desk: Desk, folder: Path) -> None:
-        self._desk = desk
+    def __init__(self, service: BossService, folder: Path) -> None:
+        self._service = service
         self._folder = folder
         self._typing: set[str] = set()
 
@@ -121,14 +121,14 @@ class Replies:
     # ── any other ──
 
     async def _type(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        speech = (await asyncio.to_thread(idle.prove, session)).speech  # the first thing to say, if not
+        speech = (await asyncio.to_thread(idle_proof.prove, session)).speech  # the first thing to say, if not
         if options.get("dedup"):
             raise InvalidOptions(
                 "dedup works only for sessions of 'remuda start'", hint="leave it out for an agent in a pane"
             )
         command = bool(options.get("command"))
         speech.check(text, command=command, literal=bool(options.get("literal")))
-        await self._desk.catch_up()  # a prompt of before is none that came first
+        await self._service.catch_up()  # a prompt of before is none that came first
         if session.id in self._typing:
             raise NotSafe("another reply to this agent is being typed", hint="try again in a moment")
         carried = speech.paste(text, command=command)
@@ -142,31 +142,31 @@ class Replies:
             receipt.typed_at += by
 
         self._typing.add(session.id)
-        self._desk.listeners.append(hear)
-        self._desk.on_clock_set.append(hear_clock)
+        self._service.listeners.append(hear)
+        self._service.on_clock_set.append(hear_clock)
         try:
             where = await asyncio.to_thread(self._prove_and_paste, session, carried.data, receipt)
             return await self._follow(where, receipt, command, float(options.get("wait", 0.0)))
         finally:
-            self._desk.listeners.remove(hear)
-            self._desk.on_clock_set.remove(hear_clock)
+            self._service.listeners.remove(hear)
+            self._service.on_clock_set.remove(hear_clock)
             self._typing.discard(session.id)
 
-    def _prove_and_paste(self, session: Session, data: bytes, receipt: _Receipt) -> Idle:
-        where = idle.prove(session)
+    def _prove_and_paste(self, session: Session, data: bytes, receipt: _Receipt) -> IdlePane:
+        where = idle_proof.prove(session)
         paste(where.tmux, where.pane, where.sources.paste_text(data))
         deadline = time.monotonic() + SHOWN_TIMEOUT
-        while idle.read_composer(where)[0] is not ComposerKind.DRAFT:
+        while idle_proof.read_composer(where)[0] is not ComposerKind.DRAFT:
             if time.monotonic() > deadline:
                 raise NotSafe("the pasted prompt does not show in the composer, so Enter was not pressed")
             time.sleep(_LOOK_INTERVAL)
-        idle.check_registry(session, where.sources)
+        idle_proof.check_registry(session, where.sources)
         receipt.typed_at = time.time()
         where.tmux.command("send-keys", "-t", where.pane, "Enter")
         log.info("typed a prompt into pane %s", where.pane)
         return where
 
-    async def _follow(self, where: Idle, receipt: _Receipt, command: bool, wait: float) -> dict[str, Any]:
+    async def _follow(self, where: IdlePane, receipt: _Receipt, command: bool, wait: float) -> dict[str, Any]:
         found: dict[str, Any] = {"via": "pane", "pane": where.pane, "stage": "typed"}
         if command:  # the agent's own commands are told by no hook
             return found

@@ -8,17 +8,26 @@ denies or asks, only commands that are understood, and whose programs run no oth
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Sequence
+import shlex
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
 from unicodedata import normalize
 
+from remuda.errors import InvalidOptions
+from remuda.paths import config_home
+
 from ..attention.model import Reason
+from ..folder import BossFolder, read_own
 from .matching import Candidate, Fit, candidates
+from .policy_request import CommandTools, PolicyRequest, RequestedPath
 from .reading import Words, read_command
-from .request import AskedPath, CommandTools, Request
 
 SHELL_TOOL = "Bash"
 """In a rule with `command` that denies or asks, it stands for every tool that runs commands."""
@@ -53,7 +62,7 @@ class Rule:
     def guards_commands(self) -> bool:
         return bool(self.commands) and self.decision is not Decision.ALLOW
 
-    def fit(self, request: Request) -> Fit:
+    def fit(self, request: PolicyRequest) -> Fit:
         """Without regard to the command."""
         if request.reason is not Reason.PERMISSION and request.tool not in self.tools:
             return Fit.NO
@@ -63,23 +72,23 @@ class Rule:
             return Fit.NO
         return min(
             self._fit_places(request.paths, self.paths),
-            self._fit_places((request.folder or AskedPath("", ""),), self.folders),
+            self._fit_places((request.folder or RequestedPath("", ""),), self.folders),
         )
 
-    def _names_tool(self, request: Request) -> bool:
+    def _names_tool(self, request: PolicyRequest) -> bool:
         names = [request.tool]
         if self.guards_commands and (request.command is not None or request.may_run_commands):
             names.append(SHELL_TOOL)
         return not self.tools or _named(names, self.tools)
 
-    def _fit_places(self, paths: Sequence[AskedPath], places: Sequence[Place]) -> Fit:
+    def _fit_places(self, paths: Sequence[RequestedPath], places: Sequence[Place]) -> Fit:
         """All paths must be in places that are allowed. One in a place that is not is enough."""
         if not places or not paths:
             return Fit.NO if places else Fit.YES
         fits = [self._fit_place(path, places) for path in paths]
         return min(fits) if self.decision is Decision.ALLOW else max(fits)
 
-    def _fit_place(self, path: AskedPath, places: Sequence[Place]) -> Fit:
+    def _fit_place(self, path: RequestedPath, places: Sequence[Place]) -> Fit:
         """What is allowed is so by where its links lead; what is not, also by any of its names."""
         if not path.real:
             return Fit.MAYBE
@@ -103,7 +112,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PolicyVerdict:
     decision: Decision
     rule: Rule | None = None
     """None: no rule fits."""
@@ -122,7 +131,7 @@ class Policy:
     command_tools: CommandTools = field(default_factory=dict)
     """Declared in the file; an agent knows its own tools besides."""
 
-    def decide(self, request: Request) -> Verdict:
+    def decide(self, request: PolicyRequest) -> PolicyVerdict:
         fitting = [(rule, fit) for rule in self.rules if (fit := rule.fit(request)) is not Fit.NO]
         if request.command is not None and any(rule.commands for rule, _ in fitting):
             verdict = _decide_command(fitting, request.command)
@@ -131,13 +140,15 @@ class Policy:
         if verdict.decision is not Decision.ALLOW:
             return verdict
         if request.reason is Reason.QUESTION:
-            return Verdict(Decision.ASK, None, "questions need a human")
+            return PolicyVerdict(Decision.ASK, None, "questions need a human")
         return (
-            verdict if request.is_plain else Verdict(Decision.ASK, None, "it requests more than its command")
+            verdict
+            if request.is_plain
+            else PolicyVerdict(Decision.ASK, None, "it requests more than its command")
         )
 
 
-def _decide_command(rules: Sequence[tuple[Rule, Fit]], command: str) -> Verdict:
+def _decide_command(rules: Sequence[tuple[Rule, Fit]], command: str) -> PolicyVerdict:
     verdicts = (
         _first(((rule, min(fit, rule.fit_command(one))) for rule, fit in rules), one.doubt)
         for one in candidates(read_command(command))
@@ -148,7 +159,7 @@ def _decide_command(rules: Sequence[tuple[Rule, Fit]], command: str) -> Verdict:
 _WEIGHT = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 
 
-def _decide_other(rules: Sequence[tuple[Rule, Fit]], request: Request) -> Verdict:
+def _decide_other(rules: Sequence[tuple[Rule, Fit]], request: PolicyRequest) -> PolicyVerdict:
     """Without a command that rules look at. A tool that may run commands passes a rule with `command` above
     only if the rule that allows names it in full, and the one above does not mean it.
     """
@@ -160,7 +171,7 @@ def _decide_other(rules: Sequence[tuple[Rule, Fit]], request: Request) -> Verdic
         if rule is verdict.rule:
             break
         if rule.guards_commands and (not is_named or _named([request.tool], rule.tools)):
-            return Verdict(
+            return PolicyVerdict(
                 Decision.ASK,
                 rule,
                 f"{request.tool} may run commands; see command_tools in the policy reference",
@@ -168,19 +179,19 @@ def _decide_other(rules: Sequence[tuple[Rule, Fit]], request: Request) -> Verdic
     return verdict
 
 
-def _first(rules: Iterable[tuple[Rule, Fit]], doubt: str = "") -> Verdict:
+def _first(rules: Iterable[tuple[Rule, Fit]], doubt: str = "") -> PolicyVerdict:
     doubted: Rule | None = None
     for rule, fit in rules:
         if rule.decision is Decision.ALLOW:
             if fit is Fit.YES and doubted is not None:
-                return Verdict(Decision.ASK, doubted, doubt or "this rule may apply")
+                return PolicyVerdict(Decision.ASK, doubted, doubt or "this rule may apply")
             if fit is Fit.YES:
-                return Verdict(Decision.ALLOW, rule)
+                return PolicyVerdict(Decision.ALLOW, rule)
         elif fit is Fit.YES:
-            return Verdict(rule.decision, rule)
+            return PolicyVerdict(rule.decision, rule)
         elif fit is Fit.MAYBE:
             doubted = doubted or rule
-    return Verdict(Decision.ASK, None, doubt or "no rule matches")
+    return PolicyVerdict(Decision.ASK, None, doubt or "no rule matches")
 
 
 def _named(names: Sequence[str], patterns: Sequence[str]) -> bool:
@@ -205,3 +216,125 @@ def _may_hold(path: str, text: str) -> bool:
     known = re.split(r"[*?]", text)[0]
     below = path.rstrip("/") + "/"
     return known.startswith(below) or (known != text and below.startswith(known))
+
+
+# ── the file ──
+
+
+def policy_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
+    """The first that exists: in the boss's folder, or beside the configuration."""
+    own = folder.path / "policy.toml"
+    other = config_home(environ) / "remuda" / "policy.toml"
+    return other if other.exists() and not own.exists() else own
+
+
+def load_policy(path: Path) -> Policy:
+    """Without a file, nothing is decided. Raises `InvalidOptions` that names the file."""
+    try:
+        text = read_own(path).decode()
+        return read_policy(tomllib.loads(text), os.path.expanduser("~"), os.path.realpath)
+    except FileNotFoundError:
+        return Policy()
+    except OSError as error:
+        raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # not TOML, or a number or a nesting without end
+        raise InvalidOptions(f"{path}: {error}") from error
+    except InvalidOptions as error:
+        if str(path) in error.message:
+            raise
+        raise InvalidOptions(f"{path}: {error.message}", hint=error.hint) from None
+
+
+_LISTS = ("tool", "command", "path", "folder", "session")
+_KEYS = ("name", "decision", "message", *_LISTS)
+
+
+Resolve = Callable[[str], str]
+"""A path without symbolic links."""
+
+
+def read_policy(document: Mapping[str, Any], home: str, resolve: Resolve) -> Policy:
+    """Raises `InvalidOptions` that says which rule, and what is wrong. `home` is what ~ means."""
+    for key in document:
+        if key not in ("rule", "dry_run", "command_tools"):
+            raise InvalidOptions(
+                f"unknown key {key!r}", hint="known: dry_run, [command_tools] and [[rule]] tables"
+            )
+    dry_run, rules = document.get("dry_run", False), document.get("rule", [])
+    if not isinstance(dry_run, bool):
+        raise InvalidOptions(f"dry_run must be true or false, not {dry_run!r}")
+    if not isinstance(rules, list) or not all(isinstance(one, dict) for one in rules):
+        raise InvalidOptions("rules must be [[rule]] tables")
+    read = tuple(_rule(number, one, home, resolve) for number, one in enumerate(rules, 1))
+    return Policy(read, dry_run, _command_tools(document.get("command_tools", {})))
+
+
+def _command_tools(given: object) -> CommandTools:
+    if not isinstance(given, dict):
+        raise InvalidOptions("command_tools must be a table of tool names")
+    for tool, name in given.items():
+        if name is not False and (not isinstance(name, str) or not name):
+            raise InvalidOptions(
+                f"command_tools: {tool!r} has the value {name!r}",
+                hint="write the name of the field with the command, or false if the tool runs no commands",
+            )
+    return {tool: name or None for tool, name in given.items()}
+
+
+def _rule(number: int, given: Mapping[str, Any], home: str, resolve: Resolve) -> Rule:
+    where = f"rule {number}"
+    for key in given:
+        if key not in _KEYS:
+            raise InvalidOptions(f"{where}: unknown key {key!r}", hint=f"known: {', '.join(_KEYS)}")
+    try:
+        decision = Decision(given.get("decision", ""))
+    except ValueError:
+        raise InvalidOptions(f"{where}: decision must be allow, deny or ask") from None
+    found = {key: _texts(given[key], f"{where}: {key}") for key in _LISTS if key in given}
+    if decision is Decision.ALLOW and not found:
+        raise InvalidOptions(f"{where} allows everything", hint='write tool = "*" if you mean that')
+    name, message = given.get("name", where), given.get("message", "")
+    if not isinstance(name, str) or not isinstance(message, str):
+        raise InvalidOptions(f"{where}: name and message must be strings")
+    if message and decision is not Decision.DENY:
+        raise InvalidOptions(f'{where}: message needs decision = "deny"')
+    return Rule(
+        name,
+        decision,
+        found.get("tool", ()),
+        tuple(_command(one, where) for one in found.get("command", ())),
+        tuple(_place(one, home, resolve, f"{where}: path") for one in found.get("path", ())),
+        tuple(_place(one, home, resolve, f"{where}: folder") for one in found.get("folder", ())),
+        found.get("session", ()),
+        message,
+    )
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts or not all(isinstance(one, str) and one for one in texts):
+        raise InvalidOptions(f"{where} must be a string or a list of strings")
+    return tuple(texts)
+
+
+def _command(text: str, where: str) -> Words:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise InvalidOptions(f"{where}: cannot read the command {text!r}: {error}") from None
+    if not words:
+        raise InvalidOptions(f"{where}: the command is empty")
+    return words
+
+
+def _place(text: str, home: str, resolve: Resolve, where: str) -> Place:
+    path = home + text[1:] if text == "~" or text.startswith("~/") else text
+    if not path.startswith("/"):
+        raise InvalidOptions(f"{where} {text!r} must begin with / or ~")
+    wild = re.search(r"[*?]", path)
+    cut = path.rfind("/", 0, wild.start()) if wild else len(path)
+    try:
+        real = resolve(path[:cut] or "/")
+    except ValueError:
+        raise InvalidOptions(f"{where} {text!r} is not a path") from None
+    return Place("/" + os.path.normpath(path).lstrip("/"), real.rstrip("/") + path[cut:].rstrip("/") or "/")
