@@ -35,7 +35,7 @@ _PREFIX = b"\x02"
 
 def measure(scene: Scene, report: Report, rounds: int) -> None:
     report.title(f"A key, or a command, to the next of {_PLACES} who wait in tmux")
-    with bounded(240.0, "next"), _desk(scene) as walk:
+    with bounded(240.0, "next"), _service(scene) as walk:
         keys = _in_turn(walk, _keys(), rounds * _KEYS)
         commands = _in_turn(walk, _commands(walk), rounds * _COMMANDS)
     ours, run, bare = (report.median(f"key: {name}", taken, "ms") for name, taken in keys.items())
@@ -130,7 +130,7 @@ def _way(pane: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _desk(scene: Scene) -> Iterator[Walk]:
+def _service(scene: Scene) -> Iterator[Walk]:
     home = scene.folder / "next"
     env = {**scene.env, "REMUDA_HOME": str(home)}
     _tmux(env, "-f", "/dev/null", "new-session", "-d", "-s", "home", "-x", "80", "-y", "24", "sleep 1000000")

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from remuda.boss.desk import Desk
-from remuda.boss.evidence.pace import Pace
 from remuda.boss.evidence.reconcile import Reconcile
+from remuda.boss.evidence.watches import PollSettings
+from remuda.boss.service import BossService
 
 SOURCE = "benchmarks.looks:OftenReconcile"
 FILE = "REMUDA_BENCH_LOOKS"
@@ -28,8 +28,8 @@ class OftenReconcile(Reconcile):
     as slow again in one minute as in the next. That work is not counted as the boss's.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk, pace=Pace(look_interval=INTERVAL))
+    def __init__(self, service: BossService) -> None:
+        super().__init__(service, polling=PollSettings(interval=INTERVAL))
         self._measuring = 0.0
         self._figures = os.open(os.environ[FILE], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
 

@@ -12,30 +12,30 @@ from pathlib import Path
 
 import pytest
 
-from remuda.boss.desk import Desk
+from remuda.boss.service import BossService
 from support import counts
-from support.boss import Clock, with_desk
+from support.boss import Clock, with_service
 
 # Several tell at once, so that a kill meets transactions of more than one event.
 _PROGRAM = """
 import asyncio, os, sys
 from pathlib import Path
-from remuda.boss.desk import Desk
+from remuda.boss.service import BossService
 from remuda.boss.attention.model import Event, EventKind
 from remuda.boss.records.store import Store
 
-async def tell(desk, session, first):
+async def tell(service, session, first):
     for number in range(first, 10**9):
         kind = EventKind.STOPPED if number % 2 else EventKind.PROMPTED
         facts = {"message": f"{session} {number}", "pane": f"%{session}"}
-        await desk.take(Event(kind, session, 1000.0 + number, id=f"{session}-{number}", facts=facts))
+        await service.take(Event(kind, session, 1000.0 + number, id=f"{session}-{number}", facts=facts))
         os.write(1, f"{session} {number}\\n".encode())
 
 async def main(folder, first):
-    desk = Desk(Store(Path(folder) / "boss.db"))
-    await desk.open()
+    service = BossService(Store(Path(folder) / "boss.db"))
+    await service.open()
     os.write(1, b"ready\\n")
-    await asyncio.gather(*(tell(desk, f"s{number}", first) for number in range(8)))
+    await asyncio.gather(*(tell(service, f"s{number}", first) for number in range(8)))
 
 asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
@@ -60,19 +60,19 @@ def _run_and_kill(folder: Path, first: int, acknowledged: int) -> dict[str, int]
     return last
 
 
-async def _check(last: dict[str, int], desk: Desk) -> int:
+async def _check(last: dict[str, int], service: BossService) -> int:
     """Every session is where its last acknowledged event left it, or one event further."""
-    items = {item.session_id: item for item in desk.queue()}
-    assert len(items) == len(desk.queue())
+    items = {item.session_id: item for item in service.queue()}
+    assert len(items) == len(service.queue())
     newest = 0
-    for session in desk.sessions():
+    for session in service.sessions():
         told = int(session.last_seen) - 1000
         assert told in (last.get(session.id, told), last.get(session.id, told) + 1)
         assert (session.id in items) == bool(told % 2)
         if told % 2:
             assert items[session.id].message == f"{session.id} {told}"
         newest = max(newest, told)
-    assert set(last) <= {session.id for session in desk.sessions()}
+    assert set(last) <= {session.id for session in service.sessions()}
     return newest
 
 
@@ -82,5 +82,5 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> No
     first = 0
     for _ in range(counts.BOSS_KILLS):
         last = _run_and_kill(tmp_path, first, chance.randrange(1, 400))
-        first = with_desk(tmp_path, partial(_check, last), Clock(1e9)) + 1
+        first = with_service(tmp_path, partial(_check, last), Clock(1e9)) + 1
     assert not list(tmp_path.glob("*damaged*"))

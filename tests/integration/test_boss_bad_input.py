@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from remuda.boss.guide import reason
+from remuda.boss.navigator import reason
 from remuda.untrusted import parse_json
 from support.boss import RunningBoss, event
 from support.commands import Commands

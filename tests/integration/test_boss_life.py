@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from remuda.boss.lock import Holder, Lock, find_holder
+from remuda.boss.lock import BossHolder, Lock, find_holder
 from remuda.errors import BossExists, StoreFailed
 from support.boss import RunningBoss, event
 from support.commands import Commands, until_line
@@ -51,8 +51,8 @@ def test_lock_of_a_dead_process_is_free_whatever_stands_in_it(tmp_path: Path) ->
         path.write_text(content)
         assert find_holder(path) is None
         lock = Lock.acquire(path)
-        lock.tell(Holder(os.getpid(), 5))
-        assert find_holder(path) == Holder(os.getpid(), 5)
+        lock.tell(BossHolder(os.getpid(), 5))
+        assert find_holder(path) == BossHolder(os.getpid(), 5)
         with pytest.raises(BossExists):
             Lock.acquire(path)
         lock.release()

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from remuda.boss.notices.notify import read_settings
+from remuda.boss.notices.notification import read_settings
 from support.boss import RunningBoss, event
 from support.commands import Commands
 from support.heimdall_client import PATIENCE

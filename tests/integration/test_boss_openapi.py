@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from remuda.boss.http.openapi import describe
-from remuda.boss.http.routes import ROUTES
+from remuda.boss.http.openapi import ROUTES, describe
 from support import counts
 from support.boss import RunningBoss, event
 

@@ -17,13 +17,13 @@ from uuid import uuid4
 
 import pytest
 
-from remuda.boss.desk import Desk
-from remuda.boss.evidence.pace import Pace
 from remuda.boss.evidence.reconcile import Reconcile
+from remuda.boss.evidence.watches import PollSettings
+from remuda.boss.service import BossService
 from remuda.keeper.environment import session_environment
 from remuda.tmux.address import Address
 from remuda.tmux.command import Tmux
-from support.boss import RunningBoss, event, with_desk
+from support.boss import RunningBoss, event, with_service
 from support.heimdall_client import PATIENCE
 from support.keeper import Process, Start, until
 from support.tmux_attention import TmuxBench
@@ -146,12 +146,12 @@ def test_first_turn_is_found_without_a_look(config: Path, tmp_path: Path) -> Non
         at = datetime.now(UTC).isoformat()
         return json.dumps({"sessionId": "a", "uuid": str(uuid4()), "timestamp": at, **more}) + "\n"
 
-    async def whole(desk: Desk) -> None:
-        source = Reconcile(desk, {"CLAUDE_CONFIG_DIR": str(config)}, Pace(look_interval=3600.0))
+    async def whole(service: BossService) -> None:
+        source = Reconcile(service, {"CLAUDE_CONFIG_DIR": str(config)}, PollSettings(interval=3600.0))
         await source.start()
         try:
             async with asyncio.timeout(PATIENCE):
-                while [session.state for session in desk.sessions()] != ["started"]:
+                while [session.state for session in service.sessions()] != ["started"]:
                     await asyncio.sleep(0.02)
             project.mkdir(parents=True)
             said = {
@@ -165,12 +165,12 @@ def test_first_turn_is_found_without_a_look(config: Path, tmp_path: Path) -> Non
                 + record(type="assistant", message=said)
             )
             async with asyncio.timeout(PATIENCE):
-                while [item.message for item in desk.queue()] != ["done"]:
+                while [item.message for item in service.queue()] != ["done"]:
                     await asyncio.sleep(0.02)
         finally:
             await source.close()
 
-    with_desk(tmp_path, whole, time.time)
+    with_service(tmp_path, whole, time.time)
 
 
 def test_stop_and_deaths_while_no_boss_ran_are_found(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.boss.answers.idle import whole_rows
+from remuda.boss.answers.idle_proof import whole_rows
 from support.boss import RunningBoss
 from support.commands import Commands
 from support.keeper import Process, Start, until

@@ -24,58 +24,58 @@ import pytest
 import remuda
 from remuda.agents.claude.setup.boss_hooks import make_hooks
 from remuda.boss.attention.model import Item, Session, State
-from remuda.boss.desk import Desk
 from remuda.boss.evidence import detector
 from remuda.boss.evidence.kept import Kept
-from remuda.boss.evidence.pace import Pace
 from remuda.boss.evidence.reconcile import CYCLE, SETTLE, Reconcile
 from remuda.boss.evidence.spool import Spool
+from remuda.boss.evidence.watches import PollSettings
 from remuda.boss.ports import EventSource
+from remuda.boss.service import BossService
 from remuda.keeper.environment import session_environment
-from support.boss import event, open_desk
+from support.boss import event, open_service
 from support.keeper import Start, event_named
 from support.watcher import Watcher
 
 HOOKS = str(Path(remuda.__file__).parent / "boss")
 GUIDE = Path(__file__).parents[2] / "docs/reference/boss.md"
-TOLD = Pace(look_interval=3600.0)
-LOOKED_FOR = Pace(look_interval=0.05, is_told=False)
-both_ways = pytest.mark.parametrize("pace", [TOLD, LOOKED_FOR], ids=["told", "looked_for"])
+TOLD = PollSettings(interval=3600.0)
+LOOKED_FOR = PollSettings(interval=0.05, uses_events=False)
+both_ways = pytest.mark.parametrize("polling", [TOLD, LOOKED_FOR], ids=["told", "looked_for"])
 
 
 @asynccontextmanager
-async def listening(folder: Path, source: Callable[[Desk], EventSource]) -> AsyncIterator[Desk]:
-    """A desk to which that source alone tells what it sees."""
-    async with open_desk(folder, time.time) as desk, asyncio.timeout(30):
-        one = source(desk)
+async def listening(folder: Path, source: Callable[[BossService], EventSource]) -> AsyncIterator[BossService]:
+    """A service to which that source alone tells what it sees."""
+    async with open_service(folder, time.time) as service, asyncio.timeout(30):
+        one = source(service)
         await one.start()
         try:
-            yield desk
+            yield service
         finally:
             await one.close()
 
 
-async def until_session(desk: Desk, is_so: Callable[[Session], bool]) -> Session:
+async def until_session(service: BossService, is_so: Callable[[Session], bool]) -> Session:
     """As soon as a session is so. Woken by changes alone."""
-    watcher = desk.feed.watch()
+    watcher = service.feed.watch()
     try:
-        while (found := next(filter(is_so, desk.sessions()), None)) is None:
+        while (found := next(filter(is_so, service.sessions()), None)) is None:
             await anext(watcher)
         return found
     finally:
         watcher.close()
 
 
-async def until_state(desk: Desk, state: State) -> Item | None:
-    session = await until_session(desk, lambda one: one.state is state)
-    return desk.item_of(session.id)
+async def until_state(service: BossService, state: State) -> Item | None:
+    session = await until_session(service, lambda one: one.state is state)
+    return service.item_of(session.id)
 
 
 # ── hooks ──
 
 
 @both_ways
-def test_what_a_hook_tells_is_known(tmp_path: Path, pace: Pace) -> None:
+def test_what_a_hook_tells_is_known(tmp_path: Path, polling: PollSettings) -> None:
     """There is no socket: where a boss is not told of files, its hooks leave them all the same."""
     folder = tmp_path / "boss"
     folder.mkdir()
@@ -89,10 +89,10 @@ def test_what_a_hook_tells_is_known(tmp_path: Path, pace: Pace) -> None:
         )
 
     async def work() -> None:
-        async with listening(tmp_path, lambda desk: Spool(desk, folder / "spool", pace)) as desk:
+        async with listening(tmp_path, lambda service: Spool(service, folder / "spool", polling)) as service:
             for event_name, state in (("UserPromptSubmit", State.WORKING), ("Stop", State.STOPPED)):
                 await asyncio.to_thread(run, event_name)
-                await until_state(desk, state)
+                await until_state(service, state)
 
     asyncio.run(work())
 
@@ -118,9 +118,9 @@ class Agent:
     def file(self) -> Path:
         return self.registry / f"{self.process.pid}.json"
 
-    def source(self, pace: Pace) -> Callable[[Desk], EventSource]:
+    def source(self, polling: PollSettings) -> Callable[[BossService], EventSource]:
         env = {"CLAUDE_CONFIG_DIR": str(self.config), "TMUX_TMPDIR": str(self.config)}
-        return lambda desk: Reconcile(desk, env, pace)
+        return lambda service: Reconcile(service, env, polling)
 
     def says(self, status: str) -> None:
         at = round(self._later() * 1000)
@@ -155,33 +155,35 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 
 
 @both_ways
-def test_change_of_a_registry_file_is_known(agent: Agent, tmp_path: Path, pace: Pace) -> None:
+def test_change_of_a_registry_file_is_known(agent: Agent, tmp_path: Path, polling: PollSettings) -> None:
     async def work() -> None:
-        async with listening(tmp_path, agent.source(pace)) as desk:
+        async with listening(tmp_path, agent.source(polling)) as service:
             for status, state in (("busy", State.WORKING), ("idle", State.STOPPED), ("busy", State.WORKING)):
                 agent.says(status)
-                await until_state(desk, state)
+                await until_state(service, state)
             agent.file.unlink()
-            await until_state(desk, State.ENDED)
+            await until_state(service, State.ENDED)
 
     asyncio.run(work())
 
 
 @both_ways
-def test_record_of_a_transcript_is_known(agent: Agent, tmp_path: Path, pace: Pace) -> None:
+def test_record_of_a_transcript_is_known(agent: Agent, tmp_path: Path, polling: PollSettings) -> None:
     async def work() -> None:
-        async with listening(tmp_path, agent.source(pace)) as desk:
+        async with listening(tmp_path, agent.source(polling)) as service:
             began = time.time() - 60
-            await desk.take(event("prompted", began, session="talk", transcript_path=str(agent.transcript)))
+            await service.take(
+                event("prompted", began, session="talk", transcript_path=str(agent.transcript))
+            )
             for number in range(3):
                 agent.writes("assistant", f"done {number}")
-                item = await until_state(desk, State.STOPPED)
+                item = await until_state(service, State.STOPPED)
                 assert item is not None
                 assert item.message == f"done {number}"
                 agent.writes("user", f"more {number}")
-                await until_state(desk, State.WORKING)
+                await until_state(service, State.WORKING)
             agent.writes("user", "[Request interrupted by user]")
-            item = await until_state(desk, State.STOPPED)
+            item = await until_state(service, State.STOPPED)
             assert item is not None
             assert item.detail == {"interrupted": True}
 
@@ -189,14 +191,14 @@ def test_record_of_a_transcript_is_known(agent: Agent, tmp_path: Path, pace: Pac
 
 
 @both_ways
-def test_death_of_a_process_is_known(agent: Agent, tmp_path: Path, pace: Pace) -> None:
+def test_death_of_a_process_is_known(agent: Agent, tmp_path: Path, polling: PollSettings) -> None:
     async def work() -> None:
         agent.says("busy")
-        async with listening(tmp_path, agent.source(pace)) as desk:
-            await until_state(desk, State.WORKING)
+        async with listening(tmp_path, agent.source(polling)) as service:
+            await until_state(service, State.WORKING)
             agent.process.send_signal(signal.SIGKILL)
             agent.process.wait()
-            await until_state(desk, State.DEAD)
+            await until_state(service, State.DEAD)
 
     asyncio.run(work())
 
@@ -204,10 +206,10 @@ def test_death_of_a_process_is_known(agent: Agent, tmp_path: Path, pace: Pace) -
 def test_registry_folder_that_appears_later_is_found_by_a_look(agent: Agent, tmp_path: Path) -> None:
     async def work() -> None:
         agent.registry.rename(tmp_path / "later")
-        async with listening(tmp_path, agent.source(Pace(look_interval=0.05))) as desk:
+        async with listening(tmp_path, agent.source(PollSettings(interval=0.05))) as service:
             (tmp_path / "later").rename(agent.registry)
             agent.says("busy")
-            await until_state(desk, State.WORKING)
+            await until_state(service, State.WORKING)
 
     asyncio.run(work())
 
@@ -217,7 +219,7 @@ def test_registry_folder_that_appears_later_is_found_by_a_look(agent: Agent, tmp
 
 @both_ways
 def test_kept_session_that_begins_stops_and_ends_is_known(
-    start: Start, tmp_path: Path, home: Path, pace: Pace
+    start: Start, tmp_path: Path, home: Path, polling: PollSettings
 ) -> None:
     config, project = tmp_path / "claude", tmp_path / "project"
     config.mkdir()
@@ -236,16 +238,16 @@ def test_kept_session_that_begins_stops_and_ends_is_known(
         return Watcher(kept.hello())
 
     async def work() -> None:
-        async with listening(tmp_path, lambda desk: Kept(desk, home / "sessions", pace)) as desk:
+        async with listening(tmp_path, lambda service: Kept(service, home / "sessions", polling)) as service:
             watcher = await asyncio.to_thread(begin)
-            session = await until_session(desk, lambda one: one.name == "k")
+            session = await until_session(service, lambda one: one.name == "k")
             watcher.paste("hello")
-            item = await until_state(desk, State.STOPPED)
+            item = await until_state(service, State.STOPPED)
             assert item is not None
             assert item.message == "REPLY#1 to: hello"
             assert session.pid is not None
             os.kill(session.pid, signal.SIGKILL)
-            await until_state(desk, State.DEAD)
+            await until_state(service, State.DEAD)
 
     asyncio.run(work())
 
@@ -255,10 +257,10 @@ def test_kept_session_that_begins_stops_and_ends_is_known(
 
 def test_guide_says_how_late_it_may_be() -> None:
     told = dict(re.findall(r"^\| ([^|]+?) \|.*\| ([^|]+?) \|$", GUIDE.read_text(), re.MULTILINE))
-    assert Pace().look_interval == CYCLE == 5.0
+    assert PollSettings().interval == CYCLE == 5.0
     assert told["any of these where the system reports no file changes"] == f"{CYCLE:g} s"
     assert told["a Claude session without our hooks"] == f"1 s; its pane {CYCLE:g} s"
     assert SETTLE < 0.5  # a second, with the reading of a file
-    settings = detector.Settings()
+    settings = detector.DetectorSettings()
     looks = f"{settings.quiet_threshold:g} s and a poll of {settings.poll_interval:g} s"
     assert looks in told.values()

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from remuda.boss.answers.policy import Policy
-from remuda.boss.answers.policy_file import read_policy
-from remuda.boss.answers.request import Request
+from remuda.boss.answers.permission_policy import Policy, read_policy
+from remuda.boss.answers.policy_request import PolicyRequest
 from support import counts
 from support.shell_commands import BASH, RecordingBash, generate, generate_noise
 
@@ -27,7 +26,7 @@ def policy(*rules: dict[str, Any]) -> Policy:
 
 
 def decided(found: Policy, command: str) -> str:
-    return str(found.decide(Request("Bash", command=command)).decision)
+    return str(found.decide(PolicyRequest("Bash", command=command)).decision)
 
 
 @pytest.fixture

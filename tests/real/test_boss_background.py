@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from remuda.agents.claude.attention import registry_events
-from remuda.agents.claude.jobs import read_job
+from remuda.agents.claude.sources import ClaudeSources
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from support.boss import RunningBoss, event
@@ -80,7 +80,7 @@ class Background:
 
     def until(self, number: str, state: str) -> None:
         def look() -> bool:
-            job = read_job(self.job(number))
+            job = ClaudeSources().read_job(self.job(number))
             return job is not None and job.state == state
 
         until(look, f"{state} in the files of {number}")
@@ -100,7 +100,7 @@ class Background:
         rows = {str(one["sessionId"]): _row(one) for one in self.registered()}
         for folder in (self._folder / "jobs").iterdir():
             document = _read(folder / "state.json") if folder.is_dir() else {}
-            if (job := read_job(document)) is not None:
+            if (job := ClaudeSources().read_job(document)) is not None:
                 row = rows.setdefault(job.session_id, {"sessionId": job.session_id, "cwd": job.cwd})
                 row |= {"id": folder.name, "kind": "background", "state": job.state}
         return [rows[one] for one in sorted(rows)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remuda.boss.sources import SOURCES
+from remuda.boss.ports import SOURCES
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from support.boss import RunningBoss

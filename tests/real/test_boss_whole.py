@@ -106,7 +106,7 @@ def one_is_killed(ranch: Ranch) -> None:
 def the_human_goes_through_the_queue_and_back(ranch: Ranch) -> None:
     assert [name for name, _ in ranch.board] == ["alpha", "one", "two", "three"]
     ranch.human.press(f"{sys.executable} -m remuda next\r".encode())
-    until(lambda: ranch.shown() != ranch.desk, "a window for the kept session")
+    until(lambda: ranch.shown() != ranch.service, "a window for the kept session")
     alpha = ranch.shown()
     until(lambda: "hello alpha" in ranch.tmux.run("capture-pane", "-p", "-t", alpha), "its screen")
     for name in ("one", "two", "three"):
@@ -115,7 +115,7 @@ def the_human_goes_through_the_queue_and_back(ranch: Ranch) -> None:
     ranch.human.press(NEXT)
     ranch.until_shown(alpha)
     ranch.human.press(BACK)
-    ranch.until_shown(ranch.desk)
+    ranch.until_shown(ranch.service)
 
 
 def replies_reach_those_whom_they_are_for(ranch: Ranch) -> None:
@@ -161,7 +161,7 @@ def the_boss_is_back_and_knows_everything(ranch: Ranch, before: dict[str, Any]) 
     ranch.until_says("beta", "to: while nobody looks")
     assert {one["id"] for one in ranch.sessions()} == set(ranch.ids.values())
     ranch.human.press(BACK)
-    ranch.until_shown(ranch.desk)
+    ranch.until_shown(ranch.service)
 
 
 def what_was_asked_before_is_answered(ranch: Ranch) -> None:

@@ -1,4 +1,4 @@
-"""Events, a desk to tell them to, and a whole boss."""
+"""Events, a service to tell them to, and a whole boss."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 from remuda.agents.state import Source
 from remuda.boss.attention.model import Event, EventKind
 from remuda.boss.client import BossClient
-from remuda.boss.desk import Desk
 from remuda.boss.detach import start_detached
 from remuda.boss.folder import BossFolder
 from remuda.boss.records.store import Store
+from remuda.boss.service import BossService
 from support.heimdall_client import PATIENCE
 from support.keeper import Process, until
 
@@ -43,23 +43,23 @@ class Clock:
 
 
 @asynccontextmanager
-async def open_desk(folder: Path, clock: Callable[[], float] | None = None) -> AsyncIterator[Desk]:
-    desk = Desk(Store(folder / "boss.db"), clock or Clock())
-    await desk.open()
+async def open_service(folder: Path, clock: Callable[[], float] | None = None) -> AsyncIterator[BossService]:
+    service = BossService(Store(folder / "boss.db"), clock or Clock())
+    await service.open()
     try:
-        yield desk
+        yield service
     finally:
-        await desk.close()
+        await service.close()
 
 
-def with_desk(
-    folder: Path, work: Callable[[Desk], Awaitable[T]], clock: Callable[[], float] | None = None
+def with_service(
+    folder: Path, work: Callable[[BossService], Awaitable[T]], clock: Callable[[], float] | None = None
 ) -> T:
-    """Do that at a desk of its own, from open to close."""
+    """Do that at a service of its own, from open to close."""
 
     async def whole() -> T:
-        async with open_desk(folder, clock) as desk:
-            return await work(desk)
+        async with open_service(folder, clock) as service:
+            return await work(service)
 
     return asyncio.run(whole())
 

@@ -85,7 +85,7 @@ class Ranch:
         self.kept = {name: KeptAgent(self.remuda, name, self.cli) for name in KEPT}
         self.ids = {name: self._begun(name)["id"] for name in (*PANES, *KEPT)}
         self.human = self.tmux.person("desk", COLS, ROWS)
-        self.desk = self.shown()
+        self.service = self.shown()
         self.remuda("hooks", "install", "--tmux", "--yes", env={"TMUX": f"{self.tmux.address.path},0,0"})
 
     def _open_panes(self) -> None:

@@ -39,7 +39,7 @@ POOL_CHAOS: Final = 500 if SOAK else 24
 IDLE_POOL: Final = 60.0 if SOAK else 3.0
 """Seconds for which an idle pool is watched for requests to the model."""
 BOSS_KILLS: Final = 60 if SOAK else 4
-"""Kills of a boss's desk while events pour in."""
+"""Kills of a boss while events pour in."""
 PAYLOADS: Final = 15_000 if SOAK else 1_000
 """Hook payloads, transcript records and registry files of any shape."""
 POOL_STORMS: Final = 40 if SOAK else 2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from remuda.agents.state import Source
 from remuda.boss.attention.model import ApprovalState, Event, EventKind
-from remuda.boss.attention.roster import Roster
+from remuda.boss.attention.session_index import SessionIndex
 
 _CALLS = [{"tool": "Bash", "input": {"command": name}} for name in "ab"]
 _FACTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
@@ -40,13 +40,13 @@ def histories(draw: st.DrawFn) -> list[Event]:
     return found
 
 
-def outcome(roster: Roster) -> Any:
-    items = [(one.session_id, one.reason, one.since, one.message, one.detail) for one in roster.queue()]
+def outcome(index: SessionIndex) -> Any:
+    items = [(one.session_id, one.reason, one.since, one.message, one.detail) for one in index.queue()]
     approvals = {
         (approval.id, approval.state, str(approval.proof))
-        for known in roster.known.values()
+        for known in index.entries.values()
         for approval in known.approvals.values()
         if approval.state is ApprovalState.OPEN or approval.proof
     }
-    places = {one.session.id: (one.session.pane, one.session.replaced_by) for one in roster.known.values()}
+    places = {one.session.id: (one.session.pane, one.session.replaced_by) for one in index.entries.values()}
     return items, {one for one in approvals if one[1] is ApprovalState.OPEN}, places

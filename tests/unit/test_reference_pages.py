@@ -6,11 +6,11 @@ import tomllib
 from dataclasses import fields
 from pathlib import Path
 
-from remuda.boss.answers.policy_file import _KEYS as RULE_KEYS
-from remuda.boss.http.routes import ROUTES
-from remuda.boss.notices.notify import _KEYS as NOTICE_KEYS
-from remuda.boss.notices.notify import _TO_KEYS as RECEIVER_KEYS
-from remuda.boss.notices.notify import FIELDS
+from remuda.boss.answers.permission_policy import _KEYS as RULE_KEYS
+from remuda.boss.http.openapi import ROUTES
+from remuda.boss.notices.notification import _KEYS as NOTICE_KEYS
+from remuda.boss.notices.notification import _TO_KEYS as RECEIVER_KEYS
+from remuda.boss.notices.notification import FIELDS
 from remuda.config import _BOSS_TYPES as BOSS_KEYS
 from remuda.config import _TYPES as CONFIG_KEYS
 from remuda.config import FOLDER_KEYS, Config, parse_config

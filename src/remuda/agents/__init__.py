@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:  # a call of `remuda print` needs one module of one agent
     from .base import Agent
     from .headless import Headless
     from .setup import AgentSetup
+    from .sources import AgentSources, PermissionReader
 
 
 def _claude() -> Agent:
@@ -44,6 +46,8 @@ _AGENTS: dict[str, Callable[[], Agent]] = {
 AGENT_NAMES = tuple(_AGENTS)
 DEFAULT_AGENT = "claude"
 """What a command means that names no agent."""
+PLAIN_AGENTS = ("simple", "none")
+"""Programs that report nothing: their state comes from the timing of their output alone."""
 
 
 def find_agent(name: str) -> Agent:
@@ -73,6 +77,25 @@ def find_headless(name: str) -> Headless:
     if headless is None:
         raise InvalidOptions(f"agent {name!r} cannot run without a terminal")
     return headless
+
+
+@cache
+def find_sources(name: str) -> AgentSources | None:
+    """Return what an agent's hooks and files tell; None for a program that has none, or is not known."""
+    return find_agent(name).sources if name in _AGENTS else None
+
+
+def all_sources() -> list[AgentSources]:
+    """Return the sources of all agents that have any, each once."""
+    found = (find_sources(name) for name in AGENT_NAMES)
+    return list({sources.agent: sources for sources in found if sources is not None}.values())
+
+
+def find_permissions(name: str) -> PermissionReader:
+    """Return how to read an agent's permission requests. An unknown agent's are read as the default's."""
+    sources = find_sources(name) or find_sources(DEFAULT_AGENT)
+    assert sources is not None
+    return sources.permissions
 
 
 def guess_agent(argv: list[str]) -> str:

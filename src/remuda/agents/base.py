@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # an agent is started before anybody has to understand it
     from .headless import Headless
     from .permission import Asking
     from .setup import AgentSetup
+    from .sources import AgentSources
     from .speech import Speech
     from .state import Vote
     from .tools import ToolBegan, ToolEnded
@@ -166,6 +167,10 @@ class Agent(Protocol):
     @property
     def headless(self) -> Headless | None:
         """How it runs without a person; None for a program that cannot."""
+
+    @property
+    def sources(self) -> AgentSources | None:
+        """What its hooks and files tell the boss; None for a program that has neither."""
 
     screen_setup: bytes
     """What the screen model is fed before all else, so that it counts columns as this program does."""

@@ -12,6 +12,7 @@ from .warm import WarmAgent
 
 if TYPE_CHECKING:
     from .headless import Headless
+    from .sources import AgentSources
 
 
 class PlainAgent:
@@ -21,6 +22,7 @@ class PlainAgent:
     speech: Speech | None = None
     warm: WarmAgent | None = None
     headless: Headless | None = None
+    sources: AgentSources | None = None
     screen_setup = b""
 
     def __init__(self, name: str, classifier: str) -> None:

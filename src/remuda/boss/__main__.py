@@ -14,7 +14,7 @@ from typing import Any
 from remuda.errors import RemudaError
 from remuda.untrusted import dump_json, parse_object
 
-from .daemon import Settings, run
+from .daemon import BossSettings, run
 from .folder import BossFolder
 from .ports import Boss
 
@@ -27,7 +27,7 @@ def main() -> int:
         os.write(fd, dump_json(document).encode() + b"\n")
         os.close(fd)
 
-    settings = Settings(
+    settings = BossSettings(
         BossFolder(Path(given["folder"])), given["port"], given["log_level"], given["log_max_bytes"]
     )
     if given.get("sources") is not None:
@@ -37,7 +37,7 @@ def main() -> int:
     def ready(boss: Boss) -> None:
         nonlocal told
         told = True
-        aside = boss.desk.store.laid_aside
+        aside = boss.service.store.laid_aside
         say({"pid": os.getpid(), "port": boss.port, "laid_aside": str(aside) if aside else None})
 
     try:

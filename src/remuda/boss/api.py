@@ -12,7 +12,7 @@ from remuda.arguments import absolute_path, check_count, check_flag, check_text
 from remuda.duration import as_seconds, check_seconds
 from remuda.errors import InvalidOptions, NotInQueue, NotSafe
 
-from .answers.unseen import why_unseen
+from .attention.display import why_hidden
 from .client import ANSWER_TIMEOUT, BossClient
 from .folder import BossFolder
 
@@ -221,7 +221,7 @@ class Boss:
         `unseen` is True.
         """
         request = self._request(which)
-        why = why_unseen(request.reason, request.tool, request.input)
+        why = why_hidden(request.reason, request.tool, request.input)
         if why and not check_flag("unseen", unseen) and input is None:
             raise NotSafe(why, hint="look at its terminal, or pass unseen=True")
         body: dict[str, Any] = {"behavior": "allow"}

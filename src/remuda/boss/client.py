@@ -38,7 +38,7 @@ class BossClient:
     def post(self, *parts: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> Any:
         return self._ask("POST", _path(parts), body or {}, timeout or self._timeout)
 
-    def news(self) -> News:
+    def changes(self) -> ChangeStream:
         """Tells when something has changed since this was called. Raises `BossDown`."""
         sock = self._connect(self._timeout)
         try:
@@ -53,7 +53,7 @@ class BossClient:
         except BaseException:
             sock.close()
             raise
-        return News(sock, is_waiting=b"data:" in rest)
+        return ChangeStream(sock, is_waiting=b"data:" in rest)
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
         data = b"" if body is None else dump_json(body).encode()
@@ -110,7 +110,7 @@ class BossClient:
         return "\r\n".join([*lines, "Connection: close", "", ""]).encode("latin-1")
 
 
-class News:
+class ChangeStream:
     """That the boss tells something; what it is, is asked for."""
 
     def __init__(self, sock: socket.socket, *, is_waiting: bool = False) -> None:

@@ -23,21 +23,20 @@ from remuda.keeper.logfile import open_log
 from remuda.paths import SocketAddress, private_folder, sessions_folder
 
 from .answers.approvals import Approvals
-from .answers.automatic import Automatic
-from .answers.reply import Replies
+from .answers.policy_answers import PolicyAnswers
+from .answers.replies import Replies
 from .clock import boot_id, since_boot
-from .desk import Desk
 from .folder import BossFolder
-from .http.routes import ROUTES
+from .http.openapi import ROUTES
 from .http.server import HttpServer
+from .http.trail_boss import TokenFile
 from .http.web import Application
-from .lock import Holder, Lock
+from .lock import BossHolder, Lock
 from .notices.links import Links
 from .notices.notifier import Notifier
-from .ports import Boss, EventSource, SourceStatus
+from .ports import SOURCES, Boss, EventSource, SourceStatus, make_sources
 from .records.store import Store
-from .sources import SOURCES, make_sources
-from .trail_token import TokenFile
+from .service import BossService
 
 log = logging.getLogger("remuda.boss")
 
@@ -50,7 +49,7 @@ _BACKLOG = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class BossSettings:
     folder: BossFolder
     port: int
     log_level: str = "info"
@@ -58,7 +57,7 @@ class Settings:
     sources: tuple[str, ...] = SOURCES
 
 
-def run(settings: Settings, ready: Callable[[Boss], None]) -> None:
+def run(settings: BossSettings, ready: Callable[[Boss], None]) -> None:
     """Be the boss, until a signal ends it. Raises `BossExists` and what else keeps it from beginning.
 
     Ends the process, with 0, when one of its threads hangs: Python would wait for it without end.
@@ -67,7 +66,7 @@ def run(settings: Settings, ready: Callable[[Boss], None]) -> None:
     before = set(threading.enumerate())
     lock = Lock.acquire(settings.folder.lock)
     try:
-        lock.tell(Holder(os.getpid()))
+        lock.tell(BossHolder(os.getpid()))
         open_log(settings.folder.log, settings.log_level, None, settings.log_max_bytes)
         asyncio.run(_Daemon(settings, lock).run(ready))
     finally:
@@ -103,7 +102,7 @@ class _Threads(ThreadPoolExecutor):
 
 
 class _Daemon:
-    def __init__(self, settings: Settings, lock: Lock) -> None:
+    def __init__(self, settings: BossSettings, lock: Lock) -> None:
         self._settings = settings
         self._lock = lock
         self._ended = asyncio.Event()
@@ -116,15 +115,15 @@ class _Daemon:
         asyncio.get_running_loop().set_default_executor(_Threads(thread_name_prefix="boss"))
         listeners = [listen_on_loopback(self._settings.port), listen_on_path(folder)]
         port = listeners[0].getsockname()[1]
-        self._lock.tell(Holder(os.getpid(), port))
-        desk = Desk(Store(folder.database), steady=since_boot, boot=boot_id())
-        await desk.open()
-        answers = Approvals(desk, sessions_folder())
-        answers.on_open = Automatic(answers, folder).consider
-        links = Links(desk, answers)
-        boss = Boss(desk, port, answers, Replies(desk, sessions_folder()), links)
-        notifier = Notifier(desk, links, folder, port)
-        sources = make_sources(desk, self._settings.sources)
+        self._lock.tell(BossHolder(os.getpid(), port))
+        service = BossService(Store(folder.database), steady=since_boot, boot=boot_id())
+        await service.open()
+        answers = Approvals(service, sessions_folder())
+        answers.on_open = PolicyAnswers(answers, folder).consider
+        links = Links(service, answers)
+        boss = Boss(service, port, answers, Replies(service, sessions_folder()), links)
+        notifier = Notifier(service, links, folder, port)
+        sources = make_sources(service, self._settings.sources)
         boss.sources += [SourceStatus(source.name) for source in sources]
         trail_token = TokenFile(folder.trail_token)
         trail_token.load()
@@ -143,12 +142,12 @@ class _Daemon:
         finally:
             await notifier.close()
             await answers.close()
-            await self._shut_down(desk, server, sources)
+            await self._shut_down(service, server, sources)
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._ended.set)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signal_number, self._ended.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the terminal that it was started from
 
     async def _start(self, boss: Boss, sources: list[EventSource]) -> None:
@@ -159,16 +158,16 @@ class _Daemon:
         await asyncio.wait([ended, begun], timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
 
-    async def _shut_down(self, desk: Desk, server: HttpServer, sources: list[EventSource]) -> None:
+    async def _shut_down(self, service: BossService, server: HttpServer, sources: list[EventSource]) -> None:
         log.info("shutting down")
         for task in self._starting:
             task.cancel()
-        desk.feed.close()  # streams of changes would be waited for
+        service.feed.close()  # streams of changes would be waited for
         await server.close()
         self._settings.folder.socket.unlink(missing_ok=True)
         for source in reversed(sources):
             await _close_one(source)
-        await desk.close()
+        await service.close()
 
 
 async def _start_one(source: EventSource, status: SourceStatus) -> None:

@@ -16,7 +16,7 @@ _LOOK_INTERVAL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class BossHolder:
     pid: int
     port: int = 0
 
@@ -38,7 +38,7 @@ class Lock:
             raise BossExists(f"the boss is already running{pid}", hint="'remuda down' stops it")
         return cls(path, fd)
 
-    def tell(self, holder: Holder) -> None:
+    def tell(self, holder: BossHolder) -> None:
         text = dump_json({"pid": holder.pid, "port": holder.port}) + "\n"
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, text.encode(), 0)
@@ -50,14 +50,14 @@ class Lock:
             self._fd = -1
 
 
-def find_holder(path: Path) -> Holder | None:
+def find_holder(path: Path) -> BossHolder | None:
     """The boss that is alive; None when there is none. One that has just begun has pid 0."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        return (_read(fd) or Holder(0)) if lockfile.is_locked(fd) else None
+        return (_read(fd) or BossHolder(0)) if lockfile.is_locked(fd) else None
     finally:
         os.close(fd)
 
@@ -76,9 +76,9 @@ def _has_live_boss(fd: int) -> bool:
     return holder is not None and is_alive(holder.pid)
 
 
-def _read(fd: int) -> Holder | None:
+def _read(fd: int) -> BossHolder | None:
     try:
         found = parse_object(os.pread(fd, 4096, 0))
-        return Holder(int(found["pid"]), int(found["port"]))
+        return BossHolder(int(found["pid"]), int(found["port"]))
     except (ValueError, KeyError, TypeError, OverflowError):
         return None

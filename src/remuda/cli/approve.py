@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from remuda.boss.attention.naming import distinct, label
+from remuda.boss.attention.display import distinct, label
 from remuda.boss.client import BossClient
 from remuda.duration import show_duration
 from remuda.untrusted import one_line

@@ -14,7 +14,7 @@ import click
 from remuda.agents import find_agent, guess_agent
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Guide
+from remuda.boss.navigator import QueueNavigator
 from remuda.proctree import descendants
 from remuda.tmux.address import Address, known_addresses
 from remuda.tmux.command import Tmux
@@ -77,7 +77,7 @@ def command(dry_run: bool, quiet: float, as_json: bool) -> None:
 
 
 def _agents(
-    guide: Guide, address: Address, known: Sequence[Mapping[str, Any]], quiet: float
+    guide: QueueNavigator, address: Address, known: Sequence[Mapping[str, Any]], quiet: float
 ) -> list[FoundAgent]:
     view = guide.view(address)
     if view is None:

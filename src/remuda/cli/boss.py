@@ -98,14 +98,14 @@ def _detached(folder: BossFolder, port: int, config: Config, as_json: bool) -> N
 
 
 def _in_front(folder: BossFolder, port: int, config: Config, as_json: bool) -> None:
-    from remuda.boss.daemon import Settings, run
+    from remuda.boss.daemon import BossSettings, run
 
     def ready(boss: Boss) -> None:
-        aside = boss.desk.store.laid_aside
+        aside = boss.service.store.laid_aside
         facts = {"pid": os.getpid(), "port": boss.port, "laid_aside": str(aside) if aside else None}
         _announce(folder, facts, as_json)
 
-    run(Settings(folder, port, config.log_level, config.log_max_bytes), ready)
+    run(BossSettings(folder, port, config.log_level, config.log_max_bytes), ready)
 
 
 def _announce(folder: BossFolder, facts: dict[str, Any], as_json: bool) -> None:
@@ -229,8 +229,8 @@ class BossFile(NamedTuple):
 
 def boss_files() -> Iterator[BossFile]:
     """The files that exist. The boss ignores an invalid one, so `status` and `doctor` report it."""
-    from remuda.boss.answers.policy_file import policy_file
-    from remuda.boss.notices.notify_file import notify_file
+    from remuda.boss.answers.permission_policy import policy_file
+    from remuda.boss.notices.notification import notify_file
 
     folder = BossFolder.default()
     for name, path, count in (
@@ -246,14 +246,14 @@ def boss_files() -> Iterator[BossFile]:
 
 
 def _count_rules(path: Path) -> str:
-    from remuda.boss.answers.policy_file import load_policy
+    from remuda.boss.answers.permission_policy import load_policy
 
     policy = load_policy(path)
     return f"{len(policy.rules)}{' in a dry run' if policy.dry_run else ''}"
 
 
 def _count_receivers(path: Path) -> str:
-    from remuda.boss.notices.notify_file import load_settings
+    from remuda.boss.notices.notification import load_settings
 
     count = len(load_settings(path).receivers)
     return f"to {count} receiver{'s' if count != 1 else ''}" if count else "to no receiver"

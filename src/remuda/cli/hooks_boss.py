@@ -147,7 +147,7 @@ def show_trail_boss(renew: bool, as_json: bool) -> None:
       eval "$(remuda hooks show --trail-boss)"
       remuda hooks show --trail-boss --renew
     """
-    from remuda.boss.trail_token import TokenFile
+    from remuda.boss.http.trail_boss import TokenFile
 
     folder = BossFolder.default()
     private_folder(folder.path)

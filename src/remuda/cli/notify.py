@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from remuda.boss.folder import BossFolder
-from remuda.boss.notices.notify import Receiver, words
-from remuda.boss.notices.notify_file import load_settings, notify_file
+from remuda.boss.notices.notification import Receiver, load_settings, notify_file, words
 from remuda.errors import EXIT_CODES
 
 from .common import json_option, short_path

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remuda.boss.attention.naming import beginnings, label
+from remuda.boss.attention.display import beginnings, label
 from remuda.boss.client import BossClient
 from remuda.errors import BossDown, NotInQueue, RemudaError, SessionNotFound
 from remuda.names import check_name, did_you_mean, is_name

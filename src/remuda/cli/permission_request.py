@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.boss.answers.unseen import why_unseen
-from remuda.boss.attention.naming import label
+from remuda.boss.attention.display import label, why_hidden
 from remuda.boss.client import BossClient
 from remuda.duration import show_duration
 from remuda.errors import Aborted, InvalidOptions, NotInQueue, NotSafe
@@ -90,7 +89,7 @@ def must_be_seen(approval: Approval, session: Mapping[str, Any] | None) -> None:
 
 def hidden_reason(approval: Approval) -> str:
     """Return why a request cannot be allowed from here; empty if it can be shown."""
-    return why_unseen(approval["reason"], approval["tool"], approval["input"])
+    return why_hidden(approval["reason"], approval["tool"], approval["input"])
 
 
 def confirm_request(approval: Approval, session: Mapping[str, Any] | None, question: str) -> bool:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from remuda.boss.guide import Item
+from remuda.boss.navigator import Item
 
 from .output import RESET, cells, cut, flat, ours
 

@@ -9,11 +9,10 @@ from typing import IO, Any
 
 import click
 
-from remuda.agents.claude.asking import reason_of
-from remuda.boss.answers.policy import Policy, Verdict
-from remuda.boss.answers.policy_file import load_policy, policy_file
+from remuda.agents import DEFAULT_AGENT, find_permissions
+from remuda.boss.answers.permission_policy import Policy, PolicyVerdict, load_policy, policy_file
+from remuda.boss.answers.policy_request import make_request
 from remuda.boss.answers.reading import UNKNOWN, Reading, read_command
-from remuda.boss.answers.request import make_request
 from remuda.boss.attention.model import Reason
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
@@ -87,7 +86,7 @@ def _load(given: Path | None) -> tuple[Path, Policy]:
     return path, policy
 
 
-def _requests(policy: Policy, state: str | None, limit: int) -> list[tuple[dict[str, Any], Verdict]]:
+def _requests(policy: Policy, state: str | None, limit: int) -> list[tuple[dict[str, Any], PolicyVerdict]]:
     boss = BossClient()
     try:
         approvals = boss.get("approvals", state=state, limit=limit)["approvals"]
@@ -98,16 +97,22 @@ def _requests(policy: Policy, state: str | None, limit: int) -> list[tuple[dict[
     return [(one, _decide(policy, one, sessions.get(one["session_id"], {}))) for one in approvals]
 
 
-def _decide(policy: Policy, approval: dict[str, Any], session: dict[str, Any]) -> Verdict:
+def _decide(policy: Policy, approval: dict[str, Any], session: dict[str, Any]) -> PolicyVerdict:
     names = (approval["session_id"], session.get("name"))
     reason = Reason(approval["reason"])
     request = make_request(
-        approval["tool"], reason, approval["input"], names, session.get("cwd"), policy.command_tools
+        approval["tool"],
+        reason,
+        approval["input"],
+        names,
+        session.get("cwd"),
+        policy.command_tools,
+        agent=session.get("agent", DEFAULT_AGENT),
     )
     return policy.decide(request)
 
 
-def _document(approval: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
+def _document(approval: dict[str, Any], verdict: PolicyVerdict) -> dict[str, Any]:
     return {
         "id": approval["id"],
         "tool": approval["tool"],
@@ -119,7 +124,7 @@ def _document(approval: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _row(approval: dict[str, Any], verdict: Verdict) -> tuple[str, ...]:
+def _row(approval: dict[str, Any], verdict: PolicyVerdict) -> tuple[str, ...]:
     message = str(approval["detail"].get("message", "")).removeprefix(f"{approval['tool']}: ")
     what = one_line(message)
     by = verdict.name or verdict.why
@@ -199,7 +204,7 @@ def _explain_line(policy: Policy, line: bytes, session: str | None, cwd: str) ->
 def _explain(
     policy: Policy, tool: str, given: dict[str, Any], session: str | None, cwd: str
 ) -> dict[str, Any]:
-    reason = Reason(reason_of(tool))
+    reason = Reason(find_permissions(DEFAULT_AGENT).reason(tool))
     request = make_request(tool, reason, given, [session], cwd, policy.command_tools)
     verdict = policy.decide(request)
     return {

@@ -12,8 +12,8 @@ from typing import IO, Self
 
 import click
 
-from remuda.boss.client import BossClient, News
-from remuda.boss.guide import Guide, Item, labels, own_command, reason
+from remuda.boss.client import BossClient, ChangeStream
+from remuda.boss.navigator import Item, QueueNavigator, labels, own_command, reason
 from remuda.duration import show_duration
 from remuda.errors import NotATerminal, NoTmuxClient, RemudaError, TmuxTooOld
 from remuda.tmux.bindings import popup_words
@@ -59,7 +59,7 @@ def command(client: str | None, inside: bool) -> int | None:
     return None
 
 
-def open_popup(guide: Guide) -> None:
+def open_popup(guide: QueueNavigator) -> None:
     """Open a popup, and return when it is closed."""
     view = guide.view(guide.here)
     if view is None:
@@ -80,12 +80,12 @@ def open_popup(guide: Guide) -> None:
 # ── inside ──
 
 
-def choose(guide: Guide) -> int | None:
+def choose(guide: QueueNavigator) -> int | None:
     item = _chosen(guide)
     return attach_to(item) if item is not None else None
 
 
-def _chosen(guide: Guide) -> Item | None:
+def _chosen(guide: QueueNavigator) -> Item | None:
     """Show the list until the user leaves it. Return the item to attach to this terminal, if any."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise NotATerminal(
@@ -110,7 +110,7 @@ def _chosen(guide: Guide) -> Item | None:
                     return None
 
 
-def _rows(guide: Guide) -> list[PickerRow]:
+def _rows(guide: QueueNavigator) -> list[PickerRow]:
     items = guide.queue.waiting()
     asks = any(item["reason"] in _DECIDABLE for item in items)
     requests = {one["id"]: one for one in open_approvals(BossClient())} if asks else {}
@@ -128,7 +128,7 @@ def _row(item: Item, line: str, request: Approval | None) -> PickerRow:
     return PickerRow(item, line, body, str(request["id"]), hidden_reason(request))
 
 
-def _line(guide: Guide, who: str, item: Item) -> str:
+def _line(guide: QueueNavigator, who: str, item: Item) -> str:
     since = show_duration(time.time() - item["since"])
     return f"{who:<16.16} {reason(item):<20.20} {since:>6}  {where(guide, item):<12} {what(item)}"
 
@@ -140,7 +140,7 @@ def _body(item: Item) -> str:
     return message if asked in message else f"{message}\n\n{asked}"
 
 
-def _carry_out(guide: Guide, picker: Picker, what_to_do: str) -> bool:
+def _carry_out(guide: QueueNavigator, picker: Picker, what_to_do: str) -> bool:
     """Carry out an action. Return whether to close the list."""
     item = picker.marked
     try:
@@ -180,22 +180,22 @@ class _Changes:
     """Waits for changes of the boss, and reconnects to one that ended."""
 
     def __init__(self) -> None:
-        self._news: News | None = None
+        self._news: ChangeStream | None = None
 
     def __enter__(self) -> Self:
-        self._news = BossClient().news()
+        self._news = BossClient().changes()
         return self
 
     def __exit__(self, *_: object) -> None:
-        news, self._news = self._news, None
-        if news is not None:
-            news.__exit__()
+        changes, self._news = self._news, None
+        if changes is not None:
+            changes.__exit__()
 
     def key_waits(self) -> bool:
         """Wait for a key or a change. Return whether a key was pressed."""
         try:
             if self._news is None:
-                self._news = BossClient().news()
+                self._news = BossClient().changes()
                 return _is_readable(sys.stdin, within=0.0)
             ready, _, _ = select.select([sys.stdin, self._news], [], [], _LOOK_INTERVAL)
             # Changes that come together are shown together.

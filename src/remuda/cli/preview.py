@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Guide, way_to
+from remuda.boss.navigator import QueueNavigator, way_to
 from remuda.errors import NotInQueue, NoTmuxClient
 from remuda.tmux.panes import capture, check_pane
 
@@ -77,7 +77,7 @@ def _find(target: str | None, styled: bool, history: int) -> tuple[dict[str, Any
     raise NoTmuxClient("its screen cannot be read from here", hint=way_to({"session": session}))
 
 
-def _session(guide: Guide, target: str | None) -> Mapping[str, Any]:
+def _session(guide: QueueNavigator, target: str | None) -> Mapping[str, Any]:
     """Return the named session, else the first waiting one that can be shown."""
     if target is not None:
         session: Mapping[str, Any] = find_session(BossClient(), target)["session"]

@@ -11,7 +11,7 @@ from typing import Any, Self
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Guide, Item, labels, reason
+from remuda.boss.navigator import Item, QueueNavigator, labels, reason
 from remuda.duration import show_duration
 from remuda.errors import BossDown, TmuxError
 from remuda.untrusted import one_line
@@ -157,7 +157,7 @@ def _table(items: list[Item], now: float) -> list[str]:
     )
 
 
-def _row(guide: Guide, who: str, item: Item, now: float) -> tuple[str, ...]:
+def _row(guide: QueueNavigator, who: str, item: Item, now: float) -> tuple[str, ...]:
     since = show_duration(now - item["since"])
     return who, reason(item) + _put_off(item, now), since, where(guide, item), what(item)
 
@@ -167,7 +167,7 @@ def _put_off(item: Item, now: float) -> str:
     return f" (hidden for {show_duration(back - now)})" if back > now else ""
 
 
-def where(guide: Guide, item: Item) -> str:
+def where(guide: QueueNavigator, item: Item) -> str:
     """Return `work:1.0`, as tmux writes it; without tmux the id of the pane, or the process."""
     session = item.get("session") or {}
     try:
@@ -253,7 +253,7 @@ def _agent_lines(document: Document) -> list[str]:
     )
 
 
-def _agent_row(guide: Guide, who: str, session: dict[str, Any], now: float) -> tuple[str, ...]:
+def _agent_row(guide: QueueNavigator, who: str, session: dict[str, Any], now: float) -> tuple[str, ...]:
     item = session["item"] and {**session["item"], "session": session}
     state = str(session.get("agent_state") or "unknown")
     more = " (background work)" if session["state"] == "background" else ""
@@ -290,7 +290,7 @@ def follow(
     with _Appended(lines, as_json=as_json) if as_json or not can_move(sys.stdout) else _Drawn(lines) as shown:
         while True:
             try:
-                with boss.news() as news:
+                with boss.changes() as news:
                     while True:
                         shown.show(ask(boss))
                         time.sleep(_MIN_INTERVAL)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Item, Went, label, reason, told
+from remuda.boss.navigator import Item, Navigation, label, navigation_text, reason
 from remuda.duration import parse_moment, show_duration, show_moment
 from remuda.errors import InvalidOptions, NotInQueue
 
@@ -52,7 +52,7 @@ def next_command(client: str | None, elsewhere: bool, show: bool, as_json: bool)
     if as_json:
         print_json(_step_document(went))
     else:
-        echo(told(went))
+        echo(navigation_text(went))
     return None
 
 
@@ -83,7 +83,7 @@ def _show_first(boss: BossClient, as_json: bool) -> None:
         echo(f"{label(item)} ({reason(item)})")
 
 
-def _step_document(went: Went) -> dict[str, Any]:
+def _step_document(went: Navigation) -> dict[str, Any]:
     return {
         "item": went.item,
         "client": went.jump.client,
@@ -289,7 +289,7 @@ def skip_command(
         return
     echo(f"skipped {label(skipped)}")
     if went:
-        echo(told(went))
+        echo(navigation_text(went))
 
 
 # ── remuda dismiss ──

@@ -187,12 +187,12 @@ def _outside(found: OutsideAgent, *, styled: bool) -> _Shown:
 
 
 def _pane_screen(found: OutsideAgent, *, styled: bool) -> list[str] | None:
-    from remuda.boss.guide import Guide
+    from remuda.boss.navigator import QueueNavigator
     from remuda.tmux.panes import capture
 
     from .waiting import make_guide
 
-    guide: Guide = make_guide()
+    guide: QueueNavigator = make_guide()
     if (target := guide.find({"session": found.session})) is None or target.pane is None:
         return None
     return capture(target.tmux, target.pane.id, styled=styled)

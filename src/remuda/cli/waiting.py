@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from remuda.boss.client import BossClient
-from remuda.boss.guide import Guide, Item, label, labels, reason
+from remuda.boss.navigator import Item, QueueNavigator, label, labels, reason
 from remuda.errors import InvalidOptions, NotInQueue, RemudaError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,9 +32,9 @@ class BossQueue:
         return item
 
 
-def make_guide(client: str | None = None, *, elsewhere: bool = False) -> Guide:
+def make_guide(client: str | None = None, *, elsewhere: bool = False) -> QueueNavigator:
     """Return a guide for the user's tmux client, or the named one."""
-    return Guide(BossQueue(), os.environ, client, elsewhere=elsewhere)
+    return QueueNavigator(BossQueue(), os.environ, client, elsewhere=elsewhere)
 
 
 def elsewhere_option(function: F) -> F:

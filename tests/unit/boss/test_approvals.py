@@ -13,43 +13,43 @@ import pytest
 
 from remuda.agents.attention import digest
 from remuda.boss.answers.approvals import Approvals
-from remuda.boss.answers.ruling import read_ruling
+from remuda.boss.answers.decision import read_decision
 from remuda.boss.attention.model import Approval, ApprovalState, Reason
-from remuda.boss.desk import Desk
+from remuda.boss.service import BossService
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, SessionNotFound
-from support.boss import event, open_desk
+from support.boss import event, open_service
 
 BASH = {"command": "touch x"}
 
 
 class Bench:
-    def __init__(self, desk: Desk, approvals: Approvals) -> None:
-        self.desk = desk
+    def __init__(self, service: BossService, approvals: Approvals) -> None:
+        self.service = service
         self.approvals = approvals
 
     async def ask(self, **facts: Any) -> Approval:
         given = {"tool": "Bash", "input": BASH, "reason": "permission", "agent": "claude", **facts}
         asked = event("asked", 990.0, **given)
-        await self.desk.take(asked)
-        found = self.desk.approval_of(asked)
+        await self.service.take(asked)
+        found = self.service.approval_of(asked)
         assert found is not None
         return found
 
     async def hold(self, approval: Approval, gone: Any = None) -> asyncio.Task[tuple[str, Any]]:
         """A hook that waits."""
         task = asyncio.create_task(self.approvals.hold(approval.id, 60, gone))
-        while self.desk.approval(approval.id).expires_at is None:
+        while self.service.approval(approval.id).expires_at is None:
             await asyncio.sleep(0)
         return task
 
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[Bench]:
-    async with open_desk(folder) as desk:
-        approvals = Approvals(desk, folder)
+    async with open_service(folder) as service:
+        approvals = Approvals(service, folder)
         await approvals.open()
         try:
-            yield Bench(desk, approvals)
+            yield Bench(service, approvals)
         finally:
             await approvals.close()
 
@@ -81,7 +81,7 @@ def test_answer_is_what_the_waiting_hook_says_and_stands_in_the_ledger(tmp_path:
         state, output = await hook
         assert state == "answered"
         assert decision(output) == {"behavior": "allow", "updatedInput": {"command": "touch y"}}
-        assert bench.desk.queue() == []
+        assert bench.service.queue() == []
 
     run(tmp_path, work)
 
@@ -108,7 +108,7 @@ def test_answer_that_nobody_waits_for_is_refused_and_leaves_it_open(tmp_path: Pa
         approval = await bench.ask()
         with pytest.raises(NotSafe):
             await bench.approvals.answer(approval.id, {"behavior": "allow"}, "me")
-        found = bench.desk.approval(approval.id)
+        found = bench.service.approval(approval.id)
         assert (found.state, found.answer, found.by) == (ApprovalState.OPEN, None, None)
 
     run(tmp_path, work)
@@ -122,7 +122,7 @@ def test_answer_to_nothing_to_what_is_over_and_answer_that_is_none(tmp_path: Pat
         hook = await bench.hold(approval)
         with pytest.raises(InvalidOptions):
             await bench.approvals.answer(approval.id, {"behavior": "maybe"}, "me")
-        await bench.desk.take(event("interrupted", 995.0))
+        await bench.service.take(event("interrupted", 995.0))
         assert await hook == ("ended", None)
         with pytest.raises(AlreadyAnswered):
             await bench.approvals.answer(approval.id, {"behavior": "allow"}, "me")
@@ -135,8 +135,8 @@ def test_answer_for_a_kept_session_that_is_gone_leaves_it_open(tmp_path: Path) -
         approval = await bench.ask(name="work", origin="kept")
         with pytest.raises(SessionNotFound):
             await bench.approvals.answer(approval.id, {"behavior": "allow"}, "me")
-        assert bench.desk.approval(approval.id).state is ApprovalState.OPEN
-        assert bench.desk.approval(approval.id).answer is None
+        assert bench.service.approval(approval.id).state is ApprovalState.OPEN
+        assert bench.service.approval(approval.id).answer is None
 
     run(tmp_path, work)
 
@@ -144,12 +144,12 @@ def test_answer_for_a_kept_session_that_is_gone_leaves_it_open(tmp_path: Path) -
 def test_proof_says_that_the_tool_ran(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         began = event("tool_began", 989.0, tool="Bash", tool_use_id="t1", digest=digest("Bash", BASH))
-        await bench.desk.take(began)
+        await bench.service.take(began)
         approval = await bench.ask()
         await bench.hold(approval)
         await bench.approvals.answer(approval.id, {"behavior": "allow"}, "me")
-        await bench.desk.take(event("tool_ran", 1001.0, tool="Bash", tool_use_id="t1", ok=True))
-        found = bench.desk.approval(approval.id)
+        await bench.service.take(event("tool_ran", 1001.0, tool="Bash", tool_use_id="t1", ok=True))
+        found = bench.service.approval(approval.id)
         assert found.state is ApprovalState.ANSWERED
         assert found.proof == {"ran": True, "at": 1001.0, "by": "hook", "tool_use_id": "t1"}
 
@@ -180,7 +180,7 @@ def test_hook_waits_no_longer_than_it_said(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         approval = await bench.ask()
         assert await bench.approvals.hold(approval.id, 0.0) == ("open", None)
-        assert bench.desk.approval(approval.id).state is ApprovalState.OPEN
+        assert bench.service.approval(approval.id).state is ApprovalState.OPEN
 
     run(tmp_path, work)
 
@@ -199,10 +199,10 @@ def test_answer_that_a_killed_boss_had_written_is_given_to_the_hook_that_comes_b
     async def before(bench: Bench) -> None:
         approval = await bench.ask()
         intended = replace(approval, answer={"behavior": "deny", "message": "no"}, by="me", at=999.0)
-        await bench.desk.change_approval(intended)
+        await bench.service.change_approval(intended)
 
     async def after(bench: Bench) -> None:
-        (approval,) = bench.desk.open_approvals()
+        (approval,) = bench.service.open_approvals()
         state, output = await bench.approvals.hold(approval.id, 60)
         assert (state, decision(output)) == ("answered", {"behavior": "deny", "message": "no"})
 
@@ -210,7 +210,7 @@ def test_answer_that_a_killed_boss_had_written_is_given_to_the_hook_that_comes_b
     run(tmp_path, after)
 
     async def then(bench: Bench) -> None:
-        (approval,) = bench.desk.store.approvals(10)
+        (approval,) = bench.service.store.approvals(10)
         assert (approval.state, approval.by) == (ApprovalState.ANSWERED, "me")
 
     run(tmp_path, then)
@@ -239,13 +239,17 @@ def asked_for(reason: Reason, given: dict[str, Any]) -> Approval:
     ],
 )
 def test_questions_are_answered_by_text_header_or_number(answers: dict[str, str]) -> None:
-    ruling = read_ruling(asked_for(Reason.QUESTION, QUESTIONS), {"behavior": "allow", "answers": answers})
+    ruling = read_decision(
+        asked_for(Reason.QUESTION, QUESTIONS), {"behavior": "allow", "answers": answers}, "claude"
+    )
     assert ruling.input == {**QUESTIONS, "answers": {"Which colour?": "Red", "How many?": "2"}}
 
 
 def test_several_answers_to_one_question() -> None:
     answers = {"1": ["Red", "Blue"], "2": "2"}
-    ruling = read_ruling(asked_for(Reason.QUESTION, QUESTIONS), {"behavior": "allow", "answers": answers})
+    ruling = read_decision(
+        asked_for(Reason.QUESTION, QUESTIONS), {"behavior": "allow", "answers": answers}, "claude"
+    )
     assert ruling.input is not None
     assert ruling.input["answers"]["Which colour?"] == "Red, Blue"
 
@@ -253,10 +257,10 @@ def test_several_answers_to_one_question() -> None:
 def test_always_of_a_command_with_a_star_is_refused_with_the_reason() -> None:
     approval = Approval("a", "s", Reason.PERMISSION, "Bash", {"command": "chmod 600 a*"}, 1.0)
     with pytest.raises(InvalidOptions, match=r"'\*'.*without --always"):
-        read_ruling(approval, {"behavior": "allow", "always": True})
-    assert read_ruling(approval, {"behavior": "allow"}).allow
+        read_decision(approval, {"behavior": "allow", "always": True}, "claude")
+    assert read_decision(approval, {"behavior": "allow"}, "claude").allow
     plain = {"behavior": "allow", "always": True, "updated_input": {"command": "chmod 600 ab"}}
-    assert read_ruling(approval, plain).always
+    assert read_decision(approval, plain, "claude").always
 
 
 @pytest.mark.parametrize(
@@ -276,4 +280,4 @@ def test_always_of_a_command_with_a_star_is_refused_with_the_reason() -> None:
 )
 def test_what_is_no_answer_is_refused(reason: Reason, answer: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptions):
-        read_ruling(asked_for(reason, QUESTIONS), answer)
+        read_decision(asked_for(reason, QUESTIONS), answer, "claude")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from remuda.agents.state import Source
 from remuda.agents.state import State as AgentState
-from remuda.boss.attention import standing as standings
+from remuda.boss.attention import projection as standings
+from remuda.boss.attention.event_log import EventLog
 from remuda.boss.attention.model import ApprovalState, Event, EventKind, Item, Reason, State
-from remuda.boss.attention.roster import Roster
-from remuda.boss.attention.story import Story
+from remuda.boss.attention.session_index import SessionIndex
 from support.histories import histories, outcome
 
 NOW = 1e9
@@ -27,20 +27,20 @@ def event(kind: str, at: float, source: Source = Source.HOOK, session: str = "s"
     return Event(EventKind(kind), session, at, source, number, facts)
 
 
-def told(*events: Event) -> Roster:
-    roster = Roster()
+def told(*events: Event) -> SessionIndex:
+    index = SessionIndex()
     for one in events:
-        roster.take(one, NOW)
-    return roster
+        index.take(one, NOW)
+    return index
 
 
-def only(roster: Roster) -> Item:
-    (item,) = roster.queue()
+def only(index: SessionIndex) -> Item:
+    (item,) = index.queue()
     return item
 
 
-def state(roster: Roster, session: str = "s") -> State:
-    return roster.known[session].session.state
+def state(index: SessionIndex, session: str = "s") -> State:
+    return index.entries[session].session.state
 
 
 PROMPT = event("prompted", 10, prompt="go")
@@ -53,9 +53,9 @@ def test_stop_puts_the_session_into_the_queue_with_its_whole_last_message() -> N
 
 
 def test_prompt_resolves_what_was_stopped() -> None:
-    roster = told(PROMPT, STOP)
-    changes = roster.take(event("prompted", 30), NOW)
-    assert roster.queue() == []
+    index = told(PROMPT, STOP)
+    changes = index.take(event("prompted", 30), NOW)
+    assert index.queue() == []
     (resolved,) = changes.items.values()
     assert (resolved.resolved_at, resolved.resolution) == (30, "prompted")
 
@@ -76,9 +76,9 @@ def test_the_same_stop_told_by_two_is_one_item_of_the_first_date() -> None:
 
 
 def test_registry_idle_after_nothing_at_all_is_no_stop() -> None:
-    roster = told(event("stopped", 5, Source.REGISTRY))
-    assert roster.queue() == []
-    assert state(roster) is State.STARTED
+    index = told(event("stopped", 5, Source.REGISTRY))
+    assert index.queue() == []
+    assert state(index) is State.STARTED
 
 
 def test_transcript_of_a_session_that_nobody_saw_stop_puts_it_into_the_queue() -> None:
@@ -86,9 +86,9 @@ def test_transcript_of_a_session_that_nobody_saw_stop_puts_it_into_the_queue() -
 
 
 def test_session_start_is_not_in_the_queue_and_a_fresh_idle_registry_does_not_change_that() -> None:
-    roster = told(event("registered", 5, how="startup"), event("stopped", 5.5, Source.REGISTRY))
-    assert roster.queue() == []
-    assert state(roster) is State.STARTED
+    index = told(event("registered", 5, how="startup"), event("stopped", 5.5, Source.REGISTRY))
+    assert index.queue() == []
+    assert state(index) is State.STARTED
 
 
 def test_session_start_that_is_told_behind_its_own_first_prompt_changes_nothing() -> None:
@@ -99,12 +99,12 @@ def test_stop_with_background_work_is_not_stopped_until_it_is_done() -> None:
     events = [PROMPT, event("stopped", 20, message="started it", background=[{"id": "a"}])]
     busy = event("working", 30, Source.REGISTRY)
     rest = [event("stopped", 20.1, Source.REGISTRY), busy, event("stopped", 31, Source.REGISTRY)]
-    roster = told(*events, *rest, event("stopped", 80, Source.TITLE))
-    assert (roster.queue(), state(roster)) == ([], State.BACKGROUND)
-    roster.take(event("working", 90, notice=True), NOW)
-    assert (roster.queue(), state(roster)) == ([], State.WORKING)
-    roster.take(event("stopped", 95, message="all done"), NOW)
-    assert only(roster).message == "all done"
+    index = told(*events, *rest, event("stopped", 80, Source.TITLE))
+    assert (index.queue(), state(index)) == ([], State.BACKGROUND)
+    index.take(event("working", 90, notice=True), NOW)
+    assert (index.queue(), state(index)) == ([], State.WORKING)
+    index.take(event("stopped", 95, message="all done"), NOW)
+    assert only(index).message == "all done"
 
 
 def test_stop_with_a_shell_that_may_run_for_ever_is_stopped() -> None:
@@ -113,11 +113,11 @@ def test_stop_with_a_shell_that_may_run_for_ever_is_stopped() -> None:
 
 
 def test_task_notification_is_no_human_what_was_said_before_stays_unanswered() -> None:
-    roster = told(PROMPT, STOP, event("working", 30, notice=True), event("stopped", 35, message="built"))
-    assert only(roster).detail["earlier"] == [{"at": 20, "message": "done"}]
-    roster.take(event("prompted", 40), NOW)
-    roster.take(event("stopped", 45, message="x"), NOW)
-    assert "earlier" not in only(roster).detail
+    index = told(PROMPT, STOP, event("working", 30, notice=True), event("stopped", 35, message="built"))
+    assert only(index).detail["earlier"] == [{"at": 20, "message": "done"}]
+    index.take(event("prompted", 40), NOW)
+    index.take(event("stopped", 45, message="x"), NOW)
+    assert "earlier" not in only(index).detail
 
 
 def test_blocked_stop_goes_on_whichever_of_the_two_is_dated_first() -> None:
@@ -140,29 +140,29 @@ def test_api_error_and_rate_limit_have_reasons_of_their_own() -> None:
 
 
 def test_interrupt_resolves_the_open_dialog_and_is_stopped() -> None:
-    roster = told(PROMPT, event("asked", 15, **BASH), event("interrupted", 20, Source.TRANSCRIPT))
-    item = only(roster)
+    index = told(PROMPT, event("asked", 15, **BASH), event("interrupted", 20, Source.TRANSCRIPT))
+    item = only(index)
     assert (item.reason, item.detail) == (Reason.STOPPED, {"interrupted": True})
-    (approval,) = roster.known["s"].approvals.values()
+    (approval,) = index.entries["s"].approvals.values()
     assert (approval.state, approval.proof) == (ApprovalState.ENDED, {"end": "interrupted", "at": 20})
 
 
 def test_hung_dead_and_ended() -> None:
     assert only(told(PROMPT, event("hung", 500, Source.PROCESS))).reason is Reason.HUNG
-    roster = told(PROMPT, event("gone", 50, Source.PROCESS))
-    assert (only(roster).reason, state(roster)) == (Reason.DEAD, State.DEAD)
+    index = told(PROMPT, event("gone", 50, Source.PROCESS))
+    assert (only(index).reason, state(index)) == (Reason.DEAD, State.DEAD)
     for goodbye in (49, 51):
-        roster = told(PROMPT, event("gone", 50, Source.PROCESS), event("ended", goodbye, why="other"))
-        assert (roster.queue(), state(roster)) == ([], State.ENDED)
+        index = told(PROMPT, event("gone", 50, Source.PROCESS), event("ended", goodbye, why="other"))
+        assert (index.queue(), state(index)) == ([], State.ENDED)
 
 
 def test_the_end_of_a_process_that_is_not_its_last_is_no_death() -> None:
-    roster = told(event("prompted", 10, pid=1), event("registered", 20, how="resume", pid=2))
+    index = told(event("prompted", 10, pid=1), event("registered", 20, how="resume", pid=2))
     for end in (event("gone", 30, Source.PROCESS, pid=1), event("ended", 31, pid=1)):
-        roster.take(end, NOW)
-        assert (state(roster), roster.known["s"].session.pid) == (State.STARTED, 2)
-    roster.take(event("gone", 32, Source.PROCESS, pid=2), NOW)
-    assert state(roster) is State.DEAD
+        index.take(end, NOW)
+        assert (state(index), index.entries["s"].session.pid) == (State.STARTED, 2)
+    index.take(event("gone", 32, Source.PROCESS, pid=2), NOW)
+    assert state(index) is State.DEAD
 
 
 def test_one_that_ended_comes_back_when_it_is_resumed_and_not_by_a_late_hook() -> None:
@@ -205,8 +205,8 @@ def test_dialog_on_a_screen_is_over_when_the_screen_shows_none() -> None:
 def test_permission_is_in_the_queue_whole_with_its_approval() -> None:
     big = {"command": "x" * 100_000}
     asked = event("asked", 15, tool="Bash", input=big, message="Bash: x", suggestions=[{"type": "setMode"}])
-    roster = told(PROMPT, asked)
-    item, (approval,) = only(roster), roster.known["s"].approvals.values()
+    index = told(PROMPT, asked)
+    item, (approval,) = only(index), index.entries["s"].approvals.values()
     assert (item.reason, item.detail["input"], item.detail["ask"]) == (Reason.PERMISSION, big, approval.id)
     assert (approval.input, approval.suggestions) == (big, ({"type": "setMode"},))
 
@@ -222,9 +222,9 @@ def test_permission_answered_at_the_terminal_resolves_by_the_end_of_its_call() -
     asked = event("asked", 15, **BASH)
     edited = event("tool_ran", 30, tool="Bash", input={"command": "touch b"}, tool_use_id="t1", ok=True)
     for order in ([began, asked, edited], [edited, asked, began], [asked, edited, began]):
-        roster = told(PROMPT, *order)
-        assert (roster.queue(), state(roster)) == ([], State.WORKING)
-        (approval,) = roster.known["s"].approvals.values()
+        index = told(PROMPT, *order)
+        assert (index.queue(), state(index)) == ([], State.WORKING)
+        (approval,) = index.entries["s"].approvals.values()
         assert approval.proof == {"ran": True, "at": 30, "by": "hook", "tool_use_id": "t1"}
 
 
@@ -240,8 +240,8 @@ def test_permission_answered_at_the_terminal_resolves_by_the_end_of_its_call() -
 def test_proof_tells_what_failed_from_what_was_refused(
     told_of_it: dict[str, Any], proof: dict[str, Any]
 ) -> None:
-    roster = told(PROMPT, event("asked", 15, **BASH), event("tool_ran", 30, **BASH, **told_of_it))
-    (approval,) = roster.known["s"].approvals.values()
+    index = told(PROMPT, event("asked", 15, **BASH), event("tool_ran", 30, **BASH, **told_of_it))
+    (approval,) = index.entries["s"].approvals.values()
     assert approval.proof == {"at": 30, "by": "hook", **proof}
 
 
@@ -272,7 +272,7 @@ def test_requests_for_leave_of_a_long_session_are_not_all_kept_in_memory() -> No
             ),
         )
     ]
-    known = told(PROMPT, *told_of).known["s"]
+    known = told(PROMPT, *told_of).entries["s"]
     assert len(known.approvals) < 100
     assert [one.input for one in known.approvals.values()][-1] == {"command": "199"}
 
@@ -284,156 +284,156 @@ def test_two_calls_that_are_alike_are_asked_for_one_by_one() -> None:
         event("tool_began", 11.1, **BASH, tool_use_id="t2"),
     ]
     asked = [event("asked", at, **BASH) for at in (12, 12.5, 12.6)]
-    roster = told(PROMPT, *calls, *asked)
-    assert len(roster.known["s"].approvals) == 2
-    assert len(told(PROMPT, calls[0], *asked).known["s"].approvals) == 1
+    index = told(PROMPT, *calls, *asked)
+    assert len(index.entries["s"].approvals) == 2
+    assert len(told(PROMPT, calls[0], *asked).entries["s"].approvals) == 1
     numbered = [event("asked", at, **BASH, tool_use_id=number) for at, number in ((12, "t1"), (12.5, "t2"))]
-    assert [one.tool_use_id for one in told(PROMPT, *calls, *numbered).known["s"].approvals.values()] == [
+    assert [one.tool_use_id for one in told(PROMPT, *calls, *numbered).entries["s"].approvals.values()] == [
         "t1",
         "t2",
     ]
 
 
 def test_dialog_of_a_session_that_had_ended_before_is_withdrawn() -> None:
-    roster = told(PROMPT, event("asked", 12, **BASH), event("ended", 11))
-    (approval,) = roster.known["s"].approvals.values()
-    assert (roster.queue(), approval.state) == ([], ApprovalState.ENDED)
+    index = told(PROMPT, event("asked", 12, **BASH), event("ended", 11))
+    (approval,) = index.entries["s"].approvals.values()
+    assert (index.queue(), approval.state) == ([], ApprovalState.ENDED)
 
 
 def test_the_end_of_another_call_leaves_the_dialog_open() -> None:
-    roster = told(PROMPT, event("asked", 15, **BASH), event("tool_ran", 16, tool="Read", input={}, ok=True))
-    assert only(roster).reason is Reason.PERMISSION
+    index = told(PROMPT, event("asked", 15, **BASH), event("tool_ran", 16, tool="Read", input={}, ok=True))
+    assert only(index).reason is Reason.PERMISSION
 
 
 def test_the_same_command_asked_for_again_later_is_another_approval() -> None:
     ran = event("tool_ran", 16, **BASH, tool_use_id="t1")
-    roster = told(PROMPT, event("asked", 15, **BASH), ran, event("asked", 40, **BASH))
-    assert only(roster).since == 40
-    assert len(roster.known["s"].approvals) == 2
+    index = told(PROMPT, event("asked", 15, **BASH), ran, event("asked", 40, **BASH))
+    assert only(index).since == 40
+    assert len(index.entries["s"].approvals) == 2
 
 
 def test_registry_that_shows_work_again_closes_the_dialog_and_waiting_opens_it_again() -> None:
     events = [PROMPT, event("asked", 15, **BASH), event("working", 30, Source.REGISTRY)]
-    roster = told(*events)
-    (approval,) = roster.known["s"].approvals.values()
-    assert (roster.queue(), approval.state) == ([], ApprovalState.ENDED)
-    roster.take(event("asked", 30.05, Source.REGISTRY, reason="permission"), NOW)
-    (approval,) = roster.known["s"].approvals.values()
-    assert (only(roster).detail["tool"], approval.state) == ("Bash", ApprovalState.OPEN)
+    index = told(*events)
+    (approval,) = index.entries["s"].approvals.values()
+    assert (index.queue(), approval.state) == ([], ApprovalState.ENDED)
+    index.take(event("asked", 30.05, Source.REGISTRY, reason="permission"), NOW)
+    (approval,) = index.entries["s"].approvals.values()
+    assert (only(index).detail["tool"], approval.state) == ("Bash", ApprovalState.OPEN)
 
 
 def test_dialog_that_only_the_registry_tells_of_is_in_the_queue_with_the_call_that_waits() -> None:
     began = event("tool_began", 14, **BASH, tool_use_id="t1")
-    roster = told(PROMPT, began, event("asked", 15, Source.REGISTRY, reason="permission"))
-    assert (only(roster).detail["input"], roster.known["s"].approvals) == ({"command": "touch a"}, {})
+    index = told(PROMPT, began, event("asked", 15, Source.REGISTRY, reason="permission"))
+    assert (only(index).detail["input"], index.entries["s"].approvals) == ({"command": "touch a"}, {})
     assert state(told(PROMPT, event("asked", 15, Source.REGISTRY, reason="question"))) is State.WAITING
 
 
 def test_dialog_told_by_registry_then_hook_is_one_item_of_the_first_date() -> None:
-    roster = told(
+    index = told(
         PROMPT, event("asked", 15, Source.REGISTRY, reason="permission"), event("asked", 15.1, **BASH)
     )
-    assert (only(roster).since, only(roster).detail["tool"]) == (15, "Bash")
+    assert (only(index).since, only(index).detail["tool"]) == (15, "Bash")
 
 
 def test_dialog_that_a_human_opens_in_a_stopped_session_leaves_it_stopped() -> None:
-    roster = told(PROMPT, STOP, event("asked", 25, Source.REGISTRY, reason="question"))
-    assert only(roster).reason is Reason.STOPPED
+    index = told(PROMPT, STOP, event("asked", 25, Source.REGISTRY, reason="question"))
+    assert only(index).reason is Reason.STOPPED
 
 
 def test_of_several_dialogs_the_first_is_shown_then_the_next() -> None:
     other: dict[str, Any] = {"tool": "Write", "input": {"file_path": "/b"}}
-    roster = told(PROMPT, event("asked", 15, **BASH), event("asked", 18, **other))
-    assert (only(roster).detail["tool"], only(roster).detail["more"]) == ("Bash", 1)
-    roster.take(event("tool_ran", 20, **BASH), NOW)
-    assert (only(roster).detail["tool"], only(roster).since) == ("Write", 18)
+    index = told(PROMPT, event("asked", 15, **BASH), event("asked", 18, **other))
+    assert (only(index).detail["tool"], only(index).detail["more"]) == ("Bash", 1)
+    index.take(event("tool_ran", 20, **BASH), NOW)
+    assert (only(index).detail["tool"], only(index).since) == ("Write", 18)
 
 
 def test_answered_dialog_is_out_of_the_queue_before_its_call_has_run() -> None:
-    roster = told(PROMPT, event("asked", 15, **BASH))
-    ask = only(roster).detail["ask"]
-    roster.take(event("ask_ended", 17, ask=ask), NOW)
-    assert roster.queue() == []
-    roster.take(event("tool_ran", 18, **BASH), NOW)
-    assert (roster.known["s"].approvals[ask].proof or {})["ran"] is True
+    index = told(PROMPT, event("asked", 15, **BASH))
+    ask = only(index).detail["ask"]
+    index.take(event("ask_ended", 17, ask=ask), NOW)
+    assert index.queue() == []
+    index.take(event("tool_ran", 18, **BASH), NOW)
+    assert (index.entries["s"].approvals[ask].proof or {})["ran"] is True
 
 
 def test_subagent_asks_while_the_session_waits_for_it_and_stays_in_the_background_after() -> None:
     stop = event("stopped", 20, message="m", background=[{"id": "a"}])
-    roster = told(PROMPT, event("asked", 19, **BASH, subagent="a"), stop)
-    assert only(roster).reason is Reason.PERMISSION
-    roster.take(event("tool_ran", 30, **BASH, subagent="a"), NOW)
-    assert state(roster) is State.BACKGROUND
+    index = told(PROMPT, event("asked", 19, **BASH, subagent="a"), stop)
+    assert only(index).reason is Reason.PERMISSION
+    index.take(event("tool_ran", 30, **BASH, subagent="a"), NOW)
+    assert state(index) is State.BACKGROUND
 
 
 def test_dismissed_stays_away_until_it_waits_for_something_new() -> None:
-    roster = told(PROMPT, STOP, event("dismissed", 25), event("stopped", 80, Source.TITLE))
-    assert roster.queue() == []
-    roster.take(event("stopped", 90, message="again"), NOW)
-    assert only(roster).since == 90
+    index = told(PROMPT, STOP, event("dismissed", 25), event("stopped", 80, Source.TITLE))
+    assert index.queue() == []
+    index.take(event("stopped", 90, message="again"), NOW)
+    assert only(index).since == 90
 
 
 # ── which session is which ──
 
 
 def test_clear_gives_pane_and_name_to_the_new_conversation() -> None:
-    roster = told(
+    index = told(
         event("stopped", 10, session="old", message="m", pane="%1", pid=7, name="work"),
         event("ended", 20, session="old", why="clear", pane="%1", pid=7, name="work"),
         event("registered", 20.1, session="new", how="clear", pane="%1", pid=7, name="work"),
     )
-    assert roster.queue() == []
-    new = roster.known["new"].session
+    assert index.queue() == []
+    new = index.entries["new"].session
     assert (new.pane, new.name, new.replaced_by) == ("%1", "work", None)
-    assert roster.known["old"].session.replaced_by == "new"
+    assert index.entries["old"].session.replaced_by == "new"
 
 
 def test_bootstrap_entry_gives_way_to_the_real_session_of_its_pane() -> None:
-    roster = told(event("stopped", 10, session="%5", message="[no message]", pane="%5"))
-    roster.take(event("stopped", 20, session="real", message="m", pane="%5", tmux="/tmp/tmux-0/default"), NOW)
-    assert only(roster).session_id == "real"
+    index = told(event("stopped", 10, session="%5", message="[no message]", pane="%5"))
+    index.take(event("stopped", 20, session="real", message="m", pane="%5", tmux="/tmp/tmux-0/default"), NOW)
+    assert only(index).session_id == "real"
 
 
 def test_bootstrap_of_a_pane_with_a_live_session_changes_nothing_and_of_a_free_one_does() -> None:
     prompt = event("prompted", 10, session="real", pane="%5")
     bootstrap = event("stopped", 20, session="%5", message="m", pane="%5")
     for order in ([prompt, bootstrap], [bootstrap, prompt]):
-        roster = told(*order)
-        assert (roster.queue(), state(roster, "real")) == ([], State.WORKING)
-        roster.take(event("ended", 30, session="real", pane="%5"), NOW)
-        assert only(roster).session_id == "%5"
+        index = told(*order)
+        assert (index.queue(), state(index, "real")) == ([], State.WORKING)
+        index.take(event("ended", 30, session="real", pane="%5"), NOW)
+        assert only(index).session_id == "%5"
 
 
 def test_late_event_of_the_one_before_does_not_take_the_pane_back() -> None:
     stop = event("stopped", 10, session="old", message="m", pane="%1")
     prompt = event("prompted", 20, session="new", pane="%1")
     for order in ([stop, prompt], [prompt, stop]):
-        roster = told(*order)
-        assert (roster.queue(), roster.known["old"].session.replaced_by) == ([], "new")
+        index = told(*order)
+        assert (index.queue(), index.entries["old"].session.replaced_by) == ([], "new")
 
 
 def test_agent_that_runs_another_in_its_own_pane_stays_in_the_queue() -> None:
-    roster = told(
+    index = told(
         event("asked", 10, session="outer", **BASH, pane="%1", pid=1),
         event("prompted", 12, session="inner", pane="%1", pid=2, entrypoint="sdk-cli"),
     )
-    assert only(roster).session_id == "outer"
+    assert only(index).session_id == "outer"
 
 
 def test_session_resumed_in_another_pane_moves_there() -> None:
-    roster = told(
+    index = told(
         event("stopped", 10, message="m", pane="%1"), event("registered", 20, how="resume", pane="%2")
     )
-    roster.take(event("stopped", 30, session="other", message="x", pane="%1"), NOW)
-    assert roster.known["s"].session.pane == "%2"
-    assert roster.known["s"].session.replaced_by is None
+    index.take(event("stopped", 30, session="other", message="x", pane="%1"), NOW)
+    assert index.entries["s"].session.pane == "%2"
+    assert index.entries["s"].session.replaced_by is None
 
 
 def test_clock_that_is_ahead_does_not_keep_the_present_out() -> None:
-    roster = Roster()
-    roster.take(event("stopped", 5000, message="from the future"), 100)
-    roster.take(event("prompted", 101), 101)
-    assert roster.queue() == []
+    index = SessionIndex()
+    index.take(event("stopped", 5000, message="from the future"), 100)
+    index.take(event("prompted", 101), 101)
+    assert index.queue() == []
 
 
 # ── any order, any number ──
@@ -451,24 +451,26 @@ def test_any_order_and_number_of_a_history_ends_in_the_same_queue(data: st.DataO
 
 @given(histories())
 def test_standing_that_was_saved_and_loaded_is_the_same(history: list[Event]) -> None:
-    story = Story()
+    event_log = EventLog()
     for one in history:
-        story.take(one)
-    assert standings.load(json.loads(json.dumps(standings.save(story.standing)))) == story.standing
+        event_log.take(one)
+    assert (
+        standings.load(json.loads(json.dumps(standings.save(event_log.projection)))) == event_log.projection
+    )
 
 
 def test_long_story_is_told_in_one_and_ends_the_same() -> None:
-    story, whole = Story(), Story()
-    for number in range(5 * Story.KEPT):
+    event_log, whole = EventLog(), EventLog()
+    for number in range(5 * EventLog.KEPT):
         kind = ("prompted", "asked", "tool_ran", "stopped")[number % 4]
         one = event(kind, 10.0 + number * 3, **(BASH if kind in ("asked", "tool_ran") else {"message": "m"}))
-        story.take(one)
+        event_log.take(one)
         # Whoever tells an event waits also for what is put away with it.
-        assert len(story.trim()) <= Story.FOLDED
+        assert len(event_log.trim()) <= EventLog.FOLDED
         whole.take(one)
-    assert Story.KEPT <= len(story.events) < Story.KEPT + Story.FOLDED
-    assert replace(story.standing, asks=()) == replace(whole.standing, asks=())
-    assert not story.take(event("prompted", 11))
+    assert EventLog.KEPT <= len(event_log.events) < EventLog.KEPT + EventLog.FOLDED
+    assert replace(event_log.projection, asks=()) == replace(whole.projection, asks=())
+    assert not event_log.take(event("prompted", 11))
 
 
 # ── the words of `remuda ls` ──
@@ -494,8 +496,8 @@ def test_long_story_is_told_in_one_and_ends_the_same() -> None:
     ],
 )
 def test_agent_state_has_the_words_of_ls(events: list[Event], word: str | None) -> None:
-    known = told(*events).known["s"]
-    assert known.story.standing.agent_state == (word and AgentState(word))
+    known = told(*events).entries["s"]
+    assert known.event_log.projection.agent_state == (word and AgentState(word))
 
 
 def test_every_state_of_the_boss_has_a_word_of_ls() -> None:

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from remuda.boss.answers.approvals import Approvals
 from remuda.boss.attention.model import Event, EventKind, State
 from remuda.boss.attention.redate import move
-from remuda.boss.attention.roster import Roster
+from remuda.boss.attention.session_index import SessionIndex
 from remuda.boss.clock import WallClock
-from remuda.boss.desk import Desk
 from remuda.boss.notices.links import Links
-from remuda.boss.notices.notify import Receiver, Schedule, Settings
+from remuda.boss.notices.notification import NotifySettings, Receiver, Schedule
 from remuda.boss.records.store import Store
+from remuda.boss.service import BossService
 from remuda.errors import NotInQueue
-from support.boss import Clock, event, open_desk
+from support.boss import Clock, event, open_service
 from support.counts import EXAMPLES
 
 NOW = 1_700_000_000.0
@@ -61,58 +61,58 @@ class Clocks:
 
 
 class Bench:
-    def __init__(self, desk: Desk, clocks: Clocks) -> None:
-        self.desk = desk
+    def __init__(self, service: BossService, clocks: Clocks) -> None:
+        self.service = service
         self.clocks = clocks
 
     async def tell(self, kind: str, *, session: str = "s", **facts: Any) -> Event:
         """What happens now, a second after the last."""
         self.clocks.steady += 1.0
         told = event(kind, self.clocks.now, session=session, **facts)
-        await self.desk.take(told)
+        await self.service.take(told)
         return told
 
     @property
     def state(self) -> State:
-        return self.desk.session("s").state
+        return self.service.session("s").state
 
     def reasons(self) -> list[str]:
-        return [str(item.reason) for item in self.desk.queue()]
+        return [str(item.reason) for item in self.service.queue()]
 
 
 def run(folder: Path, clocks: Clocks, work: Callable[[Bench], Awaitable[None]]) -> None:
     async def whole() -> None:
-        desk = Desk(Store(folder / "boss.db"), clocks.wall, clocks.read_steady, clocks.boot)
-        await desk.open()
+        service = BossService(Store(folder / "boss.db"), clocks.wall, clocks.read_steady, clocks.boot)
+        await service.open()
         try:
             async with asyncio.timeout(60):
-                await work(Bench(desk, clocks))
+                await work(Bench(service, clocks))
         finally:
-            await desk.close()
+            await service.close()
 
     asyncio.run(whole())
 
 
 def test_roster_whose_clock_is_set_back_hears_what_comes_next() -> None:
-    roster = Roster()
-    roster.take(event("stopped", NOW, message="done"), NOW)
+    index = SessionIndex()
+    index.take(event("stopped", NOW, message="done"), NOW)
     back = NOW - HOUR
-    roster.take(event("prompted", back + 1, prompt="go on"), back + 1)
-    assert [known.session.state for known in roster.known.values()] == ["working"]
-    roster.take(event("asked", back + 2, **ASKED), back + 2)
-    assert [known.session.state for known in roster.known.values()] == ["waiting"]
-    assert [item.reason for item in roster.queue()] == ["permission"]
+    index.take(event("prompted", back + 1, prompt="go on"), back + 1)
+    assert [known.session.state for known in index.entries.values()] == ["working"]
+    index.take(event("asked", back + 2, **ASKED), back + 2)
+    assert [known.session.state for known in index.entries.values()] == ["waiting"]
+    assert [item.reason for item in index.queue()] == ["permission"]
 
 
 def test_desk_whose_clock_alone_is_set_back_hears_what_comes_next(tmp_path: Path) -> None:
     clock = Clock(NOW)
 
     async def whole() -> None:
-        async with open_desk(tmp_path, clock) as desk:
-            await desk.take(event("stopped", NOW, message="done"))
+        async with open_service(tmp_path, clock) as service:
+            await service.take(event("stopped", NOW, message="done"))
             clock.now -= HOUR
-            await desk.take(event("prompted", clock.now, prompt="go on"))
-            assert desk.session("s").state is State.WORKING
+            await service.take(event("prompted", clock.now, prompt="go on"))
+            assert service.session("s").state is State.WORKING
 
     asyncio.run(whole())
 
@@ -143,23 +143,23 @@ def test_clock_set_forward_and_back_leaves_ages_ids_and_what_was_put_off(tmp_pat
         await bench.tell("stopped", message="one")
         await bench.tell("asked", session="asks", **ASKED)
         await bench.tell("stopped", session="later", message="two")
-        first, asks, later = bench.desk.queue()
-        later = await bench.desk.snooze(later.id, bench.clocks.now + 60)
-        before = [first, asks, later], bench.desk.approval(str(asks.detail["ask"]))
-        dated = bench.desk.session("s")
+        first, asks, later = bench.service.queue()
+        later = await bench.service.snooze(later.id, bench.clocks.now + 60)
+        before = [first, asks, later], bench.service.approval(str(asks.detail["ask"]))
+        dated = bench.service.session("s")
         for jump in (by, -by):
             bench.clocks.offset += jump
-            now = bench.desk.clock()
-            found = bench.desk.queue(hidden=True)
+            now = bench.service.clock()
+            found = bench.service.queue(hidden=True)
             assert [(one.id, now - one.since) for one in found] == [
                 (one.id, bench.clocks.steady - one.since) for one in before[0]
             ]
-            assert [one.id for one in bench.desk.queue()] == [first.id, asks.id]
+            assert [one.id for one in bench.service.queue()] == [first.id, asks.id]
             assert found[2].snooze_until == now + 60
-        assert (bench.desk.queue(hidden=True), bench.desk.approval(before[1].id)) == before
-        assert bench.desk.session("s") == dated
+        assert (bench.service.queue(hidden=True), bench.service.approval(before[1].id)) == before
+        assert bench.service.session("s") == dated
         bench.clocks.steady += 61
-        assert len(bench.desk.queue()) == 3
+        assert len(bench.service.queue()) == 3
 
     run(tmp_path, Clocks(), work)
 
@@ -170,7 +170,7 @@ def test_dates_of_a_clock_that_was_set_are_the_same_after_a_restart(tmp_path: Pa
     found: list[Any] = []
 
     async def look(bench: Bench) -> None:
-        found.append((bench.desk.sessions(), bench.desk.queue(), bench.desk.open_approvals()))
+        found.append((bench.service.sessions(), bench.service.queue(), bench.service.open_approvals()))
 
     async def work(bench: Bench) -> None:
         for number in range(100):  # so that some are told in the base
@@ -199,7 +199,7 @@ def test_boss_that_starts_with_dates_ahead_of_its_clock_hears_what_comes_next(
 
     async def second(bench: Bench) -> None:
         assert bench.reasons() == ["stopped", "permission"]
-        assert all(item.since <= bench.clocks.now for item in bench.desk.queue())
+        assert all(item.since <= bench.clocks.now for item in bench.service.queue())
         await bench.tell("prompted", prompt="go on")
         await bench.tell("tool_ran", session="asks", tool="Bash", input={"command": "make"})
         assert (bench.state, bench.reasons()) == (State.WORKING, [])
@@ -227,7 +227,7 @@ def test_event_of_after_the_clock_was_set_back_while_no_boss_ran_counts(tmp_path
         await bench.tell("prompted", prompt="a")
 
     async def second(bench: Bench) -> None:
-        await bench.desk.take(event("stopped", bench.clocks.now - 600, message="done"))
+        await bench.service.take(event("stopped", bench.clocks.now - 600, message="done"))
         assert bench.state is State.STOPPED
 
     run(tmp_path, clocks, first)
@@ -246,7 +246,7 @@ def test_session_that_was_forgotten_comes_back_after_the_clock_was_set_back(tmp_
 
     async def second(bench: Bench) -> None:
         bench.clocks.offset -= 5 * HOUR
-        bench.desk.clock()
+        bench.service.clock()
         assert str(bench.state) == "ended"
         await bench.tell("registered", how="resume")
         assert str(bench.state) == "started"
@@ -263,9 +263,9 @@ def test_event_from_before_the_clock_was_set_is_put_where_it_happened(tmp_path: 
         late = event("stopped", bench.clocks.now, message="done")
         bench.clocks.steady += 1
         bench.clocks.offset += by
-        await bench.desk.take(late)
+        await bench.service.take(late)
         assert bench.state is State.STOPPED
-        assert bench.clocks.now - bench.desk.session("s").since == 1.0
+        assert bench.clocks.now - bench.service.session("s").since == 1.0
 
     run(tmp_path, Clocks(), work)
 
@@ -275,13 +275,13 @@ def test_events_from_ahead_keep_the_order_in_which_they_come(tmp_path: Path) -> 
 
     async def work(bench: Bench) -> None:
         ahead = bench.clocks.now + HOUR
-        await bench.desk.take(
+        await bench.service.take(
             event("prompted", ahead, prompt="a"),
             event("stopped", ahead + 1, message="done"),
             event("prompted", ahead + 2, prompt="b"),
         )
         assert bench.state is State.WORKING
-        assert bench.desk.session("s").since - bench.clocks.now < 0.001
+        assert bench.service.session("s").since - bench.clocks.now < 0.001
 
     run(tmp_path, Clocks(), work)
 
@@ -289,9 +289,9 @@ def test_events_from_ahead_keep_the_order_in_which_they_come(tmp_path: Path) -> 
 def test_event_cannot_choose_the_name_of_its_request(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         await bench.tell("asked", session="one", **ASKED)
-        (first,) = bench.desk.open_approvals()
+        (first,) = bench.service.open_approvals()
         await bench.tell("asked", session="two", **ASKED, ask=first.id)
-        assert len({one.id for one in bench.desk.open_approvals()}) == 2
+        assert len({one.id for one in bench.service.open_approvals()}) == 2
 
     run(tmp_path, Clocks(), work)
 
@@ -299,14 +299,14 @@ def test_event_cannot_choose_the_name_of_its_request(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", JUMPS)
 def test_request_and_link_outlive_a_clock_that_is_set(tmp_path: Path, by: float) -> None:
     async def work(bench: Bench) -> None:
-        desk = bench.desk
-        approvals = Approvals(desk, tmp_path)
-        links = Links(desk, approvals)
+        service = bench.service
+        approvals = Approvals(service, tmp_path)
+        links = Links(service, approvals)
         asked = await bench.tell("asked", **ASKED)
-        approval = desk.approval_of(asked)
+        approval = service.approval_of(asked)
         assert approval is not None
         hook = asyncio.create_task(approvals.hold(approval.id, 60))
-        while desk.approval(approval.id).expires_at is None:
+        while service.approval(approval.id).expires_at is None:
             await asyncio.sleep(0)
         secret = await links.make(approval.id, HOUR)
         spare = await links.make(approval.id, HOUR)
@@ -328,13 +328,13 @@ def test_link_of_a_boss_before_the_clock_was_set_back_lives_no_longer(tmp_path: 
     secrets: list[str] = []
 
     async def first(bench: Bench) -> None:
-        approval = bench.desk.approval_of(await bench.tell("asked", **ASKED))
+        approval = bench.service.approval_of(await bench.tell("asked", **ASKED))
         assert approval is not None
-        links = Links(bench.desk, Approvals(bench.desk, tmp_path))
+        links = Links(bench.service, Approvals(bench.service, tmp_path))
         secrets.append(await links.make(approval.id, HOUR))
 
     async def second(bench: Bench) -> None:
-        links = Links(bench.desk, Approvals(bench.desk, tmp_path))
+        links = Links(bench.service, Approvals(bench.service, tmp_path))
         while links.dates(secrets[0])[0] > bench.clocks.now:
             await asyncio.sleep(0)
         assert links.request(secrets[0]).tool == "Bash"
@@ -348,15 +348,15 @@ def test_link_of_a_boss_before_the_clock_was_set_back_lives_no_longer(tmp_path: 
 
 
 def test_notice_after_the_clock_was_set_back_waits_for_one_cooldown_at_most() -> None:
-    schedule, notices = Schedule(), Settings(receivers=(Receiver(desktop=True),))
-    roster = Roster()
-    roster.take(event("stopped", NOW, message="done"), NOW)
-    assert schedule.due(roster.queue(), notices, NOW + 60)
+    schedule, notices = Schedule(), NotifySettings(receivers=(Receiver(desktop=True),))
+    index = SessionIndex()
+    index.take(event("stopped", NOW, message="done"), NOW)
+    assert schedule.due(index.queue(), notices, NOW + 60)
     back = NOW - HOUR
-    roster.take(event("prompted", back, prompt="a"), back)
-    roster.take(event("stopped", back + 1, message="well"), back + 1)
-    assert not schedule.due(roster.queue(), notices, back + 60)
-    assert schedule.due(roster.queue(), notices, back + 61 + notices.cooldown)
+    index.take(event("prompted", back, prompt="a"), back)
+    index.take(event("stopped", back + 1, message="well"), back + 1)
+    assert not schedule.due(index.queue(), notices, back + 60)
+    assert schedule.due(index.queue(), notices, back + 61 + notices.cooldown)
 
 
 def test_wall_clock_that_sleeps_with_its_machine_was_not_set() -> None:
@@ -380,7 +380,7 @@ STEPS = st.lists(
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(STEPS)
 def test_roster_ends_the_same_however_its_clock_is_set(steps: list[tuple[str, Any, float]]) -> None:
-    never, often = Roster(), Roster()
+    never, often = SessionIndex(), SessionIndex()
     steady, offset = 1e9, 0.0
     for number, (session, kind, value) in enumerate(steps):
         if kind is None:
@@ -395,11 +395,11 @@ def test_roster_ends_the_same_however_its_clock_is_set(steps: list[tuple[str, An
     assert _shape(never, 0.0) == _shape(often, offset)
 
 
-def _shape(roster: Roster, offset: float) -> list[Any]:
+def _shape(index: SessionIndex, offset: float) -> list[Any]:
     """All that counts of it, as a clock that was never set dates it."""
-    sessions = [(known.session.state, move(known.session.since, -offset)) for known in roster.known.values()]
-    states = [[one.state for one in known.approvals.values()] for known in roster.known.values()]
-    waiting = sorted((one.since - offset, one.reason) for one in roster.queue())
+    sessions = [(known.session.state, move(known.session.since, -offset)) for known in index.entries.values()]
+    states = [[one.state for one in known.approvals.values()] for known in index.entries.values()]
+    waiting = sorted((one.since - offset, one.reason) for one in index.queue())
     return [sessions, states, waiting]
 
 
@@ -411,12 +411,12 @@ def test_clock_set_while_no_boss_runs_leaves_ages_and_what_was_put_off(tmp_path:
     async def first(bench: Bench) -> None:
         await bench.tell("stopped", message="one")
         await bench.tell("stopped", session="later", message="two")
-        await bench.desk.snooze(bench.desk.queue()[1].id, bench.clocks.now + 60)
+        await bench.service.snooze(bench.service.queue()[1].id, bench.clocks.now + 60)
 
     async def look(bench: Bench) -> None:
-        now = bench.desk.clock()
-        ages.append([now - item.since for item in bench.desk.queue(hidden=True)])
-        assert len(bench.desk.queue()) == 1
+        now = bench.service.clock()
+        ages.append([now - item.since for item in bench.service.queue(hidden=True)])
+        assert len(bench.service.queue()) == 1
 
     run(tmp_path, clocks, first)
     run(tmp_path, clocks, look)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.boss.attention.model import EventKind
-from remuda.boss.evidence.detector import Look, Settings, Watched, waits
+from remuda.boss.evidence.detector import DetectorSettings, PaneScan, Watched, waits
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def test_pane_of_which_nothing_is_known_begins_with_what_it_shows() -> None:
 
 
 def test_pane_is_gone_when_a_server_that_answered_did_not_list_it() -> None:
-    look = Look(unseen={"/stalled"})
-    assert look.is_gone(("/there", "%1"))
-    assert not look.is_gone(("/stalled", "%1"))
+    scan = PaneScan(unreachable={"/stalled"})
+    assert scan.is_gone(("/there", "%1"))
+    assert not scan.is_gone(("/stalled", "%1"))
 
 
 def test_trail_boss_variables_are_known_and_nonsense_is_not() -> None:
@@ -55,6 +55,6 @@ def test_trail_boss_variables_are_known_and_nonsense_is_not() -> None:
         "TRAILBOSS_QUIET_THRESHOLD_MS": "3000",
         "TRAILBOSS_OPT_IN_PREFIX": "@x-",
     }
-    assert Settings.of(env) == Settings(0.5, 3.0, ("@x-", "@remuda-"))
-    assert Settings.of({name: "-1x" for name in env if "MS" in name}) == Settings()
-    assert Settings.of({"TRAILBOSS_POLL_INTERVAL_MS": "0"}).poll_interval > 0
+    assert DetectorSettings.of(env) == DetectorSettings(0.5, 3.0, ("@x-", "@remuda-"))
+    assert DetectorSettings.of({name: "-1x" for name in env if "MS" in name}) == DetectorSettings()
+    assert DetectorSettings.of({"TRAILBOSS_POLL_INTERVAL_MS": "0"}).poll_interval > 0

@@ -11,16 +11,17 @@ import pytest
 
 from remuda.agents.attention import Event, EventKind
 from remuda.agents.claude.attention import hook_events, record_events, registry_events
-from remuda.agents.claude.jobs import ended_event, read_job, rests_event
 from remuda.agents.claude.observer import ClaudeObserver
+from remuda.agents.claude.sources import ClaudeSources
 from remuda.agents.claude.speech import ClaudeSpeech
 from remuda.boss.attention.model import document
-from remuda.boss.attention.roster import Known, Roster
-from remuda.boss.desk import check
+from remuda.boss.attention.session_index import SessionEntry, SessionIndex
 from remuda.boss.evidence import kept_events
-from remuda.boss.guide import reason
+from remuda.boss.evidence.jobs import ended_event, rests_event
 from remuda.boss.http.page import request_page
+from remuda.boss.navigator import reason
 from remuda.boss.records import rows
+from remuda.boss.service import check
 from remuda.errors import InvalidOptions
 from remuda.untrusted import BadJson, dump_json, parse_json, parse_object
 from support.counts import PAYLOADS
@@ -205,11 +206,11 @@ class Shapes:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def text(self, base: dict[str, Any]) -> str:
+    def text(self, snapshot: dict[str, Any]) -> str:
         roll = self._random.random()
         if roll < 0.01:
             return self._odd()
-        text = self._changed(base, self._random.choice((0.02, 0.1, 0.4)))
+        text = self._changed(snapshot, self._random.choice((0.02, 0.1, 0.4)))
         return text[: self._random.randrange(len(text))] if roll < 0.02 else text
 
     def _changed(self, value: Any, rate: float, key: str = "") -> str:
@@ -233,7 +234,7 @@ class Readers:
     """All that read what an agent tells, as the keeper and the boss have them."""
 
     def __init__(self) -> None:
-        self.roster = Roster()
+        self.index = SessionIndex()
         self.observer = ClaudeObserver(17, {}, has_screen=True, start_of=lambda _pid: "1")
         self.speech = ClaudeSpeech()
         self.at = NOW
@@ -268,8 +269,8 @@ class Readers:
         for event in (*registry_events(found), *registry_events(found, now=self.at)):
             self._take(event)
         self.observer.registry(found, self.at, self.at)
-        if (job := read_job(found)) is not None:
-            self._take(rests_event(job, message=True))
+        if (job := ClaudeSources().read_job(found)) is not None:
+            self._take(rests_event(job))
             self._take(ended_event(job, self.at, "it was removed"))
 
     def kept(self, text: str) -> None:
@@ -307,7 +308,7 @@ class Readers:
             check(event)
         except InvalidOptions:
             return
-        changes = self.roster.take(event, self.at)
+        changes = self.index.take(event, self.at)
         for _, values in rows.statements(changes):
             for value in values:
                 if isinstance(value, str):
@@ -319,8 +320,8 @@ class Readers:
         for item in changes.items.values():
             reason({**document(item), "session": None})
 
-    def known(self) -> Iterator[Known]:
-        return iter(self.roster.known.values())
+    def known(self) -> Iterator[SessionEntry]:
+        return iter(self.index.entries.values())
 
 
 KINDS = {"hook": PAYLOAD, "record": RECORD, "registry": REGISTRY, "kept": STATUS, "facts": FACTS}

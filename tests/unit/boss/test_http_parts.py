@@ -15,8 +15,8 @@ import remuda
 from remuda.boss.feed import KEPT, Change, Feed
 from remuda.boss.http import schema
 from remuda.boss.http.gate import Gate, Passed, Refusal
+from remuda.boss.http.openapi import ROUTES
 from remuda.boss.http.route import error_document, status_of
-from remuda.boss.http.routes import ROUTES
 from remuda.boss.http.schema import check, read_query, record
 from remuda.errors import (
     AlreadyAnswered,

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from remuda.boss.answers.idle import check_registry
+from remuda.agents.claude.sources import ClaudeSources
+from remuda.boss.answers.idle_proof import check_registry
 from remuda.boss.attention.model import Session
 from remuda.durable import replace_file
 from remuda.errors import NotSafe
@@ -25,7 +26,7 @@ class Agent:
         self.session = Session("s", pid=7, transcript_path=str(transcript))
 
     def says(self, status: str, **more: Any) -> None:
-        replace_file(self._file, json.dumps({"sessionId": "s", "status": status, **more}).encode())
+        replace_file(self._file, json.dumps({"pid": 7, "sessionId": "s", "status": status, **more}).encode())
 
     def tears(self) -> None:
         replace_file(self._file, b'{"sessionId": "s", "st')
@@ -38,13 +39,13 @@ def agent(tmp_path: Path) -> Agent:
 
 def refused(agent: Agent) -> str:
     with pytest.raises(NotSafe) as told:
-        check_registry(agent.session)
+        check_registry(agent.session, ClaudeSources())
     return str(told.value)
 
 
 def test_registry_that_says_idle_is_enough(agent: Agent) -> None:
     agent.says("idle")
-    check_registry(agent.session)
+    check_registry(agent.session, ClaudeSources())
 
 
 def test_registry_that_says_anything_else_is_told(agent: Agent) -> None:
@@ -65,7 +66,7 @@ def test_registry_that_is_a_moment_behind_is_waited_for(agent: Agent, before: st
     if before == "torn":
         agent.tears()
     with ThreadPoolExecutor(1) as beside:
-        checking = beside.submit(check_registry, agent.session, PATIENCE)
+        checking = beside.submit(check_registry, agent.session, ClaudeSources(), PATIENCE)
         with pytest.raises(TimeoutError):
             checking.result(0.2)
         agent.says("idle")
@@ -76,5 +77,6 @@ def test_dialog_is_not_waited_for(agent: Agent) -> None:
     agent.says("waiting")
     with ThreadPoolExecutor(1) as beside:
         assert isinstance(
-            beside.submit(check_registry, agent.session, 2 * PATIENCE).exception(PATIENCE), NotSafe
+            beside.submit(check_registry, agent.session, ClaudeSources(), 2 * PATIENCE).exception(PATIENCE),
+            NotSafe,
         )

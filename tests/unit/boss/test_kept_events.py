@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda.boss.attention.model import EventKind
-from remuda.boss.attention.roster import Roster
+from remuda.boss.attention.session_index import SessionIndex
 from remuda.boss.evidence.kept_events import ask_event, state_events
 
 FACTS = {"name": "work", "origin": "kept"}
@@ -19,9 +19,9 @@ def test_state_that_waits_is_a_dialog_unless_what_is_asked_is_told_by_itself() -
 
 
 def test_request_that_a_second_boss_finds_open_is_the_item_that_it_was() -> None:
-    roster = Roster()
-    roster.take(ask_event("s", ASK, FACTS), 100.0)
-    (before,) = roster.queue()
+    index = SessionIndex()
+    index.take(ask_event("s", ASK, FACTS), 100.0)
+    (before,) = index.queue()
     for event in [*state_events("s", WAITING, FACTS, asked=True), ask_event("s", ASK, FACTS)]:
-        roster.take(event, 100.0)
-    assert roster.queue() == [before]
+        index.take(event, 100.0)
+    assert index.queue() == [before]

@@ -9,9 +9,9 @@ import pytest
 
 from remuda.agents.state import Source
 from remuda.boss.attention.model import Event, Item, Reason, State
-from remuda.boss.attention.roster import Roster
-from remuda.boss.desk import Desk
-from support.boss import event, with_desk
+from remuda.boss.attention.session_index import SessionIndex
+from remuda.boss.service import BossService
+from support.boss import event, with_service
 
 NOW = 1e9
 BASH: dict[str, Any] = {"tool": "Bash", "input": {"command": "touch a"}}
@@ -23,37 +23,37 @@ def record(kind: str, at: float, **facts: Any) -> Event:
     return event(kind, at, Source.TRANSCRIPT, **facts)
 
 
-def told(*events: Event) -> Roster:
-    roster = Roster()
+def told(*events: Event) -> SessionIndex:
+    index = SessionIndex()
     for one in events:
-        roster.take(one, NOW)
-    return roster
+        index.take(one, NOW)
+    return index
 
 
-def only(roster: Roster) -> Item:
-    (item,) = roster.queue()
+def only(index: SessionIndex) -> Item:
+    (item,) = index.queue()
     return item
 
 
-def state(roster: Roster) -> State:
-    return roster.known["s"].session.state
+def state(index: SessionIndex) -> State:
+    return index.entries["s"].session.state
 
 
 def test_death_a_moment_after_a_stop_is_a_wait_of_its_own() -> None:
-    roster = told(PROMPT, STOP)
-    stopped = only(roster)
-    changes = roster.take(event("gone", 20.5, Source.PROCESS), NOW)
-    assert (only(roster).reason, only(roster).since) == (Reason.DEAD, 20.5)
+    index = told(PROMPT, STOP)
+    stopped = only(index)
+    changes = index.take(event("gone", 20.5, Source.PROCESS), NOW)
+    assert (only(index).reason, only(index).since) == (Reason.DEAD, 20.5)
     assert changes.items[stopped.id].resolution == "moved_on"
 
 
 def test_what_is_told_a_moment_later_of_the_same_wait_is_the_same_item() -> None:
     idle = event("stopped", 20.05, Source.REGISTRY)
-    roster = told(PROMPT, idle)
-    number = only(roster).id
+    index = told(PROMPT, idle)
+    number = only(index).id
     for at in (20.1, 20):
-        roster.take(event("failed", at, message="400"), NOW)
-        assert (only(roster).reason, only(roster).id) == (Reason.API_ERROR, number)
+        index.take(event("failed", at, message="400"), NOW)
+        assert (only(index).reason, only(index).id) == (Reason.API_ERROR, number)
 
 
 # ── hooks that are run late, and repeat what the transcript told ──
@@ -61,31 +61,31 @@ def test_what_is_told_a_moment_later_of_the_same_wait_is_the_same_item() -> None
 
 def test_prompt_told_again_behind_the_end_of_its_turn_wakes_nobody() -> None:
     turn = [record("prompted", 10, prompt="go"), record("stopped", 10.1, message="done")]
-    roster = told(*turn, event("prompted", 10.2, prompt="go"))
-    before = only(roster)
-    roster.take(event("stopped", 10.3, message="done"), NOW)
-    assert (only(roster), before.since) == (before, 10.1)
+    index = told(*turn, event("prompted", 10.2, prompt="go"))
+    before = only(index)
+    index.take(event("stopped", 10.3, message="done"), NOW)
+    assert (only(index), before.since) == (before, 10.1)
 
 
 def test_prompt_with_the_same_words_as_the_one_before_is_a_prompt() -> None:
     first = [record("prompted", 10, prompt="go on"), event("prompted", 10.1, prompt="go on")]
-    roster = told(*first, record("stopped", 12, message="done"), event("prompted", 15, prompt="go on"))
-    assert state(roster) is State.WORKING
+    index = told(*first, record("stopped", 12, message="done"), event("prompted", 15, prompt="go on"))
+    assert state(index) is State.WORKING
 
 
 def test_prompt_told_behind_the_dialog_that_it_led_to_leaves_it_open() -> None:
     asked = event("asked", 10.3, prompt_id="one", **BASH)
-    roster = told(asked, event("prompted", 10.4, prompt="go", prompt_id="one"))
-    assert only(roster).reason is Reason.PERMISSION
-    roster.take(event("prompted", 10.5, prompt="something else", prompt_id="two"), NOW)
-    assert roster.queue() == []
+    index = told(asked, event("prompted", 10.4, prompt="go", prompt_id="one"))
+    assert only(index).reason is Reason.PERMISSION
+    index.take(event("prompted", 10.5, prompt="something else", prompt_id="two"), NOW)
+    assert index.queue() == []
 
 
 def test_prompt_told_behind_a_dialog_of_which_nobody_says_what_it_is_leaves_it_open() -> None:
-    roster = told(
+    index = told(
         event("asked", 10.3, Source.REGISTRY, reason="permission"), event("prompted", 10.4, prompt="go")
     )
-    assert only(roster).reason is Reason.PERMISSION
+    assert only(index).reason is Reason.PERMISSION
 
 
 def test_prompt_behind_a_dialog_from_emitters_that_tell_in_order_answers_it() -> None:
@@ -94,20 +94,18 @@ def test_prompt_behind_a_dialog_from_emitters_that_tell_in_order_answers_it() ->
 
 @pytest.mark.parametrize("kind", ["stopped", "failed"])
 def test_end_of_a_turn_told_again_in_the_next_one_is_past(kind: str) -> None:
-    roster = told(
-        PROMPT, record(kind, 12, message="m"), event("prompted", 13), event(kind, 13.2, message="m")
-    )
-    assert state(roster) is State.WORKING
-    roster.take(event(kind, 15, message="m"), NOW)
-    assert only(roster).since == 15
+    index = told(PROMPT, record(kind, 12, message="m"), event("prompted", 13), event(kind, 13.2, message="m"))
+    assert state(index) is State.WORKING
+    index.take(event(kind, 15, message="m"), NOW)
+    assert only(index).since == 15
 
 
 @pytest.mark.parametrize("kind", ["stopped", "failed"])
 def test_end_of_a_turn_told_again_much_later_keeps_its_date(kind: str) -> None:
-    roster = told(PROMPT, record(kind, 20, message="m"))
-    before = only(roster)
-    roster.take(event(kind, 26, message="m"), NOW)
-    assert (only(roster).id, only(roster).since) == (before.id, 20)
+    index = told(PROMPT, record(kind, 20, message="m"))
+    before = only(index)
+    index.take(event(kind, 26, message="m"), NOW)
+    assert (only(index).id, only(index).since) == (before.id, 20)
 
 
 def test_late_stop_with_work_in_the_background_is_no_stop_any_more() -> None:
@@ -118,37 +116,35 @@ def test_late_stop_with_work_in_the_background_is_no_stop_any_more() -> None:
 def test_end_of_a_call_told_again_behind_the_stop_wakes_nobody() -> None:
     ran = {**BASH, "tool_use_id": "t1"}
     turn = [record("tool_began", 12, **ran), record("tool_ran", 13, tool_use_id="t1")]
-    roster = told(PROMPT, *turn, record("stopped", 14, message="m"), event("tool_ran", 16, **ran))
-    assert only(roster).since == 14
+    index = told(PROMPT, *turn, record("stopped", 14, message="m"), event("tool_ran", 16, **ran))
+    assert only(index).since == 14
 
 
 # ── dialogs ──
 
 
 def test_dialog_that_was_answered_before_the_registry_told_of_it_is_over() -> None:
-    roster = told(PROMPT, event("asked", 15, **BASH))
-    ask = only(roster).detail["ask"]
-    roster.take(event("ask_ended", 15.03, Source.PROCESS, ask=ask), NOW)
-    roster.take(event("asked", 15.04, Source.REGISTRY, reason="permission"), NOW)
-    assert roster.queue() == []
-    roster.take(event("asked", 18, Source.REGISTRY, reason="permission"), NOW)
-    assert only(roster).since == 18
+    index = told(PROMPT, event("asked", 15, **BASH))
+    ask = only(index).detail["ask"]
+    index.take(event("ask_ended", 15.03, Source.PROCESS, ask=ask), NOW)
+    index.take(event("asked", 15.04, Source.REGISTRY, reason="permission"), NOW)
+    assert index.queue() == []
+    index.take(event("asked", 18, Source.REGISTRY, reason="permission"), NOW)
+    assert only(index).since == 18
 
 
 def test_dialog_whose_hook_is_late_is_one_item_of_the_first_date() -> None:
-    roster = told(
-        PROMPT, event("asked", 15, Source.REGISTRY, reason="permission"), event("asked", 19, **BASH)
-    )
-    assert (only(roster).since, only(roster).detail["tool"]) == (15, "Bash")
-    assert "more" not in only(roster).detail
+    index = told(PROMPT, event("asked", 15, Source.REGISTRY, reason="permission"), event("asked", 19, **BASH))
+    assert (only(index).since, only(index).detail["tool"]) == (15, "Bash")
+    assert "more" not in only(index).detail
 
 
 def test_screen_that_shows_rest_before_the_dialog_is_drawn_is_no_stop() -> None:
     began = event("tool_began", 14, **BASH, tool_use_id="t1")
-    roster = told(PROMPT, began, event("asked", 15, **BASH), event("stopped", 15.1, Source.SCREEN))
-    ask = only(roster).detail["ask"]
-    roster.take(event("ask_ended", 20, Source.PROCESS, ask=ask), NOW)
-    assert (roster.queue(), state(roster)) == ([], State.WORKING)
+    index = told(PROMPT, began, event("asked", 15, **BASH), event("stopped", 15.1, Source.SCREEN))
+    ask = only(index).detail["ask"]
+    index.take(event("ask_ended", 20, Source.PROCESS, ask=ask), NOW)
+    assert (index.queue(), state(index)) == ([], State.WORKING)
 
 
 @pytest.mark.parametrize(
@@ -161,17 +157,17 @@ def test_question_in_a_turn_whose_prompt_is_told_late_stays_a_question_in_the_hi
     stop, prompt = event("stopped", 20, message="done"), event("prompted", 20.9, prompt="ask me")
     asked = event("asked", 21, tool="AskUserQuestion", input={"questions": []}, reason="question")
 
-    async def scene(desk: Desk) -> list[tuple[str, float, str | None]]:
-        await desk.take(PROMPT, stop, *([prompt] if late == "in order" else []))
-        await desk.take(asked, *([prompt] if late == "behind the dialog" else []))
-        (question,) = desk.queue()
+    async def scene(service: BossService) -> list[tuple[str, float, str | None]]:
+        await service.take(PROMPT, stop, *([prompt] if late == "in order" else []))
+        await service.take(asked, *([prompt] if late == "behind the dialog" else []))
+        (question,) = service.queue()
         assert (question.reason, question.since) == (Reason.QUESTION, 21)
-        await desk.answer(question.detail["ask"], {"behavior": "allow"}, "a test")
-        await desk.take(prompt)
-        assert desk.queue() == []
-        return [(one.reason, one.since, one.resolution) for one in desk.store.history(10)]
+        await service.answer(question.detail["ask"], {"behavior": "allow"}, "a test")
+        await service.take(prompt)
+        assert service.queue() == []
+        return [(one.reason, one.since, one.resolution) for one in service.store.history(10)]
 
-    found = with_desk(tmp_path, scene)
+    found = with_service(tmp_path, scene)
     assert sorted(found) == [("question", 21, "answered"), ("stopped", 20, how)]
 
 
@@ -185,22 +181,22 @@ IDLE = event("stopped", 14.5, Source.REGISTRY)
 def test_item_that_was_resolved_by_mistake_is_open_again_under_its_number(tmp_path: Path, at: float) -> None:
     """Also for the next boss, whether its date has changed meanwhile or not."""
 
-    async def before(desk: Desk) -> Item:
-        await desk.take(event("working", 10, Source.REGISTRY), IDLE)
-        (first,) = desk.queue()
-        await desk.take(event("prompted", 14.6, prompt="go"))
-        assert [item.id for item in desk.store.history(10)] == [first.id]
+    async def before(service: BossService) -> Item:
+        await service.take(event("working", 10, Source.REGISTRY), IDLE)
+        (first,) = service.queue()
+        await service.take(event("prompted", 14.6, prompt="go"))
+        assert [item.id for item in service.store.history(10)] == [first.id]
         if at < IDLE.at:
-            await desk.take(record("stopped", at, message="done"))
-        assert desk.queue() == []
-        await desk.take(record("prompted", 14.3, prompt="go"))
-        assert desk.store.history(10) == []
-        await desk.take(event("stopped", 14.7, message="done"))
-        (again,) = desk.queue()
+            await service.take(record("stopped", at, message="done"))
+        assert service.queue() == []
+        await service.take(record("prompted", 14.3, prompt="go"))
+        assert service.store.history(10) == []
+        await service.take(event("stopped", 14.7, message="done"))
+        (again,) = service.queue()
         assert (again.id, again.since, again.message) == (first.id, at, "done")
         return again
 
-    async def after(desk: Desk) -> list[Item]:
-        return desk.queue()
+    async def after(service: BossService) -> list[Item]:
+        return service.queue()
 
-    assert [with_desk(tmp_path, before)] == with_desk(tmp_path, after)
+    assert [with_service(tmp_path, before)] == with_service(tmp_path, after)

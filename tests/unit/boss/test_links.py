@@ -11,22 +11,22 @@ import pytest
 
 from remuda.boss.answers.approvals import Approvals
 from remuda.boss.attention.model import Approval, ApprovalState, Reason
-from remuda.boss.desk import Desk
 from remuda.boss.http.page import error_page, request_page
 from remuda.boss.notices.links import Links
+from remuda.boss.service import BossService
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe
-from support.boss import Clock, event, open_desk
+from support.boss import Clock, event, open_service
 
 ALLOW = {"behavior": "allow"}
 HOUR = 3600.0
 
 
 class Bench:
-    def __init__(self, desk: Desk, clock: Clock) -> None:
-        self.desk = desk
+    def __init__(self, service: BossService, clock: Clock) -> None:
+        self.service = service
         self.clock = clock
-        self.approvals = Approvals(desk, desk.store.path.parent)
-        self.links = Links(desk, self.approvals)
+        self.approvals = Approvals(service, service.store.path.parent)
+        self.links = Links(service, self.approvals)
 
     async def ask(self, command: str = "touch x") -> Approval:
         facts: dict[str, Any] = {
@@ -36,15 +36,15 @@ class Bench:
             "agent": "claude",
         }
         asked = event("asked", 990.0, session=command, **facts)
-        await self.desk.take(asked)
-        found = self.desk.approval_of(asked)
+        await self.service.take(asked)
+        found = self.service.approval_of(asked)
         assert found is not None
         return found
 
     async def hold(self, approval: Approval) -> asyncio.Task[tuple[str, Any]]:
         """A hook that waits."""
         task = asyncio.create_task(self.approvals.hold(approval.id, 60))
-        while self.desk.approval(approval.id).expires_at is None:
+        while self.service.approval(approval.id).expires_at is None:
             await asyncio.sleep(0)
         return task
 
@@ -52,8 +52,8 @@ class Bench:
 def run(folder: Path, work: Callable[[Bench], Awaitable[None]], clock: Clock | None = None) -> None:
     async def whole() -> None:
         now = clock or Clock()
-        async with open_desk(folder, now) as desk, asyncio.timeout(20):
-            await work(Bench(desk, now))
+        async with open_service(folder, now) as service, asyncio.timeout(20):
+            await work(Bench(service, now))
 
     asyncio.run(whole())
 
@@ -103,7 +103,7 @@ def test_link_is_good_until_its_time_and_then_told_to_be_too_old(tmp_path: Path)
             bench.links.request(secret)
         with pytest.raises(NotInQueue, match="this link has expired"):
             await bench.links.answer(secret, ALLOW)
-        assert bench.desk.approval(approval.id).state is ApprovalState.OPEN
+        assert bench.service.approval(approval.id).state is ApprovalState.OPEN
         assert not hook.done()
         bench.clock.now += 8 * 86400
         with pytest.raises(NotInQueue, match="link not found"):
@@ -264,7 +264,7 @@ def test_link_with_more_than_a_decision_is_refused_and_not_spent(
         secret = await bench.links.make(approval.id, HOUR)
         with pytest.raises(InvalidOptions, match=f"does not take '{named}'"):
             await bench.links.answer(secret, answer)
-        assert bench.desk.approval(approval.id).answer is None
+        assert bench.service.approval(approval.id).answer is None
         await bench.links.answer(secret, ALLOW)
         _, output = await hook
         assert output["hookSpecificOutput"]["decision"] == {"behavior": "allow"}
@@ -282,8 +282,8 @@ def test_link_that_answers_what_was_not_asked_is_refused_and_not_spent(
         asked = event(
             "asked", 990.0, tool="AskUserQuestion", input=QUESTIONS, reason="question", agent="claude"
         )
-        await bench.desk.take(asked)
-        approval = bench.desk.approval_of(asked)
+        await bench.service.take(asked)
+        approval = bench.service.approval_of(asked)
         assert approval is not None
         hook = await bench.hold(approval)
         secret = await bench.links.make(approval.id, HOUR)
@@ -302,8 +302,8 @@ def test_question_that_brings_its_own_answers_is_not_answered_by_a_bare_yes(tmp_
     async def work(bench: Bench) -> None:
         given = {**QUESTIONS, "answers": {"Which colour?": "Red"}}
         asked = event("asked", 990.0, tool="AskUserQuestion", input=given, reason="question", agent="claude")
-        await bench.desk.take(asked)
-        approval = bench.desk.approval_of(asked)
+        await bench.service.take(asked)
+        approval = bench.service.approval_of(asked)
         assert approval is not None
         hook = await bench.hold(approval)
         secret = await bench.links.make(approval.id, HOUR)
@@ -317,8 +317,8 @@ def test_question_that_brings_its_own_answers_is_not_answered_by_a_bare_yes(tmp_
 def test_link_cannot_allow_a_plan_that_its_page_cannot_show(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         asked = event("asked", 990.0, tool="ExitPlanMode", input={}, reason="plan", agent="claude")
-        await bench.desk.take(asked)
-        approval = bench.desk.approval_of(asked)
+        await bench.service.take(asked)
+        approval = bench.service.approval_of(asked)
         assert approval is not None
         hook = await bench.hold(approval)
         secret = await bench.links.make(approval.id, HOUR)
@@ -343,10 +343,10 @@ def test_second_link_of_a_request_that_is_answered_or_over_answers_nothing(tmp_p
             await bench.links.answer(second, {"behavior": "deny"})
         other = await bench.ask("touch y")
         third = await bench.links.make(other.id, HOUR)
-        await bench.desk.take(event("stopped", 995.0, session="touch y", message="done"))
+        await bench.service.take(event("stopped", 995.0, session="touch y", message="done"))
         with pytest.raises(AlreadyAnswered, match="in the terminal"):
             await bench.links.answer(third, ALLOW)
-        assert bench.desk.approval(other.id).answer is None
+        assert bench.service.approval(other.id).answer is None
 
     run(tmp_path, work)
 
@@ -355,7 +355,7 @@ def test_note_of_links_that_is_not_ours_is_left_out(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         notes = ['{"a": {"approval": "x", "until": 1e999}}', "[1]", "{", '{"a": 1, "b": {"until": "x"}}']
         for note in notes:
-            await bench.desk.store.save_note("answer_links", note)
+            await bench.service.store.save_note("answer_links", note)
             with pytest.raises(NotInQueue):
                 bench.links.request("secret")
             approval = await bench.ask()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.boss.attention.naming import beginnings, distinct, label
-from remuda.boss.guide import reason
+from remuda.boss.attention.display import beginnings, distinct, label
+from remuda.boss.navigator import reason
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from remuda.boss.answers.policy_file import load_policy
+from remuda.boss.answers.permission_policy import load_policy
 from remuda.boss.attention.model import Item, Reason, Session
-from remuda.boss.notices.notify import (
+from remuda.boss.notices.notification import (
+    NotifySettings,
     Receiver,
     Schedule,
-    Settings,
     fill,
     fill_all,
     is_quiet,
+    load_settings,
     read_settings,
     words,
 )
-from remuda.boss.notices.notify_file import load_settings
 from remuda.errors import InvalidOptions
 
 
@@ -31,10 +31,12 @@ def item(number: str, since: float, session: str = "s", **more: Any) -> Item:
     return Item(number, session, Reason.PERMISSION, since, **more)
 
 
-ALL = Settings(30, 300, receivers=(Receiver(desktop=True),))
+ALL = NotifySettings(30, 300, receivers=(Receiver(desktop=True),))
 
 
-def told(schedule: Schedule, items: list[Item], now: float, settings: Settings | None = None) -> list[str]:
+def told(
+    schedule: Schedule, items: list[Item], now: float, settings: NotifySettings | None = None
+) -> list[str]:
     return [one.id for one in schedule.due(items, settings or ALL, now)]
 
 
@@ -65,7 +67,7 @@ def test_reason_that_no_receiver_wants_keeps_back_nothing_that_one_wants() -> No
     assert told(schedule, [stopped, item("b", 1010.0)], 1040.0, settings) == ["b"]
     # Somebody wants to hear of it now: it was told to nobody.
     assert told(schedule, [stopped], 1340.0) == ["a"]
-    assert told(Schedule(), [item("a", 1.0)], 1340.0, Settings()) == []
+    assert told(Schedule(), [item("a", 1.0)], 1340.0, NotifySettings()) == []
 
 
 def test_what_could_not_be_told_is_due_again() -> None:

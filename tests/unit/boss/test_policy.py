@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from remuda.boss.answers.policy import Decision, Policy
-from remuda.boss.answers.policy_file import load_policy, policy_file, read_policy
-from remuda.boss.answers.request import AskedPath, Request, make_request
+from remuda.boss.answers.permission_policy import Decision, Policy, load_policy, policy_file, read_policy
+from remuda.boss.answers.policy_request import PolicyRequest, RequestedPath, make_request
 from remuda.boss.attention.model import Reason
 from remuda.boss.folder import BossFolder
 from remuda.errors import InvalidOptions
@@ -31,8 +30,8 @@ def allowing(*commands: str) -> Policy:
     return policy({"decision": "allow", "tool": "Bash", "command": list(commands)})
 
 
-def bash(command: str, **more: Any) -> Request:
-    return Request("Bash", command=command, **more)
+def bash(command: str, **more: Any) -> PolicyRequest:
+    return PolicyRequest("Bash", command=command, **more)
 
 
 def decided(found: Policy, command: str) -> str:
@@ -552,9 +551,9 @@ def test_tool_path_folder_and_session() -> None:
     )
 
     def decide(tool: str, path: str = "", folder: str = "", **more: Any) -> str:
-        paths = (AskedPath(path, path),) if path else ()
-        where = AskedPath(folder, folder) if folder else None
-        return str(found.decide(Request(tool, paths=paths, folder=where, **more)).decision)
+        paths = (RequestedPath(path, path),) if path else ()
+        where = RequestedPath(folder, folder) if folder else None
+        return str(found.decide(PolicyRequest(tool, paths=paths, folder=where, **more)).decision)
 
     assert decide("Read", path="/home/me/work") == "allow"
     assert decide("Read", path="/home/me/work/a/b") == "allow"
@@ -570,11 +569,11 @@ def test_tool_path_folder_and_session() -> None:
 
 def test_question_is_for_a_human_and_a_plan_must_be_named() -> None:
     everything = policy({"decision": "allow", "tool": "*"})
-    assert everything.decide(Request("Read")).decision is Decision.ALLOW
-    assert everything.decide(Request("ExitPlanMode", Reason.PLAN)).decision is Decision.ASK
+    assert everything.decide(PolicyRequest("Read")).decision is Decision.ALLOW
+    assert everything.decide(PolicyRequest("ExitPlanMode", Reason.PLAN)).decision is Decision.ASK
     named = policy({"decision": "allow", "tool": ["ExitPlanMode", "AskUserQuestion"]})
-    assert named.decide(Request("ExitPlanMode", Reason.PLAN)).decision is Decision.ALLOW
-    assert named.decide(Request("AskUserQuestion", Reason.QUESTION)).decision is Decision.ASK
+    assert named.decide(PolicyRequest("ExitPlanMode", Reason.PLAN)).decision is Decision.ALLOW
+    assert named.decide(PolicyRequest("AskUserQuestion", Reason.QUESTION)).decision is Decision.ASK
 
 
 def test_command_that_asks_for_more_than_itself_is_asked(tmp_path: Path) -> None:

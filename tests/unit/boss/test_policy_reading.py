@@ -140,11 +140,11 @@ def test_without_the_grammar_nothing_is_understood_and_commands_are_asked() -> N
     code = """
 import sys
 sys.modules["tree_sitter_bash"] = None
-from remuda.boss.answers.policy_file import read_policy
-from remuda.boss.answers.request import Request
+from remuda.boss.answers.permission_policy import read_policy
+from remuda.boss.answers.policy_request import PolicyRequest
 def decide(*rules):
     policy = read_policy({"rule": list(rules)}, "/", str)
-    return str(policy.decide(Request("Bash", command="ls")).decision)
+    return str(policy.decide(PolicyRequest("Bash", command="ls")).decision)
 everything = {"decision": "allow", "tool": "Bash"}
 print(decide({"decision": "deny", "command": "rm *"}, everything))
 print(decide({"decision": "allow", "command": "ls"}))
@@ -158,10 +158,10 @@ def test_grammar_is_loaded_only_for_rules_with_a_command() -> None:
     code = """
 import sys
 import remuda.cli.boss
-from remuda.boss.answers.policy_file import read_policy
-from remuda.boss.answers.request import Request
+from remuda.boss.answers.permission_policy import read_policy
+from remuda.boss.answers.policy_request import PolicyRequest
 def loaded(*rules):
-    read_policy({"rule": list(rules)}, "/", str).decide(Request("Bash", command="ls"))
+    read_policy({"rule": list(rules)}, "/", str).decide(PolicyRequest("Bash", command="ls"))
     return "tree_sitter" in sys.modules
 print(loaded({"decision": "allow", "tool": "Bash"}), loaded({"decision": "allow", "command": "ls"}))
 """

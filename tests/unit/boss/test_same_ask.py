@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remuda.boss.answers.approvals import _same
+from remuda.boss.answers.approvals import find_same_ask
 from remuda.boss.attention.model import Approval, Reason
 
 BASH: dict[str, Any] = {"tool": "Bash", "input": {"command": "touch a"}}
@@ -20,8 +20,8 @@ def test_request_is_known_by_its_call_else_by_what_it_asks() -> None:
         {"id": "k1", "tool_use_id": "t1", **BASH},
         {"id": "k2", "tool_use_id": "t2", **BASH},
     ]
-    assert _same(asks, approval("t2")) == "k2"
-    assert _same(asks, approval(None)) == "k1"
-    assert _same(asks, approval("t3")) == "", "another call that is like it"
-    assert _same([{"id": "k3", **BASH}], approval("t3")) == "k3"
-    assert _same([{"id": "k3", "tool": "Bash", "input": {}}], approval("t3")) == ""
+    assert find_same_ask(asks, approval("t2")) == "k2"
+    assert find_same_ask(asks, approval(None)) == "k1"
+    assert find_same_ask(asks, approval("t3")) == "", "another call that is like it"
+    assert find_same_ask([{"id": "k3", **BASH}], approval("t3")) == "k3"
+    assert find_same_ask([{"id": "k3", "tool": "Bash", "input": {}}], approval("t3")) == ""

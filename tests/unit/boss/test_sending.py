@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from remuda.boss.notices.notify import FIELDS, Receiver
+from remuda.boss.notices.notification import FIELDS, Receiver
 from remuda.boss.notices.sending import Exchange, send
 
 WORDS = dict.fromkeys(FIELDS, "x")

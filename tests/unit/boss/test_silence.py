@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from remuda.boss.attention.model import EventKind, Reason
-from remuda.boss.desk import Desk
 from remuda.boss.evidence.silence import CALL_FACTOR, HUNG_AFTER, Quiet, Sign, Silence, hung_after
-from remuda.boss.guide import reason
-from support.boss import Clock, event, with_desk
+from remuda.boss.navigator import reason
+from remuda.boss.service import BossService
+from support.boss import Clock, event, with_service
 
 LIMIT = 600.0
 PROMPT = event("prompted", 10)
@@ -21,17 +21,17 @@ CALL: dict[str, Any] = {"tool": "Bash", "input": {"command": "make"}, "tool_use_
 
 
 class Bench:
-    """A desk whose sessions are looked at when the test says so; `wait` lets that time pass."""
+    """A service whose sessions are looked at when the test says so; `wait` lets that time pass."""
 
-    def __init__(self, desk: Desk, clock: Clock) -> None:
-        self.desk = desk
+    def __init__(self, service: BossService, clock: Clock) -> None:
+        self.service = service
         self.clock = clock
-        self._silence = Silence(desk, {"REMUDA_HUNG_AFTER": "10m"}, lambda: round(clock.now, 1))
+        self._silence = Silence(service, {"REMUDA_HUNG_AFTER": "10m"}, lambda: round(clock.now, 1))
 
     async def look(self) -> list[str]:
         await self._silence.look()
         self.clock.now += 0.001  # no two things happen in one moment
-        return [item.reason for item in self.desk.queue()]
+        return [item.reason for item in self.service.queue()]
 
     async def wait(self, seconds: float) -> list[str]:
         await self.look()
@@ -41,19 +41,19 @@ class Bench:
 
 def bench(folder: Path, steps: Callable[[Bench], Awaitable[None]]) -> None:
     clock = Clock()
-    with_desk(folder, lambda desk: steps(Bench(desk, clock)), clock)
+    with_service(folder, lambda service: steps(Bench(service, clock)), clock)
 
 
 def test_agent_at_work_that_is_not_heard_of_hangs_once(tmp_path: Path) -> None:
     async def steps(bench: Bench) -> None:
-        await bench.desk.take(PROMPT)
+        await bench.service.take(PROMPT)
         assert await bench.wait(LIMIT - 1) == []
         assert await bench.wait(1) == [Reason.HUNG]
-        (item,) = bench.desk.queue()
+        (item,) = bench.service.queue()
         assert item.detail["quiet"] == LIMIT
         assert reason({"reason": "hung", "detail": item.detail}) == "hung: silent for 10m"
         await bench.wait(LIMIT)
-        assert [one.id for one in bench.desk.queue()] == [item.id]
+        assert [one.id for one in bench.service.queue()] == [item.id]
 
     bench(tmp_path, steps)
 
@@ -64,10 +64,10 @@ def test_sign_of_life_ends_it_and_is_waited_for_anew(tmp_path: Path, sign: str) 
     transcript.write_text("{}\n")
 
     async def steps(bench: Bench) -> None:
-        await bench.desk.take(event("prompted", 10, transcript_path=str(transcript)))
+        await bench.service.take(event("prompted", 10, transcript_path=str(transcript)))
         assert await bench.wait(LIMIT) == [Reason.HUNG]
         if sign == "hook":
-            await bench.desk.take(event("tool_ran", 10**12, **CALL))
+            await bench.service.take(event("tool_ran", 10**12, **CALL))
         else:
             transcript.write_text("{}\n{}\n")
         assert await bench.look() == []
@@ -84,7 +84,7 @@ def test_sign_of_life_ends_it_and_is_waited_for_anew(tmp_path: Path, sign: str) 
 )
 def test_call_or_work_in_the_background_may_take_its_time(tmp_path: Path, told: list[Any]) -> None:
     async def steps(bench: Bench) -> None:
-        await bench.desk.take(PROMPT, *told)
+        await bench.service.take(PROMPT, *told)
         assert await bench.wait(CALL_FACTOR * LIMIT - 1) == []
         assert await bench.wait(1) == [Reason.HUNG]
 
@@ -96,7 +96,7 @@ def test_call_or_work_in_the_background_may_take_its_time(tmp_path: Path, told: 
 )
 def test_one_that_is_not_at_work_does_not_hang(tmp_path: Path, last: Any) -> None:
     async def steps(bench: Bench) -> None:
-        await bench.desk.take(*([last] if last.kind is EventKind.REGISTERED else [PROMPT, last]))
+        await bench.service.take(*([last] if last.kind is EventKind.REGISTERED else [PROMPT, last]))
         assert Reason.HUNG not in await bench.wait(100 * LIMIT)
 
     bench(tmp_path, steps)
@@ -104,7 +104,7 @@ def test_one_that_is_not_at_work_does_not_hang(tmp_path: Path, last: Any) -> Non
 
 def test_programs_that_tell_nothing_of_themselves_do_not_hang(tmp_path: Path) -> None:
     async def steps(bench: Bench) -> None:
-        await bench.desk.take(event("prompted", 10, agent="other"))
+        await bench.service.take(event("prompted", 10, agent="other"))
         assert await bench.wait(100 * LIMIT) == []
 
     bench(tmp_path, steps)
@@ -112,12 +112,12 @@ def test_programs_that_tell_nothing_of_themselves_do_not_hang(tmp_path: Path) ->
 
 def test_one_that_hung_when_the_boss_ended_still_does_and_is_set_free_by_a_sign(tmp_path: Path) -> None:
     async def before(bench: Bench) -> None:
-        await bench.desk.take(PROMPT)
+        await bench.service.take(PROMPT)
         assert await bench.wait(LIMIT) == [Reason.HUNG]
 
     async def after(bench: Bench) -> None:
         assert await bench.wait(LIMIT) == [Reason.HUNG]
-        await bench.desk.take(event("stopped", 10**12, message="at last"))
+        await bench.service.take(event("stopped", 10**12, message="at last"))
         assert await bench.look() == [Reason.STOPPED]
 
     bench(tmp_path, before)
@@ -142,10 +142,10 @@ def test_how_long_is_said_by_a_variable() -> None:
 
 
 def test_never_is_never_looked_for(tmp_path: Path) -> None:
-    async def steps(desk: Desk) -> None:
-        silence = Silence(desk, {"REMUDA_HUNG_AFTER": "never"})
+    async def steps(service: BossService) -> None:
+        silence = Silence(service, {"REMUDA_HUNG_AFTER": "never"})
         await silence.start()
-        assert len(asyncio.all_tasks()) == 2  # this one, and the desk's own
+        assert len(asyncio.all_tasks()) == 2  # this one, and the service's own
         await silence.close()
 
-    with_desk(tmp_path, steps)
+    with_service(tmp_path, steps)

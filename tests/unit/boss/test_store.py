@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sqlite3
 import tempfile
 from pathlib import Path
@@ -13,15 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.boss.attention.model import ApprovalState, Event, EventKind, Source, document
-from remuda.boss.attention.roster import Roster
-from remuda.boss.attention.story import Story
-from remuda.boss.desk import Desk
+from remuda.boss.attention.event_log import EventLog
+from remuda.boss.attention.model import ApprovalState, Event, EventKind, Source, State
+from remuda.boss.attention.model import document as document_of
+from remuda.boss.attention.projection import SessionProjection, load, save
+from remuda.boss.attention.session_index import SessionIndex
 from remuda.boss.evidence.watches import keep_telling
 from remuda.boss.records.store import Store
+from remuda.boss.service import BossService
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFailed
 from support import counts
-from support.boss import Clock, event, open_desk, with_desk
+from support.boss import Clock, event, open_service, with_service
 from support.histories import histories, outcome
 
 BASH: dict[str, Any] = {"tool": "Bash", "input": {"command": "touch a"}}
@@ -32,16 +35,24 @@ def stop(session: str, at: float, **more: Any) -> Event:
 
 
 def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
-    async def before(desk: Desk) -> Any:
-        await desk.take(event("registered", 5, how="startup", pane="%1", pid=7, cwd="/x"))
-        await desk.take(stop("s", 10), event("asked", 20, session="t", **BASH, name="work"))
-        return document(desk.sessions()), document(desk.queue()), document(desk.open_approvals())
+    async def before(service: BossService) -> Any:
+        await service.take(event("registered", 5, how="startup", pane="%1", pid=7, cwd="/x"))
+        await service.take(stop("s", 10), event("asked", 20, session="t", **BASH, name="work"))
+        return (
+            document_of(service.sessions()),
+            document_of(service.queue()),
+            document_of(service.open_approvals()),
+        )
 
-    async def after(desk: Desk) -> Any:
-        assert await desk.take(stop("s", 10)) == 0  # known
-        return document(desk.sessions()), document(desk.queue()), document(desk.open_approvals())
+    async def after(service: BossService) -> Any:
+        assert await service.take(stop("s", 10)) == 0  # known
+        return (
+            document_of(service.sessions()),
+            document_of(service.queue()),
+            document_of(service.open_approvals()),
+        )
 
-    assert with_desk(tmp_path, before) == with_desk(tmp_path, after)
+    assert with_service(tmp_path, before) == with_service(tmp_path, after)
 
 
 def test_what_is_shown_is_on_the_disk(tmp_path: Path) -> None:
@@ -49,42 +60,42 @@ def test_what_is_shown_is_on_the_disk(tmp_path: Path) -> None:
         with contextlib.closing(sqlite3.connect(tmp_path / "boss.db")) as database:
             return int(database.execute("SELECT count(*) FROM event").fetchone()[0])
 
-    async def steps(desk: Desk) -> None:
-        await desk.settled()  # nothing to wait for
-        taking = asyncio.create_task(desk.take(stop("s", 10)))
-        while not desk.queue():
+    async def steps(service: BossService) -> None:
+        await service.settled()  # nothing to wait for
+        taking = asyncio.create_task(service.take(stop("s", 10)))
+        while not service.queue():
             await asyncio.sleep(0)
         assert on_disk() == 0, "it is known, and not on the disk yet"
-        await desk.settled()
+        await service.settled()
         assert on_disk() == 1
         await taking
 
-    with_desk(tmp_path, steps)
+    with_service(tmp_path, steps)
 
 
 def test_late_event_after_a_restart_is_put_into_its_place(tmp_path: Path) -> None:
-    async def before(desk: Desk) -> None:
-        await desk.take(event("prompted", 10), stop("s", 20))
+    async def before(service: BossService) -> None:
+        await service.take(event("prompted", 10), stop("s", 20))
 
-    async def after(desk: Desk) -> list[float]:
-        await desk.take(event("prompted", 30))
-        await desk.take(stop("s", 25))
-        return [item.since for item in desk.queue()]
+    async def after(service: BossService) -> list[float]:
+        await service.take(event("prompted", 30))
+        await service.take(stop("s", 25))
+        return [item.since for item in service.queue()]
 
-    with_desk(tmp_path, before)
-    assert with_desk(tmp_path, after) == []
+    with_service(tmp_path, before)
+    assert with_service(tmp_path, after) == []
 
 
 def test_late_event_of_another_does_not_take_a_pane_after_a_restart(tmp_path: Path) -> None:
-    async def before(desk: Desk) -> None:
-        await desk.take(stop("s", 10, pane="%1"), stop("s", 50, pane="%1"))
+    async def before(service: BossService) -> None:
+        await service.take(stop("s", 10, pane="%1"), stop("s", 50, pane="%1"))
 
-    async def after(desk: Desk) -> list[str]:
-        await desk.take(stop("other", 30, pane="%1"))
-        return [item.session_id for item in desk.queue()]
+    async def after(service: BossService) -> list[str]:
+        await service.take(stop("other", 30, pane="%1"))
+        return [item.session_id for item in service.queue()]
 
-    with_desk(tmp_path, before)
-    assert with_desk(tmp_path, after) == ["s"]
+    with_service(tmp_path, before)
+    assert with_service(tmp_path, after) == ["s"]
 
 
 @settings(max_examples=counts.EXAMPLES // 3)
@@ -95,33 +106,33 @@ def test_restart_in_the_middle_of_any_history_changes_nothing(history: list[Even
 
     async def whole(folder: Path) -> Any:
         for part in (history[:place], history[place:]):
-            async with open_desk(folder) as desk:
+            async with open_service(folder) as service:
                 for one in part:
-                    await desk.take(one)
-        async with open_desk(folder) as desk:
-            return outcome(desk._roster)
+                    await service.take(one)
+        async with open_service(folder) as service:
+            return outcome(service._index)
 
-    roster = Roster()
+    index = SessionIndex()
     for one in history:
-        roster.take(one, 1000)
+        index.take(one, 1000)
     with tempfile.TemporaryDirectory() as folder:
-        assert asyncio.run(whole(Path(folder))) == outcome(roster)
+        assert asyncio.run(whole(Path(folder))) == outcome(index)
 
 
 def test_long_story_survives_a_restart_with_few_events_on_the_disk(tmp_path: Path) -> None:
-    async def before(desk: Desk) -> Any:
-        for number in range(3 * Story.KEPT):
-            await desk.take(event("prompted", 10 + 2 * number), stop("s", 11 + 2 * number))
-        return document(desk.queue())
+    async def before(service: BossService) -> Any:
+        for number in range(3 * EventLog.KEPT):
+            await service.take(event("prompted", 10 + 2 * number), stop("s", 11 + 2 * number))
+        return document_of(service.queue())
 
-    async def after(desk: Desk) -> Any:
-        return document(desk.queue())
+    async def after(service: BossService) -> Any:
+        return document_of(service.queue())
 
-    assert with_desk(tmp_path, before) == with_desk(tmp_path, after)
+    assert with_service(tmp_path, before) == with_service(tmp_path, after)
     with sqlite3.connect(tmp_path / "boss.db") as database:
         (count,) = database.execute("SELECT count(*) FROM event").fetchone()
     database.close()
-    assert count < 2 * Story.KEPT
+    assert count < 2 * EventLog.KEPT
 
 
 def test_queue_is_first_come_first_served_and_a_skipped_one_goes_to_its_end_for_a_while(
@@ -129,120 +140,120 @@ def test_queue_is_first_come_first_served_and_a_skipped_one_goes_to_its_end_for_
 ) -> None:
     clock = Clock()
 
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("b", 20), stop("a", 10), stop("c", 30))
-        assert [item.session_id for item in desk.queue()] == ["a", "b", "c"]
-        await desk.skip(desk.queue()[0].id)
-        assert [item.session_id for item in desk.queue()] == ["b", "c"]
+    async def work(service: BossService) -> None:
+        await service.take(stop("b", 20), stop("a", 10), stop("c", 30))
+        assert [item.session_id for item in service.queue()] == ["a", "b", "c"]
+        await service.skip(service.queue()[0].id)
+        assert [item.session_id for item in service.queue()] == ["b", "c"]
         clock.now += 31
-        assert [item.session_id for item in desk.queue()] == ["b", "c", "a"]
+        assert [item.session_id for item in service.queue()] == ["b", "c", "a"]
 
-    with_desk(tmp_path, work, clock)
+    with_service(tmp_path, work, clock)
 
 
 def test_snoozed_one_comes_back_at_its_place(tmp_path: Path) -> None:
     clock = Clock()
 
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("a", 10), stop("b", 20))
-        await desk.snooze(desk.queue()[0].id, clock.now + 60)
-        assert [item.session_id for item in desk.queue()] == ["b"]
-        assert [item.session_id for item in desk.queue(hidden=True)] == ["a", "b"]
+    async def work(service: BossService) -> None:
+        await service.take(stop("a", 10), stop("b", 20))
+        await service.snooze(service.queue()[0].id, clock.now + 60)
+        assert [item.session_id for item in service.queue()] == ["b"]
+        assert [item.session_id for item in service.queue(hidden=True)] == ["a", "b"]
         clock.now += 61
-        assert [item.session_id for item in desk.queue()] == ["a", "b"]
+        assert [item.session_id for item in service.queue()] == ["a", "b"]
 
-    with_desk(tmp_path, work, clock)
+    with_service(tmp_path, work, clock)
 
 
 def test_snoozed_or_skipped_one_is_woken_by_a_time_that_has_come(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("a", 10), stop("b", 20))
-        first, second = desk.queue()
-        await desk.snooze(first.id, 5000)
-        await desk.skip(second.id)
-        assert desk.queue() == []
+    async def work(service: BossService) -> None:
+        await service.take(stop("a", 10), stop("b", 20))
+        first, second = service.queue()
+        await service.snooze(first.id, 5000)
+        await service.skip(second.id)
+        assert service.queue() == []
         for number in (first.id, second.id):
-            woken = await desk.snooze(number, desk.clock())
+            woken = await service.snooze(number, service.clock())
             assert (woken.snooze_until, woken.skip_until) == (None, None)
-        assert [item.session_id for item in desk.queue()] == ["a", "b"]
+        assert [item.session_id for item in service.queue()] == ["a", "b"]
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_what_was_put_off_stays_so_after_a_restart(tmp_path: Path) -> None:
-    async def before(desk: Desk) -> Any:
-        await desk.take(stop("a", 10), stop("b", 20), stop("c", 30))
-        first, second, _ = desk.queue()
-        await desk.skip(first.id)
-        await desk.snooze(second.id, 5000)
-        return document(desk.queue(hidden=True))
+    async def before(service: BossService) -> Any:
+        await service.take(stop("a", 10), stop("b", 20), stop("c", 30))
+        first, second, _ = service.queue()
+        await service.skip(first.id)
+        await service.snooze(second.id, 5000)
+        return document_of(service.queue(hidden=True))
 
-    async def after(desk: Desk) -> Any:
-        assert [item.session_id for item in desk.queue()] == ["c"]
-        return document(desk.queue(hidden=True))
+    async def after(service: BossService) -> Any:
+        assert [item.session_id for item in service.queue()] == ["c"]
+        return document_of(service.queue(hidden=True))
 
-    assert with_desk(tmp_path, before) == with_desk(tmp_path, after)
+    assert with_service(tmp_path, before) == with_service(tmp_path, after)
 
 
 def test_item_that_was_updated_in_its_place_keeps_its_number_after_a_restart(tmp_path: Path) -> None:
-    async def before(desk: Desk) -> Any:
-        await desk.take(event("prompted", 10), event("stopped", 20.5, Source.REGISTRY))
-        number = desk.queue()[0].id
-        await desk.take(stop("s", 20))
-        assert [(item.id, item.since) for item in desk.queue()] == [(number, 20)]
-        return document(desk.queue())
+    async def before(service: BossService) -> Any:
+        await service.take(event("prompted", 10), event("stopped", 20.5, Source.REGISTRY))
+        number = service.queue()[0].id
+        await service.take(stop("s", 20))
+        assert [(item.id, item.since) for item in service.queue()] == [(number, 20)]
+        return document_of(service.queue())
 
-    async def after(desk: Desk) -> Any:
-        return document(desk.queue())
+    async def after(service: BossService) -> Any:
+        return document_of(service.queue())
 
-    assert with_desk(tmp_path, before) == with_desk(tmp_path, after)
+    assert with_service(tmp_path, before) == with_service(tmp_path, after)
 
 
 def test_dismissed_one_is_in_the_history_and_cannot_be_dismissed_again(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("a", 10))
-        item = desk.queue()[0]
-        assert (await desk.dismiss(item.id)).resolution == "dismissed"
-        assert desk.queue() == []
-        assert [one.id for one in desk.store.history(10)] == [item.id]
+    async def work(service: BossService) -> None:
+        await service.take(stop("a", 10))
+        item = service.queue()[0]
+        assert (await service.dismiss(item.id)).resolution == "dismissed"
+        assert service.queue() == []
+        assert [one.id for one in service.store.history(10)] == [item.id]
         with pytest.raises(AlreadyAnswered):
-            await desk.dismiss(item.id)
+            await service.dismiss(item.id)
         with pytest.raises(NotInQueue):
-            await desk.skip("nothing")
+            await service.skip("nothing")
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_skip_of_a_wait_does_not_hide_the_next_one(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("a", 10))
-        await desk.skip(desk.queue()[0].id)
-        await desk.take(event("prompted", 20, session="a"), stop("a", 30))
-        assert [item.since for item in desk.queue()] == [30]
+    async def work(service: BossService) -> None:
+        await service.take(stop("a", 10))
+        await service.skip(service.queue()[0].id)
+        await service.take(event("prompted", 20, session="a"), stop("a", 30))
+        assert [item.since for item in service.queue()] == [30]
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_first_answer_wins_and_the_ledger_says_who_when_and_what_happened_then(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(event("prompted", 10), event("asked", 20, **BASH))
-        (asked,) = desk.open_approvals()
-        await desk.answer(asked.id, {"behavior": "allow"}, "cli")
-        assert desk.queue() == []
+    async def work(service: BossService) -> None:
+        await service.take(event("prompted", 10), event("asked", 20, **BASH))
+        (asked,) = service.open_approvals()
+        await service.answer(asked.id, {"behavior": "allow"}, "cli")
+        assert service.queue() == []
         with pytest.raises(AlreadyAnswered):
-            await desk.answer(asked.id, {"behavior": "deny"}, "http")
-        await desk.take(event("tool_ran", 1001, **BASH, ok=True))
+            await service.answer(asked.id, {"behavior": "deny"}, "http")
+        await service.take(event("tool_ran", 1001, **BASH, ok=True))
 
-    async def after(desk: Desk) -> None:
-        (approval,) = desk.store.approvals(10)
+    async def after(service: BossService) -> None:
+        (approval,) = service.store.approvals(10)
         assert (approval.state, approval.by, approval.at) == (ApprovalState.ANSWERED, "cli", 1000)
         assert (approval.answer, approval.proof) == (
             {"behavior": "allow"},
             {"ran": True, "at": 1001, "by": "hook"},
         )
 
-    with_desk(tmp_path, work)
-    with_desk(tmp_path, after)
+    with_service(tmp_path, work)
+    with_service(tmp_path, after)
 
 
 def test_each_of_two_requests_that_are_alike_is_found_by_its_own_event_after_a_restart(
@@ -251,75 +262,75 @@ def test_each_of_two_requests_that_are_alike_is_found_by_its_own_event_after_a_r
     calls = [event("tool_began", 11, **BASH, tool_use_id=number) for number in ("t1", "t2")]
     asked = [event("asked", at, **BASH) for at in (20.0, 21.0)]
 
-    async def numbers(desk: Desk) -> list[str]:
-        found = [desk.approval_of(one) for one in asked]
+    async def numbers(service: BossService) -> list[str]:
+        found = [service.approval_of(one) for one in asked]
         return [one.id for one in found if one is not None]
 
-    async def before(desk: Desk) -> list[str]:
-        await desk.take(event("prompted", 10), *calls, *asked)
-        return await numbers(desk)
+    async def before(service: BossService) -> list[str]:
+        await service.take(event("prompted", 10), *calls, *asked)
+        return await numbers(service)
 
-    first = with_desk(tmp_path, before)
+    first = with_service(tmp_path, before)
     assert len(set(first)) == 2
-    assert with_desk(tmp_path, numbers) == first
+    assert with_service(tmp_path, numbers) == first
 
 
 def test_answer_after_its_end_is_refused(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(event("asked", 20, **BASH), event("tool_ran", 25, **BASH))
-        (approval,) = desk.store.approvals(10)
+    async def work(service: BossService) -> None:
+        await service.take(event("asked", 20, **BASH), event("tool_ran", 25, **BASH))
+        (approval,) = service.store.approvals(10)
         with pytest.raises(AlreadyAnswered):
-            await desk.answer(approval.id, {"behavior": "allow"}, "cli")
+            await service.answer(approval.id, {"behavior": "allow"}, "cli")
         with pytest.raises(NotInQueue):
-            await desk.answer("unknown", {}, "cli")
+            await service.answer("unknown", {}, "cli")
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_sessions_are_found_by_id_name_pane_and_beginning(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("abcdef", 10, pane="%1"), stop("abcxyz", 11, name="work"))
+    async def work(service: BossService) -> None:
+        await service.take(stop("abcdef", 10, pane="%1"), stop("abcxyz", 11, name="work"))
         for word, wanted in {"abcdef": "abcdef", "%1": "abcdef", "work": "abcxyz", "abcx": "abcxyz"}.items():
-            assert desk.session(word).id == wanted
+            assert service.session(word).id == wanted
         with pytest.raises(NotInQueue):
-            desk.session("nobody")
-        await desk.take(stop("abcdeg", 12))
+            service.session("nobody")
+        await service.take(stop("abcdeg", 12))
         with pytest.raises(InvalidOptions, match=r"use one of these ids: abcdeg \(stopped\), abcdef \(%1\)"):
-            desk.session("abcde")
+            service.session("abcde")
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_pane_means_who_is_there_and_not_who_has_ended_there(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("before", 10, pane="%1", pid=3), event("ended", 11, session="before"))
-        await desk.take(event("registered", 12, Source.REGISTRY, "now", cwd="/srv"))
-        await desk.take(event("seen", 13, Source.PROCESS, "now", pane="%1", pid=4))
-        assert desk.session("%1").id == "now"
-        await desk.take(event("ended", 14, session="now"))
-        assert desk.session("now").id == "now"
+    async def work(service: BossService) -> None:
+        await service.take(stop("before", 10, pane="%1", pid=3), event("ended", 11, session="before"))
+        await service.take(event("registered", 12, Source.REGISTRY, "now", cwd="/srv"))
+        await service.take(event("seen", 13, Source.PROCESS, "now", pane="%1", pid=4))
+        assert service.session("%1").id == "now"
+        await service.take(event("ended", 14, session="now"))
+        assert service.session("now").id == "now"
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_sessions_are_found_by_their_place_in_the_queue_and_by_their_folder(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(
+    async def work(service: BossService) -> None:
+        await service.take(
             stop("s1", 10, cwd="/src/engine"), event("prompted", 10, session="s2", cwd="/a/pager")
         )
-        assert desk.session(desk.queue()[0].id).id == "s1"
-        assert (desk.session("engine").id, desk.session("pager").id) == ("s1", "s2")
-        await desk.take(stop("s3", 11, cwd="/b/pager"), event("ended", 12, session="s2"))
-        assert desk.session("pager").id == "s3"
-        await desk.take(event("gone", 13, session="s3"))  # it died, which is to be looked at
-        assert desk.session("pager").id == "s3"
-        await desk.take(stop("s4", 14, name="pager"), stop("s5", 15, cwd="/b/pager"))
-        assert desk.session("pager").id == "s4"
+        assert service.session(service.queue()[0].id).id == "s1"
+        assert (service.session("engine").id, service.session("pager").id) == ("s1", "s2")
+        await service.take(stop("s3", 11, cwd="/b/pager"), event("ended", 12, session="s2"))
+        assert service.session("pager").id == "s3"
+        await service.take(event("gone", 13, session="s3"))  # it died, which is to be looked at
+        assert service.session("pager").id == "s3"
+        await service.take(stop("s4", 14, name="pager"), stop("s5", 15, cwd="/b/pager"))
+        assert service.session("pager").id == "s4"
         for word in ("", "/src/engine", "engin"):
             with pytest.raises(NotInQueue):
-                desk.session(word)
+                service.session(word)
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_repository_of_a_folder_is_known(tmp_path: Path) -> None:
@@ -327,92 +338,94 @@ def test_repository_of_a_folder_is_known(tmp_path: Path) -> None:
     folder = tmp_path / "repo" / "deep" / "er"
     folder.mkdir(parents=True)
 
-    async def work(desk: Desk) -> None:
-        with_changes = desk.feed.watch()
-        await desk.take(stop("s", 10, cwd=str(folder)))
+    async def work(service: BossService) -> None:
+        with_changes = service.feed.watch()
+        await service.take(stop("s", 10, cwd=str(folder)))
         async for change in with_changes:
             if change.kind == "session" and change.document["repo"]:
                 break
-        await desk.take(stop("t", 10, cwd=str(folder)))
-        assert {session.repo for session in desk.sessions()} == {str(tmp_path / "repo")}
+        await service.take(stop("t", 10, cwd=str(folder)))
+        assert {session.repo for session in service.sessions()} == {str(tmp_path / "repo")}
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 # ── what goes wrong ──
 
 
-def _fill(desk: Desk) -> None:
+def _fill(service: BossService) -> None:
     """From now on the disk is full, as far as this database knows."""
-    writer = desk.store._writer
+    writer = service.store._writer
     (pages,) = writer.execute("PRAGMA page_count").fetchone()
     writer.execute(f"PRAGMA max_page_count={pages}").fetchall()
 
 
 def test_full_disk_is_told_to_whoever_posts_and_nothing_of_it_counts(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("a", 10))
-        _fill(desk)
+    async def work(service: BossService) -> None:
+        await service.take(stop("a", 10))
+        _fill(service)
         big = event("stopped", 20, session="b", message="x" * 1_000_000)
-        failed = await asyncio.gather(desk.take(big), desk.take(stop("c", 21)), return_exceptions=True)
+        failed = await asyncio.gather(service.take(big), service.take(stop("c", 21)), return_exceptions=True)
         assert isinstance(failed[0], StoreFailed)
-        assert "b" not in [item.session_id for item in desk.queue()]
-        desk.store._writer.execute("PRAGMA max_page_count=1000000").fetchall()
-        assert await desk.take(big) == 1
-        assert await desk.take(stop("c", 21)) in (0, 1)
-        assert [item.session_id for item in desk.queue()] == ["a", "b", "c"]
+        assert "b" not in [item.session_id for item in service.queue()]
+        service.store._writer.execute("PRAGMA max_page_count=1000000").fetchall()
+        assert await service.take(big) == 1
+        assert await service.take(stop("c", 21)) in (0, 1)
+        assert [item.session_id for item in service.queue()] == ["a", "b", "c"]
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_what_is_told_once_is_told_until_the_disk_has_room(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("a", 10))
-        _fill(desk)
+    async def work(service: BossService) -> None:
+        await service.take(stop("a", 10))
+        _fill(service)
         big = event("stopped", 20, session="b", message="x" * 1_000_000)
-        telling = asyncio.create_task(keep_telling(desk, [big]))
+        telling = asyncio.create_task(keep_telling(service, [big]))
         done, _ = await asyncio.wait([telling], timeout=0.5)
         assert not done
-        desk.store._writer.execute("PRAGMA max_page_count=1000000").fetchall()
+        service.store._writer.execute("PRAGMA max_page_count=1000000").fetchall()
         await asyncio.wait_for(telling, 30)
-        assert [item.session_id for item in desk.queue()] == ["a", "b"]
+        assert [item.session_id for item in service.queue()] == ["a", "b"]
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_what_can_never_be_written_is_not_told_for_ever(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await asyncio.wait_for(keep_telling(desk, [event("stopped", 20, session="b", pane="\ud800")]), 60)
-        assert desk.queue() == []
+    async def work(service: BossService) -> None:
+        await asyncio.wait_for(keep_telling(service, [event("stopped", 20, session="b", pane="\ud800")]), 60)
+        assert service.queue() == []
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_change_that_cannot_be_written_fails_alone(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
+    async def work(service: BossService) -> None:
         # A lone surrogate can be no text of the database's.
         bad = event("stopped", 20, session="bad", message="x", pane="\ud800")
-        failed = await asyncio.gather(desk.take(stop("a", 10)), desk.take(bad), return_exceptions=True)
+        failed = await asyncio.gather(service.take(stop("a", 10)), service.take(bad), return_exceptions=True)
         assert failed[0] == 1
         assert isinstance(failed[1], StoreFailed)
-        assert await desk.take(stop("c", 30)) == 1
-        assert [item.session_id for item in desk.queue()] == ["a", "c"]
+        assert await service.take(stop("c", 30)) == 1
+        assert [item.session_id for item in service.queue()] == ["a", "c"]
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_change_that_builds_on_one_that_failed_fails_too(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> bool:
+    async def work(service: BossService) -> bool:
         bad = event("prompted", 20, session="bad", pane="\ud800")
-        failed = await asyncio.gather(desk.take(bad), desk.take(stop("bad", 30)), return_exceptions=True)
+        failed = await asyncio.gather(
+            service.take(bad), service.take(stop("bad", 30)), return_exceptions=True
+        )
         assert isinstance(failed[0], StoreFailed)
         return failed[1] == 1
 
-    async def after(desk: Desk) -> bool:
-        return [item.session_id for item in desk.queue()] == ["bad"]
+    async def after(service: BossService) -> bool:
+        return [item.session_id for item in service.queue()] == ["bad"]
 
-    acknowledged = with_desk(tmp_path, work)
-    assert with_desk(tmp_path, after) == acknowledged
+    acknowledged = with_service(tmp_path, work)
+    assert with_service(tmp_path, after) == acknowledged
 
 
 def _aside(folder: Path, label: str) -> Path:
@@ -423,27 +436,27 @@ def _aside(folder: Path, label: str) -> Path:
 def test_damaged_database_is_laid_aside_and_named(tmp_path: Path) -> None:
     (tmp_path / "boss.db").write_bytes(b"this is no database" * 100)
 
-    async def work(desk: Desk) -> None:
-        assert desk.store.laid_aside == _aside(tmp_path, "damaged")
-        await desk.take(stop("a", 10))
+    async def work(service: BossService) -> None:
+        assert service.store.laid_aside == _aside(tmp_path, "damaged")
+        await service.take(stop("a", 10))
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
     assert _aside(tmp_path, "damaged").read_bytes() == b"this is no database" * 100
 
 
 def test_database_with_a_torn_page_is_laid_aside(tmp_path: Path) -> None:
-    async def fill(desk: Desk) -> None:
-        await desk.take(*(stop(f"s{number}", 10 + number) for number in range(200)))
+    async def fill(service: BossService) -> None:
+        await service.take(*(stop(f"s{number}", 10 + number) for number in range(200)))
 
-    with_desk(tmp_path, fill)
+    with_service(tmp_path, fill)
     whole = (tmp_path / "boss.db").read_bytes()
     (tmp_path / "boss.db").write_bytes(whole[:4096] + b"\xff" * 8192 + whole[12288:])
 
-    async def work(desk: Desk) -> None:
-        assert desk.store.laid_aside == _aside(tmp_path, "damaged")
-        assert desk.queue() == []
+    async def work(service: BossService) -> None:
+        assert service.store.laid_aside == _aside(tmp_path, "damaged")
+        assert service.queue() == []
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_newer_database_is_laid_aside_with_its_version_and_not_changed(tmp_path: Path) -> None:
@@ -452,44 +465,44 @@ def test_newer_database_is_laid_aside_with_its_version_and_not_changed(tmp_path:
     newer.close()
     bytes_before = (tmp_path / "boss.db").read_bytes()
 
-    async def work(desk: Desk) -> None:
-        assert desk.store.laid_aside == _aside(tmp_path, "version-7")
+    async def work(service: BossService) -> None:
+        assert service.store.laid_aside == _aside(tmp_path, "version-7")
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
     assert _aside(tmp_path, "version-7").read_bytes()[100:] == bytes_before[100:]
 
 
 def test_log_is_laid_out_at_the_start_and_written_over(tmp_path: Path) -> None:
     log = tmp_path / "boss.db-wal"
 
-    async def work(desk: Desk) -> None:
+    async def work(service: BossService) -> None:
         laid_out = log.stat()
         assert laid_out.st_blocks * 512 >= laid_out.st_size > 1 << 20
         for number in range(500):
-            await desk.take(event("prompted", 10 + 2 * number), stop("s", 11 + 2 * number))
+            await service.take(event("prompted", 10 + 2 * number), stop("s", 11 + 2 * number))
         assert log.stat().st_size < 2 * laid_out.st_size
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_log_that_was_only_laid_out_holds_nothing_for_the_next_start(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("a", 10))
+    async def work(service: BossService) -> None:
+        await service.take(stop("a", 10))
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
     # As a kill right behind the laying out leaves it.
     (tmp_path / "boss.db-wal").write_bytes(bytes(1 << 20))
 
-    async def after(desk: Desk) -> None:
-        assert desk.store.laid_aside is None
-        assert [item.session_id for item in desk.queue()] == ["a"]
+    async def after(service: BossService) -> None:
+        assert service.store.laid_aside is None
+        assert [item.session_id for item in service.queue()] == ["a"]
 
-    with_desk(tmp_path, after)
+    with_service(tmp_path, after)
 
 
 def test_log_of_a_killed_boss_is_made_longer_and_loses_nothing(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("a", 10))
+    async def work(service: BossService) -> None:
+        await service.take(stop("a", 10))
         # A copy as a kill leaves it, without the room behind its last frame.
         held = (tmp_path / "boss.db-wal").read_bytes().rstrip(b"\0")
         frames = -(-(len(held) - 32) // 4120)
@@ -497,50 +510,50 @@ def test_log_of_a_killed_boss_is_made_longer_and_loses_nothing(tmp_path: Path) -
         (tmp_path / "killed" / "boss.db").write_bytes((tmp_path / "boss.db").read_bytes())
         (tmp_path / "killed" / "boss.db-wal").write_bytes(held.ljust(32 + 4120 * frames, b"\0"))
 
-    async def after(desk: Desk) -> None:
+    async def after(service: BossService) -> None:
         assert (tmp_path / "killed" / "boss.db-wal").stat().st_size > 1 << 20
-        assert [item.session_id for item in desk.queue()] == ["a"]
-        await desk.take(stop("b", 11))
+        assert [item.session_id for item in service.queue()] == ["a"]
+        await service.take(stop("b", 11))
 
-    with_desk(tmp_path, work)
-    with_desk(tmp_path / "killed", after)
+    with_service(tmp_path, work)
+    with_service(tmp_path / "killed", after)
 
 
 def test_files_are_for_this_user_alone(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("a", 10))
+    async def work(service: BossService) -> None:
+        await service.take(stop("a", 10))
         for path in tmp_path.glob("boss.db*"):
             assert path.stat().st_mode & 0o077 == 0, path
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_old_history_is_forgotten_and_what_waits_is_not(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.take(stop("waits", 10), stop("over", 11), event("ended", 12, session="over"))
-        await desk.store.prune(12 + 31 * 86400, keep=["waits"])
-        assert desk.store.history(10) == []
-        assert desk.store.fetch("over") is None
-        assert desk.store.fetch("waits") is not None
+    async def work(service: BossService) -> None:
+        await service.take(stop("waits", 10), stop("over", 11), event("ended", 12, session="over"))
+        await service.store.prune(12 + 31 * 86400, keep=["waits"])
+        assert service.store.history(10) == []
+        assert service.store.fetch("over") is None
+        assert service.store.fetch("waits") is not None
         for number in range(5):
-            await desk.take(
+            await service.take(
                 stop("again", 20 + 2 * number), event("prompted", 21 + 2 * number, session="again")
             )
-        await desk.store.prune(100, keep=[], history=2)
-        assert [item.since for item in desk.store.history(10)] == [28, 26]
+        await service.store.prune(100, keep=[], history=2)
+        assert [item.since for item in service.store.history(10)] == [28, 26]
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
 def test_impossible_time_is_refused(tmp_path: Path, bad: float) -> None:
-    async def work(desk: Desk) -> None:
+    async def work(service: BossService) -> None:
         with pytest.raises(InvalidOptions):
-            await desk.take(stop("a", bad))
+            await service.take(stop("a", bad))
         with pytest.raises(InvalidOptions):
-            await desk.take(stop("", 5))
+            await service.take(stop("", 5))
 
-    with_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 _JSON = st.recursive(
@@ -570,25 +583,36 @@ _STILL_MORE = ("ask", "ok", "origin", "entrypoint", "subagent", "expires_at")
     st.dictionaries(st.sampled_from(_WORDS + _MORE + _STILL_MORE), _JSON, max_size=6),
 )
 def test_facts_of_any_kind_are_harmless(kind: EventKind, facts: dict[str, Any]) -> None:
-    roster = Roster()
-    roster.take(Event(kind, "s", 10.0, id="1", facts=facts), 100)
-    roster.take(Event(EventKind.ASKED, "s", 12.0, id="2", facts=facts), 100)
-    roster.take(Event(kind, "s", 11.0, id="3", facts=facts), 100)
-    roster.take(stop("s", 50), 100)
-    assert [item.message for item in roster.queue()] in ([], ["s is done"])
+    index = SessionIndex()
+    index.take(Event(kind, "s", 10.0, id="1", facts=facts), 100)
+    index.take(Event(EventKind.ASKED, "s", 12.0, id="2", facts=facts), 100)
+    index.take(Event(kind, "s", 11.0, id="3", facts=facts), 100)
+    index.take(stop("s", 50), 100)
+    assert [item.message for item in index.queue()] in ([], ["s is done"])
 
 
 def test_desk_whose_caller_went_away_still_takes_the_event(tmp_path: Path) -> None:
     async def work() -> None:
-        async with open_desk(tmp_path) as desk:
-            task = asyncio.create_task(desk.take(stop("a", 10)))
+        async with open_service(tmp_path) as service:
+            task = asyncio.create_task(service.take(stop("a", 10)))
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await desk.take(stop("b", 11))
+            await service.take(stop("b", 11))
         store = Store(tmp_path / "boss.db")
         known, _ = store.load(0)
         store.close()
         assert {one.session.id for one in known} == {"a", "b"}
 
     asyncio.run(work())
+
+
+def test_snapshot_on_disk_has_the_names_that_other_versions_read() -> None:
+    projection = SessionProjection(activity=State.STOPPED, unrepeated=(("words", 5.0),))
+    document = save(projection)
+    assert set(document) == {
+        *("under", "since", "by", "message", "detail", "asks", "shut_at", "calls", "earlier", "told"),
+        *("continued_at", "dismissed_at", "pid", "scripted", "why"),
+    }
+    assert (document["under"], document["told"]) == ("stopped", (("words", 5.0),))
+    assert load(json.loads(json.dumps(document))) == projection

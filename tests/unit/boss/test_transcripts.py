@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from remuda.boss.desk import Desk
-from remuda.boss.evidence.transcripts import TAIL_BYTES, Tail, Transcripts, read_tail
-from support.boss import event, with_desk
+from remuda.agents.claude.sources import ClaudeSources
+from remuda.boss.evidence.transcripts import Transcripts
+from remuda.boss.service import BossService
+from support.boss import event, with_service
 
+CLAUDE = ClaudeSources()
 STOPPED_AT = 1_700_000_000.0
 
 
@@ -30,12 +31,12 @@ def waiting_after(folder: Path, *lines: str) -> list[str]:
     if lines:
         path.write_text("".join(lines))
 
-    async def work(desk: Desk) -> list[str]:
-        await desk.take(event("stopped", STOPPED_AT, message="done"))
-        await Transcripts(desk).look("s", str(path))
-        return [f"{item.reason}: {item.message}" for item in desk.queue()]
+    async def work(service: BossService) -> list[str]:
+        await service.take(event("stopped", STOPPED_AT, message="done"))
+        await Transcripts(service).read(CLAUDE, "s", str(path))
+        return [f"{item.reason}: {item.message}" for item in service.queue()]
 
-    return with_desk(folder, work, lambda: STOPPED_AT + 100)
+    return with_service(folder, work, lambda: STOPPED_AT + 100)
 
 
 def test_prompt_after_the_stop_resolves_it(tmp_path: Path) -> None:
@@ -69,59 +70,23 @@ def test_records_of_another_conversation_tell_nothing(tmp_path: Path) -> None:
     assert waiting_after(tmp_path, line("user", AFTER, sessionId="other")) == ["stopped: done"]
 
 
-def test_tail_is_read_on_from_where_it_ended_and_half_a_line_waits(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"n": 1}\n{"n": 2')
-    tail = Tail(str(path))
-    assert read_tail(tail) == [{"n": 1}]
-    assert read_tail(tail) == []
-    with path.open("a") as file:
-        file.write('}\n{"n": 3}\n')
-    assert read_tail(tail) == [{"n": 2}, {"n": 3}]
-    assert tail.offset == path.stat().st_size
-
-
-def test_file_that_was_cut_or_replaced_is_read_anew(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"n": 1}\n{"n": 2}\n')
-    tail = Tail(str(path))
-    read_tail(tail)
-    path.write_text('{"n": 3}\n')
-    assert read_tail(tail) == [{"n": 3}]
-    other = tmp_path / "o.jsonl"
-    other.write_text('{"n": 4}\n{"n": 5}\n')
-    os.replace(other, path)
-    assert read_tail(tail) == [{"n": 4}, {"n": 5}]
-
-
-def test_large_file_that_is_new_is_read_from_near_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    with path.open("w") as file:
-        for number in range(40_000):
-            file.write(json.dumps({"n": number, "text": "x" * 80}) + "\n")
-    found = read_tail(Tail(str(path)))
-    assert found[-1]["n"] == 39_999
-    assert found[0]["n"] > 30_000
-    assert len(found) * 100 < 2 * TAIL_BYTES
-
-
 def test_places_are_remembered_over_a_boss_and_those_of_no_use_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text(line("user", AFTER))
 
-    async def first(desk: Desk) -> None:
-        found = Transcripts(desk)
-        assert await found.look("s", str(path))
-        assert await found.look("old", str(path))
+    async def first(service: BossService) -> None:
+        found = Transcripts(service)
+        assert await found.read(CLAUDE, "s", str(path))
+        assert await found.read(CLAUDE, "old", str(path))
         await found.save({"s"})
 
-    async def second(desk: Desk) -> None:
-        found = Transcripts(desk)
-        assert not found.has_news("s", str(path))
-        assert found.has_news("old", str(path))
+    async def second(service: BossService) -> None:
+        found = Transcripts(service)
+        assert not found.has_changed("s", str(path))
+        assert found.has_changed("old", str(path))
 
-    with_desk(tmp_path, first, lambda: STOPPED_AT + 100)
-    with_desk(tmp_path, second, lambda: STOPPED_AT + 100)
+    with_service(tmp_path, first, lambda: STOPPED_AT + 100)
+    with_service(tmp_path, second, lambda: STOPPED_AT + 100)
 
 
 def test_transcript_that_is_new_tells_its_last_turn_alone(tmp_path: Path) -> None:
@@ -133,19 +98,14 @@ def test_transcript_that_is_new_tells_its_last_turn_alone(tmp_path: Path) -> Non
     ]
     path.write_text("".join(turns))
 
-    async def work(desk: Desk) -> None:
-        transcripts = Transcripts(desk)
-        await transcripts.look("s", str(path))
-        assert ([item.message for item in desk.queue()], desk.taken) == (["assistant 19"], 2)
+    async def work(service: BossService) -> None:
+        transcripts = Transcripts(service)
+        await transcripts.read(CLAUDE, "s", str(path))
+        assert ([item.message for item in service.queue()], service.taken) == (["assistant 19"], 2)
         with path.open("a") as file:  # from now on all of it is
             file.writelines([line("user", AFTER), line("assistant", "2023-11-14T22:30:00.000Z", "well")])
             file.write(line("user", "2023-11-14T22:30:10.000Z"))
-        await transcripts.look("s", str(path))
-        assert (desk.queue(), desk.taken) == ([], 5)
+        await transcripts.read(CLAUDE, "s", str(path))
+        assert (service.queue(), service.taken) == ([], 5)
 
-    with_desk(tmp_path, work, lambda: STOPPED_AT + 10_000)
-
-
-def test_transcript_that_is_a_pipe_is_empty_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.jsonl")
-    assert read_tail(Tail(str(tmp_path / "pipe.jsonl"))) == []
+    with_service(tmp_path, work, lambda: STOPPED_AT + 10_000)

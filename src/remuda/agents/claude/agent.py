@@ -15,6 +15,7 @@ from .launch import own_arguments, prepare, takes_prompt
 if TYPE_CHECKING:
     from remuda.agents.base import Launch, LaunchContext
     from remuda.agents.permission import Asking
+    from remuda.agents.sources import AgentSources
     from remuda.agents.speech import Speech
 
     from .headless import ClaudeHeadless
@@ -49,6 +50,12 @@ class ClaudeAgent:
         from .headless import ClaudeHeadless
 
         return ClaudeHeadless()
+
+    @property
+    def sources(self) -> AgentSources | None:
+        from .sources import ClaudeSources
+
+        return ClaudeSources()
 
     def launch(self, context: LaunchContext) -> Launch:
         return prepare(context, len(self.default_argv))

@@ -22,8 +22,8 @@ from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, 
 from remuda.keeper.aclient import AsyncKeeperClient
 
 from ..attention.model import Approval, ApprovalState, Event, EventKind, Session, Source
-from ..desk import Desk, only_at_terminal
-from .ruling import Answer, question, read_ruling
+from ..service import BossService, only_at_terminal
+from .decision import Answer, as_question, read_decision
 
 log = logging.getLogger("remuda.boss.answers.approvals")
 
@@ -35,7 +35,7 @@ _OVER = "it was decided in the terminal, or its turn has ended"
 
 
 @dataclass(slots=True)
-class Held:
+class WaitingHook:
     """A hook that waits: `output` will be what it is to say, None in it for no opinion."""
 
     output: asyncio.Future[Output]
@@ -44,27 +44,27 @@ class Held:
 
 @dataclass(slots=True)
 class Approvals:
-    """An `Answerer`. Use from the desk's loop, from `open` to `close`."""
+    """An `Answerer`. Use from the service's loop, from `open` to `close`."""
 
-    desk: Desk
+    service: BossService
     folder: Path
     """Where the sockets of the keepers lie."""
     on_open: Callable[[Approval], Awaitable[None]] | None = None
     """Hears of every request that can be answered, when it is told and when a hook begins to wait."""
-    _held: dict[str, list[Held]] = field(default_factory=dict)
+    _waiting_hooks: dict[str, list[WaitingHook]] = field(default_factory=dict)
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _told: set[str] = field(default_factory=set)
+    _announced: set[str] = field(default_factory=set)
 
     async def open(self) -> None:
         self._begin(self._follow())
-        for approval in self.desk.open_approvals():
+        for approval in self.service.open_approvals():
             self._opened(approval)
 
     async def close(self) -> None:
         """Hooks that wait are let go: they ask the next boss."""
-        for number in list(self._held):
-            self._release(number, None, "closing")
+        for approval_id in list(self._waiting_hooks):
+            self._release(approval_id, None, "closing")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -76,23 +76,23 @@ class Approvals:
 
     # ── answering ──
 
-    async def answer(self, number: str, answer: Answer, by: str) -> Approval:
+    async def answer(self, approval_id: str, answer: Answer, by: str) -> Approval:
         """Raises `NotInQueue`, `AlreadyAnswered`, `InvalidOptions`; `NotSafe` where nobody waits for it."""
-        lock = self._locks.setdefault(number, asyncio.Lock())
+        lock = self._locks.setdefault(approval_id, asyncio.Lock())
         try:
             async with lock:
-                approval = self._must_be_open(number)
-                give = self._way(approval)
-                ruling = read_ruling(approval, answer)
-                now = self.desk.clock()
-                await self.desk.change_approval(replace(approval, answer=dict(answer), by=by, at=now))
-                return await self._give(number, ruling, give)
+                approval = self._must_be_open(approval_id)
+                deliver = self._channel(approval)
+                decision = read_decision(approval, answer, self._session(approval).agent)
+                now = self.service.clock()
+                await self.service.change_approval(replace(approval, answer=dict(answer), by=by, at=now))
+                return await self._deliver(approval_id, decision, deliver)
         finally:
             if not lock.locked():
-                self._locks.pop(number, None)
+                self._locks.pop(approval_id, None)
 
-    def _must_be_open(self, number: str) -> Approval:
-        approval = self.desk.approval(number)
+    def _must_be_open(self, approval_id: str) -> Approval:
+        approval = self.service.approval(approval_id)
         if approval.state is ApprovalState.ANSWERED:
             what = (approval.answer or {}).get("behavior")
             raise AlreadyAnswered(f"{approval.by} has already decided: {what}")
@@ -100,119 +100,121 @@ class Approvals:
             raise AlreadyAnswered(_OVER)
         return approval
 
-    async def _give(self, number: str, ruling: Ruling, give: Callable[[Ruling], Awaitable[None]]) -> Approval:
+    async def _deliver(
+        self, approval_id: str, decision: Ruling, deliver: Callable[[Ruling], Awaitable[None]]
+    ) -> Approval:
         try:
-            await give(ruling)
+            await deliver(decision)
         except AlreadyAnswered:
-            await self._forget(number, ApprovalState.ENDED)
+            await self._forget(approval_id, ApprovalState.ENDED)
             raise
         except RemudaError:
-            await self._forget(number, ApprovalState.OPEN)
+            await self._forget(approval_id, ApprovalState.OPEN)
             raise
-        given = self.desk.approval(number)
-        now = self.desk.clock()
+        given = self.service.approval(approval_id)
+        now = self.service.clock()
         given = replace(given, state=ApprovalState.ANSWERED, at=given.at or now, delivered_at=now)
-        await self.desk.change_approval(given)
-        await self._tell_end(given, "answered")
-        log.info("request %s: %s by %s", number, "allowed" if ruling.allow else "denied", given.by)
-        return self.desk.approval(number)
+        await self.service.change_approval(given)
+        await self._report_end(given, "answered")
+        log.info("request %s: %s by %s", approval_id, "allowed" if decision.allow else "denied", given.by)
+        return self.service.approval(approval_id)
 
-    async def _forget(self, number: str, state: ApprovalState) -> None:
+    async def _forget(self, approval_id: str, state: ApprovalState) -> None:
         """It was not given, for all we know."""
-        approval = replace(self.desk.approval(number), answer=None, by=None)
+        approval = replace(self.service.approval(approval_id), answer=None, by=None)
         if state is ApprovalState.ENDED:
-            await self.desk.change_approval(replace(approval, state=state, at=self.desk.clock()))
-            await self._tell_end(approval, "answered at the terminal")
+            await self.service.change_approval(replace(approval, state=state, at=self.service.clock()))
+            await self._report_end(approval, "answered at the terminal")
         elif approval.state is ApprovalState.OPEN:
-            await self.desk.change_approval(replace(approval, at=None))
+            await self.service.change_approval(replace(approval, at=None))
 
-    async def _tell_end(self, approval: Approval, why: str) -> None:
-        at = max(self.desk.clock(), approval.asked_at)
+    async def _report_end(self, approval: Approval, why: str) -> None:
+        at = max(self.service.clock(), approval.asked_at)
         facts = {"ask": approval.id, "why": why}
         event = Event(
             EventKind.ASK_ENDED, approval.session_id, at, Source.PROCESS, f"answer:{approval.id}", facts
         )
-        await self.desk.take(event)
+        await self.service.take(event)
 
     # ── the ways to whoever asks ──
 
-    def _way(self, approval: Approval) -> Callable[[Ruling], Awaitable[None]]:
+    def _channel(self, approval: Approval) -> Callable[[Ruling], Awaitable[None]]:
         session = self._session(approval)
-        if approval.id in self._held:
-            return lambda ruling: self._to_hook(session, approval, ruling)
+        if approval.id in self._waiting_hooks:
+            return lambda decision: self._to_hook(session, approval, decision)
         if session.name is not None:
-            return lambda ruling: self._to_keeper(session, approval, ruling)
+            return lambda decision: self._to_keeper(session, approval, decision)
         raise only_at_terminal(session)
 
     def _session(self, approval: Approval) -> Session:
-        return self.desk.session(approval.session_id)
+        return self.service.session(approval.session_id)
 
-    async def _to_hook(self, session: Session, approval: Approval, ruling: Ruling) -> None:
+    async def _to_hook(self, session: Session, approval: Approval, decision: Ruling) -> None:
         asking = find_agent(session.agent).asking()
         if asking is None:
             raise NotSafe(
                 f"Remuda cannot answer requests of {session.agent}", hint="decide in the agent's terminal"
             )
-        if not self._release(approval.id, asking.answer(question(approval), ruling), "answered"):
+        if not self._release(approval.id, asking.answer(as_question(approval), decision), "answered"):
             raise NotSafe("the agent is no longer waiting for this decision")
 
-    async def _to_keeper(self, session: Session, approval: Approval, ruling: Ruling) -> None:
+    async def _to_keeper(self, session: Session, approval: Approval, decision: Ruling) -> None:
         assert session.name is not None
         client = await AsyncKeeperClient.connect(
             session.name, self.folder, lambda _event: None, lambda: None, timeout=KEEPER_TIMEOUT
         )
         try:
             asks = (await client.request("asks", within=KEEPER_TIMEOUT))["asks"]
-            number = _same(asks, approval)
+            ask_id = find_same_ask(asks, approval)
             try:
-                await client.request("answer", within=KEEPER_TIMEOUT, id=number, **_arguments(ruling))
+                await client.request("answer", within=KEEPER_TIMEOUT, id=ask_id, **_arguments(decision))
             except InvalidOptions:
                 raise NotSafe(
                     f"session '{session.name}' takes decisions only in its terminal",
                     hint=f"go there with 'remuda attach {session.name}'",
                 ) from None
             except AlreadyAnswered as error:
-                raise AlreadyAnswered(_OVER if not number else error.message) from None
+                raise AlreadyAnswered(_OVER if not ask_id else error.message) from None
         finally:
             client.close()
 
     # ── hooks that wait ──
 
     async def hold(
-        self, number: str, wait: float, gone: Callable[[], Awaitable[None]] | None = None
+        self, approval_id: str, wait: float, gone: Callable[[], Awaitable[None]] | None = None
     ) -> tuple[str, Output]:
         """Until it is answered or over, at most so long, and no longer than somebody waits for it.
 
         Returns why it ended ("answered", "ended", "open", "closing"), and what the hook is to say.
         """
-        held = Held(asyncio.get_running_loop().create_future())
-        self._held.setdefault(number, []).append(held)
+        hook = WaitingHook(asyncio.get_running_loop().create_future())
+        self._waiting_hooks.setdefault(approval_id, []).append(hook)
         left = asyncio.ensure_future(gone()) if gone is not None else None
         try:
-            approval = self.desk.approval(number)
+            approval = self.service.approval(approval_id)
             if approval.state is not ApprovalState.OPEN:
                 return "ended", None
-            until = self.desk.clock() + min(wait, MAX_HOLD)
-            await self.desk.change_approval(replace(approval, expires_at=until))
-            self._opened(self.desk.approval(number), again=True)
-            waits: set[asyncio.Future[Any]] = {held.output, *([left] if left else [])}
+            until = self.service.clock() + min(wait, MAX_HOLD)
+            await self.service.change_approval(replace(approval, expires_at=until))
+            self._opened(self.service.approval(approval_id), again=True)
+            waits: set[asyncio.Future[Any]] = {hook.output, *([left] if left else [])}
             await asyncio.wait(waits, timeout=min(wait, MAX_HOLD), return_when=asyncio.FIRST_COMPLETED)
-            return held.why, held.output.result() if held.output.done() else None
+            return hook.why, hook.output.result() if hook.output.done() else None
         finally:
-            self._let_go(number, held)
+            self._remove_hook(approval_id, hook)
             if left is not None:
                 left.cancel()
                 await asyncio.gather(left, return_exceptions=True)
 
-    def _let_go(self, number: str, held: Held) -> None:
-        if held in (waiting := self._held.get(number, [])):
-            waiting.remove(held)
+    def _remove_hook(self, approval_id: str, hook: WaitingHook) -> None:
+        if hook in (waiting := self._waiting_hooks.get(approval_id, [])):
+            waiting.remove(hook)
         if not waiting:
-            self._held.pop(number, None)
+            self._waiting_hooks.pop(approval_id, None)
 
-    def _release(self, number: str, output: Output, why: str) -> bool:
+    def _release(self, approval_id: str, output: Output, why: str) -> bool:
         """Whether somebody waited."""
-        waiting = [one for one in self._held.get(number, ()) if not one.output.done()]
+        waiting = [one for one in self._waiting_hooks.get(approval_id, ()) if not one.output.done()]
         for one in waiting:
             one.why = why
             one.output.set_result(output)
@@ -221,55 +223,56 @@ class Approvals:
     # ── what happens ──
 
     async def _follow(self) -> None:
-        watcher = self.desk.feed.watch()
+        watcher = self.service.feed.watch()
         try:
             async for change in watcher:
                 if change.kind in ("approval", "reset"):
-                    self._look()
+                    self._refresh()
         finally:
             watcher.close()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """Let go of those whose dialog is over, and tell of those that are new."""
-        for number in list(self._held):
+        for approval_id in list(self._waiting_hooks):
             try:
-                state = self.desk.approval(number).state
+                state = self.service.approval(approval_id).state
             except NotInQueue:
                 state = ApprovalState.ENDED
             if state is ApprovalState.ENDED:
-                self._release(number, None, "ended")
-        for approval in self.desk.open_approvals():
-            if approval.id not in self._told:
+                self._release(approval_id, None, "ended")
+        for approval in self.service.open_approvals():
+            if approval.id not in self._announced:
                 self._opened(approval)
-        self._told &= {approval.id for approval in self.desk.open_approvals()}
+        self._announced &= {approval.id for approval in self.service.open_approvals()}
 
     def _opened(self, approval: Approval, *, again: bool = False) -> None:
-        self._told.add(approval.id)
+        self._announced.add(approval.id)
         if approval.answer is not None and (again or self._session(approval).name is not None):
-            self._begin(self._finish(approval.id))
+            self._begin(self._deliver_stored(approval.id))
         elif self.on_open is not None:
-            self._begin(self._tell_open(approval))
+            self._begin(self._announce(approval))
 
-    async def _tell_open(self, approval: Approval) -> None:
+    async def _announce(self, approval: Approval) -> None:
         assert self.on_open is not None
         try:
             await self.on_open(approval)
         except RemudaError as error:
             log.info("request %s needs a human: %s", approval.id, error)
 
-    async def _finish(self, number: str) -> None:
+    async def _deliver_stored(self, approval_id: str) -> None:
         """Give what a boss before us wrote down, and may have given."""
-        async with self._locks.setdefault(number, asyncio.Lock()):
-            approval = self.desk.approval(number)
+        async with self._locks.setdefault(approval_id, asyncio.Lock()):
+            approval = self.service.approval(approval_id)
             if approval.state is not ApprovalState.OPEN or approval.answer is None:
                 return
             try:
-                await self._give(number, read_ruling(approval, approval.answer), self._way(approval))
+                decision = read_decision(approval, approval.answer, self._session(approval).agent)
+                await self._deliver(approval_id, decision, self._channel(approval))
             except RemudaError as error:
-                log.info("request %s: cannot deliver the decision: %s", number, error)
+                log.info("request %s: cannot deliver the decision: %s", approval_id, error)
 
 
-def _same(asks: list[Mapping[str, Any]], approval: Approval) -> str:
+def find_same_ask(asks: list[Mapping[str, Any]], approval: Approval) -> str:
     """The keeper's name of it; empty when it is not asked any more."""
     for one in asks:
         if approval.tool_use_id is not None and one.get("tool_use_id") == approval.tool_use_id:
@@ -281,8 +284,8 @@ def _same(asks: list[Mapping[str, Any]], approval: Approval) -> str:
     return ""
 
 
-def _arguments(ruling: Ruling) -> dict[str, Any]:
-    if not ruling.allow:
-        return {"behavior": "deny", "message": ruling.message, "interrupt": ruling.interrupt}
-    edited = {"input": dict(ruling.input)} if ruling.input is not None else {}
-    return {"behavior": "allow", "always": ruling.always, **edited}
+def _arguments(decision: Ruling) -> dict[str, Any]:
+    if not decision.allow:
+        return {"behavior": "deny", "message": decision.message, "interrupt": decision.interrupt}
+    edited = {"input": dict(decision.input)} if decision.input is not None else {}
+    return {"behavior": "allow", "always": decision.always, **edited}

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from .event_log import EventLog
 from .identity import Claim
 from .model import Approval, Event, EventKind, Item, Session
-from .rules import ask_number
-from .standing import Ask, Standing
-from .story import Story
+from .projection import Ask, SessionProjection
+from .rules import make_ask_id
 
 AHEAD = 2.0
 """Seconds. Clocks that differ by less are the same; what is dated further ahead of now cannot be right."""
@@ -40,31 +40,33 @@ def move(at: Date, by: float) -> Date:
 def move_event(event: Event, by: float) -> Event:
     """A dialog is called by the date that it first had: approvals and links know it by that."""
     named = event.kind is EventKind.ASKED and "ask" not in event.facts
-    facts = {**event.facts, "ask": ask_number(event)} if named else event.facts
+    facts = {**event.facts, "ask": make_ask_id(event)} if named else event.facts
     return replace(event, at=event.at + by, facts=facts)
 
 
-def move_story(story: Story, by: float) -> Story:
-    moved = Story(
-        move_standing(story.base, by),
-        move(story.base_at, by),
-        [move_event(event, by) for event in story.events],
+def move_log(event_log: EventLog, by: float) -> EventLog:
+    moved = EventLog(
+        move_projection(event_log.snapshot, by),
+        move(event_log.snapshot_at, by),
+        [move_event(event, by) for event in event_log.events],
     )
-    moved.retell()
+    moved.replay()
     return moved
 
 
-def move_standing(standing: Standing, by: float) -> Standing:
+def move_projection(projection: SessionProjection, by: float) -> SessionProjection:
     return replace(
-        standing,
-        since=move(standing.since, by),
-        shut_at=move(standing.shut_at, by),
-        continued_at=move(standing.continued_at, by),
-        dismissed_at=move(standing.dismissed_at, by),
-        asks=tuple(_move_ask(ask, by) for ask in standing.asks),
-        calls={number: replace(call, at=move(call.at, by)) for number, call in standing.calls.items()},
-        earlier=tuple(_move_at(one, by) for one in standing.earlier),
-        told=tuple((words, move(at, by)) for words, at in standing.told),
+        projection,
+        since=move(projection.since, by),
+        shut_at=move(projection.shut_at, by),
+        continued_at=move(projection.continued_at, by),
+        dismissed_at=move(projection.dismissed_at, by),
+        asks=tuple(_move_ask(ask, by) for ask in projection.asks),
+        calls={
+            tool_use_id: replace(call, at=move(call.at, by)) for tool_use_id, call in projection.calls.items()
+        },
+        earlier=tuple(_move_at(one, by) for one in projection.earlier),
+        unrepeated=tuple((words, move(at, by)) for words, at in projection.unrepeated),
     )
 
 

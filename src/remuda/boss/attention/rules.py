@@ -38,7 +38,7 @@ from dataclasses import replace
 from typing import Any
 
 from .model import Event, EventKind, Reason, Source, State, digest
-from .standing import OVER, RESTING, Ask, Call, Standing
+from .projection import OVER, RESTING, Ask, SessionProjection, ToolCall
 
 SAME_MOMENT = 2.0
 """Two sources that tell the same within this time tell of one thing."""
@@ -60,28 +60,28 @@ _WORDS = {
 }
 """What a record and a hook that tell of the same have in common."""
 
-Rule = Callable[[Standing, Event], Standing]
+Reducer = Callable[[SessionProjection, Event], SessionProjection]
 
 
 # ── the beginning and the end ──
 
 
-def _registered(now: Standing, event: Event) -> Standing:
-    late = now.under not in OVER and now.under is not State.SEEN and event.at - now.since < SAME_MOMENT
+def _registered(now: SessionProjection, event: Event) -> SessionProjection:
+    late = now.activity not in OVER and now.activity is not State.SEEN and event.at - now.since < SAME_MOMENT
     if late and event.facts.get("how") in ("startup", "resume", None):
         return now
     return _become(_end_asks(now, event, "registered"), State.STARTED, event, why="started")
 
 
-def _ended(now: Standing, event: Event) -> Standing:
+def _ended(now: SessionProjection, event: Event) -> SessionProjection:
     if _is_of_another(now, event):
         return now
     detail = {"why": str(event.facts.get("why", ""))}
     return _become(_end_asks(now, event, "ended"), State.ENDED, event, detail=detail, why="ended")
 
 
-def _gone(now: Standing, event: Event) -> Standing:
-    if now.under in OVER or _is_of_another(now, event):
+def _gone(now: SessionProjection, event: Event) -> SessionProjection:
+    if now.activity in OVER or _is_of_another(now, event):
         return now
     detail = {key: event.facts[key] for key in ("exit_code", "pid") if key in event.facts}
     detail["was"] = str(now.state)
@@ -90,7 +90,7 @@ def _gone(now: Standing, event: Event) -> Standing:
     )
 
 
-def _is_of_another(now: Standing, event: Event) -> bool:
+def _is_of_another(now: SessionProjection, event: Event) -> bool:
     """The conversation goes on in a later process than the one that ends."""
     pid = event.facts.get("pid")
     return pid is not None and now.pid is not None and pid != now.pid
@@ -99,7 +99,7 @@ def _is_of_another(now: Standing, event: Event) -> bool:
 # ── work ──
 
 
-def _prompted(now: Standing, event: Event) -> Standing:
+def _prompted(now: SessionProjection, event: Event) -> SessionProjection:
     now, told_at = _repeated(now, event)
     if told_at is not None:
         return now
@@ -117,42 +117,42 @@ def _led_to(prompt: Event, ask: Ask) -> bool:
     return ask.asked_at > prompt.at - SAME_MOMENT  # told by one who saw a dialog, and not which
 
 
-def _working(now: Standing, event: Event) -> Standing:
+def _working(now: SessionProjection, event: Event) -> SessionProjection:
     if event.facts.get("continued"):
         return replace(_become(now, State.WORKING, event, why="working"), continued_at=event.at)
     if event.facts.get("notice"):
-        said = now.under is State.STOPPED and now.message
+        said = now.activity is State.STOPPED and now.message
         unread = ({"at": now.since, "message": now.message},) if said else ()
         now = replace(now, earlier=(*now.earlier, *unread)[-_EARLIER:])
-        return now if now.under is State.WORKING else _become(now, State.WORKING, event, why="working")
+        return now if now.activity is State.WORKING else _become(now, State.WORKING, event, why="working")
     if event.source is Source.REGISTRY:
-        if now.under is State.BACKGROUND:  # it does not tell what works
+        if now.activity is State.BACKGROUND:  # it does not tell what works
             return now
         now = _shut(now, event)
     return _at_work(now, event)
 
 
-def _at_work(now: Standing, event: Event) -> Standing:
-    lagging = now.under in RESTING | {State.BACKGROUND} and event.at <= now.since + AFTERGLOW
-    if now.under is State.WORKING or lagging:
+def _at_work(now: SessionProjection, event: Event) -> SessionProjection:
+    lagging = now.activity in RESTING | {State.BACKGROUND} and event.at <= now.since + AFTERGLOW
+    if now.activity is State.WORKING or lagging:
         return now
     return _become(now, State.WORKING, event, why="working")
 
 
-def _tool_began(now: Standing, event: Event) -> Standing:
-    number, subagent = event.facts.get("tool_use_id"), bool(event.facts.get("subagent"))
-    if isinstance(number, str):
+def _tool_began(now: SessionProjection, event: Event) -> SessionProjection:
+    tool_use_id, subagent = event.facts.get("tool_use_id"), bool(event.facts.get("subagent"))
+    if isinstance(tool_use_id, str):
         given, asks = event.facts.get("input"), event.facts.get("asks")
         asks = asks if isinstance(asks, dict) else None
-        call = Call(_key(event), str(event.facts.get("tool", "")), event.at, given, subagent, asks)
-        calls = {**now.calls, number: call}
+        call = ToolCall(_key(event), str(event.facts.get("tool", "")), event.at, given, subagent, asks)
+        calls = {**now.calls, tool_use_id: call}
         now = replace(now, calls=dict(list(calls.items())[-_CALLS:]))
     return now if subagent else _at_work(now, event)
 
 
-def _tool_ran(now: Standing, event: Event) -> Standing:
-    number = str(event.facts.get("tool_use_id") or "")
-    call = now.calls.get(number)
+def _tool_ran(now: SessionProjection, event: Event) -> SessionProjection:
+    tool_use_id = str(event.facts.get("tool_use_id") or "")
+    call = now.calls.get(tool_use_id)
     keys = {_key(event), call.key if call else ""} - {""}
     now, told_at = _repeated(now, event)
     ok = bool(event.facts.get("ok", True))
@@ -160,12 +160,12 @@ def _tool_ran(now: Standing, event: Event) -> Standing:
     proof = {"ran": ran, "at": event.at, "by": event.source.label}
     if ran and not ok:
         proof["failed"] = True
-    if number:
-        proof["tool_use_id"] = number
-    now = replace(now, calls={one: call for one, call in now.calls.items() if one != number})
+    if tool_use_id:
+        proof["tool_use_id"] = tool_use_id
+    now = replace(now, calls={one: call for one, call in now.calls.items() if one != tool_use_id})
 
     def is_it(ask: Ask) -> bool:
-        same = ask.tool_use_id == number if ask.tool_use_id and number else ask.key in keys
+        same = ask.tool_use_id == tool_use_id if ask.tool_use_id and tool_use_id else ask.key in keys
         return same and ask.asked_at <= event.at and "ran" not in (ask.proof or {})
 
     if (found := next((ask for ask in now.asks if is_it(ask)), None)) is not None:
@@ -177,11 +177,11 @@ def _tool_ran(now: Standing, event: Event) -> Standing:
 # ── rest ──
 
 
-def _stopped(now: Standing, event: Event) -> Standing:
+def _stopped(now: SessionProjection, event: Event) -> SessionProjection:
     return _stopped_by_hook(now, event) if event.source <= Source.HOOK else _rests(now, event)
 
 
-def _stopped_by_hook(now: Standing, event: Event) -> Standing:
+def _stopped_by_hook(now: SessionProjection, event: Event) -> SessionProjection:
     now, told_at = _repeated(now, event)
     if 0 <= event.at - now.continued_at < AFTERGLOW or _is_past(now, told_at):
         return now
@@ -192,61 +192,63 @@ def _stopped_by_hook(now: Standing, event: Event) -> Standing:
         now = _end_asks(now, event, "stopped")
     message = str(facts.get("message") or "")
     near = event.at - now.since <= SAME_MOMENT and (now.by > Source.HOOK or now.message == message)
-    told_before = now.under is State.STOPPED and (near or told_at is not None)
+    told_before = now.activity is State.STOPPED and (near or told_at is not None)
     return _become(
         now, state, event, since=now.since if told_before else None, message=message, detail=detail
     )
 
 
-def _rests(now: Standing, event: Event) -> Standing:
+def _rests(now: SessionProjection, event: Event) -> SessionProjection:
     """Somebody who does not see the end of a turn itself sees that it is at rest."""
     message = str(event.facts.get("message") or "")
     if event.source is Source.REGISTRY:
         now = _shut(now, event)
     elif message:
-        now = _end_asks(now, event, "stopped") if now.under is not State.BACKGROUND else now
+        now = _end_asks(now, event, "stopped") if now.activity is not State.BACKGROUND else now
     elif any(ask.key for ask in now.open_asks):  # a dialog that is not drawn yet
         return now
     elif event.source is Source.SCREEN:  # it shows dialogs, and shows none
         now = _end_asks(now, event, "answered", lambda ask: not ask.key)
-    if now.under is State.BACKGROUND:
+    if now.activity is State.BACKGROUND:
         return replace(now, message=now.message or message)
-    if now.under in RESTING:
+    if now.activity in RESTING:
         missed = message and event.at - now.since > SAME_MOMENT and message != now.message
         if not missed:
-            fills = now.under is State.STOPPED and not now.message and not now.detail.get("interrupted")
+            fills = now.activity is State.STOPPED and not now.message and not now.detail.get("interrupted")
             return replace(now, message=message) if fills else now
-    elif now.under in (State.SEEN, State.STARTED) and not message:
-        return now if now.under is State.STARTED else _become(now, State.STARTED, event, why="started")
+    elif now.activity in (State.SEEN, State.STARTED) and not message:
+        return now if now.activity is State.STARTED else _become(now, State.STARTED, event, why="started")
     return _become(now, State.STOPPED, event, message=message)
 
 
-def _interrupted(now: Standing, event: Event) -> Standing:
+def _interrupted(now: SessionProjection, event: Event) -> SessionProjection:
     return _come_to_rest(now, event, State.STOPPED, {"interrupted": True})
 
 
-def _failed(now: Standing, event: Event) -> Standing:
+def _failed(now: SessionProjection, event: Event) -> SessionProjection:
     return _come_to_rest(now, event, State.FAILED, _picked(event, "error"))
 
 
-def _limited(now: Standing, event: Event) -> Standing:
+def _limited(now: SessionProjection, event: Event) -> SessionProjection:
     return _come_to_rest(now, event, State.LIMITED, _picked(event, "error", "until"))
 
 
-def _come_to_rest(now: Standing, event: Event, state: State, detail: dict[str, Any]) -> Standing:
+def _come_to_rest(
+    now: SessionProjection, event: Event, state: State, detail: dict[str, Any]
+) -> SessionProjection:
     now, told_at = _repeated(now, event)
     if _is_past(now, told_at):
         return now
     now = _end_asks(now, event, str(event.kind))
-    near = now.under in RESTING and (told_at is not None or event.at - now.since <= SAME_MOMENT)
-    if near and now.under is state and now.by < event.source and now.detail:
+    near = now.activity in RESTING and (told_at is not None or event.at - now.since <= SAME_MOMENT)
+    if near and now.activity is state and now.by < event.source and now.detail:
         return now
     message = str(event.facts.get("message") or "")
     return _become(now, state, event, since=now.since if near else None, message=message, detail=detail)
 
 
-def _hung(now: Standing, event: Event) -> Standing:
-    if now.under not in (State.WORKING, State.BACKGROUND):
+def _hung(now: SessionProjection, event: Event) -> SessionProjection:
+    if now.activity not in (State.WORKING, State.BACKGROUND):
         return now
     return _become(now, State.HUNG, event, message=now.message, detail=_picked(event, "evidence", "quiet"))
 
@@ -254,12 +256,12 @@ def _hung(now: Standing, event: Event) -> Standing:
 # ── dialogs ──
 
 
-def _asked(now: Standing, event: Event) -> Standing:
+def _asked(now: SessionProjection, event: Event) -> SessionProjection:
     key = _key(event) if event.facts.get("tool") else ""
     return _asked_of(now, event, key) if key else _asked_something(now, event)
 
 
-def _asked_of(now: Standing, event: Event, key: str) -> Standing:
+def _asked_of(now: SessionProjection, event: Event, key: str) -> SessionProjection:
     if _is_told(now, event, key):
         return now
     bare = [ask for ask in now.open_asks if _is_better(event, key, ask)]
@@ -267,20 +269,24 @@ def _asked_of(now: Standing, event: Event, key: str) -> Standing:
     facts = dict(event.facts)
     if "tool_use_id" not in facts:
         taken = {ask.tool_use_id for ask in now.open_asks}
-        calls = [number for number, call in now.calls.items() if call.key == key and number not in taken]
+        calls = [
+            tool_use_id
+            for tool_use_id, call in now.calls.items()
+            if call.key == key and tool_use_id not in taken
+        ]
         facts |= {"tool_use_id": calls[0]} if len(calls) == 1 else {}
-    ask = Ask(ask_number(event), key, _reason(event), asked_at, facts)
+    ask = Ask(make_ask_id(event), key, _reason(event), asked_at, facts)
     kept = [ask for ask in now.asks if ask not in bare]
     return replace(now, asks=(*kept, ask)[-_ASKS:])
 
 
-def _is_told(now: Standing, event: Event, key: str) -> bool:
+def _is_told(now: SessionProjection, event: Event, key: str) -> bool:
     """Whether another has told of this dialog. Two calls that are alike have one each."""
-    number = event.facts.get("tool_use_id")
+    tool_use_id = event.facts.get("tool_use_id")
     alike = [
         ask for ask in now.asks if ask.key == key and not ask.ended_at and not _is_better(event, key, ask)
     ]
-    told = [ask for ask in alike if not number or not ask.tool_use_id or ask.tool_use_id == number]
+    told = [ask for ask in alike if not tool_use_id or not ask.tool_use_id or ask.tool_use_id == tool_use_id]
     near = any(event.at - ask.asked_at <= SAME_MOMENT for ask in told)
     return near and sum(call.key == key for call in now.calls.values()) <= len(alike)
 
@@ -296,7 +302,7 @@ def _may_be(ask: Ask, event: Event) -> bool:
     return ask.reason is _reason(event) or event.at - ask.asked_at <= SAME_MOMENT
 
 
-def _asked_something(now: Standing, event: Event) -> Standing:
+def _asked_something(now: SessionProjection, event: Event) -> SessionProjection:
     """A dialog is open, says one who does not know which: one that we know of, or a new one."""
     known = replace(now, shut_at=0.0)
     if known.open_asks:
@@ -305,37 +311,37 @@ def _asked_something(now: Standing, event: Event) -> Standing:
     if any(ask.key and ask.ended_at and event.at - ask.asked_at <= SAME_MOMENT for ask in now.asks):
         return now
     facts = dict(event.facts)
-    pending = [(number, call) for number, call in now.calls.items() if not call.subagent]
+    pending = [(tool_use_id, call) for tool_use_id, call in now.calls.items() if not call.subagent]
     if len(pending) == 1:
-        number, call = pending[0]
+        tool_use_id, call = pending[0]
         if call.asks is not None:
-            facts |= {**call.asks, "tool_use_id": number}
+            facts |= {**call.asks, "tool_use_id": tool_use_id}
         elif _reason(event) is Reason.PERMISSION and call.input is not None:
-            facts |= {"tool": call.tool, "input": call.input, "tool_use_id": number}
-    ask = Ask(ask_number(event), "", _reason_of(facts), event.at, facts)
+            facts |= {"tool": call.tool, "input": call.input, "tool_use_id": tool_use_id}
+    ask = Ask(make_ask_id(event), "", _reason_of(facts), event.at, facts)
     return replace(known, asks=(*now.asks, ask)[-_ASKS:])
 
 
-def _ask_ended(now: Standing, event: Event) -> Standing:
+def _ask_ended(now: SessionProjection, event: Event) -> SessionProjection:
     facts = event.facts
     key = _key(event) if facts.get("tool") else ""
 
     def is_it(ask: Ask) -> bool:
-        by_number = facts.get("tool_use_id") is not None and ask.tool_use_id == facts["tool_use_id"]
-        return ask.id == facts.get("ask") or by_number or bool(key and ask.key == key)
+        by_tool_use_id = facts.get("tool_use_id") is not None and ask.tool_use_id == facts["tool_use_id"]
+        return ask.id == facts.get("ask") or by_tool_use_id or bool(key and ask.key == key)
 
     return _end_asks(now, event, str(facts.get("why", "answered")), is_it)
 
 
-def _dismissed(now: Standing, event: Event) -> Standing:
+def _dismissed(now: SessionProjection, event: Event) -> SessionProjection:
     return replace(now, dismissed_at=max(now.dismissed_at, event.at), why="dismissed")
 
 
-def _seen(now: Standing, _event: Event) -> Standing:
+def _seen(now: SessionProjection, _event: Event) -> SessionProjection:
     return now
 
 
-RULES: dict[EventKind, Rule] = {
+RULES: dict[EventKind, Reducer] = {
     EventKind.REGISTERED: _registered,
     EventKind.PROMPTED: _prompted,
     EventKind.WORKING: _working,
@@ -357,17 +363,19 @@ _RETURN = (EventKind.REGISTERED, EventKind.PROMPTED)
 _LAST = (EventKind.ENDED, EventKind.GONE, EventKind.DISMISSED)
 
 
-def step(now: Standing, event: Event) -> Standing:
+def step(now: SessionProjection, event: Event) -> SessionProjection:
     """Apply one event, which is not older than any before it."""
-    if now.under in OVER and event.kind not in _LAST:
+    if now.activity in OVER and event.kind not in _LAST:
         heard_again = event.kind is not EventKind.SEEN and event.at > now.since + _REVIVAL
         if event.kind not in _RETURN and not heard_again:
             return now
-        now = Standing(since=event.at, pid=now.pid, scripted=now.scripted, dismissed_at=now.dismissed_at)
+        now = SessionProjection(
+            since=event.at, pid=now.pid, scripted=now.scripted, dismissed_at=now.dismissed_at
+        )
     if event.kind not in (EventKind.GONE, EventKind.ENDED):
         now = _note(now, event.facts)
     if event.source is Source.TRANSCRIPT and (words := _words(event)):
-        now = replace(now, told=(*now.told, (words, event.at))[-_TOLD:])
+        now = replace(now, unrepeated=(*now.unrepeated, (words, event.at))[-_TOLD:])
     return RULES[event.kind](now, event)
 
 
@@ -375,7 +383,7 @@ def step(now: Standing, event: Event) -> Standing:
 
 
 def _become(
-    now: Standing,
+    now: SessionProjection,
     state: State,
     event: Event,
     *,
@@ -383,10 +391,10 @@ def _become(
     message: str = "",
     detail: Mapping[str, Any] | None = None,
     why: str = "",
-) -> Standing:
+) -> SessionProjection:
     return replace(
         now,
-        under=state,
+        activity=state,
         since=event.at if since is None else since,
         by=event.source,
         message=message,
@@ -395,7 +403,7 @@ def _become(
     )
 
 
-def _note(now: Standing, facts: Mapping[str, Any]) -> Standing:
+def _note(now: SessionProjection, facts: Mapping[str, Any]) -> SessionProjection:
     pid, entrypoint = facts.get("pid"), facts.get("entrypoint")
     if isinstance(pid, int) and pid != now.pid:
         now = replace(now, pid=pid)
@@ -410,27 +418,29 @@ def _words(event: Event) -> str:
     return digest(event.kind, said) if said else ""
 
 
-def _repeated(now: Standing, event: Event) -> tuple[Standing, float | None]:
+def _repeated(now: SessionProjection, event: Event) -> tuple[SessionProjection, float | None]:
     """When the transcript told what this hook tells, if it did: each of its records is repeated once."""
-    if event.source is not Source.HOOK or not now.told:
+    if event.source is not Source.HOOK or not now.unrepeated:
         return now, None
     words = _words(event)
-    found = next((one for one in now.told if one[0] == words and event.at - one[1] <= LATE), None)
+    found = next((one for one in now.unrepeated if one[0] == words and event.at - one[1] <= LATE), None)
     if found is None:
         return now, None
-    return replace(now, told=tuple(one for one in now.told if one is not found)), found[1]
+    return replace(now, unrepeated=tuple(one for one in now.unrepeated if one is not found)), found[1]
 
 
-def _is_past(now: Standing, told_at: float | None) -> bool:
+def _is_past(now: SessionProjection, told_at: float | None) -> bool:
     """Whether something has happened since."""
     return told_at is not None and now.since > told_at
 
 
-def _shut(now: Standing, event: Event) -> Standing:
+def _shut(now: SessionProjection, event: Event) -> SessionProjection:
     return replace(now, shut_at=event.at, why="answered") if now.open_asks else now
 
 
-def _end_asks(now: Standing, event: Event, end: str, which: Callable[[Ask], bool] | None = None) -> Standing:
+def _end_asks(
+    now: SessionProjection, event: Event, end: str, which: Callable[[Ask], bool] | None = None
+) -> SessionProjection:
     def ended(ask: Ask) -> Ask:
         over = ask.ended_at is not None or ask.asked_at > event.at or (which is not None and not which(ask))
         return ask if over else replace(ask, ended_at=event.at, proof={"end": end, "at": event.at})
@@ -455,7 +465,7 @@ def _reason_of(facts: Mapping[str, Any]) -> Reason:
     return Reason(told) if told in ("permission", "question", "plan") else Reason.QUESTION
 
 
-def ask_number(event: Event) -> str:
+def make_ask_id(event: Event) -> str:
     """What the dialog is called that this event tells of. One that was dated anew has kept its name."""
     kept = event.facts.get("ask")
     return kept if isinstance(kept, str) else digest(event.session_id, [event.id, event.at])[:10]

@@ -23,7 +23,7 @@ from remuda.tmux.command import Tmux
 from remuda.tmux.panes import Pane, take_snapshot
 
 from ..attention.model import Event, EventKind, Source, State
-from ..desk import Desk
+from ..service import BossService
 from .watches import tell
 
 log = logging.getLogger("remuda.boss.evidence.detector")
@@ -38,13 +38,13 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DetectorSettings:
     poll_interval: float = 2.0
     quiet_threshold: float = 30.0
     prefixes: tuple[str, ...] = ("@tb-", OWN_PREFIX)
 
     @classmethod
-    def of(cls, env: Mapping[str, str]) -> Settings:
+    def of(cls, env: Mapping[str, str]) -> DetectorSettings:
         """By Trail Boss's variables; one that is no number counts as not set."""
         return cls(
             _seconds(env.get("TRAILBOSS_POLL_INTERVAL_MS"), 2.0),
@@ -94,35 +94,35 @@ def message_of(text: str) -> str:
 
 
 @dataclass(slots=True)
-class Look:
+class PaneScan:
     """What one look at all servers saw: panes that take part, and what they show."""
 
     panes: dict[Key, tuple[Pane, str]] = field(default_factory=dict)
-    unseen: set[str] = field(default_factory=set)
+    unreachable: set[str] = field(default_factory=set)
     """Servers that are there and did not answer: nobody knows what became of their panes."""
 
     def is_gone(self, key: Key) -> bool:
-        return key not in self.panes and key[0] not in self.unseen
+        return key not in self.panes and key[0] not in self.unreachable
 
 
 class Detector:
     name = "detector"
 
-    def __init__(self, desk: Desk, env: Mapping[str, str] | None = None) -> None:
-        self._desk = desk
+    def __init__(self, service: BossService, env: Mapping[str, str] | None = None) -> None:
+        self._service = service
         self._env = env if env is not None else os.environ
-        self._settings = Settings.of(self._env)
+        self._settings = DetectorSettings.of(self._env)
         self._watched: dict[Key, Watched] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        look = await self._poll()
-        for session in self._desk.sessions():
+        scan = await self._poll()
+        for session in self._service.sessions():
             known = {watched.session_id for watched in self._watched.values()}
             if not session.id.startswith("tmux-") or session.ended is not None or session.id in known:
                 continue
             key = (session.tmux or "", session.pane or "")
-            if look.is_gone(key):
+            if scan.is_gone(key):
                 await self._tell(EventKind.ENDED, session.id, {"why": "its pane is gone"})
             else:
                 self._watched[key] = Watched(session.id, None, 0.0, session.state is State.STOPPED)
@@ -142,58 +142,58 @@ class Detector:
             except (OSError, RemudaError) as error:
                 log.warning("cannot read the tmux panes: %s", error)
 
-    async def _poll(self) -> Look:
-        look = await asyncio.to_thread(look_at, self._env, self._settings.prefixes)
+    async def _poll(self) -> PaneScan:
+        scan = await asyncio.to_thread(scan_panes, self._env, self._settings.prefixes)
         now = time.monotonic()
-        for key, (pane, text) in look.panes.items():
+        for key, (pane, text) in scan.panes.items():
             watched = self._watched.get(key) or await self._begin(key, pane, text, now)
             if (kind := watched.see(text, now, self._settings.quiet_threshold)) is not None:
                 more = {"message": message_of(text)} if kind is EventKind.STOPPED else {}
                 await self._tell(kind, watched.session_id, {**_facts(key, pane), **more})
-        for key in [key for key in self._watched if look.is_gone(key)]:
+        for key in [key for key in self._watched if scan.is_gone(key)]:
             watched = self._watched.pop(key)
             await self._tell(EventKind.ENDED, watched.session_id, {"why": "its pane or its title is gone"})
-        return look
+        return scan
 
     async def _begin(self, key: Key, pane: Pane, text: str, now: float) -> Watched:
         """The same session as before, if the boss was away for a moment."""
-        for session in self._desk.sessions():
+        for session in self._service.sessions():
             same = (session.tmux or key[0], session.pane) == key and session.id.startswith("tmux-")
             if same and session.ended is None:
                 self._watched[key] = Watched(session.id, None, now, session.state is State.STOPPED)
                 return self._watched[key]
-        number = f"tmux-{pane.id}-{round(time.time() * 1000)}"
-        self._watched[key] = Watched(number, text, now)
-        await self._tell(EventKind.REGISTERED, number, _facts(key, pane))
+        session_id = f"tmux-{pane.id}-{round(time.time() * 1000)}"
+        self._watched[key] = Watched(session_id, text, now)
+        await self._tell(EventKind.REGISTERED, session_id, _facts(key, pane))
         return self._watched[key]
 
     async def _tell(self, kind: EventKind, session_id: str, facts: dict[str, Any]) -> None:
         now = time.time()
         facts = {"agent": "other", "origin": "tmux", **facts}
-        number = f"detector:{kind}:{now}"
-        await tell(self._desk, [Event(kind, session_id, now, Source.HOOK, number, facts)])
+        event_id = f"detector:{kind}:{now}"
+        await tell(self._service, [Event(kind, session_id, now, Source.HOOK, event_id, facts)])
 
 
 def _facts(key: Key, pane: Pane) -> dict[str, Any]:
     return {"pane": pane.id, "tmux": key[0], "cwd": pane.cwd, "title": pane.title}
 
 
-def look_at(env: Mapping[str, str], prefixes: tuple[str, ...]) -> Look:
+def scan_panes(env: Mapping[str, str], prefixes: tuple[str, ...]) -> PaneScan:
     """Blocking. A server that is gone, or no tmux at all, is nothing to see."""
-    look = Look()
+    scan = PaneScan()
     for address in known_addresses(env):
         try:
-            _look_at(address, Tmux(address, env), prefixes, look)
+            _scan_server(address, Tmux(address, env), prefixes, scan)
         except WaitTimeout:
-            look.unseen.add(address.path)
+            scan.unreachable.add(address.path)
         except RemudaError:
             continue
-    return look
+    return scan
 
 
-def _look_at(address: Address, tmux: Tmux, prefixes: tuple[str, ...], look: Look) -> None:
+def _scan_server(address: Address, tmux: Tmux, prefixes: tuple[str, ...], scan: PaneScan) -> None:
     for pane in take_snapshot(tmux).panes.values():
         if pane.title.startswith(prefixes) and not pane.is_dead:
             with contextlib.suppress(TmuxTargetGone):  # since the list of them
                 shown = tmux.command("capture-pane", "-p", "-t", pane.id)
-                look.panes[(address.path, pane.id)] = (pane, "\n".join(shown))
+                scan.panes[(address.path, pane.id)] = (pane, "\n".join(shown))

@@ -1,7 +1,7 @@
-"""Background agents that a service of their own keeps: what their folders say, looked at in each cycle.
+"""Background agents that a service of their own keeps: what their folders say, read at each poll.
 
-While one lives its registry file, hooks and transcript tell of it as of any other session. Here is what only
-its folder tells: that it waits though its process is not there, and that it was stopped or removed.
+While one runs, its registry file, hooks and transcript report it like any other session. Only its folder says
+that it waits though its process is gone, and that it was stopped or removed.
 """
 
 from __future__ import annotations
@@ -9,93 +9,96 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from remuda.agents.claude.jobs import Job, ended_event, read_job, rests_event
+from remuda.agents.sources import AgentSources, BackgroundJob
 from remuda.durable import read_regular
 from remuda.untrusted import BadJson, parse_object
 
-from ..attention.model import Event, Session
-
-_FILE = "state.json"
-
-
-class _Known(NamedTuple):
-    seen: tuple[int, int]
-    job: Job
+from ..attention.model import Event, EventKind, Session, Source
 
 
 class Jobs:
-    """All jobs in some folders. Files are read when they have changed."""
+    """All background jobs of some registries. A file is read when it has changed."""
 
     def __init__(self) -> None:
-        self._folders: set[Path] = set()
-        self._known: dict[Path, _Known] = {}
-        self._changed: dict[Path, Job] = {}
+        self._registries: dict[Path, AgentSources] = {}
+        self._known: dict[Path, BackgroundJob] = {}
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self._changed: dict[Path, BackgroundJob] = {}
 
-    def add_folder(self, folder: Path) -> None:
+    def add_registry(self, folder: Path, sources: AgentSources) -> None:
         """Also one that does not exist yet."""
-        self._folders.add(folder)
+        self._registries[folder] = sources
 
-    def news(
-        self, now: float, known: Callable[[str], Session | None], lives: Callable[[str], bool]
+    def poll(
+        self, now: float, find_session: Callable[[str], Session | None], runs: Callable[[str], bool]
     ) -> list[Event]:
-        """What they tell since the last time. `known` is None for a session that we never heard of."""
+        """Return what has changed since the last poll. `find_session` returns None for an unknown session."""
         self._scan()
         changed, self._changed = list(self._changed.values()), {}
-        removed = [self._known.pop(path).job for path in list(self._known) if not path.parent.exists()]
-        events = [_told(job, known(job.session_id), lives=lives(job.session_id)) for job in changed]
+        removed = [self._known.pop(path) for path in list(self._known) if not path.parent.exists()]
+        events = [_event(job, find_session(job.session_id), runs=runs(job.session_id)) for job in changed]
         events += [
-            ended_event(job, now, "it was removed") for job in removed if _is_here(known(job.session_id))
+            ended_event(job, now, "it was removed")
+            for job in removed
+            if _has_not_ended(find_session(job.session_id))
         ]
         return [event for event in events if event is not None]
 
-    def of(self, session_id: str) -> Job | None:
-        """What is so now."""
+    def of_session(self, session_id: str) -> BackgroundJob | None:
+        """Return its state now."""
         self._scan()
-        found = (path for path, known in self._known.items() if known.job.session_id == session_id)
-        return next((self._known[path].job for path in found if path.exists()), None)
+        found = (path for path, job in self._known.items() if job.session_id == session_id)
+        return next((self._known[path] for path in found if path.exists()), None)
 
     def _scan(self) -> None:
-        for folder in self._folders:
-            for name in sorted(_listed(folder)):
-                self._read(folder / name / _FILE)
+        for registry, sources in self._registries.items():
+            for path in sources.job_files(registry):
+                self._read(path, sources)
 
-    def _read(self, path: Path) -> None:
-        """What is half written is read again."""
+    def _read(self, path: Path, sources: AgentSources) -> None:
+        """A file that is half written is read again at the next poll."""
         try:
-            found = os.stat(path)
-            seen = (found.st_ino, found.st_mtime_ns)
-            if path in self._known and self._known[path].seen == seen:
+            status = os.stat(path)
+            seen = (status.st_ino, status.st_mtime_ns)
+            if path in self._known and self._seen.get(path) == seen:
                 return
-            job = read_job(parse_object(read_regular(path)))
+            job = sources.read_job(parse_object(read_regular(path)))
         except (OSError, BadJson):
             return
         if job is not None:
-            self._known[path] = _Known(seen, job)
-            self._changed[path] = job
+            self._seen[path] = seen
+            self._known[path] = self._changed[path] = job
 
 
-def _told(job: Job, session: Session | None, *, lives: bool) -> Event | None:
-    """Nothing of one that is done and whose process is gone: the agents' own list does not show it either."""
+def _event(job: BackgroundJob, session: Session | None, *, runs: bool) -> Event | None:
+    """None for a job that is done and whose process is gone: the agent's own list leaves it out as well."""
     if job.state == "stopped":
-        return ended_event(job, job.at, "it was stopped") if _is_here(session) else None
-    if session is None and job.state == "blocked" and not lives:
-        return come_to_rest(job)
+        return ended_event(job, job.at, "it was stopped") if _has_not_ended(session) else None
+    if session is None and job.state == "blocked" and not runs:
+        return rests_event(job)
     return None
 
 
-def _is_here(session: Session | None) -> bool:
+def _has_not_ended(session: Session | None) -> bool:
     return session is not None and session.ended is None
 
 
-def come_to_rest(job: Job) -> Event:
-    """Its transcript says more, where there is one."""
-    return rests_event(job, message=not (job.transcript and os.path.exists(job.transcript)))
+def rests_event(job: BackgroundJob) -> Event:
+    """Make the event that the job waits. Its last words are in its transcript; if it has one."""
+    facts: dict[str, Any] = {"agent": job.agent, "origin": "background", "cwd": job.cwd, "title": job.title}
+    facts["transcript_path"] = job.transcript
+    if not (job.transcript and os.path.exists(job.transcript)):
+        facts["message"] = job.needs or job.state
+    facts = {name: value for name, value in facts.items() if value is not None}
+    return _event_of(EventKind.STOPPED, job, facts, job.at)
 
 
-def _listed(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
+def ended_event(job: BackgroundJob, at: float, why: str) -> Event:
+    """Make the event that the job will not go on."""
+    return _event_of(EventKind.ENDED, job, {"origin": "background", "why": why}, at)
+
+
+def _event_of(kind: EventKind, job: BackgroundJob, facts: dict[str, Any], at: float) -> Event:
+    return Event(kind, job.session_id, at, Source.REGISTRY, f"job:{job.session_id}:{kind}:{at}", facts)

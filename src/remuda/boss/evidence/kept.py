@@ -15,8 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from remuda.agents import DEFAULT_AGENT, find_sources
 from remuda.agents.attention import digest
 from remuda.errors import InvalidOptions, RemudaError, SessionDead, SessionNotFound, SessionUnreachable
+from remuda.jsonl_tail import JsonlTail
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
@@ -25,16 +27,15 @@ from remuda.paths import SessionPaths, private_folder, sessions_folder
 from remuda.untrusted import BadJson, bounded, finite
 
 from ..attention.model import Event, EventKind, Origin, Session
-from ..desk import Desk
 from ..http.events import read_hook, read_text
+from ..service import BossService
 from . import kept_events
-from .pace import Pace
-from .transcripts import Tail, Transcripts, calls_in
-from .watches import Watches, keep_telling, tell
+from .transcripts import Transcripts, ended_calls, open_tail
+from .watches import PollSettings, Watches, keep_telling, tell
 
 log = logging.getLogger("remuda.boss.evidence.kept")
 
-_PACE = Pace()
+_POLLING = PollSettings()
 _FIRST_LOOK = 5.0
 Document = dict[str, Any]
 _BAD_DOCUMENT = (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidOptions)
@@ -43,25 +44,27 @@ _BAD_DOCUMENT = (ValueError, TypeError, KeyError, AttributeError, RecursionError
 class Kept:
     name = "kept"
 
-    def __init__(self, desk: Desk, folder: Path | None = None, pace: Pace = _PACE) -> None:
-        self._desk = desk
-        self._pace = pace
+    def __init__(
+        self, service: BossService, folder: Path | None = None, polling: PollSettings = _POLLING
+    ) -> None:
+        self._service = service
+        self._polling = polling
         self._folder = folder or sessions_folder()
-        self._transcripts = Transcripts(desk)
-        self._tails: dict[str, Tail] = {}
+        self._transcripts = Transcripts(service)
+        self._tails: dict[str, JsonlTail] = {}
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._watches: Watches | None = None
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         private_folder(self._folder)
-        self._watches = self._pace.watches()
+        self._watches = self._polling.watches()
         self._watches.folder(self._folder, self._on_change)
         begun = self._look()
         await asyncio.wait(
             [asyncio.ensure_future(one.wait()) for one in begun] or [_nothing()], timeout=_FIRST_LOOK
         )
-        for session in self._desk.sessions():
+        for session in self._service.sessions():
             try:
                 if self._is_left(session):
                     await self._tell_end(session)
@@ -102,28 +105,28 @@ class Kept:
     async def _look_at_times(self) -> None:
         """A keeper that did not answer may do so later, and a folder may not tell of its changes."""
         while True:
-            await asyncio.sleep(self._pace.look_interval)
+            await asyncio.sleep(self._polling.interval)
             try:
                 self._look()
             except OSError as error:
                 log.warning("cannot read %s: %s", self._folder, error)
-            for session in self._desk.sessions():
+            for session in self._service.sessions():
                 if session.origin is Origin.KEPT and session.ended is None and session.transcript_path:
-                    await self._prove(session.id, session.transcript_path)
+                    await self._prove(session.agent, session.id, session.transcript_path)
 
-    async def _prove(self, session_id: str, path: str) -> None:
-        """No hook tells of a call that was refused: the transcript does."""
-        calls = {one.tool_use_id for one in self._desk.unproven(session_id)}
-        if not calls:
+    async def _prove(self, agent: str, session_id: str, path: str) -> None:
+        """No hook reports a call that was denied: the transcript does."""
+        calls = {one.tool_use_id for one in self._service.unproven(session_id)}
+        if not calls or (sources := find_sources(agent)) is None:
             self._tails.pop(session_id, None)
             return
-        tail = self._tails.setdefault(session_id, Tail(path))
-        events = await asyncio.to_thread(calls_in, tail, session_id)
-        await tell(self._desk, [one for one in events if one.facts.get("tool_use_id") in calls])
+        tail = self._tails.setdefault(session_id, open_tail(path))
+        events = await asyncio.to_thread(ended_calls, sources, tail, session_id)
+        await tell(self._service, [one for one in events if one.facts.get("tool_use_id") in calls])
 
     async def _follow(self, name: str, known: asyncio.Event) -> None:
         try:
-            await Follower(self._desk, self._transcripts, name, self._folder).run(known)
+            await Follower(self._service, self._transcripts, name, self._folder).run(known)
         except (SessionDead, SessionNotFound):
             pass
         except (RemudaError, BadJson) as error:
@@ -140,7 +143,7 @@ class Kept:
 
     async def _tell_end(self, session: Session) -> None:
         facts = {"name": session.name, "origin": "kept"}
-        await tell(self._desk, [_end_of(self._folder, str(session.name), session.id, facts)])
+        await tell(self._service, [_end_of(self._folder, str(session.name), session.id, facts)])
 
 
 async def _wait_for_nothing() -> None:
@@ -161,8 +164,8 @@ def _end_of(folder: Path, name: str, session_id: str, facts: Document) -> Event:
 class Follower:
     """One kept session, from the moment when it is found to its end."""
 
-    def __init__(self, desk: Desk, transcripts: Transcripts, name: str, folder: Path) -> None:
-        self._desk = desk
+    def __init__(self, service: BossService, transcripts: Transcripts, name: str, folder: Path) -> None:
+        self._service = service
         self._transcripts = transcripts
         self._name = name
         self._folder = folder
@@ -218,13 +221,14 @@ class Follower:
         self._hooked = kept_events.hooks_expected(status)
         self._session_id = kept_events.session_id_of(status)
         first = kept_events.first_event(self._session_id, status, self._facts, at)
-        known = any(one.id == first.session_id and one.ended is None for one in self._desk.sessions())
+        known = any(one.id == first.session_id and one.ended is None for one in self._service.sessions())
         if self._hooked and first.kind is EventKind.REGISTERED and not known:
             self._unsaid = first
         else:
             await self._tell([first])
-        if path := self._facts.get("transcript_path"):
-            await self._transcripts.look(self._session_id, path)
+        sources = find_sources(str(self._facts.get("agent", DEFAULT_AGENT)))
+        if sources is not None and (path := self._facts.get("transcript_path")):
+            await self._transcripts.read(sources, self._session_id, path)
         asks = (await client.request("asks")).get("asks", [])
         await self._tell(kept_events.state_events(self._session_id, status, self._facts, asked=bool(asks)))
         for ask in asks:
@@ -301,4 +305,4 @@ class Follower:
             events, self._unsaid = [self._unsaid, *events], None
         if "scripted" in self._name_facts:
             events = [replace(one, facts={**one.facts, "scripted": True}) for one in events]
-        await keep_telling(self._desk, events)
+        await keep_telling(self._service, events)

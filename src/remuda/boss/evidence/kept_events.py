@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remuda.agents.claude.asking import Read, asked
+from remuda.agents import DEFAULT_AGENT, PLAIN_AGENTS, find_permissions
+from remuda.agents.sources import ReadFile
 from remuda.agents.state import RESTING, WAITING, WORKING
 from remuda.agents.state import State as Seen
 from remuda.untrusted import finite
@@ -32,7 +33,6 @@ HOOKS = (
 WITHOUT = ("tool_response",)
 """Large, and of no use to us."""
 _SOURCES = {source.label: source for source in Source}
-_PLAIN = ("simple", "none")
 _CALM_ENDS = ("killed", "ended with its owner", "the keeper was asked to end", "keeper was told to end")
 
 Facts = dict[str, Any]
@@ -68,9 +68,9 @@ def identity(status: Mapping[str, Any]) -> Facts:
 def first_event(session_id: str, status: Mapping[str, Any], facts: Facts, at: float) -> Event:
     """That it is there; that it began with its keeper where its agent has told no id yet."""
     name, began = status.get("name"), finite(status.get("started_at"))
-    if session_id == f"kept:{name}" and status.get("agent") not in _PLAIN and 0 < began <= at:
-        number, facts = f"kept:{name}:began:{began}", {**facts, "how": "began"}
-        return Event(EventKind.REGISTERED, session_id, began, Source.PROCESS, number, facts)
+    if session_id == f"kept:{name}" and status.get("agent") not in PLAIN_AGENTS and 0 < began <= at:
+        event_id, facts = f"kept:{name}:began:{began}", {**facts, "how": "began"}
+        return Event(EventKind.REGISTERED, session_id, began, Source.PROCESS, event_id, facts)
     return Event(EventKind.SEEN, session_id, at, Source.PROCESS, "", facts)
 
 
@@ -92,8 +92,8 @@ def state_events(
         more = {**more, "waiting_for": detail}
     # It was judged by somebody else, and its own words are not in it: the hook itself is worth more.
     source = max(source, Source.REGISTRY)
-    number = f"kept:{facts.get('name')}:{seen}:{at}"
-    return [Event(kind, session_id, at, source, number, facts | dict(more))]
+    event_id = f"kept:{facts.get('name')}:{seen}:{at}"
+    return [Event(kind, session_id, at, source, event_id, facts | dict(more))]
 
 
 _KINDS: dict[str, tuple[EventKind, Mapping[str, Any]]] = {
@@ -107,9 +107,10 @@ _KINDS: dict[str, tuple[EventKind, Mapping[str, Any]]] = {
 }
 
 
-def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: Read | None = None) -> Event:
+def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: ReadFile | None = None) -> Event:
     """A permission that a client may give; `keeper_ask` is how the keeper calls it."""
-    more = asked(str(ask.get("tool")), ask.get("input"), read)
+    permissions = find_permissions(str(facts.get("agent", DEFAULT_AGENT)))
+    more = permissions.facts(str(ask.get("tool")), ask.get("input"), read)
     more["keeper_ask"] = str(ask.get("id"))
     if ask.get("suggestions"):
         more["suggestions"] = ask["suggestions"]
@@ -117,9 +118,9 @@ def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: Read 
         more["tool_use_id"] = ask["tool_use_id"]
     if isinstance(ask.get("cwd"), str):
         more["cwd"] = ask["cwd"]
-    number = f"ask:{ask.get('id')}"
+    event_id = f"ask:{ask.get('id')}"
     at = max(0.0, finite(ask.get("at")))
-    return Event(EventKind.ASKED, session_id, at, Source.HOOK, number, facts | more)
+    return Event(EventKind.ASKED, session_id, at, Source.HOOK, event_id, facts | more)
 
 
 def ask_ended_event(session_id: str, ask: Mapping[str, Any], at: float) -> Event:
@@ -143,7 +144,7 @@ def end_event(session_id: str, end: Mapping[str, Any], facts: Facts) -> Event:
     """
     at = max(0.0, finite(end.get("ended_at")))
     code, why = end.get("exit_code"), str(end.get("end_reason") or "")
-    calm = end.get("agent") in _PLAIN or why in _CALM_ENDS or (why == "exited" and code == 0)
+    calm = end.get("agent") in PLAIN_AGENTS or why in _CALM_ENDS or (why == "exited" and code == 0)
     more: Facts = {"why": why or "its keeper was killed"}
     if code is not None:
         more["exit_code"] = code

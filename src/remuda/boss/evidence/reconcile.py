@@ -12,17 +12,12 @@ import logging
 import os
 import time
 from collections.abc import Collection, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.claude.attention import registry_events
-from remuda.agents.claude.files import (
-    find_transcript,
-    jobs_beside,
-    registry_beside,
-    registry_folder,
-    transcript_folders,
-)
+from remuda.agents import all_sources, find_sources
+from remuda.agents.sources import AgentSources, RegistryEntry
 from remuda.errors import RemudaError
 from remuda.keeper.claim import read_holder
 from remuda.names import is_name
@@ -34,41 +29,42 @@ from remuda.tmux.panes import Snapshot, take_snapshot
 
 from ..attention.identity import is_stand_in
 from ..attention.model import Event, EventKind, Origin, Session, Source, State
-from ..desk import Desk
-from .jobs import Jobs, come_to_rest
-from .pace import Pace
+from ..service import BossService
+from .jobs import Jobs, rests_event
 from .processes import Processes, started_at
 from .registry import Registry
 from .transcripts import Transcripts
-from .watches import tell
+from .watches import PollSettings, tell
 
 log = logging.getLogger("remuda.boss.evidence.reconcile")
 
-_PACE = Pace()
-CYCLE = _PACE.look_interval
+_POLLING = PollSettings()
+CYCLE = _POLLING.interval
 SETTLE = 0.2
 # A process tells its last by a hook or by its registry in the moment before it ends.
 _LAST_WORDS = 0.3
 _CLOCK_SLACK = 2.0
-_CONTRADICTIONS: dict[str, frozenset[State]] = {
-    "idle": frozenset({State.WORKING, State.WAITING, State.HUNG}),
-    "shell": frozenset({State.WORKING, State.WAITING, State.HUNG}),
-    "busy": frozenset({State.STOPPED, State.WAITING, State.FAILED, State.STARTED}),
-    "waiting": frozenset({State.WORKING}),
+_CONTRADICTIONS: dict[EventKind, frozenset[State]] = {
+    EventKind.STOPPED: frozenset({State.WORKING, State.WAITING, State.HUNG}),
+    EventKind.WORKING: frozenset({State.STOPPED, State.WAITING, State.FAILED, State.STARTED}),
+    EventKind.ASKED: frozenset({State.WORKING}),
 }
+"""What a registry says, and the states that it contradicts."""
 
 
 class Reconcile:
     name = "reconcile"
 
-    def __init__(self, desk: Desk, env: Mapping[str, str] | None = None, pace: Pace = _PACE) -> None:
-        self._desk = desk
-        self._pace = pace
+    def __init__(
+        self, service: BossService, env: Mapping[str, str] | None = None, polling: PollSettings = _POLLING
+    ) -> None:
+        self._service = service
+        self._polling = polling
         self._env = env if env is not None else os.environ
-        self._transcripts = Transcripts(desk)
+        self._transcripts = Transcripts(service)
         self._jobs = Jobs()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._files: dict[str, tuple[str, int | None]] = {}  # session → transcript and its watch
+        self._files: dict[str, tuple[str, int | None, AgentSources]] = {}  # session → transcript, its watch
         self._awaited: set[str] = set()  # sessions that have no transcript yet
         self._arrivals: dict[Path, int] = {}  # folders that are watched for one
         self._due: set[str] = set()
@@ -79,11 +75,12 @@ class Reconcile:
         self._telling = asyncio.Lock()
 
     async def start(self) -> None:
-        self._watches = self._pace.watches()
-        self._processes = Processes(self._on_end, by_descriptor=self._pace.is_told)
+        self._watches = self._polling.watches()
+        self._processes = Processes(self._on_end, by_descriptor=self._polling.uses_events)
         self._registry = Registry(self._watches, self._on_registry, self._is_kept)
         self._begin(self._hear())  # before anything is told
-        self._add_registry(registry_folder(self._env))
+        for sources in all_sources():
+            self._add_registry(sources)
         await self._cycle()
         self._begin(self._cycles())
 
@@ -97,7 +94,7 @@ class Reconcile:
 
     def _known(self, session_id: str) -> Session | None:
         try:
-            return self._desk.session(session_id)
+            return self._service.session(session_id)
         except RemudaError:
             return None
 
@@ -108,13 +105,13 @@ class Reconcile:
 
     def _sessions(self) -> list[Session]:
         """Those that matter: they are there, and nobody keeps them."""
-        return [session for session in self._desk.sessions() if _matters(session)]
+        return [session for session in self._service.sessions() if _matters(session)]
 
     # ── what tells of itself ──
 
     async def _hear(self) -> None:
         """Sessions that are new, or somewhere else now."""
-        watcher = self._desk.feed.watch()
+        watcher = self._service.feed.watch()
         try:
             async for change in watcher:
                 if change.kind == "session":
@@ -127,43 +124,45 @@ class Reconcile:
     async def _attend(self, session: Session) -> None:
         if session.pid is not None and not self._processes.watch(session.pid):
             self._on_end(session.pid)
+        if (sources := find_sources(session.agent)) is None:
+            return
         path = session.transcript_path or (
-            None if session.id in self._files else self._found_transcript(session)
+            None if session.id in self._files else self._found_transcript(sources, session)
         )
         if path is None and session.id not in self._files:
-            path = self._await_transcript(session)
+            path = self._await_transcript(sources, session)
         if path is None:
             return
         self._awaited.discard(session.id)
-        if (folder := registry_beside(path)) is not None:
-            self._add_registry(folder)
+        self._add_registry(sources, path)
         known = self._files.get(session.id)
         if known is None or known[0] != path or known[1] is None:
-            number = self._watches.file(Path(path), lambda _name: self._on_file(session.id))
-            self._files[session.id] = (path, number)
+            watch_id = self._watches.file(Path(path), lambda _name: self._on_file(session.id))
+            self._files[session.id] = (path, watch_id, sources)
             self._on_file(session.id)
 
-    def _add_registry(self, folder: Path) -> None:
-        self._registry.add_folder(folder, time.time())
-        self._jobs.add_folder(jobs_beside(folder))
+    def _add_registry(self, sources: AgentSources, transcript: str | None = None) -> None:
+        if (folder := sources.registry_folder(self._env, transcript)) is not None:
+            self._registry.add_folder(folder, sources, time.time())
+            self._jobs.add_registry(folder, sources)
 
-    def _found_transcript(self, session: Session) -> str | None:
-        found = find_transcript(self._env, {"session_id": session.id})
+    def _found_transcript(self, sources: AgentSources, session: Session) -> str | None:
+        found = sources.find_transcript(self._env, session.id)
         return str(found) if found else None
 
-    def _await_transcript(self, session: Session) -> str | None:
+    def _await_transcript(self, sources: AgentSources, session: Session) -> str | None:
         """Be told when it comes: a quick first turn changes nothing else that is watched.
 
         Returns its path if it has come meanwhile.
         """
-        for folder in transcript_folders(self._env, Path(session.cwd or "/")):
+        for folder in sources.transcript_folders(self._env, Path(session.cwd or "/")):
             if folder in self._arrivals:
                 break
-            if (number := self._watches.entries(folder, self._on_arrival)) is not None:
-                self._arrivals[folder] = number
+            if (watch_id := self._watches.entries(folder, self._on_arrival)) is not None:
+                self._arrivals[folder] = watch_id
                 break
         self._awaited.add(session.id)
-        return self._found_transcript(session)
+        return self._found_transcript(sources, session)
 
     def _on_arrival(self, _name: str) -> None:
         for session_id in list(self._awaited):
@@ -181,8 +180,12 @@ class Reconcile:
     async def _read_soon(self, session_id: str) -> None:
         await asyncio.sleep(SETTLE)
         self._due.discard(session_id)
-        if known := self._files.get(session_id):
-            await self._transcripts.look(session_id, known[0])
+        await self._read_transcript(session_id)
+
+    async def _read_transcript(self, session_id: str) -> None:
+        if session_id in self._files:
+            path, _, sources = self._files[session_id]
+            await self._transcripts.read(sources, session_id, path)
 
     def _on_registry(self, events: list[Event]) -> None:
         self._begin(self._tell_registry(events))
@@ -193,13 +196,12 @@ class Reconcile:
             session = self._known(event.session_id) if event.kind is EventKind.STOPPED else None
             if session is not None and _matters(session):
                 await self._attend(session)
-                if known := self._files.get(session.id):
-                    await self._transcripts.look(session.id, known[0])
+                await self._read_transcript(session.id)
         await self._tell(events)
 
     async def _tell(self, events: list[Event]) -> None:
         async with self._telling:  # in their order
-            await tell(self._desk, events)
+            await tell(self._service, events)
 
     # ── processes ──
 
@@ -227,12 +229,12 @@ class Reconcile:
 
     def _end_of(self, session: Session, pid: int, now: float, killed: bool) -> Event | None:
         """None for a background agent at rest: it is still to be answered."""
-        job = self._jobs.of(session.id)
+        job = self._jobs.of_session(session.id)
         if job is not None and job.state != "stopped":
             if not _is_busy(session):
                 return None
             if job.rests and job.at > session.since:
-                return come_to_rest(job)
+                return rests_event(job)
         kind = EventKind.GONE if killed or _is_busy(session) else EventKind.ENDED
         facts: dict[str, Any] = {"origin": str(session.origin), "why": "its process ended"}
         facts |= {"pid": pid} if kind is EventKind.GONE else {}
@@ -242,7 +244,7 @@ class Reconcile:
 
     async def _cycles(self) -> None:
         while True:
-            await asyncio.sleep(self._pace.look_interval)
+            await asyncio.sleep(self._polling.interval)
             try:
                 await self._cycle()
             except (OSError, RemudaError) as error:
@@ -250,8 +252,8 @@ class Reconcile:
 
     async def _cycle(self) -> None:
         now = time.time()
-        self._registry.look_at_all(now)
-        await self._tell(self._jobs.news(now, self._known, self._registry.has_session))
+        self._registry.poll(now)
+        await self._tell(self._jobs.poll(now, self._known, self._registry.has_session))
         self._processes.look()
         for session in self._sessions():
             await self._look(session, now)
@@ -267,10 +269,10 @@ class Reconcile:
             return
         await self._attend(session)
         known = self._files.get(session.id)
-        if known and self._transcripts.has_news(session.id, known[0]):
-            await self._transcripts.look(session.id, known[0])
-        if session.pid is not None and (document := self._registry.document(session.pid)):
-            await self._weigh(session, document, now)
+        if known and self._transcripts.has_changed(session.id, known[0]):
+            await self._read_transcript(session.id)
+        if session.pid is not None and (entry := self._registry.entry(session.pid)):
+            await self._weigh(session, entry, now)
 
     def _is_same(self, session: Session, pid: int) -> bool:
         """Whether the number still means the session's process. The clock is asked once: it can be set."""
@@ -278,23 +280,23 @@ class Reconcile:
             return False
         if self._proven.get(session.id) == pid and self._processes.holds(pid):
             return True
-        document = self._registry.document(pid) or {}
-        same = document.get("sessionId") == session.id or _began_before(session, pid)
+        entry = self._registry.entry(pid)
+        same = (entry is not None and entry.session_id == session.id) or _began_before(session, pid)
         if same:
             self._proven[session.id] = pid
         return same
 
-    async def _weigh(self, session: Session, document: Mapping[str, Any], now: float) -> None:
-        """A registry that has said otherwise for a whole cycle is right: something was missed."""
-        status = str(document.get("status"))
-        doubt = (status, document.get("statusUpdatedAt"), session.state, session.since)
-        if document.get("sessionId") != session.id or session.state not in _CONTRADICTIONS.get(status, ()):
+    async def _weigh(self, session: Session, entry: RegistryEntry, now: float) -> None:
+        """A registry that has contradicted the other sources for a whole cycle is right."""
+        event = entry.event
+        doubt = (entry.status, entry.status_since, session.state, session.since)
+        if entry.session_id != session.id or session.state not in _CONTRADICTIONS.get(event.kind, ()):
             self._doubts.pop(session.id, None)
         elif self._doubts.get(session.id) != doubt:
             self._doubts[session.id] = doubt
         else:
-            log.info("session %s is %s, not %s", session.id, status, session.state)
-            await self._tell(registry_events(document, now=now))
+            log.info("session %s is %s, not %s", session.id, entry.status, session.state)
+            await self._tell([replace(event, at=now, id=f"{event.id}:{now}")])
 
     def _forget(self, wanted: set[str]) -> None:
         for session_id in self._files.keys() - wanted:
@@ -316,7 +318,7 @@ class Reconcile:
         wanted = [one for one in sessions if one.pane is None and one.pid and one.pid not in self._searched]
         if not wanted:
             return
-        told = {one.tmux for one in self._desk.sessions() if one.tmux}
+        told = {one.tmux for one in self._service.sessions() if one.tmux}
         asked = [one.pid for one in wanted if one.pid]
         snapshots = await asyncio.to_thread(_snapshots, self._env, told, asked)
         for session in wanted:

@@ -1,8 +1,8 @@
-"""What agents say of themselves in their registry: one file for each process, rewritten when it changes.
+"""What running agents write about themselves: a file for each process, rewritten when its status changes.
 
-A file of a process that was killed stays behind, and its number may come to mean another: a file counts
-while the process lives that wrote it. One that is removed was removed by its own process, at its end; that of
-a background agent says nothing of the agent's.
+A file of a process that was killed stays, and its pid may come to mean another process. So a file counts only
+while the process that wrote it is alive. A file that disappears was removed by its own process, at its end. A
+background agent goes on after that.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from remuda.agents.claude.attention import is_background, registry_events
+from remuda.agents.sources import AgentSources, RegistryEntry
 from remuda.durable import read_regular
 from remuda.proctree import is_alive, start_ticks
 from remuda.untrusted import BadJson, parse_object
@@ -21,61 +20,60 @@ from remuda.untrusted import BadJson, parse_object
 from ..attention.model import Event, EventKind, Source
 from .watches import Watches
 
-Document = dict[str, Any]
-
 
 class Registry:
-    """`tell` hears events as they come; `skips` says of which processes others tell."""
+    """Reads the registries of all agents. `report` gets the events; `skips` says which pids have a keeper."""
 
     def __init__(
-        self, watches: Watches, tell: Callable[[list[Event]], None], skips: Callable[[int], bool]
+        self, watches: Watches, report: Callable[[list[Event]], None], skips: Callable[[int], bool]
     ) -> None:
         self._watches = watches
-        self._tell = tell
+        self._report = report
         self._skips = skips
-        self._folders: dict[Path, int | None] = {}
-        self._known: dict[Path, Document] = {}
+        self._folders: dict[Path, AgentSources] = {}
+        self._watched: dict[Path, int | None] = {}
+        self._entries: dict[Path, RegistryEntry] = {}
         self._seen: dict[Path, tuple[int, int]] = {}
 
-    def add_folder(self, folder: Path, now: float) -> None:
-        """Also one that does not exist yet: it is looked for at times."""
+    def add_folder(self, folder: Path, sources: AgentSources, now: float) -> None:
+        """Also one that does not exist yet: it is polled."""
         if folder not in self._folders:
-            self._folders[folder] = None
-            self.look(folder, now)
+            self._folders[folder] = sources
+            self.poll_folder(folder, now)
 
-    def look(self, folder: Path, now: float) -> None:
-        if self._folders[folder] is None:
-            self._folders[folder] = self._watches.folder(folder, lambda name: self._changed(folder, name))
+    def poll_folder(self, folder: Path, now: float) -> None:
+        if self._watched.get(folder) is None:
+            self._watched[folder] = self._watches.folder(folder, lambda name: self._changed(folder, name))
         names = {name for name in _listed(folder) if _pid_of(name)}
         for name in sorted(names):
             self._read(folder / name)
-        for path in [one for one in self._known if one.parent == folder and one.name not in names]:
+        for path in [one for one in self._entries if one.parent == folder and one.name not in names]:
             self._gone(path, now)
 
-    def look_at_all(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         for folder in self._folders:
-            self.look(folder, now)
+            self.poll_folder(folder, now)
 
-    def document(self, pid: int) -> Document | None:
-        """What a living process says of itself now."""
-        found = (self._known.get(folder / f"{pid}.json") for folder in self._folders)
-        return next((known for known in found if known is not None), None)
+    def entry(self, pid: int) -> RegistryEntry | None:
+        """Return what a living process says about itself now."""
+        entries = (self._entries.get(folder / f"{pid}.json") for folder in self._folders)
+        return next((entry for entry in entries if entry is not None), None)
 
     def has_session(self, session_id: str) -> bool:
         """Whether a living process is in that conversation."""
-        return any(known.get("sessionId") == session_id for known in self._known.values())
+        return any(entry.session_id == session_id for entry in self._entries.values())
 
     def forget(self, pid: int) -> None:
-        """It was killed: whoever takes its file away says nothing of it."""
-        for path in [path for path, known in self._known.items() if known.get("pid") == pid]:
-            del self._known[path]
+        """Its process was killed: when someone removes its file, that says nothing about the agent."""
+        for path in [path for path, entry in self._entries.items() if entry.pid == pid]:
+            del self._entries[path]
 
     def has_file(self, pid: int) -> bool:
         return any((folder / f"{pid}.json").exists() for folder in self._folders)
 
     def _changed(self, folder: Path, name: str) -> None:
         if not name:
-            self.look(folder, time.time())
+            self.poll_folder(folder, time.time())
         elif _pid_of(name):
             path = folder / name
             if path.exists():
@@ -85,34 +83,34 @@ class Registry:
 
     def _read(self, path: Path) -> None:
         try:
-            found = os.stat(path)
-            if self._seen.get(path) == (found.st_ino, found.st_mtime_ns):
+            status = os.stat(path)
+            if self._seen.get(path) == (status.st_ino, status.st_mtime_ns):
                 return
-            document = parse_object(read_regular(path))
-        except (OSError, BadJson):  # half written: its next change tells
+            entry = self._folders[path.parent].read_registry(parse_object(read_regular(path)))
+        except (OSError, BadJson):  # half written: its next change is read
             return
-        if not is_of_living(document, _pid_of(path.name)):
+        if entry is None or not is_of_living(entry, _pid_of(path.name)):
             return
-        self._seen[path] = (found.st_ino, found.st_mtime_ns)
-        if not self._skips(int(document["pid"])):
-            self._known[path] = document
-            self._tell(registry_events(document))
+        self._seen[path] = (status.st_ino, status.st_mtime_ns)
+        if not self._skips(entry.pid):
+            self._entries[path] = entry
+            self._report([entry.event])
 
     def _gone(self, path: Path, now: float) -> None:
         self._seen.pop(path, None)
-        document = self._known.pop(path, None)
-        session_id = document.get("sessionId") if document else None
-        if document and isinstance(session_id, str) and session_id and not is_background(document):
-            number = f"registry:{document['pid']}:gone:{now}"
+        entry = self._entries.pop(path, None)
+        if entry is not None and not entry.outlives_process:
+            event_id = f"registry:{entry.pid}:gone:{now}"
             facts = {"why": "its process said goodbye"}
-            self._tell([Event(EventKind.ENDED, session_id, now, Source.REGISTRY, number, facts)])
+            self._report([Event(EventKind.ENDED, entry.session_id, now, Source.REGISTRY, event_id, facts)])
 
 
-def is_of_living(document: Document, pid: int | None) -> bool:
-    if pid is None or document.get("pid") != pid or not is_alive(pid):
+def is_of_living(entry: RegistryEntry, pid: int | None) -> bool:
+    """Whether the process `pid` is alive and wrote this entry."""
+    if pid is None or entry.pid != pid or not is_alive(pid):
         return False
-    began = document.get("procStart")
-    return began is None or (now := start_ticks(pid)) is None or str(began) == now
+    start = start_ticks(pid)
+    return entry.process_start is None or start is None or entry.process_start == start
 
 
 def _pid_of(name: str) -> int | None:

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from remuda.agents import PLAIN_AGENTS
 from remuda.duration import parse_duration
 from remuda.errors import RemudaError
 
 from ..attention.model import Event, EventKind, Session, Source, State
-from ..desk import Desk
+from ..service import BossService
 from .watches import tell
 
 log = logging.getLogger("remuda.boss.evidence.silence")
@@ -28,7 +29,7 @@ HUNG_AFTER = 600.0
 CALL_FACTOR = 6
 _LOOK_INTERVAL = 15.0
 _AT_WORK = (State.WORKING, State.BACKGROUND, State.HUNG)
-_PLAIN = ("other", "simple", "none")
+_REPORTS_NOTHING = (*PLAIN_AGENTS, "other")
 
 
 def hung_after(env: Mapping[str, str]) -> float:
@@ -72,12 +73,12 @@ class Silence:
 
     def __init__(
         self,
-        desk: Desk,
+        service: BossService,
         env: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         interval: float = _LOOK_INTERVAL,
     ) -> None:
-        self._desk = desk
+        self._service = service
         self._limit = hung_after(env if env is not None else os.environ)
         self._clock = clock
         self._interval = min(interval, self._limit / 4) if self._limit else interval
@@ -103,33 +104,33 @@ class Silence:
 
     async def look(self) -> None:
         now = self._clock()
-        sessions = [one for one in self._desk.sessions() if _may_hang(one)]
+        sessions = [one for one in self._service.sessions() if _may_hang(one)]
         self._quiet = {one.id: self._quiet[one.id] for one in sessions if one.id in self._quiet}
         for session in sessions:
-            sign = Sign(self._desk.last_event(session.id), _size(session.transcript_path))
+            sign = Sign(self._service.last_event(session.id), _size(session.transcript_path))
             quiet = self._quiet.setdefault(session.id, Quiet(sign, now, session.state is State.HUNG))
-            is_long = session.state is State.BACKGROUND or self._desk.is_in_call(session.id)
+            is_long = session.state is State.BACKGROUND or self._service.is_in_call(session.id)
             since = quiet.since
             kind = quiet.see(sign, now, self._limit * (CALL_FACTOR if is_long else 1))
             if kind is not None:
                 await self._tell(kind, session, now - since)
                 # What we tell ourselves is no sign of life.
-                event = self._desk.last_event(session.id)
+                event = self._service.last_event(session.id)
                 quiet.sign = Sign(event, sign.transcript)
 
     async def _tell(self, kind: EventKind, session: Session, seconds: float) -> None:
-        at = self._desk.clock()
+        at = self._service.clock()
         facts = {"quiet": round(seconds), "evidence": "no hook, and no line in its transcript"}
         facts = facts if kind is EventKind.HUNG else {}
         log.info("session %s is %s", session.id, kind)
-        number = f"silence:{kind}:{session.id}:{at}"
-        await tell(self._desk, [Event(kind, session.id, at, Source.PROCESS, number, facts)])
+        event_id = f"silence:{kind}:{session.id}:{at}"
+        await tell(self._service, [Event(kind, session.id, at, Source.PROCESS, event_id, facts)])
 
 
 def _may_hang(session: Session) -> bool:
     """One that speaks for itself, and is there."""
     is_there = session.ended is None and session.replaced_by is None
-    return is_there and session.agent not in _PLAIN and session.state in _AT_WORK
+    return is_there and session.agent not in _REPORTS_NOTHING and session.state in _AT_WORK
 
 
 def _size(transcript: str | None) -> tuple[int, int] | None:

@@ -21,15 +21,14 @@ from remuda.paths import private_folder
 from remuda.untrusted import parse_object
 
 from ..attention.model import Event
-from ..desk import Desk
 from ..folder import BossFolder
 from ..http.events import read_hook
-from .pace import Pace
-from .watches import Watches
+from ..service import BossService
+from .watches import PollSettings, Watches
 
 log = logging.getLogger("remuda.boss.evidence.spool")
 
-_PACE = Pace()
+_POLLING = PollSettings()
 _BATCH = 64
 _PAUSE = 0.4
 _BAD = ".bad"
@@ -47,9 +46,11 @@ Document = dict[str, Any]
 class Spool:
     name = "spool"
 
-    def __init__(self, desk: Desk, folder: Path | None = None, pace: Pace = _PACE) -> None:
-        self._desk = desk
-        self._pace = pace
+    def __init__(
+        self, service: BossService, folder: Path | None = None, polling: PollSettings = _POLLING
+    ) -> None:
+        self._service = service
+        self._polling = polling
         self._folder = folder or BossFolder.default().spool
         self._watches: Watches | None = None
         self._came = asyncio.Event()
@@ -59,7 +60,7 @@ class Spool:
 
     async def start(self) -> None:
         private_folder(self._folder)
-        self._watches = self._pace.watches()
+        self._watches = self._polling.watches()
         if self._watches.arrivals(self._folder, self._on_change) is not None:
             (self._folder / _WATCHED).touch(0o600)
         else:
@@ -67,12 +68,12 @@ class Spool:
         self._tell_dropped()
         if not await self._catch_up():
             self._came.set()  # it is tried again
-        self._desk.catching_up.append(self._catch_up)
+        self._service.catching_up.append(self._catch_up)
         self._taking = asyncio.create_task(self._take_what_comes())
 
     async def close(self) -> None:
-        if self._catch_up in self._desk.catching_up:
-            self._desk.catching_up.remove(self._catch_up)
+        if self._catch_up in self._service.catching_up:
+            self._service.catching_up.remove(self._catch_up)
         if self._watches is not None:
             self._watches.close()
         if self._taking is not None:
@@ -86,7 +87,7 @@ class Spool:
     async def _take_what_comes(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(self._pace.look_interval):
+                async with asyncio.timeout(self._polling.interval):
                     await self._came.wait()
             except TimeoutError:
                 pass
@@ -133,7 +134,7 @@ class Spool:
                 self._unreadable.add(name)
                 left.add(name)
         if events:
-            await self._desk.take(*events)
+            await self._service.take(*events)
             log.debug("read %d events from the spool", len(events))
         for name in set(names) - left:
             (self._folder / name).unlink(missing_ok=True)

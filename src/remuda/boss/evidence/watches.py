@@ -1,4 +1,4 @@
-"""Being told of changes in many folders and files at once, and telling the desk what they mean.
+"""Being told of changes in many folders and files at once, and telling the service what they mean.
 
 A turn of an agent changes several files within a few milliseconds, and needs the processor for itself just
 then. So changes are told together, a moment after the first of them.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.errors import InvalidOptions, StoreFailed
@@ -25,7 +26,7 @@ from remuda.inotify import (
 )
 
 from ..attention.model import Event
-from ..desk import Desk, check
+from ..service import BossService, check
 
 log = logging.getLogger("remuda.boss.evidence.watches")
 
@@ -44,12 +45,12 @@ Changed = Callable[[str], None]
 class Watches:
     """Where the system tells of no changes (`works` is false) nobody is called: look at times as well."""
 
-    def __init__(self, *, is_told: bool = True, moment: float = _MOMENT) -> None:
+    def __init__(self, *, uses_events: bool = True, moment: float = _MOMENT) -> None:
         self._moment = moment
         self._changed: dict[int, Changed] = {}
         self._refused = False
         self._telling: asyncio.TimerHandle | None = None
-        self._inotify = _inotify() if is_told else None
+        self._inotify = _inotify() if uses_events else None
         if self._inotify:
             self._listen()
 
@@ -74,20 +75,20 @@ class Watches:
 
     def _add(self, path: Path, mask: int, changed: Changed) -> int | None:
         try:
-            number = self._inotify.add(path, mask) if self._inotify else None
+            watch_id = self._inotify.add(path, mask) if self._inotify else None
         except OSError as error:
             if not self._refused:
                 log.warning("polling some files instead of watching them: %s", error)
             self._refused = True
             return None
-        if number is not None:
-            self._changed[number] = changed
-        return number
+        if watch_id is not None:
+            self._changed[watch_id] = changed
+        return watch_id
 
-    def remove(self, number: int | None) -> None:
-        if number in self._changed and self._inotify:
-            del self._changed[number]
-            self._inotify.remove(number)
+    def remove(self, watch_id: int | None) -> None:
+        if watch_id in self._changed and self._inotify:
+            del self._changed[watch_id]
+            self._inotify.remove(watch_id)
 
     def _listen(self) -> None:
         assert self._inotify is not None
@@ -103,11 +104,11 @@ class Watches:
     def _tell(self) -> None:
         assert self._inotify is not None
         self._listen()
-        for number, mask, name in list(self._inotify.read()):
+        for watch_id, mask, name in list(self._inotify.read()):
             if mask & OVERFLOW:
                 for changed in list(self._changed.values()):
                     changed("")
-            elif (found := self._changed.get(number)) is not None:
+            elif (found := self._changed.get(watch_id)) is not None:
                 found(name)
 
     def close(self) -> None:
@@ -119,6 +120,18 @@ class Watches:
         self._changed.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class PollSettings:
+    """How often to poll for changes that the kernel does not report."""
+
+    interval: float = 5.0
+    uses_events: bool = True
+    """False on a system that reports neither changes of files nor ends of processes."""
+
+    def watches(self) -> Watches:
+        return Watches(uses_events=self.uses_events)
+
+
 def _inotify() -> Inotify | None:
     try:
         return Inotify()
@@ -127,11 +140,11 @@ def _inotify() -> Inotify | None:
         return None
 
 
-async def tell(desk: Desk, events: Sequence[Event]) -> bool:
+async def tell(service: BossService, events: Sequence[Event]) -> bool:
     """Also when the disk is full for a moment. For sources to which nobody listens. Whether it was taken."""
     for _ in range(_TRIES if events else 0):
         try:
-            await desk.take(*_right(events))
+            await service.take(*_right(events))
         except StoreFailed:
             await asyncio.sleep(_PAUSE)
         else:
@@ -142,7 +155,7 @@ async def tell(desk: Desk, events: Sequence[Event]) -> bool:
 
 
 def _right(events: Sequence[Event]) -> list[Event]:
-    """Those that the desk takes: one file with an impossible date must not cost what stands beside it."""
+    """Those that the service takes: one file with an impossible date must not cost what stands beside it."""
     found = []
     for event in events:
         try:
@@ -154,17 +167,17 @@ def _right(events: Sequence[Event]) -> list[Event]:
     return found
 
 
-async def keep_telling(desk: Desk, events: Sequence[Event]) -> None:
+async def keep_telling(service: BossService, events: Sequence[Event]) -> None:
     """However long the disk is full: for what is told once, by somebody whose next word waits for this."""
-    while not await tell(desk, events):
-        if await _can_write(desk, sum(len(repr(event.facts)) for event in events)):
+    while not await tell(service, events):
+        if await _can_write(service, sum(len(repr(event.facts)) for event in events)):
             return  # it is they that cannot be written
 
 
-async def _can_write(desk: Desk, size: int) -> bool:
+async def _can_write(service: BossService, size: int) -> bool:
     try:
-        await desk.store.save_note(_PROBE, "x" * size)
-        await desk.store.save_note(_PROBE, "")
+        await service.store.save_note(_PROBE, "x" * size)
+        await service.store.save_note(_PROBE, "")
     except StoreFailed:
         return False
     return True

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from remuda.agents.claude.attention import hook_events
+from remuda.agents import all_sources
 from remuda.boss.attention.model import Approval, Event, EventKind, Source
 from remuda.boss.ports import Boss
 from remuda.durable import read_regular
 from remuda.names import check_name
 
-from .route import EVENT_BYTES, Call, Reply, Route
+from .route import EVENT_BYTES, ApiRequest, ApiResponse, Route
 from .schema import ID, PAYLOAD, TEXT, TIME, nullable, record, ref
 
-_HOOKS = {"claude": hook_events}
+_HOOKS = {sources.agent: sources.hook_events for sources in all_sources()}
 _SOURCES = {source.label: source for source in Source}
 _READ_BYTES = 1 << 20
 
@@ -30,11 +30,11 @@ HOOK_FIELDS = {
 _HOOK = record({"payload": PAYLOAD}, HOOK_FIELDS)
 
 
-async def post_events(boss: Boss, call: Call) -> Reply:
-    now = boss.desk.clock()
-    events = [_event(one, now) for one in call.body["events"]]
-    taken = await boss.desk.take(*events)
-    return Reply({"taken": taken, "repeated": len(events) - taken})
+async def post_events(boss: Boss, request: ApiRequest) -> ApiResponse:
+    now = boss.service.clock()
+    events = [_event(one, now) for one in request.body["events"]]
+    taken = await boss.service.take(*events)
+    return ApiResponse({"taken": taken, "repeated": len(events) - taken})
 
 
 def _event(given: dict[str, Any], now: float) -> Event:
@@ -50,35 +50,35 @@ def _event(given: dict[str, Any], now: float) -> Event:
     )
 
 
-async def post_hook(boss: Boss, call: Call) -> Reply:
-    events, taken = await take_hook(boss, call.body)
+async def post_hook(boss: Boss, request: ApiRequest) -> ApiResponse:
+    events, taken = await take_hook(boss, request.body)
     approval = asked_of(boss, events)
     document = {
         "taken": taken,
         "repeated": len(events) - taken,
         "approval": approval.id if approval else None,
     }
-    return Reply(document)
+    return ApiResponse(document)
 
 
 async def take_hook(boss: Boss, body: dict[str, Any]) -> tuple[list[Event], int]:
     """What it told, and how much of that was news."""
     events = await read_hook(
         body["payload"],
-        float(body.get("at", boss.desk.clock())),
+        float(body.get("at", boss.service.clock())),
         number=body.get("id", ""),
         env=body.get("env", {}),
         agent=body.get("agent", "claude"),
     )
     if any(event.kind is EventKind.ASKED for event in events):
-        await boss.desk.catch_up()  # the prompt that led to it may still lie in the spool
-    return events, await boss.desk.take(*events)
+        await boss.service.catch_up()  # the prompt that led to it may still lie in the spool
+    return events, await boss.service.take(*events)
 
 
 def asked_of(boss: Boss, events: list[Event]) -> Approval | None:
     """The open request for leave that one of them told of."""
     asked = next((event for event in events if event.kind is EventKind.ASKED), None)
-    return boss.desk.approval_of(asked) if asked else None
+    return boss.service.approval_of(asked) if asked else None
 
 
 async def read_hook(

@@ -12,23 +12,23 @@ from remuda.boss.evidence.limits import limits
 from remuda.boss.ports import Boss
 from remuda.paths import accounts_folder
 
-from .route import Call, Reply, Route
+from .route import ApiRequest, ApiResponse, Route
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def get_metrics(boss: Boss, _call: Call) -> Reply:
-    return Reply(text="\n".join(_lines(boss)) + "\n")
+async def get_metrics(boss: Boss, _request: ApiRequest) -> ApiResponse:
+    return ApiResponse(text="\n".join(_lines(boss)) + "\n")
 
 
 def _lines(boss: Boss) -> Iterable[str]:
-    desk = boss.desk
-    shown = desk.queue()
-    now = desk.clock()
+    service = boss.service
+    shown = service.queue()
+    now = service.clock()
     waiting = Counter(str(item.reason) for item in shown)
-    sessions = [session for session in desk.sessions() if session.ended is None]
+    sessions = [session for session in service.sessions() if session.ended is None]
     states = Counter(str(session.state) for session in sessions)
-    doing = Counter(str(desk.agent_state(session)) for session in sessions)
+    doing = Counter(str(service.agent_state(session)) for session in sessions)
     yield from _family(
         "queue_items", "gauge", "Agents that wait for a human, by reason.", "reason", _all(Reason, waiting)
     )
@@ -36,24 +36,24 @@ def _lines(boss: Boss) -> Iterable[str]:
     yield from _one(
         "queue_oldest_seconds", "gauge", "Seconds that the first agent of the queue has waited.", oldest
     )
-    hidden = len(desk.queue(hidden=True)) - len(shown)
+    hidden = len(service.queue(hidden=True)) - len(shown)
     yield from _one("queue_hidden_items", "gauge", "Queue items that are hidden: skipped or snoozed.", hidden)
     yield from _family("agents", "gauge", "Agents, by state.", "state", _all(AgentState, doing))
     older = "Agents, by the older state words of the boss."
     yield from _family("sessions", "gauge", older, "state", _all(State, states))
     yield from _one(
-        "approvals_open", "gauge", "Permission requests without a decision.", len(desk.open_approvals())
+        "approvals_open", "gauge", "Permission requests without a decision.", len(service.open_approvals())
     )
     limited = len(limits(accounts_folder(), now))
     yield from _one("accounts_limited", "gauge", "Accounts at a limit; their messages are held.", limited)
-    yield from _one("events_total", "counter", "Events received.", desk.taken)
+    yield from _one("events_total", "counter", "Events received.", service.taken)
     yield from _one(
-        "events_repeated_total", "counter", "Events that were duplicates or too late.", desk.repeated
+        "events_repeated_total", "counter", "Events that were duplicates or too late.", service.repeated
     )
-    yield from _one("watchers", "gauge", "Open streams of changes.", desk.feed.streams)
+    yield from _one("watchers", "gauge", "Open streams of changes.", service.feed.streams)
     up = {source.name: float(source.state == "running") for source in boss.sources}
     yield from _family("source_up", "gauge", "1 if the source of events is running.", "source", up)
-    yield from _one("uptime_seconds", "gauge", "Seconds since the boss started.", now - desk.started_at)
+    yield from _one("uptime_seconds", "gauge", "Seconds since the boss started.", now - service.started_at)
     yield from _one(
         "cpu_seconds_total", "counter", "Processor time of the boss, in seconds.", time.process_time()
     )

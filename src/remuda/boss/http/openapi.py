@@ -1,4 +1,4 @@
-"""The routes as an OpenAPI document. Requests are checked against the same schemas, so that it stays true."""
+"""All routes, and the OpenAPI document made of them. Requests are checked against the same schemas."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import Any
 from remuda._version import __version__
 from remuda.boss.ports import Boss
 
-from . import schema
-from .route import Call, Reply, Route
+from . import (
+    change_routes,
+    events,
+    metrics,
+    navigation_routes,
+    permission_routes,
+    queue_routes,
+    schema,
+    trail_boss,
+)
+from .route import ApiRequest, ApiResponse, Route
 
 _MEANINGS = {
     400: "The request is not valid.",
@@ -117,9 +126,23 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
 def openapi_route(routes: Sequence[Route]) -> Route:
     found: dict[str, Any] = {}
 
-    async def get_openapi(_boss: Boss, _call: Call) -> Reply:
-        return Reply(found)
+    async def get_openapi(_boss: Boss, _request: ApiRequest) -> ApiResponse:
+        return ApiResponse(found)
 
     made = Route("GET", "/v1/openapi.json", get_openapi, "This document.", answer=schema.ANYTHING)
     found |= describe([*routes, made])
     return made
+
+
+# Those that are called most come first.
+_OWN: tuple[Route, ...] = (
+    *events.ROUTES,
+    *permission_routes.WAIT_ROUTES,
+    *trail_boss.ROUTES,
+    *change_routes.ROUTES,
+    *queue_routes.ROUTES,
+    *permission_routes.ROUTES,
+    *navigation_routes.ROUTES,
+    *metrics.ROUTES,
+)
+ROUTES: tuple[Route, ...] = (*_OWN, openapi_route(_OWN))

@@ -10,7 +10,7 @@ import html
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from remuda.boss.answers.unseen import why_unseen
+from remuda.boss.attention.display import why_hidden
 from remuda.boss.attention.model import Approval, ApprovalState, Reason
 from remuda.untrusted import dump_json
 
@@ -115,7 +115,7 @@ def request_page(approval: Approval, who: str, where: str | None = None) -> str:
     if approval.state is not ApprovalState.OPEN:
         return _FRAME.format(title=_text(title), body=f"{shown}\n<p id=result>{_text(_over(approval))}</p>")
     yes, no, why, done, undone = _WORDS.get(approval.reason, _WORDS[Reason.PERMISSION])
-    unseen = why_unseen(approval.reason, approval.tool, approval.input)
+    unseen = why_hidden(approval.reason, approval.tool, approval.input)
     shown += f"<p>{_text(unseen.capitalize())}. Decide there.</p>\n" if unseen else ""
     allow = "" if unseen else _ALLOW.format(yes=yes)
     form = _FORM.format(questions=questions, allow=allow, no=no, why=why, done=done, undone=undone)

@@ -32,7 +32,7 @@ _STATUS: dict[type[RemudaError], int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiRequest:
     """A request that was let in, and whose parts are as the route's schemas want them."""
 
     path: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ApiResponse:
     document: Any = None
     status: int = 200
     text: str | None = None
@@ -53,7 +53,7 @@ class Reply:
     """In place of both: server-sent events."""
 
 
-Handler = Callable[[Boss, Call], Awaitable[Reply]]
+Handler = Callable[[Boss, ApiRequest], Awaitable[ApiResponse]]
 Schema = dict[str, Any]
 
 

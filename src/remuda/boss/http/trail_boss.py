@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
+import secrets
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from remuda.admission.credentials import load_token
 from remuda.boss.attention.model import Event, EventKind, Item, Reason, Session, Source
 from remuda.boss.ports import Boss
-from remuda.errors import InvalidOptions
+from remuda.durable import replace_file
+from remuda.errors import FolderUnusable, InvalidOptions, RemudaError
 from remuda.untrusted import BadJson, parse_object
 
 from .events import read_hook
-from .route import EVENT_BYTES, Call, Reply, Route
+from .route import EVENT_BYTES, ApiRequest, ApiResponse, Route
 from .schema import ANYTHING, ID, PAYLOAD, TEXT, Schema, check
+
+log = logging.getLogger("remuda.boss.http.trail_boss")
 
 _PANE = re.compile(r"%[0-9]{1,9}")
 _SHOWN = 50
@@ -56,18 +64,18 @@ def _schema(kind: str) -> Schema:
     }
 
 
-async def post_event(boss: Boss, call: Call) -> Reply:
+async def post_event(boss: Boss, request: ApiRequest) -> ApiResponse:
     """What a hook was given, with the pane in a header."""
-    pane = call.headers.get("x-tmux-pane", "")
+    pane = request.headers.get("x-tmux-pane", "")
     if not pane:
         raise InvalidOptions("Missing X-Tmux-Pane header")
     if not _PANE.fullmatch(pane):
         raise InvalidOptions("Invalid X-Tmux-Pane header")
-    payload = _parsed(call.body)
+    payload = _parsed(request.body)
     check(payload, PAYLOAD, "the payload")
-    events = await read_hook(payload, boss.desk.clock(), env={"TMUX_PANE": pane})
-    await boss.desk.take(*map(_hearsay, events))
-    return Reply({"ok": True})
+    events = await read_hook(payload, boss.service.clock(), env={"TMUX_PANE": pane})
+    await boss.service.take(*map(_hearsay, events))
+    return ApiResponse({"ok": True})
 
 
 def _hearsay(event: Event) -> Event:
@@ -75,14 +83,14 @@ def _hearsay(event: Event) -> Event:
     return replace(event, facts={**event.facts, "hearsay": True})
 
 
-async def post_normalized(boss: Boss, call: Call) -> Reply:
-    event = _parsed(call.body)
+async def post_normalized(boss: Boss, request: ApiRequest) -> ApiResponse:
+    event = _parsed(request.body)
     kind = event.get("type")
     if not isinstance(kind, str) or kind not in _FIELDS:
         raise InvalidOptions("Missing or invalid event type")
     check(event, _schema(kind), "the event")
-    await boss.desk.take(_hearsay(_normalized(kind, event)))
-    return Reply({"ok": True})
+    await boss.service.take(_hearsay(_normalized(kind, event)))
+    return ApiResponse({"ok": True})
 
 
 def _normalized(kind: str, event: dict[str, Any]) -> Event:
@@ -94,9 +102,9 @@ def _normalized(kind: str, event: dict[str, Any]) -> Event:
     if meant is EventKind.ASKED:
         facts["reason"] = "permission"
     at = event["timestamp"] / 1000
-    number = f"normalized:{kind}:{at}"
+    event_id = f"normalized:{kind}:{at}"
     return Event(
-        meant, event["sessionId"], at, Source.HOOK, number, facts | {"agent": "other", "origin": "tmux"}
+        meant, event["sessionId"], at, Source.HOOK, event_id, facts | {"agent": "other", "origin": "tmux"}
     )
 
 
@@ -110,16 +118,16 @@ def _parsed(body: bytes) -> dict[str, Any]:
 # ── the queue ──
 
 
-async def get_next(boss: Boss, _call: Call) -> Reply:
-    await boss.desk.settled()
-    return Reply(_next(boss, _EMPTY))
+async def get_next(boss: Boss, _request: ApiRequest) -> ApiResponse:
+    await boss.service.settled()
+    return ApiResponse(_next(boss, _EMPTY))
 
 
-async def post_skip(boss: Boss, _call: Call) -> Reply:
+async def post_skip(boss: Boss, _request: ApiRequest) -> ApiResponse:
     if (first := _first(boss)) is None:
-        return Reply(_next(boss, _EMPTY))
-    await boss.desk.skip(first[0].id)
-    return Reply(_next(boss, "queue empty after skip"))
+        return ApiResponse(_next(boss, _EMPTY))
+    await boss.service.skip(first[0].id)
+    return ApiResponse(_next(boss, "queue empty after skip"))
 
 
 def _next(boss: Boss, otherwise: str) -> dict[str, Any]:
@@ -136,14 +144,14 @@ def _first(boss: Boss) -> tuple[Item, Session] | None:
 
 def _in_panes(boss: Boss) -> list[tuple[Item, Session]]:
     """Its clients know of panes alone."""
-    found = [(item, boss.desk.session(item.session_id)) for item in boss.desk.queue()]
+    found = [(item, boss.service.session(item.session_id)) for item in boss.service.queue()]
     return [(item, session) for item, session in found if session.pane]
 
 
-async def get_queue(boss: Boss, _call: Call) -> Reply:
-    await boss.desk.settled()
+async def get_queue(boss: Boss, _request: ApiRequest) -> ApiResponse:
+    await boss.service.settled()
     found = _in_panes(boss)
-    return Reply({"items": [_item(*one) for one in found[:_SHOWN]], "count": len(found)})
+    return ApiResponse({"items": [_item(*one) for one in found[:_SHOWN]], "count": len(found)})
 
 
 def _item(item: Item, session: Session) -> dict[str, Any]:
@@ -167,8 +175,8 @@ def _message(item: Item) -> str:
     return f"[{item.detail['tool']}] {cut}"
 
 
-async def get_status(boss: Boss, _call: Call) -> Reply:
-    return Reply({"status": "ok", "stuckCount": len(_in_panes(boss))})
+async def get_status(boss: Boss, _request: ApiRequest) -> ApiResponse:
+    return ApiResponse({"status": "ok", "stuckCount": len(_in_panes(boss))})
 
 
 def refused(path: str, why: str) -> dict[str, Any] | None:
@@ -229,3 +237,48 @@ ROUTES = (
         "GET", "/status", get_status, f"{_TEXT_OF}the number of waiting agents.", answer=ANYTHING, old=True
     ),
 )
+
+
+# ── the token ──
+
+
+class TokenFile:
+    """The token that Trail Boss's own clients carry in their address. Read again when its file has changed.
+
+    They cannot send headers. In a path other processes of the user may see the token, so it is good for Trail
+    Boss's endpoints alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._token = ""
+        self._seen: tuple[int, int] | None = None
+
+    def load(self) -> str:
+        """The token; it is made when there is none. Raises `FolderUnusable`, `InvalidOptions`."""
+        return load_token(self._path)
+
+    def current(self) -> str:
+        """The token as it is now; empty, which nothing matches, where the file is gone or cannot be used."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            self._token, self._seen = "", None
+            return ""
+        seen = (found.st_ino, found.st_mtime_ns)
+        if seen != self._seen:
+            try:
+                self._token = load_token(self._path)
+            except RemudaError as error:
+                log.warning("clients of Trail Boss are refused: %s", error)
+                self._token = ""
+            self._seen = seen
+        return self._token
+
+    def renew(self) -> str:
+        """Put a new one in its place: the old one opens nothing any more."""
+        try:
+            replace_file(self._path, secrets.token_urlsafe(32).encode() + b"\n")
+        except OSError as error:
+            raise FolderUnusable(f"cannot write {self._path}: {error.strerror}") from error
+        return self.load()

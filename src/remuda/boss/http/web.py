@@ -26,7 +26,7 @@ from . import schema
 from .gate import Gate, Passed, Refusal, without_token
 from .openapi import needs_body
 from .page import POLICY, error_page
-from .route import Call, Reply, Route, error_document, status_of
+from .route import ApiRequest, ApiResponse, Route, error_document, status_of
 from .trail_boss import refused
 
 log = logging.getLogger("remuda.boss.http")
@@ -188,7 +188,7 @@ class _Operation:
         # The rest of a body that was too large is not waited for.
         await _send_json(send, document, status, [(b"connection", b"close")] if status == 413 else ())
 
-    async def _answer(self, reply: Reply, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, reply: ApiResponse, scope: Scope, receive: Receive, send: Send) -> None:
         media = self._route.media
         if reply.stream is not None:
             headers = {name.decode(): value.decode() for name, value in _QUIET}
@@ -201,7 +201,7 @@ class _Operation:
 
     # ── reading ──
 
-    async def _read(self, scope: Scope, receive: Receive) -> Call:
+    async def _read(self, scope: Scope, receive: Receive) -> ApiRequest:
         route = self._route
         headers = {
             name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _WANTED
@@ -211,12 +211,12 @@ class _Operation:
             whole = bool(scope.get("state", {}).get("whole"))
             body = await _body(receive, headers.get("content-length", ""), route, whole=whole)
         if route.old:
-            return Call(headers=headers, body=body)
+            return ApiRequest(headers=headers, body=body)
         # Chat programs add parameters of their own to a link.
         given = {} if route.is_page else _query(scope["query_string"])
         query = schema.read_query(given, route.query)
         document = _document(headers, body, route) if route.body is not None else None
-        return Call(scope.get("path_params", {}), query, headers, document, lambda: _gone(receive))
+        return ApiRequest(scope.get("path_params", {}), query, headers, document, lambda: _gone(receive))
 
 
 def _query(text: bytes) -> dict[str, str]:

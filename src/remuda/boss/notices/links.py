@@ -14,11 +14,11 @@ from remuda.errors import AlreadyAnswered, NotInQueue, StoreFailed
 from remuda.untrusted import BadJson, dump_json, finite, parse_object
 
 from ..answers.approvals import Approvals
-from ..answers.ruling import Answer, check_link
+from ..answers.decision import Answer, check_link
 from ..attention.model import Approval
 from ..attention.redate import AHEAD, UNSEEN
-from ..desk import Desk
-from .notify import LINK_LIFE
+from ..service import BossService
+from .notification import LINK_LIFE
 
 log = logging.getLogger("remuda.boss.notices.links")
 
@@ -27,27 +27,27 @@ _MOST = 1000
 _REMEMBERED = 7 * 86400.0
 """So long one that is good for nothing any more is told why."""
 
-Known = dict[str, dict[str, Any]]
+SessionEntry = dict[str, dict[str, Any]]
 
 
 @dataclass(slots=True)
 class Links:
     """What is remembered of a link is its digest: whoever reads the database can answer nothing with it."""
 
-    desk: Desk
+    service: BossService
     approvals: Approvals
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _redating: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.desk.on_clock_set.append(self._redate)
-        ahead = max((what["at"] for what in self._known().values()), default=0.0) - self.desk.clock()
+        self.service.on_clock_set.append(self._redate)
+        ahead = max((what["at"] for what in self._known().values()), default=0.0) - self.service.clock()
         if ahead > AHEAD:  # the clock was set back while no boss ran
             self._redate(-ahead - UNSEEN)
 
     async def make(self, approval_id: str, life: float) -> str:
         """The secret part of the link."""
-        secret, now = secrets.token_urlsafe(24), self.desk.clock()
+        secret, now = secrets.token_urlsafe(24), self.service.clock()
         await self._write(_digest(secret), {"approval": approval_id, "at": now, "until": now + life})
         return secret
 
@@ -59,10 +59,10 @@ class Links:
         found = self._known().get(_digest(secret))
         if found is None:
             raise NotInQueue("link not found", hint="links are forgotten after a week")
-        approval = self.desk.approval(str(found["approval"]))
+        approval = self.service.approval(str(found["approval"]))
         if found.get("used"):
             raise AlreadyAnswered(f"this link was already used; it works once: {_said(approval)}")
-        if found["until"] <= self.desk.clock():
+        if found["until"] <= self.service.clock():
             life = show_duration(found["until"] - found["at"])
             raise NotInQueue(
                 f"this link has expired: it was valid for {life}", hint="'remuda approvals' lists the request"
@@ -79,29 +79,29 @@ class Links:
         approval = self.request(secret)
         check_link(approval, answer)
         answered = await self.approvals.answer(approval.id, answer, "link")
-        number = _digest(secret)
-        await self._write(number, self._known().get(number, {}) | {"used": self.desk.clock()})
+        link_id = _digest(secret)
+        await self._write(link_id, self._known().get(link_id, {}) | {"used": self.service.clock()})
         return answered
 
-    def _known(self) -> Known:
-        oldest = self.desk.clock() - _REMEMBERED
+    def _known(self) -> SessionEntry:
+        oldest = self.service.clock() - _REMEMBERED
         return {one: what for one, what in self._read().items() if what["until"] > oldest}
 
-    def _read(self) -> Known:
+    def _read(self) -> SessionEntry:
         """What cannot be one of ours is left out."""
         try:
-            found = parse_object(self.desk.store.note(_NOTE) or "{}")
+            found = parse_object(self.service.store.note(_NOTE) or "{}")
         except BadJson:
             return {}
         known = {one: what for one, what in found.items() if isinstance(what, dict)}
         return {one: what | _dates(what) for one, what in known.items() if "approval" in what}
 
-    async def _write(self, number: str, what: dict[str, Any]) -> None:
+    async def _write(self, link_id: str, what: dict[str, Any]) -> None:
         async with self._writing:  # two at once would each forget the other
-            await self._save(self._known() | {number: what})
+            await self._save(self._known() | {link_id: what})
 
-    async def _save(self, known: Known) -> None:
-        await self.desk.store.save_note(_NOTE, dump_json(dict(list(known.items())[-_MOST:])))
+    async def _save(self, known: SessionEntry) -> None:
+        await self.service.store.save_note(_NOTE, dump_json(dict(list(known.items())[-_MOST:])))
 
     def _redate(self, by: float) -> None:
         """Move all dates by that many seconds: a link is good for as long as it was."""

@@ -21,14 +21,13 @@ from remuda.errors import NotInQueue, NotSafe, RemudaError
 from remuda.untrusted import dump_json, parse_object
 
 from ..attention.model import ApprovalState, Item
-from ..desk import Desk
 from ..folder import BossFolder
+from ..service import BossService
 from .links import Links
-from .notify import LINK_LIFE, Receiver, Schedule, Settings, words
-from .notify_file import load_settings, notify_file
+from .notification import LINK_LIFE, NotifySettings, Receiver, Schedule, load_settings, notify_file, words
 from .sending import TIMEOUT, Exchange, place_of, reason_of, send, show
 
-log = logging.getLogger("remuda.boss.notices.notify")
+log = logging.getLogger("remuda.boss.notices.notification")
 
 ROUND = 1.0
 _PAUSES = (0.0, 2.0, 10.0)
@@ -40,8 +39,8 @@ _NOTE = "notices"
 class Notifier:
     """From `open` to `close`."""
 
-    def __init__(self, desk: Desk, links: Links, folder: BossFolder, port: int) -> None:
-        self._desk = desk
+    def __init__(self, service: BossService, links: Links, folder: BossFolder, port: int) -> None:
+        self._service = service
         self._links = links
         self._folder = folder
         self._port = port
@@ -78,7 +77,7 @@ class Notifier:
     def _remember(self) -> None:
         """What a boss before us told."""
         try:
-            found = parse_object(self._desk.store.note(_NOTE) or "{}")
+            found = parse_object(self._service.store.note(_NOTE) or "{}")
             self._sent = {str(one): float(at) for one, at in found["told"].items()}
             partly = found.get("partly", {})
             self._partly = {str(one): [str(key) for key in keys] for one, keys in partly.items()}
@@ -102,12 +101,12 @@ class Notifier:
         self._complaint = text
 
     async def _round(self) -> None:
-        waiting = self._desk.queue()
+        waiting = self._service.queue()
         if not waiting:
             return
         settings = await asyncio.to_thread(self._settings)
         failed = False
-        for item in self._schedule.due(waiting, settings, self._desk.clock()):
+        for item in self._schedule.due(waiting, settings, self._service.clock()):
             try:
                 fields = await self._words(item, settings)
             except RemudaError as error:
@@ -119,16 +118,16 @@ class Notifier:
         if not failed:
             self._complaint = ""
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> NotifySettings:
         return load_settings(notify_file(self._folder, os.environ))
 
-    async def _tell_all(self, item: Item, fields: Mapping[str, str], settings: Settings) -> None:
+    async def _tell_all(self, item: Item, fields: Mapping[str, str], settings: NotifySettings) -> None:
         done = self._partly.get(item.id, [])
         wanted = [one for one in settings.receivers if item.reason in one.reasons and _key(one) not in done]
         await asyncio.gather(*(self._tell_one(receiver, item, fields) for receiver in wanted))
         told = self._schedule.told
         self._sent = {one: at for one, at in self._sent.items() if one in told} | {
-            item.id: self._desk.clock()
+            item.id: self._service.clock()
         }
         await self._write_down(item)
 
@@ -141,30 +140,30 @@ class Notifier:
         """Who was told, for the next boss."""
         on_their_way = self._schedule.told.keys() - self._sent.keys()
         self._partly = {one: keys for one, keys in self._partly.items() if one in on_their_way}
-        last = {item.session_id: self._desk.clock()} | self._schedule.last
+        last = {item.session_id: self._service.clock()} | self._schedule.last
         document = {"told": self._sent, "last": last, "partly": self._partly}
         try:
-            await self._desk.store.save_note(_NOTE, dump_json(document))
+            await self._service.store.save_note(_NOTE, dump_json(document))
         except RemudaError as error:
             log.warning("cannot record which notices were sent: %s", error)
 
-    async def _words(self, item: Item, settings: Settings) -> dict[str, str]:
+    async def _words(self, item: Item, settings: NotifySettings) -> dict[str, str]:
         try:
-            session = self._desk.session(item.session_id)
+            session = self._service.session(item.session_id)
         except NotInQueue:
             session = None
         return words(item, session, await self._link(item, settings))
 
-    async def _link(self, item: Item, settings: Settings) -> str:
+    async def _link(self, item: Item, settings: NotifySettings) -> str:
         """For a request that can be answered from elsewhere."""
-        number = str(item.detail.get("ask", ""))
+        approval_id = str(item.detail.get("ask", ""))
         try:
-            if not number or self._desk.approval(number).state is not ApprovalState.OPEN:
+            if not approval_id or self._service.approval(approval_id).state is not ApprovalState.OPEN:
                 return ""
         except (NotInQueue, NotSafe):
             return ""
         base = settings.link_base or f"http://127.0.0.1:{self._port}"
-        return f"{base}/v1/answer/{await self._links.make(number, LINK_LIFE)}"
+        return f"{base}/v1/answer/{await self._links.make(approval_id, LINK_LIFE)}"
 
     async def _tell(self, receiver: Receiver, fields: Mapping[str, str]) -> bool:
         """Whether the receiver has taken it."""

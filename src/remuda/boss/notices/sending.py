@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from remuda.untrusted import dump_json, one_line, printable
 
-from .notify import Receiver, fill, fill_all
+from .notification import Receiver, fill, fill_all
 
 TIMEOUT = 10.0
 """For the whole exchange. A socket's own timeout begins anew with each byte that comes."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from remuda.untrusted import OWN_DEPTH, BadJson, bounded, parse_json
 
-from ..attention import standing
+from ..attention import projection
+from ..attention.event_log import EventLog
 from ..attention.identity import Claim
 from ..attention.model import (
     Approval,
@@ -23,8 +24,7 @@ from ..attention.model import (
     Source,
     State,
 )
-from ..attention.roster import Changes, Known, item_number
-from ..attention.story import Story
+from ..attention.session_index import Changes, SessionEntry, make_item_id
 
 VERSION = 1
 
@@ -66,14 +66,14 @@ def statements(changes: Changes) -> Iterator[Statement]:
         yield from map(_insert, events)
     if changes.event is not None:
         yield _insert(changes.event)
-    for told in changes.told:
+    for told in changes.folded:
         yield "DELETE FROM event WHERE session_id = ? AND id = ?", (told.session_id, told.id)
-    for session_id, (at, base) in changes.based.items():
+    for session_id, (at, snapshot) in changes.snapshots.items():
         yield (
             "INSERT OR REPLACE INTO base (session_id, at, document) VALUES (?, ?, ?)",
-            (session_id, at, _json(standing.save(base))),
+            (session_id, at, _json(projection.save(snapshot))),
         )
-    for session in (changes.sessions[number] for number in changes.to_save):
+    for session in (changes.sessions[session_id] for session_id in changes.to_save):
         yield (
             "INSERT OR REPLACE INTO session (id, state, last_seen, ended, document) VALUES (?, ?, ?, ?, ?)",
             (session.id, str(session.state), session.last_seen, session.ended, _json(_plain(session))),
@@ -111,7 +111,7 @@ def _insert(event: Event) -> Statement:
 def _is_kept(item: Item) -> bool:
     """One that waits is made again from its events, but for what humans did with it."""
     handled = item.resolved_at or item.skip_until or item.skipped_at or item.snooze_until
-    return bool(handled) or item.id != item_number(item.session_id, item.reason, item.since)
+    return bool(handled) or item.id != make_item_id(item.session_id, item.reason, item.since)
 
 
 _PRUNE = (
@@ -187,18 +187,22 @@ def read_approval(document: str) -> Approval:
     )
 
 
-def read_event(session_id: str, number: str, at: float, source: int, kind: str, facts: str) -> Event:
-    return Event(EventKind(kind), session_id, at, Source(source), number, _read(facts))
+def read_event(session_id: str, event_id: str, at: float, source: int, kind: str, facts: str) -> Event:
+    return Event(EventKind(kind), session_id, at, Source(source), event_id, _read(facts))
 
 
-def read_known(
-    session: str, base: tuple[float, str] | None, events: list[Event], item: Item | None, approvals: list[str]
-) -> Known:
-    story = Story(events=events)
-    if base is not None:
-        story.base_at, story.base = base[0], standing.load(_read(base[1]))
+def read_entry(
+    session: str,
+    snapshot: tuple[float, str] | None,
+    events: list[Event],
+    item: Item | None,
+    approvals: list[str],
+) -> SessionEntry:
+    event_log = EventLog(events=events)
+    if snapshot is not None:
+        event_log.snapshot_at, event_log.snapshot = snapshot[0], projection.load(_read(snapshot[1]))
     ledger = [read_approval(one) for one in approvals]
-    return Known(read_session(session), story, item, {one.id: one for one in reversed(ledger)})
+    return SessionEntry(read_session(session), event_log, item, {one.id: one for one in reversed(ledger)})
 
 
 def read_claims(rows: Iterable[tuple[str, str, float, int | None]]) -> dict[str, Claim]:

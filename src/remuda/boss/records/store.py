@@ -21,7 +21,7 @@ from remuda.untrusted import BadJson
 
 from ..attention.identity import Claim
 from ..attention.model import Approval, Item
-from ..attention.roster import Changes, Known
+from ..attention.session_index import Changes, SessionEntry
 from . import database, rows
 from .rows import Statement
 
@@ -230,22 +230,22 @@ class Store:
 
     # ── reading ──
 
-    def load(self, now: float) -> tuple[list[Known], dict[str, Claim]]:
+    def load(self, now: float) -> tuple[list[SessionEntry], dict[str, Claim]]:
         """All sessions that are there, or were a moment ago, and who holds which place."""
         found = self._read("SELECT id FROM session WHERE ended IS NULL OR ended > ?", now - _REMEMBERED)
         claims = rows.read_claims(self._read("SELECT place, session_id, at, pid FROM claim"))
-        return [known for (number,) in found if (known := self.fetch(number))], claims
+        return [entry for (session_id,) in found if (entry := self.fetch(session_id))], claims
 
-    def fetch(self, session_id: str) -> Known | None:
+    def fetch(self, session_id: str) -> SessionEntry | None:
         try:
             return self._fetch(session_id)
         except BadJson as error:
             log.warning("cannot read session %s from %s: %s", session_id, self.path, error)
             return None
 
-    def _fetch(self, session_id: str) -> Known | None:
+    def _fetch(self, session_id: str) -> SessionEntry | None:
         for (session,) in self._read("SELECT document FROM session WHERE id = ?", session_id):
-            base = self._read("SELECT at, document FROM base WHERE session_id = ?", session_id)
+            snapshot = self._read("SELECT at, document FROM base WHERE session_id = ?", session_id)
             events = self._read(
                 "SELECT session_id, id, at, source, kind, facts FROM event WHERE session_id = ?", session_id
             )
@@ -257,9 +257,9 @@ class Store:
                 session_id,
                 _ASKS,
             )
-            return rows.read_known(
+            return rows.read_entry(
                 session,
-                base[0] if base else None,
+                snapshot[0] if snapshot else None,
                 [rows.read_event(*event) for event in events],
                 rows.read_item(item[0][0]) if item else None,
                 [one for (one,) in approvals],
@@ -275,12 +275,12 @@ class Store:
         )
         return self._readable(rows.read_item, found)
 
-    def item(self, number: str) -> Item | None:
-        found = self._read("SELECT document FROM item WHERE id = ?", number)
+    def item(self, item_id: str) -> Item | None:
+        found = self._read("SELECT document FROM item WHERE id = ?", item_id)
         return next(iter(self._readable(rows.read_item, found)), None)
 
-    def approval(self, number: str) -> Approval | None:
-        found = self._read("SELECT document FROM approval WHERE id = ?", number)
+    def approval(self, approval_id: str) -> Approval | None:
+        found = self._read("SELECT document FROM approval WHERE id = ?", approval_id)
         return next(iter(self._readable(rows.read_approval, found)), None)
 
     def _readable(self, read: Callable[[str], T], found: list[Any]) -> list[T]:

@@ -15,23 +15,23 @@ from remuda.boss.ports import Boss
 from remuda.paths import accounts_folder, sessions_folder
 from remuda.untrusted import dump_json
 
-from .queue import session_document
-from .route import Call, Reply, Route
+from .queue_routes import session_document
+from .route import ApiRequest, ApiResponse, Route
 from .schema import LIMITED, NUMBER, TEXT, nullable, record, several
 
 _SILENCE = 15.0
 """After so many seconds of nothing a comment tells both ends that the other is there."""
 
 
-async def get_stream(boss: Boss, call: Call) -> Reply:
-    watcher = boss.desk.feed.watch(call.headers.get("last-event-id"), is_stream=True)
-    return Reply(stream=_lines(boss, watcher))
+async def get_stream(boss: Boss, request: ApiRequest) -> ApiResponse:
+    watcher = boss.service.feed.watch(request.headers.get("last-event-id"), is_stream=True)
+    return ApiResponse(stream=_lines(boss, watcher))
 
 
 async def _lines(boss: Boss, watcher: Watcher) -> AsyncIterator[bytes]:
     try:
         # The first line is no change: a client that comes back with its id has missed nothing.
-        yield _written(boss, Change(boss.desk.feed.last_id, "hello", {"version": __version__}))
+        yield _written(boss, Change(boss.service.feed.last_id, "hello", {"version": __version__}))
         while True:
             try:
                 async with asyncio.timeout(_SILENCE):
@@ -52,24 +52,24 @@ def _written(boss: Boss, change: Change) -> bytes:
     return f"id: {change.id}\nevent: {change.kind}\ndata: {data}\n\n".encode()
 
 
-async def get_health(boss: Boss, _call: Call) -> Reply:
-    desk = boss.desk
+async def get_health(boss: Boss, _request: ApiRequest) -> ApiResponse:
+    service = boss.service
     sources = [{"name": one.name, "state": one.state, "error": one.error} for one in boss.sources]
     document: dict[str, Any] = {
         "status": "degraded" if any(one.error for one in boss.sources) else "ok",
         "version": __version__,
         "pid": os.getpid(),
-        "uptime": desk.clock() - desk.started_at,
+        "uptime": service.clock() - service.started_at,
         "port": boss.port,
-        "sessions": sum(session.ended is None for session in desk.sessions()),
-        "waiting": len(desk.queue()),
-        "hidden": len(desk.queue(hidden=True)) - len(desk.queue()),
+        "sessions": sum(session.ended is None for session in service.sessions()),
+        "waiting": len(service.queue()),
+        "hidden": len(service.queue(hidden=True)) - len(service.queue()),
         "sources": sources,
-        "limits": await limits_and_held(accounts_folder(), sessions_folder(), desk.clock()),
-        "database": str(desk.store.path),
-        "laid_aside": str(desk.store.laid_aside) if desk.store.laid_aside else None,
+        "limits": await limits_and_held(accounts_folder(), sessions_folder(), service.clock()),
+        "database": str(service.store.path),
+        "laid_aside": str(service.store.laid_aside) if service.store.laid_aside else None,
     }
-    return Reply(document)
+    return ApiResponse(document)
 
 
 _INTEGER = {"type": "integer"}

@@ -14,11 +14,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from remuda.agents.claude.files import registry_beside, registry_file
-from remuda.agents.claude.speech import ClaudeSpeech
-from remuda.agents.speech import ComposerKind
+from remuda.agents import find_agent, find_sources
+from remuda.agents.attention import EventKind
+from remuda.agents.sources import AgentSources, RegistryEntry
+from remuda.agents.speech import ComposerKind, Speech
 from remuda.durable import read_regular
 from remuda.errors import NotSafe, TmuxError
 from remuda.tmux.address import Address
@@ -27,8 +27,6 @@ from remuda.tmux.panes import capture, take_snapshot
 from remuda.untrusted import BadJson, parse_object
 
 from ..attention.model import Session, State
-
-SPEECH = ClaudeSpeech()
 
 _ASKS = "'remuda approvals' shows the request; decide with 'remuda approve' or 'remuda deny'"
 _SETTLE_TIMEOUT = 1.0
@@ -40,17 +38,21 @@ _ESCAPE = re.compile(r"\x1b(?:\[[\d;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class IdlePane:
     """Where to type: this pane, whose program is this process."""
 
     tmux: Tmux
     pane: str
     pid: int
+    sources: AgentSources
+    speech: Speech
 
 
-def prove(session: Session) -> Idle:
+def prove(session: Session) -> IdlePane:
     """Raises `NotSafe` that says what is not so."""
-    if session.agent != "claude":
+    sources = find_sources(session.agent)
+    speech = find_agent(session.agent).speech if sources is not None else None
+    if sources is None or speech is None:
         raise NotSafe(f"Remuda cannot see whether {session.agent} is waiting for a prompt")
     if session.ended is not None:
         raise NotSafe("the agent has ended")
@@ -65,17 +67,18 @@ def prove(session: Session) -> Idle:
         )
     tmux = Tmux(Address.of(session.tmux) if session.tmux else Address.named("default", os.environ))
     _check_pane(tmux, session.pane, session.pid)
-    check_registry(session, _SETTLE_TIMEOUT)
+    check_registry(session, sources, _SETTLE_TIMEOUT)
     _check_pane(tmux, session.pane, session.pid)  # that may have taken a while
     _check_foreground(session.pid)
-    kind, text = look(tmux, session.pane)
+    where = IdlePane(tmux, session.pane, session.pid, sources, speech)
+    kind, text = read_composer(where)
     if kind is not ComposerKind.EMPTY:
         if kind is ComposerKind.ABSENT:
             raise NotSafe("the agent's composer is not on the screen")
         raise NotSafe(
             f"the agent's composer holds a draft: {text!r}", hint="submit or clear it there, then try again"
         )
-    return Idle(tmux, session.pane, session.pid)
+    return where
 
 
 def _check_pane(tmux: Tmux, pane: str, pid: int) -> None:
@@ -106,43 +109,45 @@ def _check_foreground(pid: int) -> None:
         raise NotSafe("the agent's process is not in the foreground of its terminal")
 
 
-def check_registry(session: Session, patience: float = 0.0) -> None:
-    """`patience`: for so long it may be half written, or say that it is busy, as it does behind its stop."""
-    deadline = time.monotonic() + patience
-    while (found := _read_registry(session)) is None or found.get("status") == "busy":
+def check_registry(session: Session, sources: AgentSources, timeout: float = 0.0) -> None:
+    """Raise `NotSafe` unless the registry says that the agent is idle in this conversation.
+
+    Until `timeout` the file may be half written, or say busy, as it does for a moment after a stop.
+    """
+    deadline = time.monotonic() + timeout
+    while (entry := _read_registry(session, sources)) is None or entry.event.kind is EventKind.WORKING:
         if time.monotonic() >= deadline:
             break
         time.sleep(_LOOK_INTERVAL)
-    if found is None:
+    if entry is None:
         raise NotSafe("cannot read the agent's registry file, so it is unknown whether it is idle")
-    if found.get("sessionId") != session.id:
+    if entry.session_id != session.id:
         raise NotSafe("the agent is now in another conversation")
-    if found.get("status") != "idle":
-        what = found.get("waitingFor")
-        raise NotSafe(f"the agent's registry file says: {found.get('status')}{f', {what}' if what else ''}")
+    if not entry.is_idle:
+        raise NotSafe(f"the agent's registry file says: {entry.status}")
 
 
-def _read_registry(session: Session) -> dict[str, Any] | None:
-    assert session.pid is not None
-    folder = registry_beside(session.transcript_path) if session.transcript_path else None
-    path = folder / f"{session.pid}.json" if folder else registry_file(os.environ, session.pid)
+def _read_registry(session: Session, sources: AgentSources) -> RegistryEntry | None:
+    folder = sources.registry_folder(os.environ, session.transcript_path)
+    if folder is None:
+        return None
     try:
-        return parse_object(read_regular(path))
+        return sources.read_registry(parse_object(read_regular(folder / f"{session.pid}.json")))
     except (OSError, BadJson):
         return None
 
 
-def look(tmux: Tmux, pane: str) -> tuple[ComposerKind, str]:
-    """What the composer holds. Raises `NotSafe` for a dialog, and where nothing can be seen."""
+def read_composer(where: IdlePane) -> tuple[ComposerKind, str]:
+    """Return what the composer holds. Raises `NotSafe` if a dialog is open or the pane cannot be read."""
     try:
-        rows = capture(tmux, pane, styled=True)
+        rows = capture(where.tmux, where.pane, styled=True)
     except TmuxError as error:
         raise NotSafe(f"cannot read the agent's pane: {error}") from None
     lines = [_ESCAPE.sub("", row).rstrip() for row in rows]
-    if (dialog := SPEECH.dialog(lines)) is not None:
+    if (dialog := where.speech.dialog(lines)) is not None:
         raise NotSafe(f"a {dialog} is open")
     styled = whole_rows([row.encode("utf-8", "surrogateescape") for row in rows])
-    composer = SPEECH.composer(lines, lambda y: styled[y])
+    composer = where.speech.composer(lines, lambda y: styled[y])
     return composer.kind, composer.text
 
 

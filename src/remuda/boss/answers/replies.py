@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.claude.prompt import ENTER, PASTE_BEGIN, PASTE_END
-from remuda.agents.speech import ComposerKind
+from remuda.agents import DEFAULT_AGENT, find_agent
+from remuda.agents.speech import ComposerKind, Speech
 from remuda.errors import InvalidOptions, NotSafe
 from remuda.inbox.journal import Inbox
 from remuda.keeper.claim import read_holder
@@ -26,11 +26,11 @@ from remuda.paths import SessionPaths, private_folder
 from remuda.tmux.panes import paste
 
 from ..attention.model import Event, EventKind, Session
-from ..desk import Desk
-from . import idle
-from .idle import SPEECH, Idle
+from ..service import BossService
+from . import idle_proof
+from .idle_proof import IdlePane
 
-log = logging.getLogger("remuda.boss.answers.reply")
+log = logging.getLogger("remuda.boss.answers.replies")
 
 SHOWN_TIMEOUT = 5.0
 SUBMITTED_TIMEOUT = 15.0
@@ -48,6 +48,7 @@ class _Receipt:
     """
 
     prompt: str
+    speech: Speech
     typed_at: float = math.inf
     """When Enter was pressed: what ended before that was something else."""
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -59,7 +60,7 @@ class _Receipt:
     def hear(self, event: Event) -> None:
         if event.kind is EventKind.PROMPTED and not self.submitted.is_set():
             told = str(event.facts.get("prompt", ""))
-            if SPEECH.same(told, self.prompt):
+            if self.speech.same(told, self.prompt):
                 self.submitted.set()
             else:
                 self.other = told
@@ -79,10 +80,10 @@ def _is_end(event: Event) -> bool:
 
 
 class Replies:
-    """A `Replier`. Use from the desk's loop."""
+    """A `Replier`. Use from the service's loop."""
 
-    def __init__(self, desk: Desk, folder: Path) -> None:
-        self._desk = desk
+    def __init__(self, service: BossService, folder: Path) -> None:
+        self._service = service
         self._folder = folder
         self._typing: set[str] = set()
 
@@ -98,10 +99,11 @@ class Replies:
     def _put(self, name: str, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
         paths = SessionPaths.of(name, self._folder)
         try:
-            speech = find_speech(paths) or SPEECH
+            speech = find_speech(paths) or find_agent(DEFAULT_AGENT).speech
         except InvalidOptions as error:
             raise NotSafe(error.message, hint=error.hint) from error
         command, literal = bool(options.get("command")), bool(options.get("literal"))
+        assert speech is not None
         speech.check(text, command=command, literal=literal)
         private_folder(paths.inbox)
         dedup = {"dedup": options["dedup"]} if options.get("dedup") else {}
@@ -119,18 +121,18 @@ class Replies:
     # ── any other ──
 
     async def _type(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        await asyncio.to_thread(idle.prove, session)  # where nothing can be typed, that is what to say first
+        speech = (await asyncio.to_thread(idle_proof.prove, session)).speech  # the first thing to say, if not
         if options.get("dedup"):
             raise InvalidOptions(
                 "dedup works only for sessions of 'remuda start'", hint="leave it out for an agent in a pane"
             )
         command = bool(options.get("command"))
-        SPEECH.check(text, command=command, literal=bool(options.get("literal")))
-        await self._desk.catch_up()  # a prompt of before is none that came first
+        speech.check(text, command=command, literal=bool(options.get("literal")))
+        await self._service.catch_up()  # a prompt of before is none that came first
         if session.id in self._typing:
             raise NotSafe("another reply to this agent is being typed", hint="try again in a moment")
-        carried = SPEECH.paste(text, command=command)
-        receipt = _Receipt(carried.reported)
+        carried = speech.paste(text, command=command)
+        receipt = _Receipt(carried.reported, speech)
 
         def hear(event: Event) -> None:
             if event.session_id == session.id:
@@ -140,32 +142,31 @@ class Replies:
             receipt.typed_at += by
 
         self._typing.add(session.id)
-        self._desk.listeners.append(hear)
-        self._desk.on_clock_set.append(hear_clock)
+        self._service.listeners.append(hear)
+        self._service.on_clock_set.append(hear_clock)
         try:
             where = await asyncio.to_thread(self._prove_and_paste, session, carried.data, receipt)
             return await self._follow(where, receipt, command, float(options.get("wait", 0.0)))
         finally:
-            self._desk.listeners.remove(hear)
-            self._desk.on_clock_set.remove(hear_clock)
+            self._service.listeners.remove(hear)
+            self._service.on_clock_set.remove(hear_clock)
             self._typing.discard(session.id)
 
-    def _prove_and_paste(self, session: Session, data: bytes, receipt: _Receipt) -> Idle:
-        where = idle.prove(session)
-        # tmux puts the marks of a paste around it by itself.
-        paste(where.tmux, where.pane, data.removeprefix(PASTE_BEGIN).removesuffix(PASTE_END + ENTER))
+    def _prove_and_paste(self, session: Session, data: bytes, receipt: _Receipt) -> IdlePane:
+        where = idle_proof.prove(session)
+        paste(where.tmux, where.pane, where.sources.paste_text(data))
         deadline = time.monotonic() + SHOWN_TIMEOUT
-        while idle.look(where.tmux, where.pane)[0] is not ComposerKind.DRAFT:
+        while idle_proof.read_composer(where)[0] is not ComposerKind.DRAFT:
             if time.monotonic() > deadline:
                 raise NotSafe("the pasted prompt does not show in the composer, so Enter was not pressed")
             time.sleep(_LOOK_INTERVAL)
-        idle.check_registry(session)
+        idle_proof.check_registry(session, where.sources)
         receipt.typed_at = time.time()
         where.tmux.command("send-keys", "-t", where.pane, "Enter")
         log.info("typed a prompt into pane %s", where.pane)
         return where
 
-    async def _follow(self, where: Idle, receipt: _Receipt, command: bool, wait: float) -> dict[str, Any]:
+    async def _follow(self, where: IdlePane, receipt: _Receipt, command: bool, wait: float) -> dict[str, Any]:
         found: dict[str, Any] = {"via": "pane", "pane": where.pane, "stage": "typed"}
         if command:  # the agent's own commands are told by no hook
             return found

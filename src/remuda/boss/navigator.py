@@ -18,22 +18,22 @@ from remuda.tmux.navigate import Client, Jump, View, choose_client, go_back, jum
 from remuda.tmux.panes import KEPT_OPTION, Pane, Snapshot
 from remuda.untrusted import one_line
 
-from .attention import naming
+from .attention import display
 
 Item = Mapping[str, Any]
 """Of the queue, as the boss tells it."""
 
 
-class Queue(Protocol):
+class WaitingQueue(Protocol):
     """Where those who wait stand."""
 
     def waiting(self) -> list[Item]:
         """In their order."""
 
-    def skip(self, number: str, cooldown: float | None) -> Item: ...
+    def skip(self, item_id: str, cooldown: float | None) -> Item: ...
 
 
-class Went(NamedTuple):
+class Navigation(NamedTuple):
     item: Item
     jump: Jump
     others: int
@@ -47,7 +47,7 @@ class _Target(NamedTuple):
     """None: a kept session that no pane shows yet."""
 
 
-class Guide:
+class QueueNavigator:
     """For one client: the one of that name, else the one that shows our pane, else the one used last.
 
     A client of a server that the caller is not in is moved only if it is named, or `elsewhere` is true: it is
@@ -56,7 +56,7 @@ class Guide:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: WaitingQueue,
         env: Mapping[str, str],
         client: str | None = None,
         here: Address | None = None,
@@ -85,7 +85,7 @@ class Guide:
         view = self.view(address)
         return view is not None and any(not client.is_control for client in view.clients)
 
-    def next(self) -> Went:
+    def next(self) -> Navigation:
         """Go to the first that waits and can be shown; from one that waits, to the one behind it."""
         items = self.queue.waiting()
         if not items:
@@ -93,19 +93,19 @@ class Guide:
         targets = [(item, self.find(item)) for item in self._in_turn(items)]
         for item, target in targets:
             if target is not None and self.may_move(target.tmux.address):
-                return Went(item, self._go(item, target), len(items) - 1)
+                return Navigation(item, self._go(item, target), len(items) - 1)
         many = f"{len(items)} agents are waiting" if len(items) > 1 else "1 agent is waiting"
         item, target = next((one for one in targets if one[1] is not None), targets[0])
         raise NoTmuxClient(
             f"{many}, but not in a tmux pane that can be shown here", hint=self._way(item, target)
         )
 
-    def go_to(self, item: Item) -> Went:
+    def go_to(self, item: Item) -> Navigation:
         target = self.find(item)
         if target is None or not self.may_move(target.tmux.address):
             why = "is not in a tmux pane" if target is None else "cannot be shown here"
             raise NoTmuxClient(f"{label(item)} {why}", hint=self._way(item, target))
-        return Went(item, self._go(item, target), len(self.queue.waiting()) - 1)
+        return Navigation(item, self._go(item, target), len(self.queue.waiting()) - 1)
 
     def skip(self, item: Item | None = None, cooldown: float | None = None) -> Item:
         """Put one at the end of the queue: the one named, else the one we stand at, else the first."""
@@ -203,10 +203,10 @@ class Guide:
             shown = self.chosen(view).pane_id if view else None
         except NoTmuxClient:
             return None
-        for number, item in enumerate(items):
+        for index, item in enumerate(items):
             target = self.find(item) if shown else None
             if target and target.pane and (target.tmux.address, target.pane.id) == (self.here, shown):
-                return number
+                return index
         return None
 
     def chosen(self, view: View) -> Client:
@@ -251,8 +251,8 @@ def own_program() -> list[str]:
 
 def own_command(env: Mapping[str, str]) -> list[str]:
     """The same for a tmux server, which has an environment of its own."""
-    told = [f"{name}={env[name]}" for name in ("REMUDA_HOME", "XDG_STATE_HOME") if env.get(name)]
-    return ["env", *told, *own_program()]
+    navigation_text = [f"{name}={env[name]}" for name in ("REMUDA_HOME", "XDG_STATE_HOME") if env.get(name)]
+    return ["env", *navigation_text, *own_program()]
 
 
 def _viewers() -> Iterator[tuple[int, list[str]]]:
@@ -270,12 +270,12 @@ def label(item: Item) -> str:
     """A short name for whom it is about."""
     session = item.get("session") or {}
     folder = session.get("repo") or session.get("cwd")
-    return naming.label(session.get("name"), folder, str(item.get("session_id", "")))
+    return display.label(session.get("name"), folder, str(item.get("session_id", "")))
 
 
 def labels(items: Sequence[Item]) -> list[str]:
     """The same, told apart where two are called the same."""
-    found = naming.distinct({str(item["session_id"]): label(item) for item in items})
+    found = display.distinct({str(item["session_id"]): label(item) for item in items})
     return [found[str(item["session_id"])] for item in items]
 
 
@@ -300,13 +300,18 @@ def way_to(item: Item) -> str:
     if session.get("name"):
         return f"open it with 'remuda attach {session['name']}'"
     if session.get("origin") == "background":
-        return f"open it with 'claude attach {str(session['id'])[:8]}'"  # as 'claude agents' calls it
+        from remuda.agents import DEFAULT_AGENT, find_sources
+
+        if (sources := find_sources(session.get("agent", DEFAULT_AGENT))) is not None:
+            return f"open it with '{sources.attach_command(str(session['id']))}'"
     pid = f"pid {session['pid']}, " if session.get("pid") else ""
     return f"it runs in another terminal: {pid}in {one_line(session.get('cwd') or '') or 'an unknown folder'}"
 
 
-def told(went: Went) -> str:
+def navigation_text(navigation: Navigation) -> str:
     """One line about where we are now."""
-    more = f"; {went.others} more" if went.others else ""
-    still = "" if went.jump.has_moved else "already there: "
-    return f"{still}{label(went.item)} ({reason(went.item)}) in {went.jump.pane.address}{more}"
+    more = f"; {navigation.others} more" if navigation.others else ""
+    still = "" if navigation.jump.has_moved else "already there: "
+    return (
+        f"{still}{label(navigation.item)} ({reason(navigation.item)}) in {navigation.jump.pane.address}{more}"
+    )

@@ -1,4 +1,4 @@
-"""What people call a session. Pure, and loads little: every command asks it."""
+"""How sessions and requests are shown to people. Pure, and quick to import: every command needs it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from remuda.untrusted import one_line
 
 _BEGINNING = 8
+_PLAN = "the plan is shown only in the agent's terminal"
+_DIALOG = "the request is shown only in the agent's terminal"
 
 
 def label(name: str | None, folder: str | None, session_id: str) -> str:
@@ -35,3 +37,14 @@ def distinct(labels: Mapping[str, str]) -> dict[str, str]:
         one: label if often[label] == 1 or begin[one] == label else f"{label} {begin[one]}"
         for one, label in labels.items()
     }
+
+
+def why_hidden(reason: str, tool: str, given: Mapping[str, object]) -> str:
+    """Return why a request cannot be shown, so that no one can allow it from elsewhere; "" if it can.
+
+    An agent that planned without a plan file reports no plan.
+    """
+    if not tool:
+        return _DIALOG
+    plan = given.get("plan")
+    return _PLAN if reason == "plan" and not (isinstance(plan, str) and plan.strip()) else ""

@@ -8,9 +8,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any
 
-from remuda.agents.claude.asking import COMMAND_TOOLS, QUIET_TOOLS, is_plain, path_fields, search_pattern
+from remuda.agents import DEFAULT_AGENT, find_permissions
+from remuda.agents.sources import PermissionReader
 
 from ..attention.model import Reason
 
@@ -19,7 +21,7 @@ CommandTools = Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class AskedPath:
+class RequestedPath:
     """A path that a tool reads or changes. Both are "" where it is not known."""
 
     real: str
@@ -31,7 +33,7 @@ class AskedPath:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PolicyRequest:
     tool: str
     reason: Reason = Reason.PERMISSION
     command: str | None = None
@@ -40,8 +42,8 @@ class Request:
     """It asks for nothing beside the command: not for a way around a sandbox, say."""
     may_run_commands: bool = False
     """It is not known whether the tool runs commands."""
-    paths: tuple[AskedPath, ...] = ()
-    folder: AskedPath | None = None
+    paths: tuple[RequestedPath, ...] = ()
+    folder: RequestedPath | None = None
     """Where its session works."""
     session: tuple[str, ...] = ()
     """Its name and its id."""
@@ -53,17 +55,24 @@ def make_request(
     given: Mapping[str, Any],
     names: Sequence[str | None],
     cwd: str | None,
-    command_tools: CommandTools = COMMAND_TOOLS,
-) -> Request:
-    """Looks at the disk, for symbolic links."""
-    is_declared, field = _command_field(tool, command_tools)
-    return Request(
+    command_tools: CommandTools = MappingProxyType({}),
+    *,
+    agent: str = DEFAULT_AGENT,
+) -> PolicyRequest:
+    """Make a request as rules see it. Reads symbolic links from disk.
+
+    `command_tools` are those of the policy; they come before those that the agent is known to have.
+    """
+    permissions = find_permissions(agent)
+    known = {name: field for name, field in permissions.command_fields.items() if name not in command_tools}
+    is_declared, field = _command_field(tool, {**known, **command_tools})
+    return PolicyRequest(
         tool,
         reason,
         None if field is None else _command(given.get(field)),
-        field is None or is_plain(given, field),
-        not is_declared and tool not in QUIET_TOOLS,
-        tuple(_paths(tool, given, cwd)),
+        field is None or permissions.is_plain(given, field),
+        not is_declared and tool not in permissions.quiet_tools,
+        tuple(_paths(permissions, tool, given, cwd)),
         None if cwd is None else _path(cwd, None),
         tuple(name for name in names if name),
     )
@@ -82,27 +91,29 @@ def _command(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _paths(tool: str, given: Mapping[str, Any], cwd: str | None) -> Iterator[AskedPath]:
-    fields = list(path_fields(given))
-    pattern = search_pattern(tool, given)
+def _paths(
+    permissions: PermissionReader, tool: str, given: Mapping[str, Any], cwd: str | None
+) -> Iterator[RequestedPath]:
+    fields = list(permissions.path_fields(given))
+    pattern = permissions.search_pattern(tool, given)
     if pattern is None:
         yield from (_path(one, cwd) for one in fields)
         return
     yield from (_path(one, cwd, reaches_below=True) for one in fields or [cwd])
     if not isinstance(pattern, str) or re.search(r"\.\.|\\|[{,]\s*[/~]", pattern):
-        yield AskedPath("", "")
+        yield RequestedPath("", "")
     elif pattern.startswith(("/", "~")):
         known = re.split(r"[*?\[{]", pattern)[0]
         yield _path(known if known == pattern else known.rpartition("/")[0] or "/", cwd, reaches_below=True)
 
 
-def _path(given: object, cwd: str | None, *, reaches_below: bool = False) -> AskedPath:
+def _path(given: object, cwd: str | None, *, reaches_below: bool = False) -> RequestedPath:
     if not isinstance(given, str) or given != given.strip() or given[:5].lower() == "file:":
-        return AskedPath("", "")  # a tool may take it for another path than we do
+        return RequestedPath("", "")  # a tool may take it for another path than we do
     try:
         asked = os.path.join(cwd or "", os.path.expanduser(given))
         real = os.path.realpath(asked) if os.path.isabs(asked) else ""
         real.encode()
     except ValueError:  # NUL, or half of a surrogate pair
-        return AskedPath("", "")
-    return AskedPath(real, "/" + os.path.normpath(asked).lstrip("/") if real else "", reaches_below)
+        return RequestedPath("", "")
+    return RequestedPath(real, "/" + os.path.normpath(asked).lstrip("/") if real else "", reaches_below)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from . import identity, redate
+from .event_log import EventLog
 from .identity import Claim
 from .model import (
     Approval,
@@ -24,9 +25,8 @@ from .model import (
     Wait,
     digest,
 )
+from .projection import OVER, Ask, SessionProjection
 from .rules import SAME_MOMENT
-from .standing import OVER, Ask, Standing
-from .story import Story
 
 _MOMENT = 2.0**-20
 """Between two events whose dates cannot be right: they stay in the order in which they came."""
@@ -42,11 +42,11 @@ _SAVED = tuple(
 
 
 @dataclass(slots=True)
-class Known:
+class SessionEntry:
     """All that is known of one session."""
 
     session: Session
-    story: Story = field(default_factory=Story)
+    event_log: EventLog = field(default_factory=EventLog)
     item: Item | None = None
     """The open one."""
     approvals: dict[str, Approval] = field(default_factory=dict)
@@ -64,10 +64,10 @@ class Changes:
     event: Event | None = None
     redated: dict[str, list[Event]] = field(default_factory=dict)
     """Sessions whose events all have new dates, with those events."""
-    told: list[Event] = field(default_factory=list)
-    """Events that the base of a story holds now: they need not be kept."""
-    based: dict[str, tuple[float, Standing]] = field(default_factory=dict)
-    """Sessions whose story has a new base, and from when on it is told."""
+    folded: list[Event] = field(default_factory=list)
+    """Events that a snapshot holds now: they need not be kept."""
+    snapshots: dict[str, tuple[float, SessionProjection]] = field(default_factory=dict)
+    """Sessions with a new snapshot, and from when on their events are replayed."""
     sessions: dict[str, Session] = field(default_factory=dict)
     to_save: set[str] = field(default_factory=set)
     """Those whose events alone do not say all that has changed."""
@@ -84,46 +84,46 @@ class Changes:
         return any(found)
 
 
-class Roster:
+class SessionIndex:
     def __init__(self) -> None:
-        self.known: dict[str, Known] = {}
+        self.entries: dict[str, SessionEntry] = {}
         self.claims: dict[str, Claim] = {}
         self._at: dict[str, set[str]] = {}  # place → sessions that say they are there
         self._now = 0.0
 
     # ── making it again ──
 
-    def restore(self, known: Iterable[Known], claims: dict[str, Claim]) -> None:
+    def restore(self, entries: Iterable[SessionEntry], claims: dict[str, Claim]) -> None:
         self.claims = dict(claims)
-        for one in known:
-            self._place(one)
-        for one in self.known.values():
-            self._describe(one)
+        for entry in entries:
+            self._place(entry)
+        for entry in self.entries.values():
+            self._describe(entry)
 
-    def add(self, known: Known) -> None:
-        self._place(known)
-        self._describe(known)
+    def add(self, entry: SessionEntry) -> None:
+        self._place(entry)
+        self._describe(entry)
 
-    def _describe(self, known: Known) -> None:
-        known.session = self._described(known, known.session.last_seen)
-        wait = None if known.session.replaced_by else known.story.standing.wait()
+    def _describe(self, entry: SessionEntry) -> None:
+        entry.session = self._described(entry, entry.session.last_seen)
+        wait = None if entry.session.replaced_by else entry.event_log.projection.wait()
         if wait is None:
-            known.item = None
-        elif known.item is None or not _same(known.item, wait, known.story.standing):
-            known.item = enqueued(known.session.id, wait)
+            entry.item = None
+        elif entry.item is None or not _same(entry.item, wait, entry.event_log.projection):
+            entry.item = enqueued(entry.session.id, wait)
         else:
-            known.item = _updated(known.item, wait)
+            entry.item = _updated(entry.item, wait)
 
-    def _place(self, known: Known) -> None:
+    def _place(self, entry: SessionEntry) -> None:
         """Put it where it was: its events say more than what is saved of it."""
-        known.saved = known.session
-        known.story.retell()
-        self.known[known.session.id] = known
-        for event in known.story.events:
+        entry.saved = entry.session
+        entry.event_log.replay()
+        self.entries[entry.session.id] = entry
+        for event in entry.event_log.events:
             told = identity.told_by(event)
-            known.session = identity.merge(known.session, event, told)
+            entry.session = identity.merge(entry.session, event, told)
             self._claim(identity.claims(event, told), Changes())
-        self._stand(known.session, [])
+        self._stand(entry.session, [])
 
     # ── events ──
 
@@ -132,53 +132,53 @@ class Roster:
         set_back = now < self._now - redate.AHEAD
         changes = self.redate(now - self._now - redate.UNSEEN) if set_back else Changes()
         self._now = now
-        known = self.known.get(event.session_id) or Known(Session(event.session_id))
+        entry = self.entries.get(event.session_id) or SessionEntry(Session(event.session_id))
         if event.at > now + redate.AHEAD:  # it must not keep out all that happens until then
-            event = replace(event, at=max(now, known.story.last_at + _MOMENT))
-        fresh = known.story.take(event) if event.kind is not EventKind.SEEN else True
-        if not fresh and event.session_id in self.known:
+            event = replace(event, at=max(now, entry.event_log.last_at + _MOMENT))
+        fresh = entry.event_log.take(event) if event.kind is not EventKind.SEEN else True
+        if not fresh and event.session_id in self.entries:
             return changes
-        self.known[event.session_id] = known
+        self.entries[event.session_id] = entry
         if event.kind is not EventKind.SEEN:
             changes.event = event
-            if trimmed := known.story.trim():
-                changes.told = trimmed
-                changes.based[event.session_id] = (known.story.base_at, known.story.base)
+            if trimmed := entry.event_log.trim():
+                changes.folded = trimmed
+                changes.snapshots[event.session_id] = (entry.event_log.snapshot_at, entry.event_log.snapshot)
         told = identity.told_by(event)
-        before, known.session = known.session, identity.merge(known.session, event, told)
+        before, entry.session = entry.session, identity.merge(entry.session, event, told)
         claims = identity.claims(event, told)
-        places = {*identity.places(before), *identity.places(known.session), *claims}
-        self._stand(known.session, identity.places(before))
+        places = {*identity.places(before), *identity.places(entry.session), *claims}
+        self._stand(entry.session, identity.places(before))
         self._claim(claims, changes)
         for one in self._affected(event.session_id, places):
-            self._settle(self.known[one], event.at, changes)
-        if known.item is not None and _is_new_stop(event, known.item):
-            known.item = replace(known.item, skip_until=None, skipped_at=None)
-            changes.items[known.item.id] = known.item
-            changes.revived.add(known.item.id)
-        if changes.event is not None or _differs(before, known.session):
-            changes.sessions[event.session_id] = known.session
+            self._settle(self.entries[one], event.at, changes)
+        if entry.item is not None and _is_new_stop(event, entry.item):
+            entry.item = replace(entry.item, skip_until=None, skipped_at=None)
+            changes.items[entry.item.id] = entry.item
+            changes.revived.add(entry.item.id)
+        if changes.event is not None or _differs(before, entry.session):
+            changes.sessions[event.session_id] = entry.session
         for one in changes.sessions:
-            if _must_be_saved(self.known[one]):
+            if _must_be_saved(self.entries[one]):
                 changes.to_save.add(one)
-                self.known[one].saved = self.known[one].session
+                self.entries[one].saved = self.entries[one].session
         return changes
 
-    def newest(self, known: Iterable[Known] | None = None) -> float:
+    def newest(self, entries: Iterable[SessionEntry] | None = None) -> float:
         """The latest date of anything that has happened, as far as is known; 0 for nothing."""
-        ones = list(self.known.values() if known is None else known)
-        claims = [claim.at for claim in self.claims.values()] if known is None else []
-        dates = [max(one.session.last_seen, one.story.last_at) for one in ones]
+        ones = list(self.entries.values() if entries is None else entries)
+        claims = [claim.at for claim in self.claims.values()] if entries is None else []
+        dates = [max(one.session.last_seen, one.event_log.last_at) for one in ones]
         return max([*dates, *claims], default=0.0)
 
-    def redate(self, by: float, known: Iterable[Known] | None = None) -> Changes:
+    def redate(self, by: float, entries: Iterable[SessionEntry] | None = None) -> Changes:
         """Move every date of all sessions, or of these: the clock was set by `by` seconds."""
         by, changes = redate.step(by), Changes()
-        if known is None:
+        if entries is None:
             self._now += by
             self.claims = {place: redate.move_claim(claim, by) for place, claim in self.claims.items()}
             changes.claims.update(self.claims)
-        for one in list(self.known.values() if known is None else known):
+        for one in list(self.entries.values() if entries is None else entries):
             _redate(one, by, changes)
         return changes
 
@@ -196,7 +196,7 @@ class Roster:
         if len(first) == 1:
             return [session_id]
         real = {one for one in first if not identity.is_stand_in(one)}
-        beside = self._beside(place for one in real for place in identity.places(self.known[one].session))
+        beside = self._beside(place for one in real for place in identity.places(self.entries[one].session))
         return sorted(first | {one for one in beside if identity.is_stand_in(one)}, key=identity.is_stand_in)
 
     def _beside(self, places: Iterable[str]) -> set[str]:
@@ -213,129 +213,134 @@ class Roster:
         for place in identity.rivals(session):
             if (held := self.claims.get(place)) is None:
                 continue
-            holder = self.known.get(held.session_id)
+            holder = self.entries.get(held.session_id)
             if identity.is_replaced(session, place, held, holder.session if holder else None):
                 return held.session_id
         return None
 
     # ── what follows ──
 
-    def _settle(self, known: Known, at: float, changes: Changes) -> None:
-        standing, session = known.story.standing, known.session
-        settled = self._described(known, at)
+    def _settle(self, entry: SessionEntry, at: float, changes: Changes) -> None:
+        projection, session = entry.event_log.projection, entry.session
+        settled = self._described(entry, at)
         replaced_by = settled.replaced_by
         if settled != session:
-            known.session = changes.sessions[session.id] = settled
-        self._settle_item(known, None if replaced_by else standing.wait(), at, changes)
-        for ask in standing.asks:
+            entry.session = changes.sessions[session.id] = settled
+        self._settle_item(entry, None if replaced_by else projection.wait(), at, changes)
+        for ask in projection.asks:
             if ask.key:
-                self._settle_approval(known, standing, ask, replaced_by, changes)
-        told = {ask.id for ask in standing.asks}
-        self._withdraw(known, told, at, changes)
-        if len(known.approvals) > _APPROVALS:  # the older ones are on the disk
-            newest = {*list(known.approvals)[-_APPROVALS:], *told}
-            known.approvals = {
+                self._settle_approval(entry, projection, ask, replaced_by, changes)
+        told = {ask.id for ask in projection.asks}
+        self._withdraw(entry, told, at, changes)
+        if len(entry.approvals) > _APPROVALS:  # the older ones are on the disk
+            newest = {*list(entry.approvals)[-_APPROVALS:], *told}
+            entry.approvals = {
                 one.id: one
-                for one in known.approvals.values()
+                for one in entry.approvals.values()
                 if one.id in newest or one.state is ApprovalState.OPEN
             }
 
-    def _described(self, known: Known, at: float) -> Session:
-        standing, session = known.story.standing, known.session
+    def _described(self, entry: SessionEntry, at: float) -> Session:
+        projection, session = entry.event_log.projection, entry.session
         replaced_by = self._replaced_by(session)
-        over = replaced_by is not None or standing.under in OVER
+        over = replaced_by is not None or projection.activity in OVER
         return replace(
             session,
-            state=State.ENDED if replaced_by and standing.under not in OVER else standing.state,
-            since=standing.state_since,
+            state=State.ENDED if replaced_by and projection.activity not in OVER else projection.state,
+            since=projection.state_since,
             ended=(session.ended or at) if over else None,
             replaced_by=replaced_by,
         )
 
-    def _settle_item(self, known: Known, wait: Wait | None, at: float, changes: Changes) -> None:
-        item, standing = known.item, known.story.standing
-        if item is not None and wait is not None and _same(item, wait, standing):
-            known.item = _updated(item, wait)
-            if known.item != item:
-                changes.items[item.id] = known.item
+    def _settle_item(self, entry: SessionEntry, wait: Wait | None, at: float, changes: Changes) -> None:
+        item, projection = entry.item, entry.event_log.projection
+        if item is not None and wait is not None and _same(item, wait, projection):
+            entry.item = _updated(item, wait)
+            if entry.item != item:
+                changes.items[item.id] = entry.item
             return
         if item is not None:
-            resolution = "replaced" if known.session.replaced_by else _resolution(item, wait, standing)
+            resolution = "replaced" if entry.session.replaced_by else _resolution(item, wait, projection)
             resolved = changes.items[item.id] = replace(
                 item, resolved_at=max(at, item.since), resolution=resolution
             )
-            known.resolved = (resolved, *known.resolved)[:_RESOLVED]
-            known.item = None
+            entry.resolved = (resolved, *entry.resolved)[:_RESOLVED]
+            entry.item = None
         if wait is not None:
-            revived = (_revived(one, wait, standing) for one in known.resolved)
+            revived = (_revived(one, wait, projection) for one in entry.resolved)
             found = next(filter(None, revived), None)
-            known.item = found or enqueued(known.session.id, wait)
-            changes.items[known.item.id] = known.item
+            entry.item = found or enqueued(entry.session.id, wait)
+            changes.items[entry.item.id] = entry.item
             if found is not None:
                 changes.revived.add(found.id)
 
     def _settle_approval(
-        self, known: Known, standing: Standing, ask: Ask, replaced_by: str | None, changes: Changes
+        self,
+        entry: SessionEntry,
+        projection: SessionProjection,
+        ask: Ask,
+        replaced_by: str | None,
+        changes: Changes,
     ) -> None:
-        is_open = ask.ended_at is None and ask.asked_at > standing.shut_at and not replaced_by
-        before = known.approvals.get(ask.id)
-        after = before or _approval(known.session.id, ask)
+        is_open = ask.ended_at is None and ask.asked_at > projection.shut_at and not replaced_by
+        before = entry.approvals.get(ask.id)
+        after = before or _approval(entry.session.id, ask)
         if is_open and after.state is ApprovalState.ENDED:
             after = replace(after, state=ApprovalState.OPEN, at=None)
         elif not is_open and after.state is ApprovalState.OPEN:
-            after = replace(after, state=ApprovalState.ENDED, at=ask.ended_at or standing.shut_at)
+            after = replace(after, state=ApprovalState.ENDED, at=ask.ended_at or projection.shut_at)
         if ask.proof != after.proof:
             after = replace(after, proof=ask.proof)
         if after != before:
-            known.approvals[ask.id] = changes.approvals[ask.id] = after
+            entry.approvals[ask.id] = changes.approvals[ask.id] = after
 
-    def _withdraw(self, known: Known, told: set[str], at: float, changes: Changes) -> None:
+    def _withdraw(self, entry: SessionEntry, told: set[str], at: float, changes: Changes) -> None:
         """A dialog that does not count any more, now that we know what happened before it."""
-        for approval in list(known.approvals.values()):
+        for approval in list(entry.approvals.values()):
             if approval.id not in told and approval.state is ApprovalState.OPEN:
                 ended = replace(approval, state=ApprovalState.ENDED, at=at)
-                known.approvals[approval.id] = changes.approvals[approval.id] = ended
+                entry.approvals[approval.id] = changes.approvals[approval.id] = ended
 
     # ── what humans do ──
 
     def change_item(self, item: Item) -> Changes:
         """Skipped or snoozed: the open item of its session, as the caller made it anew."""
-        self.known[item.session_id].item = item
+        self.entries[item.session_id].item = item
         return Changes(items={item.id: item})
 
     def change_approval(self, approval: Approval) -> Changes:
-        known = self.known.get(approval.session_id)
-        if known is not None:
-            known.approvals[approval.id] = approval
+        entry = self.entries.get(approval.session_id)
+        if entry is not None:
+            entry.approvals[approval.id] = approval
         return Changes(approvals={approval.id: approval})
 
     def forget(self, session_id: str) -> None:
         """It is over; the store still has it, and its claims stay."""
-        known = self.known.pop(session_id)
-        self._stand(replace(known.session, pane=None, pid=None, name=None), identity.places(known.session))
+        entry = self.entries.pop(session_id)
+        self._stand(replace(entry.session, pane=None, pid=None, name=None), identity.places(entry.session))
 
     def queue(self) -> list[Item]:
         """All open items, the first to be answered first."""
-        found = (known.item for known in self.known.values() if known.item is not None)
+        found = (entry.item for entry in self.entries.values() if entry.item is not None)
         return sorted(found, key=lambda item: item.place)
 
 
-def _redate(known: Known, by: float, changes: Changes) -> None:
-    known.story = redate.move_story(known.story, by)
-    known.session = known.saved = redate.move_session(known.session, by)
-    known.item = redate.move_item(known.item, by) if known.item is not None else None
-    known.resolved = tuple(redate.move_item(item, by) for item in known.resolved)
-    known.approvals = {one.id: redate.move_approval(one, by) for one in known.approvals.values()}
-    number, story = known.session.id, known.story
-    changes.sessions[number] = known.session
-    changes.to_save.add(number)
-    changes.redated[number] = list(story.events)
-    if story.base_at:
-        changes.based[number] = (story.base_at, story.base)
-    if known.item is not None:
-        changes.items[known.item.id] = known.item
-        changes.revived.add(known.item.id)
-    changes.approvals.update(known.approvals)
+def _redate(entry: SessionEntry, by: float, changes: Changes) -> None:
+    entry.event_log = redate.move_log(entry.event_log, by)
+    entry.session = entry.saved = redate.move_session(entry.session, by)
+    entry.item = redate.move_item(entry.item, by) if entry.item is not None else None
+    entry.resolved = tuple(redate.move_item(item, by) for item in entry.resolved)
+    entry.approvals = {one.id: redate.move_approval(one, by) for one in entry.approvals.values()}
+    session_id, event_log = entry.session.id, entry.event_log
+    changes.sessions[session_id] = entry.session
+    changes.to_save.add(session_id)
+    changes.redated[session_id] = list(event_log.events)
+    if event_log.snapshot_at:
+        changes.snapshots[session_id] = (event_log.snapshot_at, event_log.snapshot)
+    if entry.item is not None:
+        changes.items[entry.item.id] = entry.item
+        changes.revived.add(entry.item.id)
+    changes.approvals.update(entry.approvals)
 
 
 def _differs(before: Session, after: Session) -> bool:
@@ -343,29 +348,29 @@ def _differs(before: Session, after: Session) -> bool:
     return replace(after, last_seen=before.last_seen, dated=before.dated) != before
 
 
-def _must_be_saved(known: Known) -> bool:
+def _must_be_saved(entry: SessionEntry) -> bool:
     """What its events say of it again when they are read again need not be."""
-    now, then = known.session, known.saved
+    now, then = entry.session, entry.saved
     if then is None or now.last_seen > then.last_seen + _SAVED_EVERY:
         return True
     return any(getattr(now, name) != getattr(then, name) for name in _SAVED)
 
 
-def _same(item: Item, wait: Wait, standing: Standing) -> bool:
+def _same(item: Item, wait: Wait, projection: SessionProjection) -> bool:
     """Whether it is the same wait, of which more is known now. One for another reason begins no later."""
-    if _lay_over(item, wait, standing):
+    if _lay_over(item, wait, projection):
         return False
     later = wait.since - item.since
     return later <= SAME_MOMENT if item.reason == wait.reason else -SAME_MOMENT <= later <= 0
 
 
-def _lay_over(item: Item, wait: Wait, standing: Standing) -> bool:
+def _lay_over(item: Item, wait: Wait, projection: SessionProjection) -> bool:
     """Whether it was a dialog that is over, and the session waits for what it lay over. We may yet hear that
     this was answered before: the item stays what it was."""
-    if wait.since > item.since or (number := item.detail.get("ask")) in (None, wait.detail.get("ask")):
+    if wait.since > item.since or (dialog := item.detail.get("ask")) in (None, wait.detail.get("ask")):
         return False
-    is_open = {ask.id for ask in standing.open_asks}
-    return number not in is_open and any(number == ask.id for ask in standing.asks)
+    is_open = {ask.id for ask in projection.open_asks}
+    return dialog not in is_open and any(dialog == ask.id for ask in projection.asks)
 
 
 def _is_new_stop(event: Event, item: Item) -> bool:
@@ -374,15 +379,15 @@ def _is_new_stop(event: Event, item: Item) -> bool:
     return asks and item.skipped_at is not None and event.at > item.skipped_at
 
 
-def _resolution(item: Item, wait: Wait | None, standing: Standing) -> str:
+def _resolution(item: Item, wait: Wait | None, projection: SessionProjection) -> str:
     if wait is None:
-        return standing.why or "working"
-    return "answered" if _lay_over(item, wait, standing) else "moved_on"
+        return projection.why or "working"
+    return "answered" if _lay_over(item, wait, projection) else "moved_on"
 
 
-def _revived(last: Item, wait: Wait, standing: Standing) -> Item | None:
+def _revived(last: Item, wait: Wait, projection: SessionProjection) -> Item | None:
     """The item that was resolved before we heard of all that happened; None if it was so rightly."""
-    if last.resolved_at is None or wait.since > last.resolved_at or not _same(last, wait, standing):
+    if last.resolved_at is None or wait.since > last.resolved_at or not _same(last, wait, projection):
         return None
     return _updated(replace(last, resolved_at=None, resolution=None), wait)
 
@@ -393,11 +398,11 @@ def _updated(item: Item, wait: Wait) -> Item:
 
 def enqueued(session_id: str, wait: Wait) -> Item:
     """Whoever makes it again from the same events makes the same."""
-    number = item_number(session_id, wait.reason, wait.since)
-    return Item(number, session_id, wait.reason, wait.since, wait.message, wait.detail)
+    item_id = make_item_id(session_id, wait.reason, wait.since)
+    return Item(item_id, session_id, wait.reason, wait.since, wait.message, wait.detail)
 
 
-def item_number(session_id: str, reason: Reason, since: float) -> str:
+def make_item_id(session_id: str, reason: Reason, since: float) -> str:
     return digest(session_id, [reason, since])[:10]
 
 

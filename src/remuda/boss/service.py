@@ -20,17 +20,17 @@ from remuda.agents.state import State as AgentState
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, StoreFailed
 from remuda.names import did_you_mean
 
+from .attention.display import beginnings, label
 from .attention.model import Approval, ApprovalState, Event, EventKind, Item, Session, Source
-from .attention.naming import beginnings, label
 from .attention.redate import AHEAD, UNSEEN
-from .attention.roster import Changes, Known, Roster
-from .attention.rules import ask_number
+from .attention.rules import make_ask_id
+from .attention.session_index import Changes, SessionEntry, SessionIndex
 from .clock import WallClock
 from .evidence.repository import Repositories
 from .feed import Feed
 from .records.store import Store
 
-log = logging.getLogger("remuda.boss.desk")
+log = logging.getLogger("remuda.boss.service")
 
 SKIP_COOLDOWN = 30.0
 _FORGET_AFTER = 3600.0
@@ -39,7 +39,7 @@ _MAX_ID = 256
 _CLOCK_NOTE = "clock"
 
 
-class Desk:
+class BossService:
     """Use from one event loop; nothing here is for other threads."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Desk:
         """Hear by how many seconds the clock was set: for those who keep dates of their own."""
         self.catching_up: list[Callable[[], Coroutine[Any, Any, object]]] = []
         """Of sources that take what has happened a moment later: take it now."""
-        self._roster = Roster()
+        self._index = SessionIndex()
         self._repositories = Repositories()
         self._tasks: set[asyncio.Task[None]] = set()
         self._load()
@@ -80,13 +80,13 @@ class Desk:
 
     def _load(self) -> None:
         now, _ = self._clock.look()
-        self._roster = Roster()
-        self._roster.restore(*self.store.load(now))
-        by = self._clock.set_since(self.store.note(_CLOCK_NOTE), self._roster.newest())
+        self._index = SessionIndex()
+        self._index.restore(*self.store.load(now))
+        by = self._clock.set_since(self.store.note(_CLOCK_NOTE), self._index.newest())
         self._redate(by)
 
     def _redate(self, by: float) -> None:
-        changes = self._roster.redate(by) if by else Changes()
+        changes = self._index.redate(by) if by else Changes()
         if (note := self._clock.note()) and note != self.store.note(_CLOCK_NOTE):
             changes.notes[_CLOCK_NOTE] = note
         self._write_behind(changes)
@@ -156,16 +156,16 @@ class Desk:
             event = replace(event, id=event.id or f"ours:{secrets.token_hex(8)}", at=at)
         if event.kind is EventKind.ASKED and "ask" in event.facts:  # that name is ours to give
             event = replace(event, facts={key: one for key, one in event.facts.items() if key != "ask"})
-        return self._roster.take(self._with_repository(event), now)
+        return self._index.take(self._with_repository(event), now)
 
-    def _recall(self, session_id: str) -> Known | None:
+    def _recall(self, session_id: str) -> SessionEntry | None:
         """A session that is over is not kept in memory for ever."""
-        if session_id not in self._roster.known and (known := self.store.fetch(session_id)) is not None:
-            self._roster.add(known)
-            ahead = self._roster.newest([known]) - self.clock()
+        if session_id not in self._index.entries and (entry := self.store.fetch(session_id)) is not None:
+            self._index.add(entry)
+            ahead = self._index.newest([entry]) - self.clock()
             if ahead > AHEAD:
-                self._write_behind(self._roster.redate(-ahead - UNSEEN, [known]))
-        return self._roster.known.get(session_id)
+                self._write_behind(self._index.redate(-ahead - UNSEEN, [entry]))
+        return self._index.entries.get(session_id)
 
     async def _carry_out(self, changes: list[Changes]) -> None:
         changes = [change for change in changes if change]
@@ -214,14 +214,14 @@ class Desk:
 
     def sessions(self) -> list[Session]:
         """All that are there, and those that were a while ago; the last that was heard of first."""
-        found = (known.session for known in self._roster.known.values())
+        found = (entry.session for entry in self._index.entries.values())
         return sorted(found, key=lambda session: (-session.last_seen, session.id))
 
     def session(self, word: str) -> Session:
         """By id, the name of a kept session, pane, the id of its place in the queue, a beginning of its id
         that no other has, or the folder that it alone works in."""
-        if (known := self._recall(word)) is not None:
-            return known.session
+        if (entry := self._recall(word)) is not None:
+            return entry.session
         here = [session for session in self.sessions() if session.replaced_by is None]
         for is_meant in (
             lambda one: word == one.name,
@@ -243,20 +243,20 @@ class Desk:
 
     def agent_state(self, session: Session) -> AgentState | None:
         """What it does, in the words of `remuda ls`; `session.state` keeps the older words of the boss."""
-        known = self._roster.known.get(session.id)
+        entry = self._index.entries.get(session.id)
         if session.ended is not None:
             return AgentState.DEAD
-        return known.story.standing.agent_state if known is not None else None
+        return entry.event_log.projection.agent_state if entry is not None else None
 
     def last_event(self, session_id: str) -> str:
         """The id of the last thing that happened in it, as far as anybody has told."""
-        known = self._roster.known.get(session_id)
-        return known.story.events[-1].id if known is not None and known.story.events else ""
+        entry = self._index.entries.get(session_id)
+        return entry.event_log.events[-1].id if entry is not None and entry.event_log.events else ""
 
     def is_in_call(self, session_id: str) -> bool:
         """Whether a call of a tool has begun in it that has not ended."""
-        known = self._roster.known.get(session_id)
-        return known is not None and bool(known.story.standing.calls)
+        entry = self._index.entries.get(session_id)
+        return entry is not None and bool(entry.event_log.projection.calls)
 
     def _is_about(self, session: Session) -> bool:
         return session.ended is None or self.item_of(session.id) is not None
@@ -266,93 +266,95 @@ class Desk:
     def queue(self, *, hidden: bool = False) -> list[Item]:
         """What waits, the first to be answered first; `hidden` with those that were skipped or snoozed."""
         now = self.clock()
-        return [item for item in self._roster.queue() if hidden or item.is_shown(now)]
+        return [item for item in self._index.queue() if hidden or item.is_shown(now)]
 
-    def item(self, number: str) -> Item:
+    def item(self, item_id: str) -> Item:
         """Also one that is resolved."""
-        found = self._open_item(number) or self.store.item(number)
+        found = self._open_item(item_id) or self.store.item(item_id)
         if found is None:
-            raise NotInQueue(f"queue item '{number}' not found", hint="'remuda queue --all' lists all")
+            raise NotInQueue(f"queue item '{item_id}' not found", hint="'remuda queue --all' lists all")
         return found
 
     def item_of(self, session_id: str) -> Item | None:
-        known = self._roster.known.get(session_id)
-        return known.item if known else None
+        entry = self._index.entries.get(session_id)
+        return entry.item if entry else None
 
-    def _open_item(self, number: str) -> Item | None:
-        return next((item for item in self._roster.queue() if item.id == number), None)
+    def _open_item(self, item_id: str) -> Item | None:
+        return next((item for item in self._index.queue() if item.id == item_id), None)
 
-    def _must_be_open(self, number: str) -> Item:
-        found = self._open_item(number)
+    def _must_be_open(self, item_id: str) -> Item:
+        found = self._open_item(item_id)
         if found is None:
-            resolution = self.item(number).resolution
-            raise AlreadyAnswered(f"queue item '{number}' is already resolved: {resolution}")
+            resolution = self.item(item_id).resolution
+            raise AlreadyAnswered(f"queue item '{item_id}' is already resolved: {resolution}")
         return found
 
-    async def skip(self, number: str, cooldown: float = SKIP_COOLDOWN) -> Item:
+    async def skip(self, item_id: str, cooldown: float = SKIP_COOLDOWN) -> Item:
         """To the end of the queue, and out of sight for a moment."""
         now = self.clock()
-        item = replace(self._must_be_open(number), skip_until=now + cooldown, skipped_at=now)
-        await self._carry_out([self._roster.change_item(item)])
+        item = replace(self._must_be_open(item_id), skip_until=now + cooldown, skipped_at=now)
+        await self._carry_out([self._index.change_item(item)])
         return item
 
-    async def snooze(self, number: str, until: float) -> Item:
+    async def snooze(self, item_id: str, until: float) -> Item:
         """Out of sight until then; it keeps its place. A time that has come wakes it, also from a skip."""
-        item = self._must_be_open(number)
+        item = self._must_be_open(item_id)
         if until <= self.clock():
             item = replace(item, snooze_until=None, skip_until=None)
         else:
             item = replace(item, snooze_until=until)
-        await self._carry_out([self._roster.change_item(item)])
+        await self._carry_out([self._index.change_item(item)])
         return item
 
-    async def dismiss(self, number: str) -> Item:
+    async def dismiss(self, item_id: str) -> Item:
         """Out of the queue, until its session waits for something new."""
-        item = self._must_be_open(number)
+        item = self._must_be_open(item_id)
         at = max(self.clock(), item.since)
         await self.take(Event(EventKind.DISMISSED, item.session_id, at, Source.PROCESS))
-        return self.item(number)
+        return self.item(item_id)
 
     # ── ledger ──
 
-    def approval(self, number: str) -> Approval:
-        for known in self._roster.known.values():
-            if number in known.approvals:
-                return known.approvals[number]
-        if (found := self.store.approval(number)) is None:
-            for known in self._roster.known.values():
-                if any(ask.id == number for ask in known.story.standing.open_asks):
-                    raise only_at_terminal(known.session)
-            raise NotInQueue(f"permission request '{number}' not found", hint="'remuda approvals' lists all")
+    def approval(self, approval_id: str) -> Approval:
+        for entry in self._index.entries.values():
+            if approval_id in entry.approvals:
+                return entry.approvals[approval_id]
+        if (found := self.store.approval(approval_id)) is None:
+            for entry in self._index.entries.values():
+                if any(ask.id == approval_id for ask in entry.event_log.projection.open_asks):
+                    raise only_at_terminal(entry.session)
+            raise NotInQueue(
+                f"permission request '{approval_id}' not found", hint="'remuda approvals' lists all"
+            )
         return found
 
     def open_approvals(self) -> list[Approval]:
-        found = (one for known in self._roster.known.values() for one in known.approvals.values())
+        found = (one for entry in self._index.entries.values() for one in entry.approvals.values())
         return sorted(
             (one for one in found if one.state is ApprovalState.OPEN), key=lambda one: (one.asked_at, one.id)
         )
 
     def unproven(self, session_id: str) -> list[Approval]:
         """Those of its requests that are over, and of which nobody has told what happened then."""
-        known = self._roster.known.get(session_id)
+        entry = self._index.entries.get(session_id)
         over = (
-            (one for one in known.approvals.values() if one.state is not ApprovalState.OPEN) if known else ()
+            (one for one in entry.approvals.values() if one.state is not ApprovalState.OPEN) if entry else ()
         )
         return [one for one in over if one.tool_use_id and "ran" not in (one.proof or {})]
 
     def approval_of(self, event: Event) -> Approval | None:
         """The open one that this event asked for."""
-        known = self._roster.known.get(event.session_id)
-        own = known.approvals.get(ask_number(event)) if known else None
+        entry = self._index.entries.get(event.session_id)
+        own = entry.approvals.get(make_ask_id(event)) if entry else None
         if own is not None and own.state is ApprovalState.OPEN:
             return own
         asked = (event.facts.get("tool"), event.facts.get("input"))
-        found = [one for one in known.approvals.values() if (one.tool, one.input) == asked] if known else []
+        found = [one for one in entry.approvals.values() if (one.tool, one.input) == asked] if entry else []
         return next((one for one in reversed(found) if one.state is ApprovalState.OPEN), None)
 
-    async def answer(self, number: str, answer: Mapping[str, Any], by: str) -> Approval:
+    async def answer(self, approval_id: str, answer: Mapping[str, Any], by: str) -> Approval:
         """The first answer is the one that counts. Raises `AlreadyAnswered` for every other."""
-        approval = self.approval(number)
+        approval = self.approval(approval_id)
         if approval.state is ApprovalState.ANSWERED:
             raise AlreadyAnswered(
                 f"{approval.by} has already decided: {(approval.answer or {}).get('behavior')}"
@@ -367,15 +369,15 @@ class Desk:
             approval.session_id,
             max(now, approval.asked_at),
             Source.PROCESS,
-            f"answer:{number}",
-            {"ask": number, "why": "answered"},
+            f"answer:{approval_id}",
+            {"ask": approval_id, "why": "answered"},
         )
-        await self._carry_out([self._roster.change_approval(answered), self._take(ended, now)])
-        return self.approval(number)
+        await self._carry_out([self._index.change_approval(answered), self._take(ended, now)])
+        return self.approval(approval_id)
 
     async def change_approval(self, approval: Approval) -> None:
         """What became of an answer: that it was delivered, and until when one can be."""
-        await self._carry_out([self._roster.change_approval(approval)])
+        await self._carry_out([self._index.change_approval(approval)])
 
     # ── upkeep ──
 
@@ -383,12 +385,12 @@ class Desk:
         while True:
             await asyncio.sleep(_UPKEEP_INTERVAL)
             now = self.clock()
-            for known in list(self._roster.known.values()):
-                ended = known.session.ended
-                if known.item is None and ended is not None and ended < now - _FORGET_AFTER:
-                    self._roster.forget(known.session.id)
+            for entry in list(self._index.entries.values()):
+                ended = entry.session.ended
+                if entry.item is None and ended is not None and ended < now - _FORGET_AFTER:
+                    self._index.forget(entry.session.id)
             try:
-                await self.store.prune(now, keep=[item.session_id for item in self._roster.queue()])
+                await self.store.prune(now, keep=[item.session_id for item in self._index.queue()])
             except StoreFailed as error:
                 log.warning("cannot remove old records: %s", error)
 

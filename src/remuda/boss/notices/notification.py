@@ -7,17 +7,21 @@ cooldown says, and never in quiet hours: what still waits at their end is told t
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from remuda.errors import InvalidOptions
+from remuda.paths import config_home
 from remuda.untrusted import dump_json
 
+from ..attention.display import label
 from ..attention.model import Item, Reason, Session
-from ..attention.naming import label
+from ..folder import BossFolder, read_own
 
 THRESHOLD = 30.0
 COOLDOWN = 300.0
@@ -42,7 +46,7 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class NotifySettings:
     threshold: float = THRESHOLD
     cooldown: float = COOLDOWN
     quiet: tuple[tuple[int, int], ...] = ()
@@ -62,10 +66,10 @@ class Schedule:
     told: dict[str, float] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
 
-    def due(self, items: Sequence[Item], settings: Settings, now: float) -> list[Item]:
+    def due(self, items: Sequence[Item], settings: NotifySettings, now: float) -> list[Item]:
         """Those to be told now; they count as told. What nobody wants to hear of keeps nothing else back."""
         waiting = {item.id for item in items}
-        self.told = {number: at for number, at in self.told.items() if number in waiting}
+        self.told = {item_id: at for item_id, at in self.told.items() if item_id in waiting}
         last = {one: min(at, now) for one, at in self.last.items()}  # the clock may have been set back
         self.last = {one: at for one, at in last.items() if now - at < settings.cooldown}
         if is_quiet(settings, now):
@@ -87,7 +91,7 @@ class Schedule:
         self.last.pop(item.session_id, None)
 
 
-def is_quiet(settings: Settings, now: float) -> bool:
+def is_quiet(settings: NotifySettings, now: float) -> bool:
     """By the clock on the wall, where the boss runs."""
     local = datetime.fromtimestamp(now)
     minute = local.hour * 60 + local.minute
@@ -133,14 +137,35 @@ def fill_all(template: Any, fields: Mapping[str, str]) -> Any:
     return template
 
 
-# ── reading it ──
+# ── the file ──
 
 _KEYS = ("threshold", "cooldown", "quiet", "link_base", "to")
 _TO_KEYS = ("desktop", "url", "method", "headers", "body", "json", "reasons")
 _HOURS = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)")
 
 
-def read_settings(document: Mapping[str, Any]) -> Settings:
+def notify_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
+    own, other = folder.path / "notify.toml", config_home(environ) / "remuda" / "notify.toml"
+    return other if other.exists() and not own.exists() else own
+
+
+def load_settings(path: Path) -> NotifySettings:
+    """Without a file nobody is told. Raises `InvalidOptions` that names the file."""
+    try:
+        return read_settings(tomllib.loads(read_own(path).decode()))
+    except FileNotFoundError:
+        return NotifySettings()
+    except OSError as error:
+        raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # not TOML, or a nesting without end
+        raise InvalidOptions(f"{path}: {error}") from error
+    except InvalidOptions as error:
+        if str(path) in error.message:
+            raise
+        raise InvalidOptions(f"{path}: {error.message}", hint=error.hint) from None
+
+
+def read_settings(document: Mapping[str, Any]) -> NotifySettings:
     """Raises `InvalidOptions` that says what is wrong."""
     _no_others(document, _KEYS, "")
     receivers = document.get("to", [])
@@ -149,7 +174,7 @@ def read_settings(document: Mapping[str, Any]) -> Settings:
     base = document.get("link_base", "")
     if not isinstance(base, str) or (base and not base.startswith(("http://", "https://"))):
         raise InvalidOptions("link_base must begin with http:// or https://")
-    return Settings(
+    return NotifySettings(
         _seconds(document, "threshold", THRESHOLD),
         _seconds(document, "cooldown", COOLDOWN),
         tuple(_hours(one) for one in _list(document.get("quiet", []), "quiet")),

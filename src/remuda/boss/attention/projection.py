@@ -69,7 +69,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A tool's call that has begun."""
 
     key: str
@@ -82,8 +82,8 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    under: State = State.SEEN
+class SessionProjection:
+    activity: State = State.SEEN
     """What it does; a dialog may lie over it."""
     since: float = 0.0
     by: Source = Source.TIMING
@@ -92,10 +92,10 @@ class Standing:
     asks: tuple[Ask, ...] = ()
     shut_at: float = 0.0
     """At that time no dialog was open, says one who sees dialogs come and go but not which."""
-    calls: Mapping[str, Call] = field(default_factory=dict)
+    calls: Mapping[str, ToolCall] = field(default_factory=dict)
     earlier: tuple[Mapping[str, Any], ...] = ()
     """What it said before it woke itself: no human has answered that."""
-    told: tuple[tuple[str, float], ...] = ()
+    unrepeated: tuple[tuple[str, float], ...] = ()
     """What its transcript told last, and when: its hooks have yet to repeat that."""
     continued_at: float = 0.0
     dismissed_at: float = 0.0
@@ -112,15 +112,15 @@ class Standing:
     @property
     def asking(self) -> Ask | None:
         """What is to be answered first. A dialog that a human opens in a session at rest is his own."""
-        if self.under in OVER:
+        if self.activity in OVER:
             return None
-        bare = self.under in RESTING
+        bare = self.activity in RESTING
         open_asks = [ask for ask in self.open_asks if ask.key or not bare]
         return min(open_asks, key=lambda ask: (ask.asked_at, ask.id), default=None)
 
     @property
     def state(self) -> State:
-        return State.WAITING if self.asking else self.under
+        return State.WAITING if self.asking else self.activity
 
     @property
     def agent_state(self) -> AgentState | None:
@@ -128,11 +128,11 @@ class Standing:
         if (ask := self.asking) is not None:
             is_question = ask.reason is Reason.QUESTION
             return AgentState.WAITING_ANSWER if is_question else AgentState.WAITING_PERMISSION
-        if self.under is State.STOPPED and self.detail.get("interrupted"):
+        if self.activity is State.STOPPED and self.detail.get("interrupted"):
             return AgentState.INTERRUPTED
-        if self.under in (State.WORKING, State.HUNG) and self.calls:
+        if self.activity in (State.WORKING, State.HUNG) and self.calls:
             return AgentState.TOOL_USE
-        return _AGENT_STATES.get(self.under)
+        return _AGENT_STATES.get(self.activity)
 
     @property
     def state_since(self) -> float:
@@ -148,41 +148,47 @@ class Standing:
             more = len(self.open_asks) - 1
             detail = ask.detail | {"ask": ask.id} | ({"more": more} if more else {})
             return Wait(ask.reason, ask.asked_at, str(ask.facts.get("message", "")), detail)
-        reason = _REASONS.get(self.under)
+        reason = _REASONS.get(self.activity)
         if reason is None or (self.scripted and reason is not Reason.HUNG):
             return None
         earlier = {"earlier": [dict(one) for one in self.earlier]} if self.earlier else {}
         return Wait(reason, self.since, self.message, dict(self.detail) | earlier)
 
 
-# ── on the disk ──
+# ── on disk ──
+
+_STORED_NAMES = {"activity": "under", "unrepeated": "told"}
+"""Fields that have another name in the database, which bosses of other versions read as well."""
 
 
-def save(standing: Standing) -> dict[str, Any]:
-    """A JSON document from which `load` makes the same again."""
-    plain = {one.name: getattr(standing, one.name) for one in fields(standing)}
+def save(projection: SessionProjection) -> dict[str, Any]:
+    """Return a JSON document from which `load` makes the same projection again."""
+    plain = {
+        _STORED_NAMES.get(one.name, one.name): getattr(projection, one.name) for one in fields(projection)
+    }
     return plain | {
-        "by": int(standing.by),
-        "asks": [{one.name: getattr(ask, one.name) for one in fields(ask)} for ask in standing.asks],
+        "by": int(projection.by),
+        "asks": [{one.name: getattr(ask, one.name) for one in fields(ask)} for ask in projection.asks],
         "calls": {
-            number: {one.name: getattr(call, one.name) for one in fields(call)}
-            for number, call in standing.calls.items()
+            tool_use_id: {one.name: getattr(call, one.name) for one in fields(call)}
+            for tool_use_id, call in projection.calls.items()
         },
-        "earlier": list(standing.earlier),
+        "earlier": list(projection.earlier),
     }
 
 
-def load(found: Mapping[str, Any]) -> Standing:
-    """What a later version has added is left out."""
-    known = {one.name: found[one.name] for one in fields(Standing) if one.name in found}
-    return Standing(
+def load(document: Mapping[str, Any]) -> SessionProjection:
+    """Read what `save` made. Fields that a later version has added are dropped."""
+    stored = {one.name: _STORED_NAMES.get(one.name, one.name) for one in fields(SessionProjection)}
+    known = {name: document[key] for name, key in stored.items() if key in document}
+    return SessionProjection(
         **known
         | {
-            "under": State(known["under"]),
+            "activity": State(known["activity"]),
             "by": Source(known["by"]),
-            "asks": tuple(Ask(**ask | {"reason": Reason(ask["reason"])}) for ask in found["asks"]),
-            "calls": {number: Call(**call) for number, call in found["calls"].items()},
-            "earlier": tuple(found["earlier"]),
-            "told": tuple((str(words), float(at)) for words, at in found.get("told", ())),
+            "asks": tuple(Ask(**ask | {"reason": Reason(ask["reason"])}) for ask in document["asks"]),
+            "calls": {tool_use_id: ToolCall(**call) for tool_use_id, call in document["calls"].items()},
+            "earlier": tuple(document["earlier"]),
+            "unrepeated": tuple((str(words), float(at)) for words, at in document.get("told", ())),
         }
     )

@@ -10,8 +10,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from .model import Event, EventKind
+from .projection import SessionProjection
 from .rules import step
-from .standing import Standing
 
 _ORDER = {kind: number for number, kind in enumerate(EventKind)}
 
@@ -22,7 +22,7 @@ def order(event: Event) -> tuple[float, int, int, str]:
 
 
 @dataclass(slots=True)
-class Story:
+class EventLog:
     """The last events of one session, and where they lead. Older ones are told in one: `base`."""
 
     KEPT = 64
@@ -30,37 +30,37 @@ class Story:
     FOLDED = 8
     """How many are told in one at a time: few, since somebody waits for the event that comes with them."""
 
-    base: Standing = field(default_factory=Standing)
-    base_at: float = 0.0
+    snapshot: SessionProjection = field(default_factory=SessionProjection)
+    snapshot_at: float = 0.0
     events: list[Event] = field(default_factory=list)
-    standing: Standing = field(default_factory=Standing)
+    projection: SessionProjection = field(default_factory=SessionProjection)
     _ids: set[str] = field(default_factory=set)
 
     @property
     def last_at(self) -> float:
         """When the last of it happened; 0 for an empty one."""
-        return self.events[-1].at if self.events else self.base_at
+        return self.events[-1].at if self.events else self.snapshot_at
 
-    def retell(self) -> None:
+    def replay(self) -> None:
         """From the base on; the events may come from the disk in any order."""
         self.events.sort(key=order)
         self._ids = {event.id for event in self.events}
-        standing = self.base
+        projection = self.snapshot
         for event in self.events:
-            standing = step(standing, event)
-        self.standing = standing
+            projection = step(projection, event)
+        self.projection = projection
 
     def take(self, event: Event) -> bool:
         """False for one that is known, or is older than what can be told again: nothing has changed then."""
-        if event.at < self.base_at or (event.id and event.id in self._ids):
+        if event.at < self.snapshot_at or (event.id and event.id in self._ids):
             return False
         place = bisect_left(self.events, order(event), key=order)
         self.events.insert(place, event)
         self._ids.add(event.id)
         if place == len(self.events) - 1:
-            self.standing = step(self.standing, event)
+            self.projection = step(self.projection, event)
         else:
-            self.retell()
+            self.replay()
         return True
 
     def trim(self) -> list[Event]:
@@ -69,7 +69,7 @@ class Story:
             return []
         told, self.events = self.events[: -self.KEPT], self.events[-self.KEPT :]
         for event in told:
-            self.base = step(self.base, event)
-        self.base_at = told[-1].at
+            self.snapshot = step(self.snapshot, event)
+        self.snapshot_at = told[-1].at
         self._ids.difference_update(event.id for event in told)
         return told

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from remuda.boss.guide import Guide, Item, label, told
+from remuda.boss.navigator import Item, QueueNavigator, label, navigation_text
 from remuda.boss.ports import Boss
 from remuda.errors import InvalidOptions, NotInQueue, RemudaError, TmuxError
 from remuda.tmux.address import Address
@@ -15,14 +15,14 @@ from remuda.tmux.bindings import segment
 from remuda.tmux.command import Tmux, literal
 from remuda.untrusted import one_line
 
-from .queue import item_document
-from .route import Call, Reply, Route
+from .queue_routes import item_document
+from .route import ApiRequest, ApiResponse, Route
 from .schema import NUMBER, TEXT, nullable, record
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 1024}
 
 
-class _DeskQueue:
+class _ServiceQueue:
     """The queue, for a thread beside the loop."""
 
     def __init__(self, boss: Boss) -> None:
@@ -31,33 +31,33 @@ class _DeskQueue:
 
     def waiting(self) -> list[Item]:
         async def look() -> list[Item]:
-            await self._boss.desk.settled()
-            return [item_document(self._boss, item) for item in self._boss.desk.queue()]
+            await self._boss.service.settled()
+            return [item_document(self._boss, item) for item in self._boss.service.queue()]
 
         return asyncio.run_coroutine_threadsafe(look(), self._loop).result()
 
-    def skip(self, number: str, cooldown: float | None) -> Item:
+    def skip(self, item_id: str, cooldown: float | None) -> Item:
         async def skip() -> Item:
-            return item_document(self._boss, await self._boss.desk.skip(number, cooldown or 30.0))
+            return item_document(self._boss, await self._boss.service.skip(item_id, cooldown or 30.0))
 
         return asyncio.run_coroutine_threadsafe(skip(), self._loop).result()
 
 
-async def post_navigate(boss: Boss, call: Call) -> Reply:
-    path, client, action = call.body["tmux"], call.body["client"], call.body["action"]
+async def post_navigate(boss: Boss, request: ApiRequest) -> ApiResponse:
+    path, client, action = request.body["tmux"], request.body["client"], request.body["action"]
     if not os.path.isabs(path) or "\0" in path + client:
         raise InvalidOptions(
             "'tmux' must be the path of a tmux socket, and 'client' the name of a tmux client"
         )
-    guide = Guide(_DeskQueue(boss), os.environ, client, Address.of(path))
-    return Reply({"told": await asyncio.to_thread(_press, guide, client, _ACTIONS[action])})
+    navigator = QueueNavigator(_ServiceQueue(boss), os.environ, client, Address.of(path))
+    return ApiResponse({"told": await asyncio.to_thread(_press, navigator, client, _ACTIONS[action])})
 
 
-def _press(guide: Guide, client: str, action: Callable[[Guide], str]) -> str:
+def _press(navigator: QueueNavigator, client: str, action: Callable[[QueueNavigator], str]) -> str:
     """What happened is told in the client's status line, also when it could not be done."""
-    tmux = guide.tmux(guide.here)
+    tmux = navigator.tmux(navigator.here)
     try:
-        text = action(guide)
+        text = action(navigator)
     except RemudaError as error:
         _tell(tmux, client, str(error))
         raise
@@ -75,32 +75,32 @@ def _tell(tmux: Tmux, client: str, text: str) -> None:
         pass  # whoever pressed the key has gone
 
 
-def _next(guide: Guide) -> str:
-    return told(guide.next())
+def _next(navigator: QueueNavigator) -> str:
+    return navigation_text(navigator.next())
 
 
-def _skip(guide: Guide) -> str:
+def _skip(navigator: QueueNavigator) -> str:
     """Past this one, and on to the next."""
-    skipped = label(guide.skip())
+    skipped = label(navigator.skip())
     try:
-        return f"skipped {skipped}; {told(guide.next())}"
+        return f"skipped {skipped}; {navigation_text(navigator.next())}"
     except NotInQueue:
         return f"skipped {skipped}; no other agent is waiting"
 
 
-def _return(guide: Guide) -> str:
-    guide.back()
+def _return(navigator: QueueNavigator) -> str:
+    navigator.back()
     return ""
 
 
-_ACTIONS: dict[str, Callable[[Guide], str]] = {"next": _next, "skip": _skip, "return": _return}
+_ACTIONS: dict[str, Callable[[QueueNavigator], str]] = {"next": _next, "skip": _skip, "return": _return}
 
 
-async def get_segment(boss: Boss, _call: Call) -> Reply:
-    shown = boss.desk.queue()
-    age = boss.desk.clock() - shown[0].since if shown else None
+async def get_segment(boss: Boss, _request: ApiRequest) -> ApiResponse:
+    shown = boss.service.queue()
+    age = boss.service.clock() - shown[0].since if shown else None
     document: dict[str, Any] = {"waiting": len(shown), "age": age, "text": segment(len(shown), age)}
-    return Reply(document)
+    return ApiResponse(document)
 
 
 ROUTES = (

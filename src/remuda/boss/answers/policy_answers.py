@@ -11,21 +11,21 @@ import logging
 import os
 from dataclasses import replace
 
+from remuda.agents import DEFAULT_AGENT
 from remuda.errors import InvalidOptions, NotInQueue
 
 from ..attention.model import Approval, Session
 from ..folder import BossFolder
 from .approvals import Approvals
-from .policy import Decision, Policy, Verdict
-from .policy_file import load_policy, policy_file
-from .request import make_request
+from .permission_policy import Decision, Policy, PolicyVerdict, load_policy, policy_file
+from .policy_request import make_request
 
-log = logging.getLogger("remuda.boss.answers.policy")
+log = logging.getLogger("remuda.boss.answers.permission_policy")
 
 DENIED = "A rule of the user denies this. Continue without it, or say what you need."
 
 
-class Automatic:
+class PolicyAnswers:
     """Answers what the policy decides; every decision stands in the ledger with the name of its rule."""
 
     def __init__(self, approvals: Approvals, folder: BossFolder) -> None:
@@ -34,7 +34,7 @@ class Automatic:
 
     async def consider(self, approval: Approval) -> None:
         try:
-            session: Session | None = self._approvals.desk.session(approval.session_id)
+            session: Session | None = self._approvals.service.session(approval.session_id)
         except NotInQueue:
             session = None
         try:
@@ -49,27 +49,33 @@ class Automatic:
         elif verdict.decision is not Decision.ASK:
             await self._answer(approval, verdict)
 
-    def _decide(self, approval: Approval, session: Session | None) -> tuple[Policy, Verdict]:
+    def _decide(self, approval: Approval, session: Session | None) -> tuple[Policy, PolicyVerdict]:
         policy = load_policy(policy_file(self._folder, os.environ))
         if not policy.rules or approval.detail.get("hearsay"):
-            return policy, Verdict(Decision.ASK)
+            return policy, PolicyVerdict(Decision.ASK)
         names = (approval.session_id, session.name if session else None)
         # Anybody who posts events may have moved the session meanwhile: the request itself says where it is.
         cwd = approval.detail.get("cwd") or (session.cwd if session else None)
         request = make_request(
-            approval.tool, approval.reason, approval.input, names, cwd, policy.command_tools
+            approval.tool,
+            approval.reason,
+            approval.input,
+            names,
+            cwd,
+            policy.command_tools,
+            agent=session.agent if session else DEFAULT_AGENT,
         )
         return policy, policy.decide(request)
 
-    async def _answer(self, approval: Approval, verdict: Verdict) -> None:
+    async def _answer(self, approval: Approval, verdict: PolicyVerdict) -> None:
         answer = {"behavior": str(verdict.decision)}
         if verdict.decision is Decision.DENY:
             answer["message"] = (verdict.rule.message if verdict.rule else "") or DENIED
         await self._approvals.answer(approval.id, answer, f"policy: {verdict.name}")
 
-    async def _note(self, approval: Approval, verdict: Verdict) -> None:
-        desk = self._approvals.desk
-        current = desk.approval(approval.id)
+    async def _note(self, approval: Approval, verdict: PolicyVerdict) -> None:
+        service = self._approvals.service
+        current = service.approval(approval.id)
         would = {"decision": str(verdict.decision), "rule": verdict.name, "dry_run": True}
         if current.detail.get("policy") != would:
-            await desk.change_approval(replace(current, detail={**current.detail, "policy": would}))
+            await service.change_approval(replace(current, detail={**current.detail, "policy": would}))

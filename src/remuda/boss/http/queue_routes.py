@@ -10,7 +10,7 @@ from remuda.boss.ports import Boss
 from remuda.errors import NotInQueue
 from remuda.paths import accounts_folder, sessions_folder
 
-from .route import Call, Reply, Route
+from .route import ApiRequest, ApiResponse, Route
 from .schema import BOOLEAN, LIMIT, LIMITED, TEXT, TIME, nullable, record, ref, several
 
 _MOST = 7 * 86400.0
@@ -30,89 +30,89 @@ _SECONDS = {"type": "number", "minimum": 0, "maximum": _MOST}
 def session_document(boss: Boss, session: Session) -> dict[str, Any]:
     """`state` has the older words of the boss, `agent_state` those that `remuda ls` has."""
     found: dict[str, Any] = document(session)
-    return found | {"agent_state": boss.desk.agent_state(session)}
+    return found | {"agent_state": boss.service.agent_state(session)}
 
 
 def item_document(boss: Boss, item: Item) -> dict[str, Any]:
     """With its session: where it is, is what one wants to know next."""
     try:
-        session = session_document(boss, boss.desk.session(item.session_id))
+        session = session_document(boss, boss.service.session(item.session_id))
     except NotInQueue:
         session = None
     found: dict[str, Any] = document(item)
     return found | {"session": session}
 
 
-async def get_sessions(boss: Boss, call: Call) -> Reply:
-    await boss.desk.settled()
-    sessions = boss.desk.sessions()
-    if not call.query.get("all"):
+async def get_sessions(boss: Boss, request: ApiRequest) -> ApiResponse:
+    await boss.service.settled()
+    sessions = boss.service.sessions()
+    if not request.query.get("all"):
         sessions = [session for session in sessions if session.ended is None]
-    return Reply(
+    return ApiResponse(
         {
             "sessions": [session_document(boss, one) for one in sessions],
-            "last_event_id": boss.desk.feed.last_id,
+            "last_event_id": boss.service.feed.last_id,
         }
     )
 
 
-async def get_session(boss: Boss, call: Call) -> Reply:
-    await boss.desk.settled()
-    session = boss.desk.session(call.path["session"])
-    item = boss.desk.item_of(session.id)
-    return Reply(
+async def get_session(boss: Boss, request: ApiRequest) -> ApiResponse:
+    await boss.service.settled()
+    session = boss.service.session(request.path["session"])
+    item = boss.service.item_of(session.id)
+    return ApiResponse(
         {"session": session_document(boss, session), "item": item_document(boss, item) if item else None}
     )
 
 
-async def get_queue(boss: Boss, call: Call) -> Reply:
+async def get_queue(boss: Boss, request: ApiRequest) -> ApiResponse:
     # First: nothing may happen between what is listed and the number of the last change.
-    limited = await limits_and_held(accounts_folder(), sessions_folder(), boss.desk.clock())
-    await boss.desk.settled()
-    shown, everything = boss.desk.queue(), boss.desk.queue(hidden=True)
-    found = everything if call.query.get("hidden") else shown
-    return Reply(
+    limited = await limits_and_held(accounts_folder(), sessions_folder(), boss.service.clock())
+    await boss.service.settled()
+    shown, everything = boss.service.queue(), boss.service.queue(hidden=True)
+    found = everything if request.query.get("hidden") else shown
+    return ApiResponse(
         {
             "items": [item_document(boss, item) for item in found],
             "count": len(shown),
             "hidden": len(everything) - len(shown),
             "limits": limited,
-            "last_event_id": boss.desk.feed.last_id,
+            "last_event_id": boss.service.feed.last_id,
         }
     )
 
 
-async def get_next(boss: Boss, _call: Call) -> Reply:
-    await boss.desk.settled()
-    first = next(iter(boss.desk.queue()), None)
-    return Reply({"item": item_document(boss, first) if first else None})
+async def get_next(boss: Boss, _request: ApiRequest) -> ApiResponse:
+    await boss.service.settled()
+    first = next(iter(boss.service.queue()), None)
+    return ApiResponse({"item": item_document(boss, first) if first else None})
 
 
-async def get_history(boss: Boss, call: Call) -> Reply:
-    found = boss.desk.store.history(int(call.query.get("limit", 100)), call.query.get("before"))
-    return Reply({"items": [item_document(boss, item) for item in found]})
+async def get_history(boss: Boss, request: ApiRequest) -> ApiResponse:
+    found = boss.service.store.history(int(request.query.get("limit", 100)), request.query.get("before"))
+    return ApiResponse({"items": [item_document(boss, item) for item in found]})
 
 
-async def get_item(boss: Boss, call: Call) -> Reply:
-    await boss.desk.settled()
-    return Reply(item_document(boss, boss.desk.item(call.path["item"])))
+async def get_item(boss: Boss, request: ApiRequest) -> ApiResponse:
+    await boss.service.settled()
+    return ApiResponse(item_document(boss, boss.service.item(request.path["item"])))
 
 
-async def post_skip(boss: Boss, call: Call) -> Reply:
-    item = await boss.desk.skip(call.path["item"], float(call.body.get("cooldown", 30.0)))
-    return Reply(item_document(boss, item))
+async def post_skip(boss: Boss, request: ApiRequest) -> ApiResponse:
+    item = await boss.service.skip(request.path["item"], float(request.body.get("cooldown", 30.0)))
+    return ApiResponse(item_document(boss, item))
 
 
-async def post_snooze(boss: Boss, call: Call) -> Reply:
-    until = call.body.get("until")
+async def post_snooze(boss: Boss, request: ApiRequest) -> ApiResponse:
+    until = request.body.get("until")
     if until is None:
-        until = boss.desk.clock() + float(call.body["seconds"])
-    item = await boss.desk.snooze(call.path["item"], float(until))
-    return Reply(item_document(boss, item))
+        until = boss.service.clock() + float(request.body["seconds"])
+    item = await boss.service.snooze(request.path["item"], float(until))
+    return ApiResponse(item_document(boss, item))
 
 
-async def post_dismiss(boss: Boss, call: Call) -> Reply:
-    return Reply(item_document(boss, await boss.desk.dismiss(call.path["item"])))
+async def post_dismiss(boss: Boss, request: ApiRequest) -> ApiResponse:
+    return ApiResponse(item_document(boss, await boss.service.dismiss(request.path["item"])))
 
 
 _CHANGES = (400, 404, 409, 413, 415, 507)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remuda.agents.claude.asking import with_answers
-from remuda.agents.claude.stream.protocol import for_conversation
+from remuda.agents import find_permissions
 from remuda.agents.permission import Question, Ruling
 from remuda.errors import InvalidOptions, NotSafe
 
+from ..attention.display import why_hidden
 from ..attention.model import Approval, Reason
-from .unseen import why_unseen
 
 Answer = Mapping[str, Any]
 """behavior ("allow", "deny"); with allow: updated_input, answers, always; with deny: message, interrupt."""
@@ -22,8 +21,8 @@ LINK_FIELDS = ("behavior", "message", "answers")
 _MEANT_FOR = {"allow": ("updated_input", "answers", "always"), "deny": ("message", "interrupt")}
 
 
-def read_ruling(approval: Approval, answer: Answer) -> Ruling:
-    """Raises `InvalidOptions` for what is no answer to this."""
+def read_decision(approval: Approval, answer: Answer, agent: str) -> Ruling:
+    """Read a decision on a request of `agent`. Raises `InvalidOptions` if it does not fit the request."""
     behavior = answer.get("behavior")
     if behavior not in _MEANT_FOR:
         raise InvalidOptions(f"behavior must be allow or deny, not {behavior!r}")
@@ -34,16 +33,18 @@ def read_ruling(approval: Approval, answer: Answer) -> Ruling:
         return Ruling(
             False, message=str(answer.get("message") or ""), interrupt=bool(answer.get("interrupt"))
         )
-    edited, always = _input(approval, answer), bool(answer.get("always"))
+    edited, always = _input(approval, answer, agent), bool(answer.get("always"))
     if always:
-        _check_lasting(approval, edited)
+        _check_always(approval, edited, agent)
     return Ruling(True, edited, always=always)
 
 
-def _check_lasting(approval: Approval, edited: Mapping[str, Any] | None) -> None:
-    asked = question(approval)
+def _check_always(approval: Approval, edited: Mapping[str, Any] | None, agent: str) -> None:
+    asked = as_question(approval)
     given = asked.input if edited is None else edited
-    if not for_conversation(asked.tool, given, asked.suggestions, edited=edited is not None):
+    if not find_permissions(agent).can_allow_always(
+        asked.tool, given, asked.suggestions, edited=edited is not None
+    ):
         raise InvalidOptions(
             "this command cannot be allowed always: it has a '*', which a rule reads as any text",
             hint="allow it once, without --always",
@@ -56,12 +57,12 @@ def check_link(approval: Approval, answer: Answer) -> None:
         raise InvalidOptions(
             f"a link does not take '{unknown[0][:40]}'", hint=f"it takes {', '.join(LINK_FIELDS)}"
         )
-    unseen = why_unseen(approval.reason, approval.tool, approval.input)
+    unseen = why_hidden(approval.reason, approval.tool, approval.input)
     if unseen and answer.get("behavior") == "allow":
         raise NotSafe(f"a link cannot allow this: {unseen}", hint="decide in the agent's terminal")
 
 
-def _input(approval: Approval, answer: Answer) -> Mapping[str, Any] | None:
+def _input(approval: Approval, answer: Answer, agent: str) -> Mapping[str, Any] | None:
     """What is to be used in place of what was asked; None for that itself."""
     edited, answers = answer.get("updated_input"), answer.get("answers")
     if edited is not None and not isinstance(edited, Mapping):
@@ -80,10 +81,10 @@ def _input(approval: Approval, answer: Answer) -> Mapping[str, Any] | None:
         return given
     if not answers:
         raise InvalidOptions("a question needs answers", hint="pass --answer 'QUESTION=ANSWER'")
-    return with_answers(given, answers)
+    return find_permissions(agent).with_answers(given, answers)
 
 
-def question(approval: Approval) -> Question:
+def as_question(approval: Approval) -> Question:
     """What was asked, as its agent understands it."""
     return Question(
         approval.tool,

@@ -1,0 +1,340 @@
+"""Rules that decide permission requests in place of a human. Pure: a request in, a verdict out.
+
+The first rule that fits decides, and what no rule fits is asked. A shell command is decided part by part: one
+part that is denied denies it, and it is allowed only if every part is. Below a rule with `command` that
+denies or asks, only commands that are understood, and whose programs run no others, are allowed (`reading`,
+`programs`, `matching`). A question is never answered by a rule, and a plan only by one that names its tool.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+from unicodedata import normalize
+
+from remuda.errors import InvalidOptions
+from remuda.paths import config_home
+
+from ..attention.model import Reason
+from ..folder import BossFolder, read_own
+from .matching import Candidate, Fit, candidates
+from .policy_request import CommandTools, PolicyRequest, RequestedPath
+from .reading import Words, read_command
+
+SHELL_TOOL = "Bash"
+"""In a rule with `command` that denies or asks, it stands for every tool that runs commands."""
+
+
+class Decision(StrEnum):
+    ALLOW = "allow"
+    DENY = "deny"
+    ASK = "ask"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A pattern of paths: as it was written, and with symbolic links before its first wildcard followed."""
+
+    given: str
+    real: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    name: str
+    decision: Decision
+    tools: tuple[str, ...] = ()
+    commands: tuple[Words, ...] = ()
+    paths: tuple[Place, ...] = ()
+    folders: tuple[Place, ...] = ()
+    sessions: tuple[str, ...] = ()
+    message: str = ""
+
+    @property
+    def guards_commands(self) -> bool:
+        return bool(self.commands) and self.decision is not Decision.ALLOW
+
+    def fit(self, request: PolicyRequest) -> Fit:
+        """Without regard to the command."""
+        if request.reason is not Reason.PERMISSION and request.tool not in self.tools:
+            return Fit.NO
+        if not self._names_tool(request) or (self.sessions and not _named(request.session, self.sessions)):
+            return Fit.NO
+        if self.commands and request.command is None and not request.may_run_commands:
+            return Fit.NO
+        return min(
+            self._fit_places(request.paths, self.paths),
+            self._fit_places((request.folder or RequestedPath("", ""),), self.folders),
+        )
+
+    def _names_tool(self, request: PolicyRequest) -> bool:
+        names = [request.tool]
+        if self.guards_commands and (request.command is not None or request.may_run_commands):
+            names.append(SHELL_TOOL)
+        return not self.tools or _named(names, self.tools)
+
+    def _fit_places(self, paths: Sequence[RequestedPath], places: Sequence[Place]) -> Fit:
+        """All paths must be in places that are allowed. One in a place that is not is enough."""
+        if not places or not paths:
+            return Fit.NO if places else Fit.YES
+        fits = [self._fit_place(path, places) for path in paths]
+        return min(fits) if self.decision is Decision.ALLOW else max(fits)
+
+    def _fit_place(self, path: RequestedPath, places: Sequence[Place]) -> Fit:
+        """What is allowed is so by where its links lead; what is not, also by any of its names."""
+        if not path.real:
+            return Fit.MAYBE
+        if self.decision is Decision.ALLOW:
+            return Fit.YES if any(_is_below(path.real, one.real) for one in places) else Fit.NO
+        patterns = {one.given for one in places} | {one.real for one in places}
+        names = {path.real, path.asked}
+        if any(_is_below(name, pattern) for name in names for pattern in patterns):
+            return Fit.YES
+        if any(_is_below(_folded(name), _folded(pattern)) for name in names for pattern in patterns):
+            return Fit.MAYBE
+        reached = path.reaches_below and any(_may_hold(name, one) for name in names for one in patterns)
+        return Fit.MAYBE if reached else Fit.NO
+
+    def fit_command(self, candidate: Candidate) -> Fit:
+        if not self.commands:
+            return Fit.YES
+        if self.decision is Decision.ALLOW:
+            return Fit.YES if any(candidate.allows(one) for one in self.commands) else Fit.NO
+        return max(candidate.fit(one) for one in self.commands)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVerdict:
+    decision: Decision
+    rule: Rule | None = None
+    """None: no rule fits."""
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.rule.name if self.rule else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    rules: tuple[Rule, ...] = ()
+    dry_run: bool = False
+    """What would be decided is written into the ledger, and a human is asked."""
+    command_tools: CommandTools = field(default_factory=dict)
+    """Declared in the file; an agent knows its own tools besides."""
+
+    def decide(self, request: PolicyRequest) -> PolicyVerdict:
+        fitting = [(rule, fit) for rule in self.rules if (fit := rule.fit(request)) is not Fit.NO]
+        if request.command is not None and any(rule.commands for rule, _ in fitting):
+            verdict = _decide_command(fitting, request.command)
+        else:
+            verdict = _decide_other(fitting, request)
+        if verdict.decision is not Decision.ALLOW:
+            return verdict
+        if request.reason is Reason.QUESTION:
+            return PolicyVerdict(Decision.ASK, None, "questions need a human")
+        return (
+            verdict
+            if request.is_plain
+            else PolicyVerdict(Decision.ASK, None, "it requests more than its command")
+        )
+
+
+def _decide_command(rules: Sequence[tuple[Rule, Fit]], command: str) -> PolicyVerdict:
+    verdicts = (
+        _first(((rule, min(fit, rule.fit_command(one))) for rule, fit in rules), one.doubt)
+        for one in candidates(read_command(command))
+    )
+    return max(verdicts, key=lambda one: _WEIGHT[one.decision])
+
+
+_WEIGHT = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
+
+
+def _decide_other(rules: Sequence[tuple[Rule, Fit]], request: PolicyRequest) -> PolicyVerdict:
+    """Without a command that rules look at. A tool that may run commands passes a rule with `command` above
+    only if the rule that allows names it in full, and the one above does not mean it.
+    """
+    verdict = _first((rule, fit) for rule, fit in rules if not rule.commands)
+    if verdict.decision is not Decision.ALLOW or not request.may_run_commands:
+        return verdict
+    is_named = verdict.rule is not None and request.tool in verdict.rule.tools
+    for rule, _ in rules:
+        if rule is verdict.rule:
+            break
+        if rule.guards_commands and (not is_named or _named([request.tool], rule.tools)):
+            return PolicyVerdict(
+                Decision.ASK,
+                rule,
+                f"{request.tool} may run commands; see command_tools in the policy reference",
+            )
+    return verdict
+
+
+def _first(rules: Iterable[tuple[Rule, Fit]], doubt: str = "") -> PolicyVerdict:
+    doubted: Rule | None = None
+    for rule, fit in rules:
+        if rule.decision is Decision.ALLOW:
+            if fit is Fit.YES and doubted is not None:
+                return PolicyVerdict(Decision.ASK, doubted, doubt or "this rule may apply")
+            if fit is Fit.YES:
+                return PolicyVerdict(Decision.ALLOW, rule)
+        elif fit is Fit.YES:
+            return PolicyVerdict(rule.decision, rule)
+        elif fit is Fit.MAYBE:
+            doubted = doubted or rule
+    return PolicyVerdict(Decision.ASK, None, doubt or "no rule matches")
+
+
+def _named(names: Sequence[str], patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, one) for name in names for one in patterns)
+
+
+def _is_below(path: str, text: str) -> bool:
+    """Whether it is that, or lies below. `*` is anything within one name, `**` anything at all."""
+    pieces = re.split(r"(\*\*|\*|\?)", text.rstrip("/"))
+    found = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    body = "".join(found.get(piece) or re.escape(piece) for piece in pieces)
+    return re.compile(f"{body}(?:/.*)?", re.DOTALL).fullmatch(path) is not None
+
+
+def _folded(path: str) -> str:
+    """The same for all names that a disk may take for one: of upper and lower case, of composed letters."""
+    return normalize("NFD", path).casefold()
+
+
+def _may_hold(path: str, text: str) -> bool:
+    """Whether something below a path may fit the pattern."""
+    known = re.split(r"[*?]", text)[0]
+    below = path.rstrip("/") + "/"
+    return known.startswith(below) or (known != text and below.startswith(known))
+
+
+# ── the file ──
+
+
+def policy_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
+    """The first that exists: in the boss's folder, or beside the configuration."""
+    own = folder.path / "policy.toml"
+    other = config_home(environ) / "remuda" / "policy.toml"
+    return other if other.exists() and not own.exists() else own
+
+
+def load_policy(path: Path) -> Policy:
+    """Without a file, nothing is decided. Raises `InvalidOptions` that names the file."""
+    try:
+        text = read_own(path).decode()
+        return read_policy(tomllib.loads(text), os.path.expanduser("~"), os.path.realpath)
+    except FileNotFoundError:
+        return Policy()
+    except OSError as error:
+        raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # not TOML, or a number or a nesting without end
+        raise InvalidOptions(f"{path}: {error}") from error
+    except InvalidOptions as error:
+        if str(path) in error.message:
+            raise
+        raise InvalidOptions(f"{path}: {error.message}", hint=error.hint) from None
+
+
+_LISTS = ("tool", "command", "path", "folder", "session")
+_KEYS = ("name", "decision", "message", *_LISTS)
+
+
+Resolve = Callable[[str], str]
+"""A path without symbolic links."""
+
+
+def read_policy(document: Mapping[str, Any], home: str, resolve: Resolve) -> Policy:
+    """Raises `InvalidOptions` that says which rule, and what is wrong. `home` is what ~ means."""
+    for key in document:
+        if key not in ("rule", "dry_run", "command_tools"):
+            raise InvalidOptions(
+                f"unknown key {key!r}", hint="known: dry_run, [command_tools] and [[rule]] tables"
+            )
+    dry_run, rules = document.get("dry_run", False), document.get("rule", [])
+    if not isinstance(dry_run, bool):
+        raise InvalidOptions(f"dry_run must be true or false, not {dry_run!r}")
+    if not isinstance(rules, list) or not all(isinstance(one, dict) for one in rules):
+        raise InvalidOptions("rules must be [[rule]] tables")
+    read = tuple(_rule(number, one, home, resolve) for number, one in enumerate(rules, 1))
+    return Policy(read, dry_run, _command_tools(document.get("command_tools", {})))
+
+
+def _command_tools(given: object) -> CommandTools:
+    if not isinstance(given, dict):
+        raise InvalidOptions("command_tools must be a table of tool names")
+    for tool, name in given.items():
+        if name is not False and (not isinstance(name, str) or not name):
+            raise InvalidOptions(
+                f"command_tools: {tool!r} has the value {name!r}",
+                hint="write the name of the field with the command, or false if the tool runs no commands",
+            )
+    return {tool: name or None for tool, name in given.items()}
+
+
+def _rule(number: int, given: Mapping[str, Any], home: str, resolve: Resolve) -> Rule:
+    where = f"rule {number}"
+    for key in given:
+        if key not in _KEYS:
+            raise InvalidOptions(f"{where}: unknown key {key!r}", hint=f"known: {', '.join(_KEYS)}")
+    try:
+        decision = Decision(given.get("decision", ""))
+    except ValueError:
+        raise InvalidOptions(f"{where}: decision must be allow, deny or ask") from None
+    found = {key: _texts(given[key], f"{where}: {key}") for key in _LISTS if key in given}
+    if decision is Decision.ALLOW and not found:
+        raise InvalidOptions(f"{where} allows everything", hint='write tool = "*" if you mean that')
+    name, message = given.get("name", where), given.get("message", "")
+    if not isinstance(name, str) or not isinstance(message, str):
+        raise InvalidOptions(f"{where}: name and message must be strings")
+    if message and decision is not Decision.DENY:
+        raise InvalidOptions(f'{where}: message needs decision = "deny"')
+    return Rule(
+        name,
+        decision,
+        found.get("tool", ()),
+        tuple(_command(one, where) for one in found.get("command", ())),
+        tuple(_place(one, home, resolve, f"{where}: path") for one in found.get("path", ())),
+        tuple(_place(one, home, resolve, f"{where}: folder") for one in found.get("folder", ())),
+        found.get("session", ()),
+        message,
+    )
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts or not all(isinstance(one, str) and one for one in texts):
+        raise InvalidOptions(f"{where} must be a string or a list of strings")
+    return tuple(texts)
+
+
+def _command(text: str, where: str) -> Words:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise InvalidOptions(f"{where}: cannot read the command {text!r}: {error}") from None
+    if not words:
+        raise InvalidOptions(f"{where}: the command is empty")
+    return words
+
+
+def _place(text: str, home: str, resolve: Resolve, where: str) -> Place:
+    path = home + text[1:] if text == "~" or text.startswith("~/") else text
+    if not path.startswith("/"):
+        raise InvalidOptions(f"{where} {text!r} must begin with / or ~")
+    wild = re.search(r"[*?]", path)
+    cut = path.rfind("/", 0, wild.start()) if wild else len(path)
+    try:
+        real = resolve(path[:cut] or "/")
+    except ValueError:
+        raise InvalidOptions(f"{where} {text!r} is not a path") from None
+    return Place("/" + os.path.normpath(path).lstrip("/"), real.rstrip("/") + path[cut:].rstrip("/") or "/")
