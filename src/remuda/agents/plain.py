@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .base import Launch, LaunchContext
+from .base import HookChannel, Launch, LaunchContext
 from .speech import Speech
 
 
@@ -14,6 +14,7 @@ class PlainAgent:
 
     default_argv: tuple[str, ...] = ()
     speech: Speech | None = None
+    hooks: HookChannel | None = None
     screen_setup = b""
 
     def __init__(self, name: str, classifier: str) -> None:
@@ -22,12 +23,6 @@ class PlainAgent:
 
     def launch(self, context: LaunchContext) -> Launch:
         return Launch(argv=list(context.argv), env=dict(context.env))
-
-    def answers(self, *, deny_permissions: bool, max_turns: int, first_only: bool = True) -> None:
-        return None
-
-    def asking(self) -> None:
-        return None
 
     def last_word(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Callable[[], bool]:
         return lambda: False

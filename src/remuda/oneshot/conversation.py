@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remuda.agents.claude.answers import DENIED, TASK_NOTICE
+from remuda.agents.claude.hooks import TASK_NOTICE
+from remuda.agents.unattended import DENIED
 
 Json = Mapping[str, Any]
 

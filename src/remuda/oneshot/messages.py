@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from os import urandom
 from typing import Any
 
-from remuda.agents.claude.answers import DENIED
+from remuda.agents.unattended import DENIED
 
 Json = Mapping[str, Any]
 

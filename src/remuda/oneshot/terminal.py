@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.claude.answers import max_turns_reason
+from remuda.agents.unattended import max_turns_reason
 from remuda.errors import (
     AgentRefused,
     CallFailed,

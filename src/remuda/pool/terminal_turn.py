@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
-from remuda.agents.claude.answers import DENIED
+from remuda.agents.unattended import DENIED
 from remuda.errors import Aborted, AgentError, AlreadyAnswered, RemudaError
 
 from .types import (

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.agents.claude.answers import DENIED, TASK_NOTICE
+from remuda.agents.claude.hooks import TASK_NOTICE
+from remuda.agents.unattended import DENIED
 from remuda.oneshot.conversation import Summary, add_up
 from remuda.oneshot.messages import to_messages
 from remuda.oneshot.partial import Partial

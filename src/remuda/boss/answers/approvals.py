@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents import find_agent
-from remuda.agents.permission import Ruling
+from remuda.agents.permission import PermissionDecision as Ruling
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, RemudaError
 from remuda.keeper.aclient import AsyncKeeperClient
 
@@ -148,12 +148,12 @@ class Approvals:
         return self.desk.session(approval.session_id)
 
     async def _to_hook(self, session: Session, approval: Approval, ruling: Ruling) -> None:
-        asking = find_agent(session.agent).asking()
-        if asking is None:
+        hooks = find_agent(session.agent).hooks
+        if hooks is None:
             raise NotSafe(
                 f"Remuda cannot answer requests of {session.agent}", hint="decide in the agent's terminal"
             )
-        if not self._release(approval.id, asking.answer(question(approval), ruling), "answered"):
+        if not self._release(approval.id, hooks.decide(question(approval), ruling), "answered"):
             raise NotSafe("the agent is no longer waiting for this decision")
 
     async def _to_keeper(self, session: Session, approval: Approval, ruling: Ruling) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from remuda.agents.claude.asking import with_answers
 from remuda.agents.claude.stream import for_conversation
-from remuda.agents.permission import Question, Ruling
+from remuda.agents.permission import PermissionDecision as Ruling
+from remuda.agents.permission import PermissionRequest as Question
 from remuda.errors import InvalidOptions, NotSafe
 
 from ..attention.model import Approval, Reason
