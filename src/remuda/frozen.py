@@ -23,6 +23,12 @@ def frozen(cls: type[T]) -> type[T]:
     return type(cls.__name__, cls.__bases__, body)
 
 
+def replaced(record: T, **changes: Any) -> T:
+    """A copy of a frozen record with other values in these fields."""
+    names: tuple[str, ...] = record.__match_args__  # type: ignore[attr-defined]
+    return type(record)(**{**{name: getattr(record, name) for name in names}, **changes})
+
+
 def _init(self: Any, *values: Any, **named: Any) -> None:
     names = self.__match_args__
     if len(values) != len(names) or named:

@@ -1,7 +1,7 @@
-"""What happened in a session of some agent, in words of no agent: the events of the attention queue.
+"""The events of the attention queue, and how they follow from an agent's reports. Pure.
 
-Pure. What is true of one CLI and of no other turns its hooks, files and records into these
-(`agents/claude/attention`); the boss weighs them (`boss/attention/rules`).
+`agents/events` has what any agent can report. These events are what the boss keeps on the disk and weighs
+(`boss/attention/rules`): a kind, a session, a date, and facts.
 
 `facts` are plain JSON values. Those that say which session it is may come with any event:
 
@@ -31,11 +31,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from .events import (
+    AgentEvent,
+    CommandRun,
+    CommandUnknown,
+    ConversationEnded,
+    ConversationStarted,
+    DialogReported,
+    Failure,
+    MessageRecorded,
+    PermissionRequested,
+    PromptRecorded,
+    PromptSubmitted,
+    Report,
+    RestReported,
+    StatusReported,
+    Task,
+    ToolFinished,
+    ToolStarted,
+    TurnContinued,
+    TurnFailed,
+    TurnInterrupted,
+    TurnStopped,
+)
 from .state import Source
 
 
@@ -86,3 +109,172 @@ _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", "
 def digest(tool: object, given: object) -> str:
     """The same for the same call of the same tool: a request for permission carries no id of its call."""
     return hashlib.sha256(_encode([tool, given]).encode()).hexdigest()[:24]
+
+
+# ── from reports ──
+
+Facts = dict[str, Any]
+Describe = Callable[[str, object], Facts]
+"""What there is to decide on in a call of a tool: reason, message, options, diff."""
+
+# A call is told from another by its digest; whole it is of use only where no one else says what is asked.
+_CALL_BYTES = 8192
+_QUESTION_BYTES = 65536
+_WAITING = {"permission prompt": "permission", "input needed": "question", "dialog open": "question"}
+_Kind = tuple[EventKind, Facts]
+
+
+def attention_events(
+    report: Report,
+    at: float,
+    *,
+    agent: str,
+    describe: Describe | None = None,
+    id: str = "",  # noqa: A002
+) -> list[Event]:
+    """What a report means for the attention queue. `id` is the event's, where the report has none.
+
+    A hook is one event, also if it says only that the session is there. A record of the transcript may be
+    several or none, and has the date that it says.
+    """
+    if not report.session_id:
+        return []
+    facts = _identity(report, agent)
+    found = [_kind_of(event, report, describe) for event in report.events]
+    kinds = [one for one in found if one is not None]
+    if report.source is Source.TRANSCRIPT:
+        if report.at is None or report.subagent:  # one without a date says nothing: it may be of any age
+            return []
+        return [
+            Event(kind, report.session_id, report.at, report.source, f"{report.id}:{number}", facts | more)
+            for number, (kind, more) in enumerate(kinds)
+        ]
+    kind, more = kinds[0] if kinds else (EventKind.SEEN, {})
+    # A notification says less than the hook of the thing itself, and later.
+    is_notice = any(isinstance(event, DialogReported | RestReported) for event in report.events)
+    source = Source.TITLE if is_notice else report.source
+    return [Event(kind, report.session_id, at, source, id or report.id, facts | more)]
+
+
+def _identity(report: Report, agent: str) -> Facts:
+    facts: Facts = {
+        key: report.conversation[key] for key in ("cwd", "transcript_path") if key in report.conversation
+    }
+    if report.source is not Source.TRANSCRIPT:
+        facts["agent"] = agent
+    if report.pid is not None and report.pid > 0:
+        facts["pid"] = report.pid
+    return facts | dict(report.facts)
+
+
+def _kind_of(event: AgentEvent, report: Report, describe: Describe | None) -> _Kind | None:  # noqa: C901
+    """One case for each event; None for an event that is nothing to the queue."""
+    match event:
+        case ConversationStarted(how):  # compacted: in the middle of a turn
+            return (EventKind.SEEN, {}) if how == "compact" else (EventKind.REGISTERED, {"how": how})
+        case ConversationEnded(why):
+            return EventKind.ENDED, {"why": why}
+        case PromptSubmitted(notice=True) | PromptRecorded(notice=True):
+            return EventKind.WORKING, {"notice": True}
+        case PromptSubmitted():
+            return EventKind.PROMPTED, {"prompt": event.prompt} | _prompt_id(event.prompt_id)
+        case PromptRecorded():
+            return EventKind.PROMPTED, {"prompt": event.prompt}
+        case TurnContinued():
+            return EventKind.WORKING, {"continued": True}
+        case TurnStopped():
+            return EventKind.STOPPED, {"message": event.text} | _background(event.background)
+        case TurnInterrupted():
+            return EventKind.INTERRUPTED, {}
+        case TurnFailed():
+            return _failed(event)
+        case MessageRecorded():
+            return (EventKind.STOPPED, {"message": event.text}) if event.final else None
+        case CommandRun() | CommandUnknown():
+            return (EventKind.SEEN, {}) if report.source is Source.TRANSCRIPT else None
+        case ToolStarted():
+            return EventKind.TOOL_BEGAN, _call(event, report) | _dialog_of(event, describe)
+        case ToolFinished():
+            return EventKind.TOOL_RAN, _result(event, report)
+        case PermissionRequested():
+            return EventKind.ASKED, _request(event, report, describe)
+        case DialogReported():
+            return EventKind.ASKED, {"reason": event.reason, "message": event.message}
+        case RestReported():
+            return EventKind.STOPPED, {}
+        case StatusReported():
+            return _status(event)
+    return None
+
+
+def _prompt_id(prompt_id: str | None) -> Facts:
+    return {} if prompt_id is None else {"prompt_id": prompt_id}
+
+
+def _background(tasks: tuple[Task, ...]) -> Facts:
+    running = [task for task in tasks if task.running]
+    groups = {
+        "background": [_task(task) for task in running if not task.is_shell],
+        "shells": [_task(task) for task in running if task.is_shell],
+    }
+    return {name: listed for name, listed in groups.items() if listed}
+
+
+def _task(task: Task) -> Facts:
+    described = {} if task.description is None else {"description": task.description}
+    return {"id": task.id, "type": task.kind, **described}
+
+
+def _failed(event: TurnFailed) -> _Kind:
+    facts: Facts = {"message": event.text, "error": str(event.kind)}
+    if event.kind is not Failure.RATE_LIMITED:
+        return EventKind.FAILED, facts
+    return EventKind.LIMITED, facts | ({} if event.resets_at is None else {"until": event.resets_at})
+
+
+def _call(event: ToolStarted | ToolFinished | PermissionRequested, report: Report) -> Facts:
+    facts: Facts = {"tool": event.tool, "digest": digest(event.tool, event.input)}
+    if event.id:
+        facts["tool_use_id"] = event.id
+    if report.subagent:
+        facts["subagent"] = report.subagent
+    if isinstance(event.input, dict) and len(json.dumps(event.input)) <= _CALL_BYTES:
+        facts["input"] = event.input
+    return facts
+
+
+def _dialog_of(event: ToolStarted, describe: Describe | None) -> Facts:
+    """What a call will ask a human: no hook may be there to report that."""
+    if not event.asks or describe is None:
+        return {}
+    facts = describe(event.tool, event.input)
+    dialog = {name: facts[name] for name in ("reason", "options", "message") if name in facts}
+    return {"asks": dialog} if len(json.dumps(dialog)) <= _QUESTION_BYTES else {}
+
+
+def _result(event: ToolFinished, report: Report) -> Facts:
+    facts = {"tool_use_id": event.id} if event.tool is None else _call(event, report)
+    facts.pop("input", None)
+    return facts | {"ok": event.ok, "denied": event.denied}
+
+
+def _request(event: PermissionRequested, report: Report, describe: Describe | None) -> Facts:
+    facts = _call(event, report) | _prompt_id(event.prompt_id)
+    if describe is not None:
+        facts |= describe(event.tool, event.input)
+    else:  # whoever shows it describes it
+        facts |= {"reason": event.reason, "input": event.input if isinstance(event.input, dict) else {}}
+    if event.suggestions:
+        facts["suggestions"] = list(event.suggestions)
+    if report.permission_mode:
+        facts["permission_mode"] = report.permission_mode
+    return facts
+
+
+def _status(event: StatusReported) -> _Kind:
+    if event.status == "waiting":
+        reason = _WAITING.get(event.waiting_for, "question")
+        return EventKind.ASKED, {"reason": reason, "waiting_for": event.waiting_for}
+    if event.status in ("idle", "shell"):
+        return EventKind.STOPPED, {}
+    return (EventKind.WORKING if event.status == "busy" else EventKind.SEEN), {}

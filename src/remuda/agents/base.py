@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from remuda.frozen import frozen
 
 if TYPE_CHECKING:  # an agent is started before anybody has to understand it
+    from .events import Report
     from .headless import Headless
-    from .permission import Asking
+    from .permission import PermissionDecision, PermissionRequest
     from .setup import AgentSetup
     from .sources import AgentSources
     from .speech import Speech
     from .state import Vote
-    from .tools import ToolBegan, ToolEnded
     from .warm import WarmAgent
 
 
@@ -44,8 +44,8 @@ class LaunchContext:
     """What to resume; empty for a new conversation."""
     prompt: str | None = None
     """The first prompt, to be given as an argument."""
-    events: Sequence[str] = ()
-    """Hooks that are wanted beside those that tell the state."""
+    limits_turns: bool = False
+    """The end of each batch of tools has to be reported as well."""
     asks: bool = False
     """Permissions may be given from elsewhere: the hook for that waits as long as it takes."""
     tools: bool = False
@@ -88,21 +88,14 @@ class Observer(Protocol):
     conversation: dict[str, Any]
     """Which conversation the agent is in, as far as it has said."""
 
-    def hook(self, payload: Mapping[str, Any], at: float) -> list[Vote]: ...
+    def read_record(self, record: Mapping[str, Any]) -> Report:
+        """Parse a line of the transcript."""
 
-    def shown(self, payload: Mapping[str, Any]) -> str:
-        """What a hook tells of the answer as it appears on the terminal: text that follows the last."""
+    def read_registry(self, document: Mapping[str, Any]) -> Report:
+        """Parse the agent's registry file."""
 
-    @property
-    def last_shown(self) -> str | None:
-        """The text that appeared last, exactly; None while not all of it has come."""
-
-    def tools(self, payload: Mapping[str, Any]) -> list[ToolBegan | ToolEnded]:
-        """What a hook tells of the tools that the agent uses."""
-
-    @property
-    def residue(self) -> Sequence[str]:
-        """What the agent has begun that will outlive its conversation."""
+    def take(self, report: Report, at: float, wall: float) -> list[Vote]:
+        """What a report of a hook, the transcript or the registry says about the state."""
 
     permission_mode: str | None
     """What it may do without being asked, in its own words, as far as it has said."""
@@ -114,10 +107,6 @@ class Observer(Protocol):
     def suspended(self, lines: Sequence[str]) -> bool:
         """Whether the screen says that it waits to be sent on by a shell, of which there is none here."""
 
-    def registry(self, document: Mapping[str, Any], at: float, wall: float) -> list[Vote]: ...
-
-    def transcript(self, record: Mapping[str, Any], at: float, wall: float) -> list[Vote]: ...
-
     def order(self) -> RecordOrder:
         """For the records of one transcript, from where it is read on."""
 
@@ -126,14 +115,23 @@ class Observer(Protocol):
     def transcript_path(self) -> Path | None: ...
 
 
-class Answers(Protocol):
-    """What the agent's hooks are told in place of a human."""
+class HookChannel(Protocol):
+    """An agent's hooks: what they say, and how they are answered."""
 
-    @property
-    def events(self) -> Sequence[str]: ...
+    def read(self, payload: Mapping[str, Any], at: float) -> Report:
+        """Parse a payload that came at `at` (seconds since the epoch)."""
 
-    def answer(self, payload: Mapping[str, Any]) -> dict[str, Any] | None:
-        """None for no opinion."""
+    def read_emitted(self, arguments: Mapping[str, Any]) -> Report | None:
+        """Parse what `keeper/emit` passed on; None if that is not a payload."""
+
+    def decide(self, request: PermissionRequest, decision: PermissionDecision) -> dict[str, Any]:
+        """The answer that decides a permission request."""
+
+    def refuse_prompt(self, reason: str) -> dict[str, Any]:
+        """The answer that keeps the agent from taking a prompt."""
+
+    def halt(self, reason: str) -> dict[str, Any]:
+        """The answer that stops the agent before its next request."""
 
 
 class TrustRecord(Protocol):
@@ -177,11 +175,9 @@ class Agent(Protocol):
 
     def launch(self, context: LaunchContext) -> Launch: ...
 
-    def answers(self, *, deny_permissions: bool, max_turns: int, first_only: bool = True) -> Answers | None:
-        """None for a program that asks nobody. `first_only`: they hold for the first prompt."""
-
-    def asking(self) -> Asking | None:
-        """How it asks leave; None for a program that asks nobody."""
+    @property
+    def hooks(self) -> HookChannel | None:
+        """None for a program that has no hooks."""
 
     def last_word(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Callable[[], bool]:
         """Whether a stop of it is its end, whenever that is asked: nobody but us can send it on."""

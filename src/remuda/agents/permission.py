@@ -1,14 +1,28 @@
-"""What an agent asks leave for, and what it is answered. Pure: data, and one protocol."""
+"""Permissions that an agent asks for: requests, decisions, and which requests are still open. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
+
+from .events import (
+    ConversationEnded,
+    PermissionRequested,
+    Report,
+    StatusReported,
+    ToolFinished,
+    ToolsFinished,
+    ToolStarted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnStopped,
+)
+from .state import Source
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PermissionRequest:
     """A tool that the agent may not use by itself. A question to the user and a plan come the same way."""
 
     tool: str
@@ -19,39 +33,89 @@ class Question:
     reason: str = "permission"
     """Or "question", or "plan"."""
     cwd: str | None = None
-    """Where it would be used."""
+    """The folder in which the tool would be used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class PermissionDecision:
     allow: bool
     input: Mapping[str, Any] | None = None
-    """To be used in place of what was asked."""
+    """Used in place of what was requested."""
     message: str = ""
-    """For the agent, with a no."""
+    """For the agent, with a denial."""
     interrupt: bool = False
-    """With a no: end the turn too."""
+    """With a denial: end the turn too."""
     always: bool = False
-    """With a yes: do not ask again in this conversation."""
+    """With an approval: do not ask again in this conversation."""
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
-    """These calls are over, or all of them: nobody waits for an answer any more."""
+class RequestsEnded:
+    """These calls are over, or all of them: the agent no longer waits for a decision."""
 
     ids: frozenset[str] = field(default_factory=frozenset)
     all: bool = False
 
 
-class Asking(Protocol):
-    """One agent's way of asking. Fed with all that is told of it, in order."""
+class PermissionTracker:
+    """Turns an agent's reports, in order, into requests and their ends.
 
-    def hook(self, payload: Mapping[str, Any]) -> Question | Over | None: ...
+    A request may carry no id of its call. The tool that started before it, with the same input, has the id.
+    """
 
-    def record(self, record: Mapping[str, Any]) -> Over | None: ...
+    def __init__(self) -> None:
+        self._calls: dict[str, tuple[str, object]] = {}  # started and not finished: tool and input by id
+        self._requested: set[str] = set()
 
-    def registry(self, document: Mapping[str, Any]) -> bool | None:
-        """Whether a dialog is open; None for no word of it."""
+    def take(self, report: Report) -> PermissionRequest | RequestsEnded | None:
+        ended: set[str] = set()
+        for event in report.events:
+            match event:
+                case ToolStarted() if report.source is Source.HOOK and event.id:
+                    self._calls[event.id] = event.tool, event.input
+                case PermissionRequested():
+                    return self._request(event, report)
+                case ToolFinished() if event.id and (not event.denied or report.source is Source.TRANSCRIPT):
+                    ended.add(event.id)
+                case ToolsFinished():
+                    ended |= {result.id for result in event.results}
+                case TurnInterrupted() | ConversationEnded() | TurnStopped(background=()):
+                    return self._end_all()  # what runs on in the background may ask, too
+                case TurnFailed() if report.source is Source.HOOK:
+                    return self._end_all()
+        return self._end(ended) if ended else None
 
-    def answer(self, question: Question, ruling: Ruling) -> dict[str, Any]:
-        """What the hook is to say."""
+    def is_waiting(self, report: Report) -> bool | None:
+        """Whether the agent says that a dialog is open; None if the report does not say."""
+        found = [
+            event.status for event in report.events if isinstance(event, StatusReported) and event.status
+        ]
+        return found[-1] == "waiting" if found else None
+
+    def _request(self, event: PermissionRequested, report: Report) -> PermissionRequest:
+        call_id = event.id or self._call_of(event)
+        if call_id is not None:
+            self._requested.add(call_id)
+        inputs = event.input if isinstance(event.input, dict) else {}
+        cwd = report.conversation.get("cwd")
+        return PermissionRequest(event.tool, inputs, event.suggestions, call_id, event.reason, cwd)
+
+    def _call_of(self, event: PermissionRequested) -> str | None:
+        open_calls = [
+            call_id
+            for call_id, (tool, _) in self._calls.items()
+            if tool == event.tool and call_id not in self._requested
+        ]
+        exact = [call_id for call_id in open_calls if self._calls[call_id][1] == event.input]
+        return next(iter(exact or open_calls), None)
+
+    def _end(self, ids: set[str]) -> RequestsEnded:
+        for call_id in ids:
+            self._calls.pop(call_id, None)
+        self._requested -= ids
+        return RequestsEnded(frozenset(ids))
+
+    def _end_all(self) -> RequestsEnded:
+        self._calls.clear()
+        self._requested.clear()
+        return RequestsEnded(all=True)

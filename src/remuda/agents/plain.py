@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .base import Launch, LaunchContext
+from .base import HookChannel, Launch, LaunchContext
 from .speech import Speech
 from .warm import WarmAgent
 
@@ -20,6 +20,7 @@ class PlainAgent:
 
     default_argv: tuple[str, ...] = ()
     speech: Speech | None = None
+    hooks: HookChannel | None = None
     warm: WarmAgent | None = None
     headless: Headless | None = None
     sources: AgentSources | None = None
@@ -31,12 +32,6 @@ class PlainAgent:
 
     def launch(self, context: LaunchContext) -> Launch:
         return Launch(argv=list(context.argv), env=dict(context.env))
-
-    def answers(self, *, deny_permissions: bool, max_turns: int, first_only: bool = True) -> None:
-        return None
-
-    def asking(self) -> None:
-        return None
 
     def last_word(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Callable[[], bool]:
         return lambda: False

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from remuda.agents.permission import Asking, Over, Question, Ruling
+from remuda.agents.events import Report
+from remuda.agents.permission import (
+    PermissionDecision,
+    PermissionRequest,
+    PermissionTracker,
+    RequestsEnded,
+)
 from remuda.errors import AlreadyAnswered, InvalidOptions, ProtocolError
 
 log = logging.getLogger("remuda.keeper.asks")
@@ -28,61 +34,63 @@ _TEXT_CHARACTERS = 1 << 18
 @dataclass(slots=True)
 class _Open:
     id: str
-    question: Question
+    request: PermissionRequest
     at: float
     answer: asyncio.Future[Answer]
     dialog: bool = False
     """Whether the agent has shown since that it waits."""
 
     def document(self) -> dict[str, Any]:
-        question = self.question
+        request = self.request
         return {
             "id": self.id,
-            "tool": question.tool,
-            "input": dict(question.input),
-            "suggestions": [dict(one) for one in question.suggestions],
-            "tool_use_id": question.tool_use_id,
-            "reason": question.reason,
-            "cwd": question.cwd,
+            "tool": request.tool,
+            "input": dict(request.input),
+            "suggestions": [dict(one) for one in request.suggestions],
+            "tool_use_id": request.tool_use_id,
+            "reason": request.reason,
+            "cwd": request.cwd,
             "at": round(self.at, 3),
         }
 
 
 class Asks:
-    """`tell` reaches those who watch; `wall` is the time of day."""
+    """`decide` makes a decision the hook's answer; `tell` reaches clients; `wall` is the time of day."""
 
     def __init__(
-        self, asking: Asking, tell: Callable[[dict[str, Any]], None], wall: Callable[[], float]
+        self,
+        decide: Callable[[PermissionRequest, PermissionDecision], dict[str, Any]],
+        tell: Callable[[dict[str, Any]], None],
+        wall: Callable[[], float],
     ) -> None:
-        self._asking = asking
+        self._decide = decide
+        self._tracker = PermissionTracker()
         self._tell = tell
         self._wall = wall
         self._open: dict[str, _Open] = {}
         self._closed: deque[tuple[str, str]] = deque(maxlen=_REMEMBERED)
         self._waiting = False  # whether the agent showed a dialog when it was last heard of
 
-    # ── what the agent tells ──
+    # ── what the agent reports ──
 
-    def hook(self, payload: Mapping[str, Any]) -> asyncio.Future[Answer] | None:
-        """For a request of permission, what will be answered; None in it for no opinion."""
-        found = self._asking.hook(payload)
-        if isinstance(found, Question):
+    def take(self, report: Report) -> asyncio.Future[Answer] | None:
+        """For a permission request, what will be answered; None in it for no opinion."""
+        waiting = self._tracker.is_waiting(report)
+        if waiting is not None:
+            self._dialog_shown(waiting)
+        found = self._tracker.take(report)
+        if isinstance(found, PermissionRequest):
             return self._ask(found)
-        self._over(found)
+        if isinstance(found, RequestsEnded):
+            self._close(found)
         return None
 
-    def record(self, record: Mapping[str, Any]) -> None:
-        self._over(self._asking.record(record))
-
-    def registry(self, document: Mapping[str, Any]) -> None:
+    def _dialog_shown(self, waiting: bool) -> None:
         """A dialog that was shown and is gone was answered, at the terminal if not by us.
 
         A dialog before it may have gone at the same time: that it is gone counts only of one that was seen
         to come.
         """
-        waiting = self._asking.registry(document)
-        if waiting is None:
-            return
         came = waiting and not self._waiting
         self._waiting = waiting
         for one in list(self._open.values()):
@@ -91,24 +99,22 @@ class Asks:
             elif not waiting and one.dialog:
                 self._end(one, "the dialog was answered at the terminal")
 
-    def _ask(self, question: Question) -> asyncio.Future[Answer]:
-        number = f"a{uuid4().hex[:12]}"
+    def _ask(self, request: PermissionRequest) -> asyncio.Future[Answer]:
+        request_id = f"a{uuid4().hex[:12]}"
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        one = self._open[number] = _Open(number, question, self._wall(), future)
+        one = self._open[request_id] = _Open(request_id, request, self._wall(), future)
         future.add_done_callback(lambda done: self._given_up(one, done))
-        log.info("%s requests permission for %s", number, question.tool)
+        log.info("%s requests permission for %s", request_id, request.tool)
         try:
             self._tell({"event": "ask", **one.document()})
         except (ProtocolError, ValueError, RecursionError) as error:
-            log.warning("%s cannot be sent to clients: %s", number, error)
+            log.warning("%s cannot be sent to clients: %s", request_id, error)
             self._end(one, "it cannot be sent to clients")
         return future
 
-    def _over(self, found: object) -> None:
-        if not isinstance(found, Over):
-            return
+    def _close(self, found: RequestsEnded) -> None:
         for one in list(self._open.values()):
-            if found.all or one.question.tool_use_id in found.ids:
+            if found.all or one.request.tool_use_id in found.ids:
                 self._end(one, "it was answered at the terminal, or the turn has ended")
 
     def _given_up(self, one: _Open, done: asyncio.Future[Answer]) -> None:
@@ -131,20 +137,20 @@ class Asks:
 
     def answer(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Raises `AlreadyAnswered` for one that was answered already, or is over."""
-        ruling = read_ruling(args)
+        decision = read_decision(args)
         one = self._open.get(str(args.get("id")))
         if one is None or one.answer.done():
             raise self._too_late(str(args.get("id")))
-        one.answer.set_result(self._asking.answer(one.question, ruling))
-        self._end(one, f"answered: {'allow' if ruling.allow else 'deny'}")
-        return {"id": one.id, "tool": one.question.tool}
+        one.answer.set_result(self._decide(one.request, decision))
+        self._end(one, f"answered: {'allow' if decision.allow else 'deny'}")
+        return {"id": one.id, "tool": one.request.tool}
 
-    def _too_late(self, number: str) -> AlreadyAnswered:
-        why = dict(self._closed).get(number)
+    def _too_late(self, request_id: str) -> AlreadyAnswered:
+        why = dict(self._closed).get(request_id)
         return AlreadyAnswered(
-            f"no permission request '{number}'"
+            f"no permission request '{request_id}'"
             if why is None
-            else f"permission request '{number}' is closed: {why}"
+            else f"permission request '{request_id}' is closed: {why}"
         )
 
     def close(self) -> None:
@@ -152,7 +158,7 @@ class Asks:
             self._end(one, "the session has ended")
 
 
-def read_ruling(args: Mapping[str, Any]) -> Ruling:
+def read_decision(args: Mapping[str, Any]) -> PermissionDecision:
     """Raises `InvalidOptions` for what is no answer."""
     behavior, given = args.get("behavior"), args.get("input")
     if behavior not in ("allow", "deny"):
@@ -166,4 +172,4 @@ def read_ruling(args: Mapping[str, Any]) -> Ruling:
     wrong = [key for key in (("message", "interrupt") if allow else ("input", "always")) if args.get(key)]
     if wrong:
         raise InvalidOptions(f"{wrong[0]} cannot be combined with {behavior}")
-    return Ruling(allow, given, message, bool(args.get("interrupt")), bool(args.get("always")))
+    return PermissionDecision(allow, given, message, bool(args.get("interrupt")), bool(args.get("always")))

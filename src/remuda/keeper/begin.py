@@ -16,7 +16,7 @@ from remuda.paths import FOLDER_VARIABLE, private_folder
 from remuda.terminal.pty import Pty, spawn
 
 if TYPE_CHECKING:
-    from remuda.agents.base import Agent, Answers, Launch
+    from remuda.agents.base import Agent, Launch
     from remuda.paths import SessionPaths
 
     from .spec import SessionSpec
@@ -30,7 +30,6 @@ class Begun:
     """A program that runs, and what was made for it."""
 
     agent: Agent
-    answers: Answers | None
     listener: socket.socket | None
     """Where its hooks arrive."""
     token: str
@@ -66,12 +65,9 @@ def begin(
     """Raises what keeps the program from running."""
     agent = find_agent(spec.agent)
     listener, token = None, os.urandom(24).hex()
-    if agent.name in ("claude", "demo"):
+    if agent.hooks is not None:
         private_folder(paths.scratch)
         listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
-    answers = agent.answers(
-        deny_permissions=spec.deny_permissions, max_turns=spec.max_turns, first_only=spec.once
-    )
     launch = agent.launch(
         LaunchContext(
             argv=spec.argv,
@@ -82,7 +78,7 @@ def begin(
             hook_token=token,
             emit_command="" if spec.ephemeral and prompt is not None else _emit_command(paths),
             conversation=conversation or {},
-            events=answers.events if answers is not None else (),
+            limits_turns=bool(spec.max_turns),
             asks=spec.asks,
             tools=spec.tools,
             prompt=prompt,
@@ -92,7 +88,7 @@ def begin(
         _write(path, content)
     env = {**launch.env, FOLDER_VARIABLE: str(paths.folder)}
     pty = spawn(launch.argv, cwd=Path(spec.cwd), env=env, cols=spec.cols, rows=spec.rows)
-    return Begun(agent, answers, listener, token, launch, pty, prompt)
+    return Begun(agent, listener, token, launch, pty, prompt)
 
 
 def _emit_command(paths: SessionPaths) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from remuda.agents.base import Observer
+from remuda.agents.progress import Progress
 from remuda.agents.speech import Speech
 
 from .session import Session
 
 
 class Cleanliness:
-    def __init__(self, session: Session, observer: Observer, speech: Speech) -> None:
+    def __init__(self, session: Session, observer: Observer, progress: Progress, speech: Speech) -> None:
         self._session = session
+        self._progress = progress
         self._observer = observer
         self._speech = speech
         self._first_mode: str | None = None
@@ -32,6 +34,6 @@ class Cleanliness:
             "stashed": composer is not None and composer.stash_taken,
             "permission_mode": self._observer.permission_mode,
             "first_permission_mode": self._first_mode,
-            "residue": list(self._observer.residue),
+            "residue": list(self._progress.carry_over),
             "processes": session.processes.started_since_prompt(),
         }

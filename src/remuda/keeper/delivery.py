@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.speech import Halted, Past, Signal, Speech, Stopped, Submitted
+from remuda.agents.events import PromptSubmitted, Report, TurnHalted, TurnStopped
+from remuda.agents.speech import Past, Speech
 from remuda.agents.state import RESTING, Source, State
 from remuda.durable import open_regular
 from remuda.turns.driver import Driver
@@ -73,44 +74,33 @@ class Delivery:
         """The beginning of what the agent said when it last stopped, on one line."""
         observation.listeners.append(self._driver.nudge)
         observation.listeners.append(self._look_ready)
-        observation.record_listeners.append(self._record)
+        observation.report_listeners.append(self.take)
         self._driver.start(mailbox.first)
         self._watches = [
             watch(inbox / "inbox.jsonl", self._driver.inbox_changed),
             watch(self._account.path, self._driver.nudge),
         ]
 
-    def hook(self, payload: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A hook's payload; the answer when the agent must not go on with it."""
-        self._alive()
-        signal = self._speech.hook_signal(payload)
-        self.health.hook(signal)
-        if signal is None:
-            return None
-        if isinstance(signal, Stopped):
-            self.last_message = one_line(signal.text[:_MESSAGE_CHARACTERS])
-        refused = self._refused(signal)
-        self._driver.hear(signal)
-        return {"decision": "block", "reason": refused} if refused else None
-
-    def _refused(self, signal: Signal) -> str | None:
-        """Why the agent must not take this prompt."""
-        if not isinstance(signal, Submitted):
-            return None
-        if self._driver.refuses(signal):
-            return _MIXED
-        return _REPEATS if self._driver.repeats(signal) else None
-
-    def _alive(self) -> None:
+    def take(self, report: Report) -> str | None:
+        """What the agent reports; the reason when it must not take the prompt that it reports."""
         self._driver.alive()
         self._trust.agent_began()
+        self.health.take(report)
+        refused = None
+        if report.source is Source.TRANSCRIPT and report.subagent:
+            return None
+        for event in report.events:
+            if isinstance(event, TurnStopped):
+                self.last_message = one_line(event.text[:_MESSAGE_CHARACTERS])
+            elif isinstance(event, PromptSubmitted):
+                refused = self._refused(event)
+            self._driver.hear(event)
+        return refused
 
-    def _record(self, record: Mapping[str, Any]) -> None:
-        self._alive()
-        signal = self._speech.record_signal(record)
-        self.health.record(signal)
-        if signal is not None:
-            self._driver.hear(signal)
+    def _refused(self, event: PromptSubmitted) -> str | None:
+        if self._driver.refuses(event):
+            return _MIXED
+        return _REPEATS if self._driver.repeats(event) else None
 
     def interrupt(self, message: str) -> bool:
         return self._driver.interrupt(message)
@@ -131,7 +121,7 @@ class Delivery:
 
     def halt(self, reason: str) -> None:
         """The agent was told to stop before its next request."""
-        self._driver.hear(Halted(reason))
+        self._driver.hear(TurnHalted(reason))
 
     def document(self) -> dict[str, Any]:
         return {**self._driver.document(), "limited_until": self._account.limited_until(time.time())}

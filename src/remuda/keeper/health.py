@@ -13,17 +13,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from remuda.agents.speech import (
-    ComposerKind,
-    Failed,
-    Interrupted,
-    Recorded,
-    Said,
-    Signal,
-    Speech,
-    Stopped,
-    Submitted,
+from remuda.agents.events import (
+    AgentEvent,
+    MessageRecorded,
+    PromptRecorded,
+    PromptSubmitted,
+    Report,
+    TurnFailed,
+    TurnInterrupted,
+    TurnStopped,
 )
+from remuda.agents.speech import ComposerKind, Speech
 from remuda.agents.state import RESTING, WAITING, WORKING, Source, State, Vote
 from remuda.durable import open_regular
 
@@ -127,26 +127,33 @@ class Health:
 
     # ── what is heard ──
 
-    def hook(self, signal: Signal | None) -> None:
-        self.hooked = True
-        self._found.pop("hooks", None)
-        if isinstance(signal, Submitted):
-            self._begin(signal.prompt_id, again=self._turn.submitted)
-            self._turn.submitted = True
-        elif isinstance(signal, Stopped | Failed):
-            self._turn.stopped = True
+    def take(self, report: Report) -> None:
+        if report.source is Source.HOOK:
+            self.hooked = True
+            self._found.pop("hooks", None)
+        elif report.source is Source.TRANSCRIPT:
+            self._found.pop("transcript", None)
+        if not report.subagent:
+            for event in report.events:
+                self._note(event, hooked=report.source is Source.HOOK)
 
-    def record(self, signal: Signal | None) -> None:
-        self._found.pop("transcript", None)
-        if isinstance(signal, Recorded) and not signal.prompt.startswith("<"):  # else what a command printed
-            self._begin(signal.prompt_id, again=self._turn.recorded)
-            self._turn.recorded = True
-        elif isinstance(signal, Interrupted):
-            self._turn.interrupted = True
-        elif isinstance(signal, Said):
-            self._turn.answered = signal.final
-        elif isinstance(signal, Failed):
-            self._turn.answered = True
+    def _note(self, event: AgentEvent, *, hooked: bool) -> None:
+        turn = self._turn
+        match event:
+            case PromptSubmitted():
+                self._begin(event.prompt_id, again=turn.submitted)
+                self._turn.submitted = True
+            case PromptRecorded() if not event.prompt.startswith("<"):  # else what a command printed
+                self._begin(event.prompt_id, again=turn.recorded)
+                self._turn.recorded = True
+            case TurnInterrupted():
+                turn.interrupted = True
+            case MessageRecorded():
+                turn.answered = event.final
+            case TurnFailed() if not hooked:
+                turn.answered = True
+            case TurnStopped() | TurnFailed():
+                turn.stopped = True
 
     def _begin(self, prompt_id: str | None, *, again: bool) -> None:
         """Note a prompt. Hook and transcript report the same one in any order, also after its end."""

@@ -15,10 +15,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remuda._version import __version__
+from remuda.agents.attention import attention_events
+from remuda.agents.events import Report as AgentReport
+from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.timing import make_classifier
+from remuda.agents.unattended import Deny, Halt, Unattended
 from remuda.errors import RemudaError
 from remuda.proctree import start_ticks
 from remuda.terminal.screen import open_screen, unavailable_reason
@@ -32,7 +36,7 @@ from .loop import make_loop
 from .news import News
 from .observe import Observation
 from .operations import make_operations
-from .others import Others
+from .others import AgentProcessFilter
 from .owner import Owner
 from .prepare import Prepared
 from .process import Report
@@ -42,6 +46,9 @@ from .session import Session
 from .spec import SessionSpec
 from .trust import LentTrust
 from .turn_operations import make_ask_operations, make_turn_operations
+
+if TYPE_CHECKING:
+    from remuda.agents.base import HookChannel
 
 log = logging.getLogger("remuda.keeper")
 
@@ -59,11 +66,14 @@ class Keeper:
         self._begun = begun = prepared.begun
         self._recorder = prepared.recorder
         self._agent = begun.agent
-        self._answers = begun.answers
+        self._channel = begun.agent.hooks
+        self._unattended = Unattended(
+            deny_permissions=spec.deny_permissions, max_turns=spec.max_turns, first_only=spec.once
+        )
         self._mailbox = prepared.mailbox
         self._degraded = prepared.degraded
         self._hooks = HookServer(self._on_hook, begun.listener, begun.token)
-        self._others = Others()
+        self._processes = AgentProcessFilter()
         self._session_kept: Session | None = None
         self._observation: Observation | None = None
         self._delivery: Delivery | None = None
@@ -126,7 +136,9 @@ class Keeper:
                     hooks_expected=self._hooks_expected,
                     settings=list(self._begun.launch.files),
                 )
-                self._cleanliness = Cleanliness(session, observer, self._mailbox.speech)
+                self._cleanliness = Cleanliness(
+                    session, observer, self._observation.progress, self._mailbox.speech
+                )
         self._claim.write_pids(os.getpid(), session.child.pid)
         self._record = replace(
             self._record,
@@ -142,11 +154,9 @@ class Keeper:
         return Server(session, self._claim.listen(), operations)
 
     def _listen_for_asks(self, session: Session) -> None:
-        asking = self._agent.asking() if self._spec.asks else None
-        if asking is not None and self._observation is not None:
-            self._asks = Asks(asking, session.tell_whole, time.time)
-            self._observation.record_listeners.append(self._asks.record)
-            self._observation.registry_listeners.append(self._asks.registry)
+        if self._spec.asks and self._channel is not None and self._observation is not None:
+            self._asks = Asks(self._channel.decide, session.tell_whole, time.time)
+            self._observation.report_listeners.append(self._asks.take)
 
     def _last_word(self) -> Callable[[], bool]:
         """Looks into files; for whoever waits for the first answer not before that comes."""
@@ -194,34 +204,54 @@ class Keeper:
     # ── main loop ──
 
     def _on_hook(self, payload: dict[str, Any]) -> Answer | asyncio.Future[Answer]:
-        payload = self._others.completed(payload)
+        """Parse, fold, answer."""
+        channel, now = self._channel, time.time()
+        assert channel is not None
+        report = self._processes.attributed(channel.read(payload, now))
         if self._observation is not None:
-            self._observation.hook(payload)
-        refused = self._delivery.hook(payload) if self._delivery is not None else None
+            self._observation.take_hook(report)
+        refused = self._delivery.take(report) if self._delivery is not None else None
         if self._cleanliness is not None:
             self._cleanliness.hook()
-        answer = self._answers.answer(payload) if self._answers is not None else None
-        if answer is not None and answer.get("continue") is False and self._delivery is not None:
-            self._delivery.halt(str(answer.get("stopReason")))
-        asked = self._asks.hook(payload) if self._asks is not None else None
-        self._tell_hook(payload)
-        return refused or answer or asked
+        answer = self._unattended_answer(channel, report)
+        asked = self._asks.take(report) if self._asks is not None else None
+        self._tell_report(report, payload, now, asked=asked is not None)
+        return (channel.refuse_prompt(refused) if refused else None) or answer or asked
 
-    def _tell_hook(self, payload: dict[str, Any]) -> None:
-        if self._session_kept is not None:
-            self._session_kept.tell_hook(payload)
+    def _unattended_answer(self, channel: HookChannel, report: AgentReport) -> Answer:
+        match self._unattended.take(report):
+            case Deny(message):
+                request = PermissionRequest("", {})
+                return channel.decide(request, PermissionDecision(allow=False, message=message))
+            case Halt(reason):
+                if self._delivery is not None:
+                    self._delivery.halt(reason)
+                return channel.halt(reason)
+        return None
+
+    def _tell_report(
+        self, report: AgentReport, payload: dict[str, Any], at: float, *, asked: bool = False
+    ) -> None:
+        """To bosses. A request that clients may decide is told by itself, and says more."""
+        session = self._session_kept
+        if session is None:
+            return
+        session.tell_hook(payload, at)
+        if session.has_event_listeners and not asked:
+            event_id = f"hook:{self._spec.name}:{report.name}:{at}"
+            for event in attention_events(report, at, agent=self._agent.name, id=event_id):
+                session.tell_agent_event(event)
 
     def _on_emitted(self, args: dict[str, Any]) -> None:
-        """A hook that came by command: the payload, and the agent's own pid."""
-        payload = args.get("payload")
-        if not isinstance(payload, dict) or self._others.begins(payload, args.get("claude_pid")):
+        """A hook that came by command."""
+        report = self._channel.read_emitted(args) if self._channel is not None else None
+        if report is None or self._processes.starts_another(report):
             return
         if self._observation is not None:
-            whole = {**payload, "claude_pid": args.get("claude_pid")}
-            self._observation.hook(whole)
+            self._observation.take_hook(report)
             if self._delivery is not None:
-                self._delivery.hook(payload)
-            self._tell_hook(whole)
+                self._delivery.take(report)
+            self._tell_report(report, {**args["payload"], "claude_pid": args.get("claude_pid")}, time.time())
 
     def _told(self) -> dict[str, Any]:
         """What `status` shows beside what the session itself knows."""
@@ -268,10 +298,14 @@ class Keeper:
 
     def tell_news(self, session: Session, fd: int) -> None:
         observation = self._observation
-        self._news = news = News(fd, lambda: observation.last_shown if observation is not None else None)
+
+        def last_shown() -> str | None:
+            return observation.progress.last_shown if observation is not None else None
+
+        self._news = news = News(fd, last_shown)
         session.add_listener(news)
         if observation is not None:
-            observation.record_listeners.append(lambda _record: news())
+            observation.report_listeners.append(lambda _report: news())
         news()
 
     # ── shut down ──

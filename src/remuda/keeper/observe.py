@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents.base import Observer, RecordOrder
+from remuda.agents.events import Report
+from remuda.agents.progress import Progress
 from remuda.agents.state import Vote
-from remuda.agents.tools import ToolBegan, ToolEnded
 from remuda.durable import open_regular, read_regular
 from remuda.untrusted import parse_json
 
@@ -49,24 +50,27 @@ class Observation:
         self._wakes = 0
         self.listeners: list[Callable[[], None]] = []
         """Called when there may be something new to see."""
-        self.record_listeners: list[Callable[[dict[str, Any]], None]] = []
-        """Called with every record of the transcript."""
-        self.registry_listeners: list[Callable[[dict[str, Any]], None]] = []
-        """Called with what the agent's own registry says of it."""
+        self.report_listeners: list[Callable[[Report], object]] = []
+        """Called with what transcript and registry report."""
+        self.progress = Progress()
         session.title_listeners.append(self._on_title)
         if session.screen is not None:
             session.output_listeners.append(self._on_output)
         self._follow()
 
-    def hook(self, payload: dict[str, Any]) -> None:
-        log.debug("hook %s", payload.get("hook_event_name"))
-        self._vote(self._observer.hook(payload, self._session.now()))
-        self._session.tell_shown(self._observer.shown(payload))
-        for news in self._observer.tools(payload):
-            if isinstance(news, ToolBegan):
+    def take_hook(self, report: Report) -> None:
+        log.debug("hook %s", report.name)
+        self._take(report)
+        text, tools = self.progress.take(report)
+        self._session.tell_shown(text)
+        for document in tools:
+            if document["what"] == "began":
                 self._session.processes.tool_started()
-            self._session.tell_tool({"event": "tool", **tool_document(news)})
+            self._session.tell_tool({"event": "tool", **document})
         self._follow()
+
+    def _take(self, report: Report) -> None:
+        self._vote(self._observer.take(report, self._session.now(), time.time()))
 
     def _vote(self, votes: list[Vote]) -> None:
         self._session.vote(votes)
@@ -76,11 +80,6 @@ class Observation:
     @property
     def conversation(self) -> dict[str, Any]:
         return self._conversation
-
-    @property
-    def last_shown(self) -> str | None:
-        """The text that appeared last, if all of it has."""
-        return self._observer.last_shown
 
     @property
     def transcript_path(self) -> Path | None:
@@ -122,15 +121,16 @@ class Observation:
         except (OSError, ValueError):  # not there yet, gone, or half written: its next change tells
             return
         if isinstance(document, dict):
-            for listener in self.registry_listeners:
-                listener(document)
-            self._vote(self._observer.registry(document, self._session.now(), time.time()))
+            self._take_report(self._observer.read_registry(document))
             self._follow()
 
     def _on_record(self, record: dict[str, Any]) -> None:
-        for listener in self.record_listeners:
-            listener(record)
-        self._vote(self._observer.transcript(record, self._session.now(), time.time()))
+        self._take_report(self._observer.read_record(record))
+
+    def _take_report(self, report: Report) -> None:
+        for listener in self.report_listeners:
+            listener(report)
+        self._take(report)
 
     def _on_title(self, title: str) -> None:
         self._vote(self._observer.title(title, self._session.now()))
@@ -168,18 +168,6 @@ class Observation:
                 closing.close()
         if self._settle is not None:
             self._settle.cancel()
-
-
-def tool_document(news: ToolBegan | ToolEnded) -> dict[str, Any]:
-    if isinstance(news, ToolBegan):
-        return {"what": "began", "id": news.id, "name": news.name, "input": dict(news.input)}
-    return {
-        "what": "ended",
-        "id": news.id,
-        "name": news.name,
-        "content": news.content,
-        "is_error": news.is_error,
-    }
 
 
 class Tail:

@@ -13,7 +13,7 @@ from remuda.errors import InvalidOptions
 from remuda.terminal.screen import Screen
 
 from .server import Operation, Peer
-from .session import HookWish, Session
+from .session import HookSubscription, Session
 
 _ARGV_CHARACTERS = 16_384
 
@@ -77,13 +77,13 @@ def _styled(screen: Screen) -> list[str]:
     return [screen.styled_row(y, screen.cols).decode("utf-8", "replace") for y in range(screen.rows)]
 
 
-def _hook_wish(args: dict[str, Any]) -> HookWish | None:
+def _hook_subscription(args: dict[str, Any]) -> HookSubscription | None:
     if args.get("hooks") is None:
         return None
     lists = [args["hooks"], args.get("without", [])]
     if not all(isinstance(one, list) and all(isinstance(name, str) for name in one) for one in lists):
         raise InvalidOptions("hooks and without must be lists of names")
-    return HookWish(*(frozenset(one) for one in lists))
+    return HookSubscription(*(frozenset(one) for one in lists))
 
 
 def _history(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
@@ -140,8 +140,10 @@ def make_operations(
         return {"grace": peer.session.spec.kill_grace if grace is None else grace}
 
     def watch(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
-        peer.watch(tools=args.get("tools") is True, hooks=_hook_wish(args))
-        return status(peer, {})
+        agent_events = args.get("agent_events") is True
+        hooks = None if agent_events else _hook_subscription(args)
+        peer.watch(tools=args.get("tools") is True, agent_events=agent_events, hooks=hooks)
+        return {**status(peer, {}), "agent_events": agent_events}
 
     def take_hook(_peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
         hook(args)

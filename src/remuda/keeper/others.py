@@ -1,42 +1,46 @@
-"""Agents that ours starts beside itself: they have its hooks, and are not it, or are what it goes on as.
+"""Which of the agent's processes a hook belongs to.
 
-Its view of agents begins an empty conversation anew in another process, and one more in reserve: both say
-that they start. Which of them is ours now shows when it is given a prompt; the other may start behind that.
+The view of agents starts an empty conversation again in another process, and one more in reserve. Both have
+our hooks, and both report that they start. Which of them is ours now shows when it is given a prompt; the
+other may start after that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from remuda.agents.events import ConversationStarted, Report
+from remuda.frozen import replaced
 from remuda.proctree import is_alive
 
-Payload = dict[str, Any]
 
-
-class Others:
-    """Whose a hook is. Only the hook that tells of a beginning says which process it is of."""
+class AgentProcessFilter:
+    """Only the hook that reports a start says which process it is of."""
 
     def __init__(self, lives: Callable[[int], bool] = is_alive) -> None:
         self._lives = lives
         self._agent: int | None = None
-        self._begun: dict[object, int] = {}
+        self._started: dict[str | None, int] = {}
 
-    def begins(self, payload: Payload, pid: object) -> bool:
-        """Whether an agent begins beside the one we keep: it is not ours before it says more."""
-        if not isinstance(pid, int) or pid <= 0:
+    def starts_another(self, report: Report) -> bool:
+        """Whether an agent starts next to the one we keep: it is not ours before it reports more."""
+        if report.pid is None:
             return False
-        is_new = self._agent is not None and pid != self._agent and payload.get("source") == "startup"
+        is_new = self._agent is not None and report.pid != self._agent and _is_startup(report)
         if is_new and self._agent is not None and self._lives(self._agent):
-            self._begun[payload.get("session_id")] = pid
+            self._started[report.session_id] = report.pid
             return True
-        self._agent = pid
+        self._agent = report.pid
         return False
 
-    def completed(self, payload: Payload) -> Payload:
-        """With its process, when it is the first word of such a one: that is ours from now on."""
-        pid = self._begun.pop(payload.get("session_id"), None)
+    def attributed(self, report: Report) -> Report:
+        """The report with its process, when it is the first of such an agent: that is ours from now on."""
+        pid = self._started.pop(report.session_id, None)
         if pid is None:
-            return payload
+            return report
         self._agent = pid
-        return {**payload, "claude_pid": pid}
+        return replaced(report, pid=pid)
+
+
+def _is_startup(report: Report) -> bool:
+    return any(isinstance(event, ConversationStarted) and event.how == "startup" for event in report.events)

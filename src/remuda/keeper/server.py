@@ -25,7 +25,7 @@ from remuda.wire.frames import split
 from remuda.wire.messages import ONE_KEY, Type
 
 from .fanout import Outlet, repaint_frame
-from .session import HookWish, Session
+from .session import HookSubscription, Session
 
 log = logging.getLogger("remuda.keeper.server")
 
@@ -311,9 +311,11 @@ class Peer:
             # Reflow depends on history, which a painted copy does not have: it is painted again.
             self.outlet.repaint()
 
-    def watch(self, *, tools: bool = False, hooks: HookWish | None = None) -> None:
+    def watch(
+        self, *, tools: bool = False, agent_events: bool = False, hooks: HookSubscription | None = None
+    ) -> None:
         """Send events without output."""
-        self.session.add_listener(self.note, tools=tools, hooks=hooks)
+        self.session.add_listener(self.note, tools=tools, agent_events=agent_events, hooks=hooks)
 
     def require_typist(self) -> None:
         if self.read_only:

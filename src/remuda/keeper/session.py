@@ -37,6 +37,8 @@ from .size import SizeKeeper, check_policy, check_size
 from .spec import SessionSpec
 
 if TYPE_CHECKING:
+    from remuda.agents.attention import Event
+
     from .history import History
 
 log = logging.getLogger("remuda.keeper.session")
@@ -52,8 +54,8 @@ _SHOWN_CHARACTERS = 1 << 16
 Listener = Callable[[dict[str, Any]], None]
 
 
-class HookWish(NamedTuple):
-    """Which hooks somebody wants to hear of, and which of their fields are of no use to him."""
+class HookSubscription(NamedTuple):
+    """Which hooks a boss of 0.1 wants as they are, and which of their fields it does not use."""
 
     names: frozenset[str]
     without: frozenset[str] = frozenset()
@@ -79,7 +81,8 @@ class Session:
         self._outlets: set[Outlet] = set()
         self._listeners: set[Listener] = set()
         self._tool_listeners: set[Listener] = set()
-        self._hook_listeners: dict[Listener, HookWish] = {}
+        self._event_listeners: set[Listener] = set()
+        self._hook_listeners: dict[Listener, HookSubscription] = {}
         self.large_events = LargeEvents()
         self.processes = ProcessTracker()
         self._unnoted: list[bytes] = []
@@ -242,20 +245,30 @@ class Session:
     def discard_outlet(self, outlet: Outlet) -> None:
         self._outlets.discard(outlet)
 
-    def add_listener(self, listener: Listener, *, tools: bool = False, hooks: HookWish | None = None) -> None:
+    def add_listener(
+        self,
+        listener: Listener,
+        *,
+        tools: bool = False,
+        agent_events: bool = False,
+        hooks: HookSubscription | None = None,
+    ) -> None:
         """Report events to `listener`; with `tools` also input and output of the agent's tools.
 
-        `hooks` adds the payloads of the agent's hooks.
+        `agent_events` adds what the agent's hooks mean for the attention queue, `hooks` their payloads.
         """
         self._listeners.add(listener)
         if tools:
             self._tool_listeners.add(listener)
+        if agent_events:
+            self._event_listeners.add(listener)
         if hooks is not None:
             self._hook_listeners[listener] = hooks
 
     def discard_listener(self, listener: Listener) -> None:
         self._listeners.discard(listener)
         self._tool_listeners.discard(listener)
+        self._event_listeners.discard(listener)
         self._hook_listeners.pop(listener, None)
 
     def tell(self, document: dict[str, Any]) -> None:
@@ -282,12 +295,31 @@ class Session:
             for listener in list(self._tool_listeners):
                 listener(told)
 
-    def tell_hook(self, payload: Mapping[str, Any]) -> None:
+    @property
+    def has_event_listeners(self) -> bool:
+        return bool(self._event_listeners)
+
+    def tell_agent_event(self, event: Event) -> None:
+        document = {
+            "event": "agent",
+            "kind": str(event.kind),
+            "session_id": event.session_id,
+            "at": event.at,
+            "source": event.source.label,
+            "id": event.id,
+            "facts": dict(event.facts),
+        }
+        told = self.large_events.shorten(document)
+        for listener in list(self._event_listeners):
+            listener(told)
+
+    def tell_hook(self, payload: Mapping[str, Any], at: float) -> None:
+        """For a boss of 0.1, which reads hooks itself."""
         name = payload.get("hook_event_name")
-        for listener, wish in list(self._hook_listeners.items()):
-            if name in wish.names:
-                told = {key: value for key, value in payload.items() if key not in wish.without}
-                listener(self.large_events.shorten({"event": "hook", "at": time.time(), "payload": told}))
+        for listener, wanted in list(self._hook_listeners.items()):
+            if name in wanted.names:
+                told = {key: value for key, value in payload.items() if key not in wanted.without}
+                listener(self.large_events.shorten({"event": "hook", "at": at, "payload": told}))
 
     def history(self) -> bytes:
         """The raw ring, for a client that knows nothing else."""

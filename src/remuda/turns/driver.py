@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from remuda.agents.speech import Failed, Failure, Past, Signal, Speech, Stopped, Submitted
+from remuda.agents.events import AgentEvent, Failure, PromptSubmitted, TurnFailed, TurnStopped
+from remuda.agents.speech import Past, Speech
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, NotSafe, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased
@@ -24,13 +25,12 @@ from remuda.inbox.stop_hook import UNWANTED, InboxError
 
 from .account import Account
 from .approach import Approach
-from .early import stop_document
 from .following import InFlight
 from .interruption import AGAIN_INTERVAL, Interruption
 from .policy import Action, Decision, Rules, decide, decide_once, decide_unwanted
 from .readiness import Readiness, Step
 from .terminal import Terminal
-from .turn import End, Fact, Outcome, Turn
+from .turn import End, Fact, Outcome, Turn, stop_document
 
 log = logging.getLogger("remuda.turns")
 
@@ -91,20 +91,20 @@ class Driver:
         if self._in_flight is not None:
             self._in_flight.alive()
 
-    def hear(self, signal: Signal) -> None:
-        if isinstance(signal, Submitted) and not signal.continues:
+    def hear(self, event: AgentEvent) -> None:
+        if isinstance(event, PromptSubmitted) and not event.continues:
             self._limited = False
-        if isinstance(signal, Stopped):
-            self._running = frozenset(task.id for task in signal.background)
+        if isinstance(event, TurnStopped):
+            self._running = frozenset(task.id for task in event.background)
         if self._in_flight is not None:
-            stop = self._in_flight.hear(signal)
+            stop = self._in_flight.hear(event)
             if stop is not None:
                 self._announce_stop(self._in_flight, stop)
         self._changed.set()
 
-    def _announce_stop(self, flight: InFlight, stop: Stopped | Failed) -> None:
-        begun = flight.turn.begun_of(stop.background) if isinstance(stop, Stopped) else ()
-        alone = self._terminal.last_word() and not flight.launched
+    def _announce_stop(self, flight: InFlight, stop: TurnStopped | TurnFailed) -> None:
+        begun = flight.turn.begun_of(stop.background) if isinstance(stop, TurnStopped) else ()
+        alone = self._terminal.last_word() and not flight.turn.launched
         document = stop_document(stop, begun, last_word=alone)
         self._told_stop = flight.leased.id, stop.text
         self._terminal.announce("stopped", {"id": flight.leased.id, **document})
@@ -173,13 +173,13 @@ class Driver:
         document = {"id": message, "end": end, "action": action, "reason": reason, **facts}
         self._terminal.announce("ended", document)
 
-    def refuses(self, signal: Signal) -> bool:
+    def refuses(self, event: AgentEvent) -> bool:
         """Whether the agent is about to take our prompt together with something that is not ours."""
-        return self._in_flight is not None and self._in_flight.refuses(signal)
+        return self._in_flight is not None and self._in_flight.refuses(event)
 
-    def repeats(self, signal: Submitted) -> bool:
+    def repeats(self, event: PromptSubmitted) -> bool:
         """Whether the agent goes on by itself with a message that will be handed over again."""
-        return self._limited and signal.continues
+        return self._limited and event.continues
 
     def unready(self) -> str | None:
         """Why a message would have to wait now; None when nothing is in the way."""

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from remuda.agents.speech import ComposerKind, Failed, Interrupted, Signal, Speech, Stopped
+from remuda.agents.events import AgentEvent, TurnFailed, TurnInterrupted, TurnStopped
+from remuda.agents.speech import ComposerKind, Speech
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.inbox.consumer import Leased
 
 from .approach import Approach
-from .early import Early
 from .interruption import SETTLE, Interruption, wipe
 from .policy import Rules
 from .readiness import Step
@@ -78,9 +78,11 @@ class InFlight:
         self._as_argument = as_argument
         self._answering = False
         """Whether it was seen to ask, to use a tool or to write: then no hook has refused the prompt."""
-        self._early = Early(turn)
         self._interruption = Interruption(terminal, speech)
-        self._signals: deque[Signal] = deque()
+        self._unwritten: deque[Fact] = deque()
+        """Steps of the receipt that are known and not on the disk yet."""
+        self._interrupt_heard = False
+        """Whether the transcript had the interrupt after the turn was known to be over."""
         self._since = time.time()
         self._typed_at = self._alive_at = terminal.now()
         self._was_alone = not approach.has_stash()
@@ -96,17 +98,21 @@ class InFlight:
     def alive(self) -> None:
         self._alive_at = self._terminal.now()
 
-    def hear(self, signal: Signal) -> Stopped | Failed | None:
-        """The signal itself, when it says that this message's turn stopped."""
-        if isinstance(signal, Stopped):
-            self._stopped_at = self._terminal.now()
-        self._signals.append(signal)
-        return self._early.take(signal)
+    def hear(self, event: AgentEvent) -> TurnStopped | TurnFailed | None:
+        """Decide at once what it means; the steps are written afterwards.
 
-    @property
-    def launched(self) -> bool:
-        """Whether it began something that wakes it again, by what was heard so far."""
-        return self._early.launched
+        Returns the event itself, when it says that this message's turn stopped.
+        """
+        turn = self.turn
+        if isinstance(event, TurnStopped):
+            self._stopped_at = self._terminal.now()
+        elif isinstance(event, TurnInterrupted) and turn.outcome is not None:
+            self._interrupt_heard = True
+        stops = turn.stops
+        self._unwritten.extend(turn.take(event))
+        if turn.submitted:
+            self._terminal.release_typing()  # no one's keys wait for the disk
+        return event if isinstance(event, TurnStopped | TurnFailed) and turn.stops > stops else None
 
     def interrupt(self) -> None:
         """It is no longer wanted. Its turn is stopped as soon as the agent is at it."""
@@ -117,11 +123,11 @@ class InFlight:
     def unwanted(self) -> bool:
         return self._interruption.wanted
 
-    def refuses(self, signal: Signal) -> bool:
+    def refuses(self, event: AgentEvent) -> bool:
         """Whether the agent is about to take our prompt together with something that is not ours."""
         if self.turn.submitted or self.turn.outcome is not None:
             return False
-        prompt = getattr(signal, "prompt", None)
+        prompt = getattr(event, "prompt", None)
         ours = self.turn.expected
         return (
             isinstance(prompt, str)
@@ -139,8 +145,6 @@ class InFlight:
 
     def heard_all(self) -> Outcome | None:
         """The session has ended: what is known of the end by what was heard so far."""
-        while self._signals:
-            self.turn.take(self._signals.popleft())
         self.turn.rest()
         return self.turn.outcome
 
@@ -156,8 +160,9 @@ class InFlight:
                 if self._may_press():
                     self._interruption.press()
                 await self._wait(self._patience())
-                await self._take_signals()
+                await self._write_steps()
                 self._judge()
+            await self._write_steps()
             if self._interruption.pressed and turn.outcome.end is End.INTERRUPTED:
                 await self._tidy(_TIDY_TIMEOUT, self._is_settled)
             elif turn.outcome.end is End.REFUSED and turn.outcome.submitted:
@@ -179,7 +184,7 @@ class InFlight:
         return self._terminal.now() >= (self._stopped_at or 0.0) + _NEXT_TURN_TOLD
 
     async def _tidy(self, seconds: float, shown: Callable[[], bool]) -> None:
-        """Interrupted on request, or refused by a hook: no prompt of ours stays in the composer."""
+        """TurnInterrupted on request, or refused by a hook: no prompt of ours stays in the composer."""
         deadline = self._terminal.now() + seconds
         while not shown() and self._terminal.now() < deadline:
             await self._wait(self._interruption.patience or SETTLE)
@@ -195,8 +200,7 @@ class InFlight:
     def _is_settled(self) -> bool:
         """It is known what became of an interrupted prompt: the transcript has it as such, or it is back in
         the composer, which may be drawn a while later."""
-        heard = any(isinstance(one, Interrupted) for one in self._signals)
-        known = self.turn.interruption_recorded or heard or self._approach.has_draft()
+        known = self.turn.interruption_recorded or self._interrupt_heard or self._approach.has_draft()
         return known and self._interruption.proven
 
     def _is_back(self) -> bool:
@@ -211,7 +215,7 @@ class InFlight:
         deadline = terminal.now() + SUBMIT_TIMEOUT + size / _SUBMIT_BYTES_PER_SECOND
         pressed = False
         while turn.outcome is None:
-            await self._take_signals()
+            await self._write_steps()
             if turn.submitted:
                 return
             if self._as_argument and await self._approach.trusted():
@@ -264,12 +268,9 @@ class InFlight:
             return False
         return self._speech.composer(lines, self._terminal.styled).kind is ComposerKind.DRAFT
 
-    async def _take_signals(self) -> None:
-        while self._signals:
-            facts = self.turn.take(self._signals.popleft())
-            if self.turn.submitted:
-                self._terminal.release_typing()  # nobody's keys wait for the disk
-            await self._note(self.leased, facts)
+    async def _write_steps(self) -> None:
+        while self._unwritten:
+            await self._note(self.leased, [self._unwritten.popleft()])
 
     def _patience(self) -> float | None:
         waits = []

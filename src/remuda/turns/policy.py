@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
-from remuda.agents.speech import Failure
+from remuda.agents.events import Failure
 from remuda.duration import clamp_seconds
 from remuda.inbox.stop_hook import UNWANTED
 

@@ -1,11 +1,11 @@
-"""One prompt on its way: what the agent's own signals prove of it. Pure.
+"""One prompt and its turn: what the agent's own events prove of it. Pure.
 
-    WRITTEN ──Submitted──▶ SUBMITTED ──Recorded──▶ RECORDED
+    WRITTEN ──PromptSubmitted──▶ SUBMITTED ──PromptRecorded──▶ RECORDED
        │                       │                       │
-       └───────────────────────┴── Interrupted, or Stopped, Failed and then rest ──▶ ENDED
+       └───────────────────────┴── TurnInterrupted, or TurnStopped, TurnFailed and then rest ──▶ ENDED
 
 A stop is an end only when the agent then rests: a hook of the user's may send it on, and what it started in
-the background may wake it. So the last of these signals is kept, and `rest` turns it into the outcome.
+the background may wake it. So the last of these events is kept, and `rest` turns it into the outcome.
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from remuda.agents.speech import (
-    Carried,
+from remuda.agents.events import (
+    AgentEvent,
+    BackgroundStarted,
     CommandRun,
     CommandUnknown,
-    Failed,
     Failure,
-    Halted,
-    Interrupted,
-    Launched,
-    Recorded,
-    Refused,
-    Said,
-    Signal,
-    Speech,
-    Stopped,
-    Submitted,
+    MessageRecorded,
+    PromptRecorded,
+    PromptRefused,
+    PromptSubmitted,
     Task,
-    WrittenDown,
+    TurnFailed,
+    TurnHalted,
+    TurnInterrupted,
+    TurnRecorded,
+    TurnStopped,
 )
+from remuda.agents.speech import Carried, Speech
 
 _SHOWN_CHARACTERS = 65_536
 USAGE_UNKNOWN = "usage unknown: the transcript does not have the agent's last message"
+
+
+_Stop = TurnStopped | TurnFailed | TurnHalted
 
 
 class Stage(StrEnum):
@@ -84,7 +86,7 @@ class Fact:
 
 
 class Turn:
-    """Takes signals in, gives the facts that are worth a receipt."""
+    """Takes events in, gives the facts that are worth a receipt."""
 
     def __init__(
         self,
@@ -111,14 +113,18 @@ class Turn:
         self._carried = carried
         self._speech = speech
         self._command = command
-        self._last: Stopped | Failed | Halted | CommandRun | None = None
+        self._last: TurnStopped | TurnFailed | TurnHalted | CommandRun | None = None
         self._ids: set[str | None] = set()
         self._has_followers = False
         self._others: set[str | None] = set()
         """Turns that others began before the agent said that it took ours."""
-        self._last_of_others: Stopped | None = None
+        self._last_of_others: TurnStopped | None = None
         self._before = frozenset(running)
         self._launched: set[str] = set()
+        self.launched = False
+        """Whether it ever started background work, which wakes the agent: a stop may not be its end."""
+        self.stops = 0
+        """How often it stopped or failed. The agent may be sent on, or woken again."""
         self._usage: dict[str, Mapping[str, Any]] = {}
         self.said: str | None = None
         """What the transcript has as the answer, for when no hook tells of it."""
@@ -149,7 +155,7 @@ class Turn:
     @property
     def background(self) -> tuple[Task, ...]:
         """What the agent began in this turn and left running when it last stopped."""
-        return self.begun_of(self._last.background if isinstance(self._last, Stopped) else ())
+        return self.begun_of(self._last.background if isinstance(self._last, TurnStopped) else ())
 
     @property
     def awaits_notice(self) -> bool:
@@ -164,71 +170,71 @@ class Turn:
     def is_missing_records(self) -> bool:
         """Whether the transcript has yet to tell what always comes: the prompt, and the answer to it."""
         return not self._command and (
-            not self.recorded or (isinstance(self._last, Stopped) and self.said is None)
+            not self.recorded or (isinstance(self._last, TurnStopped) and self.said is None)
         )
 
-    def take(self, signal: Signal) -> list[Fact]:
-        if self.stage is Stage.ENDED or (self.overtaken and not self._is_late_record(signal)):
+    def take(self, event: AgentEvent) -> list[Fact]:
+        if self.stage is Stage.ENDED or (self.overtaken and not self._is_late_record(event)):
             return []
-        match signal:
-            case Submitted():
-                return self._on_submitted(signal)
-            case Recorded():
-                return self._on_recorded(signal)
+        match event:
+            case PromptSubmitted():
+                return self._on_submitted(event)
+            case PromptRecorded():
+                return self._on_recorded(event)
             case CommandRun():
-                return self._on_command(signal)
+                return self._on_command(event)
             case CommandUnknown():
-                self._on_unknown(signal)
+                self._on_unknown(event)
             case _ if not self.submitted:
                 pass  # late word of the turn before
-            case Said() | WrittenDown():
-                self._on_transcript(signal)
-            case Stopped() | Failed() | Halted() | Launched():
-                self._on_stopped(signal)
-            case Refused() | Interrupted():
-                self._on_turned_away(signal)
+            case MessageRecorded() | TurnRecorded():
+                self._on_transcript(event)
+            case TurnStopped() | TurnFailed() | TurnHalted() | BackgroundStarted():
+                self._on_stopped(event)
+            case PromptRefused() | TurnInterrupted():
+                self._on_turned_away(event)
         return []
 
-    def _is_late_record(self, signal: Signal) -> bool:
+    def _is_late_record(self, event: AgentEvent) -> bool:
         """Of this turn, when the next has begun: the records of that one stand behind its own prompt."""
-        match signal:
-            case Recorded(prompt_id=str(number)) if self.prompt_id is not None:
+        match event:
+            case PromptRecorded(prompt_id=str(number)) if self.prompt_id is not None:
                 is_ours = number in self._ids
-            case Recorded():
-                is_ours = self._is_recorded_by(signal)
+            case PromptRecorded():
+                is_ours = self._is_recorded_by(event)
             case CommandRun():
                 is_ours = False
             case _:
-                return isinstance(signal, Said | WrittenDown)
+                return isinstance(event, MessageRecorded | TurnRecorded)
         if not is_ours:
             self.rest()
         return is_ours
 
-    # ── signals ──
+    # ── events ──
 
-    def _on_submitted(self, signal: Submitted) -> list[Fact]:
+    def _on_submitted(self, event: PromptSubmitted) -> list[Fact]:
         if self.submitted:
-            self._on_another(signal)
+            self._on_another(event)
             return []
-        if not self.is_ours(signal.prompt):
-            self.mixed = self.mixed or self._speech.holds(signal.prompt, self._carried.reported)
-            self._others |= {signal.prompt_id} - {None}
+        if not self.is_ours(event.prompt):
+            self.mixed = self.mixed or self._speech.holds(event.prompt, self._carried.reported)
+            self._others |= {event.prompt_id} - {None}
             return []
         self.stage = Stage.SUBMITTED
-        if signal.prompt_id not in self._others:  # else it is queued behind that turn, and told with its id
-            self.prompt_id = signal.prompt_id
-            self._ids.add(signal.prompt_id)
-        return [Fact("submitted", {"prompt_id": self.prompt_id, **self._difference(signal.prompt)})]
+        if event.prompt_id not in self._others:  # else it is queued behind that turn, and told with its id
+            self.prompt_id = event.prompt_id
+            self._ids.add(event.prompt_id)
+        return [Fact("submitted", {"prompt_id": self.prompt_id, **self._difference(event.prompt)})]
 
-    def _on_another(self, signal: Submitted) -> None:
+    def _on_another(self, event: PromptSubmitted) -> None:
         """The agent was given something else while ours had not ended, as far as we know."""
-        if signal.notice:
-            self._ids.add(signal.prompt_id)  # what is said next still belongs to ours
-            self._launched -= signal.ends
+        if event.notice:
+            self._ids.add(event.prompt_id)  # what is said next still belongs to ours
+            self._launched -= event.ends
             self._last, self.said, self.written_down = None, None, False  # it goes on
             return
         self._has_followers = True  # one that is queued is told with the id of the turn that runs
-        if signal.prompt_id not in self._ids and self.ending:
+        if event.prompt_id not in self._ids and self.ending:
             self._overtake()
 
     def _overtake(self) -> None:
@@ -237,88 +243,90 @@ class Turn:
         if self.written_down or self._command:
             self.rest()
 
-    def _on_stopped(self, signal: Stopped | Failed | Halted | Launched) -> None:
-        if isinstance(signal, Launched):
-            self._launched.add(signal.id)
-        elif signal.prompt_id in self._others:
-            self._last_of_others = signal if isinstance(signal, Stopped) else None
-        elif signal.prompt_id is None or signal.prompt_id in self._ids or not self._ids:
-            self._last = self._with_delay(signal)  # a command has no id of its own
+    def _on_stopped(self, event: TurnStopped | TurnFailed | TurnHalted | BackgroundStarted) -> None:
+        if isinstance(event, BackgroundStarted):
+            self._launched.add(event.id)
+            self.launched = True
+        elif event.prompt_id in self._others:
+            self._last_of_others = event if isinstance(event, TurnStopped) else None
+        elif event.prompt_id is None or event.prompt_id in self._ids or not self._ids:
+            self._last = self._with_delay(event)  # a command has no id of its own
+            self.stops += not isinstance(event, TurnHalted)
         elif self._last is not None:
             self._overtake()
         else:  # ours went back into the composer before the agent had begun
             self.finish(End.INTERRUPTED, "interrupted by a human, who sent another prompt")
 
-    def _with_delay(self, signal: Stopped | Failed | Halted) -> Stopped | Failed | Halted:
+    def _with_delay(self, event: _Stop) -> _Stop:
         """Hook and transcript tell of the same failure, and only one of them may know how long it lasts."""
         before = self._last
-        if not isinstance(signal, Failed) or not isinstance(before, Failed):
-            return signal
-        if signal.kind is not before.kind or signal.retry_after is not None:
-            return signal
-        return Failed(signal.kind, signal.text, signal.prompt_id, before.retry_after)
+        if not isinstance(event, TurnFailed) or not isinstance(before, TurnFailed):
+            return event
+        if event.kind is not before.kind or event.retry_after is not None:
+            return event
+        return TurnFailed(event.kind, event.text, event.prompt_id, before.retry_after, before.resets_at)
 
-    def _on_turned_away(self, signal: Refused | Interrupted) -> None:
-        if isinstance(signal, Refused):
+    def _on_turned_away(self, event: PromptRefused | TurnInterrupted) -> None:
+        if isinstance(event, PromptRefused):
             if self.recorded:  # what a hook refuses is never written down: that is another's prompt
                 return
-            self.finish(End.REFUSED, f"refused by a hook of the agent's settings: {signal.reason}")
-        elif not self.may_be_over and self._is_of_ours(signal):
+            self.finish(End.REFUSED, f"refused by a hook of the agent's settings: {event.reason}")
+        elif not self.may_be_over and self._is_of_ours(event):
             self.interruption_recorded = True
             self.finish(End.INTERRUPTED, f"interrupted {self.interrupter}")
 
-    def _is_of_ours(self, signal: Interrupted) -> bool:
+    def _is_of_ours(self, event: TurnInterrupted) -> bool:
         """Whether our turn was interrupted. That of the turn before may be written after ours was taken."""
-        if signal.prompt_id is None or not self._ids:
+        if event.prompt_id is None or not self._ids:
             return self.recorded or self._command
-        return signal.prompt_id in self._ids
+        return event.prompt_id in self._ids
 
-    def _on_transcript(self, signal: Said | WrittenDown) -> None:
+    def _on_transcript(self, event: MessageRecorded | TurnRecorded) -> None:
         if not self.recorded and not self._command:
             return  # of the turn before: what it has of ours stands behind the prompt
-        if isinstance(signal, WrittenDown):
+        if isinstance(event, TurnRecorded):
             self.written_down = True
             if self.overtaken:
                 self.rest()
             return
-        self._usage[signal.message_id] = signal.usage
-        if signal.final:
-            self.said = signal.text
+        self._usage[event.message_id] = event.usage
+        if event.final:
+            self.said = event.text
 
-    def _on_recorded(self, signal: Recorded) -> list[Fact]:
-        if not self._is_recorded_by(signal):
+    def _on_recorded(self, event: PromptRecorded) -> list[Fact]:
+        if not self._is_recorded_by(event):
             return []
         facts = []
         if self.stage is Stage.WRITTEN:  # no hook told: they are off, or late
             facts = [
                 Fact(
                     "submitted",
-                    {"prompt_id": signal.prompt_id, "by": "transcript", **self._difference(signal.prompt)},
+                    {"prompt_id": event.prompt_id, "by": "transcript", **self._difference(event.prompt)},
                 )
             ]
         if self.prompt_id is None:
-            self.prompt_id = signal.prompt_id
-            self._ids.add(signal.prompt_id)
+            self.prompt_id = event.prompt_id
+            self._ids.add(event.prompt_id)
         if self.stage is not Stage.RECORDED:
             self.stage = Stage.RECORDED
-            facts.append(Fact("recorded", {"session_id": signal.conversation}))
+            facts.append(Fact("recorded", {"session_id": event.conversation}))
         return facts
 
-    def _is_recorded_by(self, signal: Recorded) -> bool:
-        known = self.prompt_id is not None and signal.prompt_id == self.prompt_id
-        return known or self.is_ours(signal.prompt)
+    def _is_recorded_by(self, event: PromptRecorded) -> bool:
+        known = self.prompt_id is not None and event.prompt_id == self.prompt_id
+        return known or self.is_ours(event.prompt)
 
-    def _on_command(self, signal: CommandRun) -> list[Fact]:
+    def _on_command(self, event: CommandRun) -> list[Fact]:
         if not self._command:
             return []
         word = self._command_word
         told: list[Fact] = []
-        if self.stage is Stage.WRITTEN and signal.name in (word, ""):
-            self.stage, self._last = Stage.SUBMITTED, signal
-            told = [Fact("submitted", {"by": "hook" if signal.confirmed else "transcript"})]
-        if self.submitted and signal.finished:
-            self._last = signal
-        if self.submitted and signal.confirmed and signal.name == word:
+        if self.stage is Stage.WRITTEN and event.name in (word, ""):
+            self.stage, self._last = Stage.SUBMITTED, event
+            told = [Fact("submitted", {"by": "hook" if event.confirmed else "transcript"})]
+        if self.submitted and event.finished:
+            self._last = event
+        if self.submitted and event.confirmed and event.name == word:
             self.rest()
         return told
 
@@ -329,9 +337,9 @@ class Turn:
         self._end(Outcome(End.ANSWERED, "", facts={"command": True, "dialog": True}))
         return [Fact("submitted", {"by": "dialog"})]
 
-    def _on_unknown(self, signal: CommandUnknown) -> None:
-        if self._command and self.stage is Stage.WRITTEN and signal.name == self._command_word:
-            self.finish(End.REFUSED, f"the agent has no command /{signal.name}")
+    def _on_unknown(self, event: CommandUnknown) -> None:
+        if self._command and self.stage is Stage.WRITTEN and event.name == self._command_word:
+            self.finish(End.REFUSED, f"the agent has no command /{event.name}")
 
     @property
     def _command_word(self) -> str:
@@ -357,12 +365,12 @@ class Turn:
         if self.outcome is not None:
             return
         match self._last:
-            case Stopped():
+            case TurnStopped():
                 self._end(Outcome(End.ANSWERED, self._last.text, facts=self._answer_facts(self._last)))
-            case Failed():
+            case TurnFailed():
                 last = self._last
                 self._end(Outcome(End.FAILED, last.text, last.kind, last.retry_after))
-            case Halted():
+            case TurnHalted():
                 self._end(Outcome(End.INTERRUPTED, self._last.reason))
             case CommandRun():
                 self._end(Outcome(End.ANSWERED, "", facts=_command_facts(self._last)))
@@ -396,7 +404,7 @@ class Turn:
     def _end(self, outcome: Outcome) -> None:
         self.outcome, self.stage = outcome, Stage.ENDED
 
-    def _answer_facts(self, stopped: Stopped) -> dict[str, Any]:
+    def _answer_facts(self, stopped: TurnStopped) -> dict[str, Any]:
         facts: dict[str, Any] = {"session_id": stopped.conversation, "prompt_id": self.prompt_id}
         facts["usage"] = _sum(self._usage.values()) if self.said is not None else None
         if facts["usage"] is None:
@@ -404,6 +412,34 @@ class Turn:
         if stopped.background:
             facts["background"] = [task.kind for task in stopped.background]
         return facts
+
+
+def stop_document(
+    event: TurnStopped | TurnFailed, begun: Iterable[Task], *, last_word: bool
+) -> dict[str, Any]:
+    """What clients are told of a stop.
+
+    `begun`: what this turn left running; `last_word`: no hook can send the agent on.
+
+    A shell may run for ever, and ends nothing; other work that runs on will wake the agent.
+    """
+    if isinstance(event, TurnFailed):
+        return {
+            "end": "failed",
+            "text": event.text,
+            "failure": str(event.kind),
+            "prompt_id": event.prompt_id,
+            "final": True,
+        }
+    running = list(begun)
+    return {
+        "end": "answered",
+        "text": event.text,
+        "conversation": event.conversation,
+        "prompt_id": event.prompt_id,
+        "background": [{"id": task.id, "kind": task.kind, "shell": task.is_shell} for task in running],
+        "final": last_word and all(task.is_shell for task in running),
+    }
 
 
 def _command_facts(run: CommandRun) -> dict[str, Any]:

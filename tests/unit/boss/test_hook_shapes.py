@@ -11,9 +11,14 @@ import pytest
 
 from remuda.agents.attention import Event, EventKind
 from remuda.agents.claude.attention import hook_events, record_events, registry_events
+from remuda.agents.claude.hooks import read_hook
 from remuda.agents.claude.observer import ClaudeObserver
 from remuda.agents.claude.sources import ClaudeSources
 from remuda.agents.claude.speech import ClaudeSpeech
+from remuda.agents.events import Report
+from remuda.agents.permission import PermissionTracker
+from remuda.agents.progress import Progress
+from remuda.agents.unattended import Unattended
 from remuda.boss.attention.model import document
 from remuda.boss.attention.session_index import SessionEntry, SessionIndex
 from remuda.boss.evidence import kept_events
@@ -237,6 +242,9 @@ class Readers:
         self.index = SessionIndex()
         self.observer = ClaudeObserver(17, {}, has_screen=True, start_of=lambda _pid: "1")
         self.speech = ClaudeSpeech()
+        self.progress = Progress()
+        self.permissions = PermissionTracker()
+        self.unattended = Unattended(deny_permissions=True, max_turns=1000)
         self.at = NOW
         self.refused = self.taken = 0
 
@@ -246,11 +254,14 @@ class Readers:
             return
         for event in hook_events(payload, self.at, id=str(self.at), env={"TMUX_PANE": "%1"}):
             self._take(event)
-        self.observer.hook(payload, self.at)
-        self.observer.tools(payload)
-        self.observer.shown(payload)
-        assert self.observer.last_shown is None or isinstance(self.observer.last_shown, str)
-        self.speech.hook_signal(payload)
+        self._reduce(read_hook(payload, at=self.at))
+        assert self.progress.last_shown is None or isinstance(self.progress.last_shown, str)
+
+    def _reduce(self, report: Report) -> None:
+        self.observer.take(report, self.at, self.at)
+        self.progress.take(report)
+        self.permissions.take(report)
+        self.unattended.take(report)
 
     def record(self, text: str) -> None:
         record = self._parsed(text)
@@ -258,8 +269,7 @@ class Readers:
             return
         for event in record_events(record, "s"):
             self._take(event)
-        self.observer.transcript(record, self.at, self.at)
-        self.speech.record_signal(record)
+        self._reduce(self.observer.read_record(record))
         self.speech.past([record, record], "words", self.at)
 
     def registry(self, text: str) -> None:
@@ -268,7 +278,7 @@ class Readers:
             return
         for event in (*registry_events(found), *registry_events(found, now=self.at)):
             self._take(event)
-        self.observer.registry(found, self.at, self.at)
+        self._reduce(self.observer.read_registry(found))
         if (job := ClaudeSources().read_job(found)) is not None:
             self._take(rests_event(job))
             self._take(ended_event(job, self.at, "it was removed"))
@@ -343,9 +353,8 @@ def test_observer_takes_a_call_whose_id_is_not_a_text(number: object) -> None:
     observer = ClaudeObserver(17, {}, has_screen=False)
     for event in ("PreToolUse", "PostToolUse", "PostToolUseFailure"):
         payload = {"session_id": "s", "hook_event_name": event, "tool_name": "Bash", "tool_use_id": number}
-        assert observer.hook(payload, 1.0)
-        observer.tools(payload)
-    observer.tools({"hook_event_name": "PostToolBatch", "tool_calls": [{"tool_use_id": number}]})
-    observer.hook({"hook_event_name": "Stop", "background_tasks": number}, 2.0)
+        assert observer.take(read_hook(payload), 1.0, 1.0)
+    Progress().take(read_hook({"hook_event_name": "PostToolBatch", "tool_calls": [{"tool_use_id": number}]}))
+    observer.take(read_hook({"hook_event_name": "Stop", "background_tasks": number}), 2.0, 2.0)
     block = {"type": "tool_result", "tool_use_id": number}
-    observer.transcript({"type": "user", "message": {"content": [block]}}, 3.0, 3.0)
+    observer.take(observer.read_record({"type": "user", "message": {"content": [block]}}), 3.0, 3.0)

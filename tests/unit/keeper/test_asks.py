@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.claude.permission import ClaudeAsking
+from remuda.agents.claude.hooks import read_hook
+from remuda.agents.claude.permission import answer_permission
+from remuda.agents.claude.registry import read_registry
 from remuda.errors import AlreadyAnswered, InvalidOptions, LocalProtocolError
-from remuda.keeper.asks import Answer, Asks, read_ruling
+from remuda.keeper.asks import Answer, Asks, read_decision
 
 Told = list[dict[str, Any]]
 
@@ -26,12 +28,12 @@ def running(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 class Bench:
     def __init__(self) -> None:
         self.told: Told = []
-        self.asks = Asks(ClaudeAsking(), self.told.append, lambda: 12.0)
+        self.asks = Asks(answer_permission, self.told.append, lambda: 12.0)
 
     def ask(self, command: str = "touch x", call: str = "t1") -> tuple[str, asyncio.Future[Answer]]:
         given = {"tool_name": "Bash", "tool_input": {"command": command}}
-        self.asks.hook({"hook_event_name": "PreToolUse", "tool_use_id": call, **given})
-        future = self.asks.hook({"hook_event_name": "PermissionRequest", **given})
+        self.asks.take(read_hook({"hook_event_name": "PreToolUse", "tool_use_id": call, **given}))
+        future = self.asks.take(read_hook({"hook_event_name": "PermissionRequest", **given}))
         assert future is not None
         return str(self.told[-1]["id"]), future
 
@@ -78,7 +80,7 @@ async def test_human_at_the_terminal_who_is_first_ends_it_without_an_answer() ->
     bench = Bench()
     number, future = bench.ask()
     other, _ = bench.ask("touch y", "t2")
-    bench.asks.hook({"hook_event_name": "PostToolUse", "tool_use_id": "t1"})
+    bench.asks.take(read_hook({"hook_event_name": "PostToolUse", "tool_use_id": "t1"}))
     assert (await future, bench.ended()) == (None, [number])
     with pytest.raises(AlreadyAnswered, match="at the terminal"):
         bench.asks.answer({"id": number, "behavior": "allow"})
@@ -89,9 +91,9 @@ async def test_human_at_the_terminal_who_is_first_ends_it_without_an_answer() ->
 async def test_dialog_that_was_seen_to_come_and_go_was_answered() -> None:
     bench = Bench()
     number, future = bench.ask()
-    bench.asks.registry({"status": "waiting"})
+    bench.asks.take(read_registry({"status": "waiting"}))
     assert bench.ended() == []
-    bench.asks.registry({"status": "busy"})
+    bench.asks.take(read_registry({"status": "busy"}))
     assert (await future, bench.ended()) == (None, [number])
 
 
@@ -99,13 +101,13 @@ async def test_dialog_that_was_seen_to_come_and_go_was_answered() -> None:
 async def test_dialog_of_the_call_before_that_goes_late_ends_nothing() -> None:
     bench = Bench()
     first, _ = bench.ask()
-    bench.asks.registry({"status": "waiting"})
+    bench.asks.take(read_registry({"status": "waiting"}))
     bench.asks.answer({"id": first, "behavior": "allow"})
     second, future = bench.ask("touch y", "t2")
-    bench.asks.registry({"status": "busy"})  # of the first
+    bench.asks.take(read_registry({"status": "busy"}))  # of the first
     assert not future.done()
-    bench.asks.registry({"status": "waiting"})
-    bench.asks.registry({"status": "idle"})
+    bench.asks.take(read_registry({"status": "waiting"}))
+    bench.asks.take(read_registry({"status": "idle"}))
     assert (await future, bench.ended()) == (None, [first, second])
 
 
@@ -142,7 +144,7 @@ async def test_end_of_the_session_ends_all() -> None:
 )
 def test_what_is_no_answer_is_refused(args: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptions):
-        read_ruling(args)
+        read_decision(args)
 
 
 @running
@@ -154,9 +156,9 @@ async def test_request_that_cannot_be_told_is_left_to_the_terminal() -> None:
             raise LocalProtocolError("cannot be said in JSON")
         told.append(document)
 
-    asks = Asks(ClaudeAsking(), tell, lambda: 12.0)
+    asks = Asks(answer_permission, tell, lambda: 12.0)
     given = {"hook_event_name": "PermissionRequest", "tool_name": "Bash", "tool_input": {"command": "ls"}}
-    future = asks.hook(given)
+    future = asks.take(read_hook(given))
     assert future is not None
     assert await future is None
     assert asks.document() == []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.agents.speech import Failure
+from remuda.agents.events import Failure
 from remuda.turns.policy import (
     FIRST_DELAY,
     LONGEST_DELAY,

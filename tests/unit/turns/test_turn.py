@@ -7,24 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.agents.claude.speech import ClaudeSpeech
-from remuda.agents.speech import (
+from remuda.agents.events import (
+    AgentEvent,
+    BackgroundStarted,
     CommandRun,
     CommandUnknown,
-    Failed,
     Failure,
-    Interrupted,
-    Launched,
-    Recorded,
-    Refused,
-    Said,
-    Signal,
-    Stopped,
-    Submitted,
+    MessageRecorded,
+    PromptRecorded,
+    PromptRefused,
+    PromptSubmitted,
     Task,
-    WrittenDown,
+    TurnFailed,
+    TurnInterrupted,
+    TurnRecorded,
+    TurnStopped,
 )
-from remuda.turns.early import Early, stop_document
-from remuda.turns.turn import End, Outcome, Stage, Turn
+from remuda.turns.turn import End, Outcome, Stage, Turn, stop_document
 
 SPEECH = ClaudeSpeech()
 OURS = "p-ours"
@@ -35,10 +34,10 @@ def made(prompt: str = "do it", *, command: bool = False) -> Turn:
     return Turn(prompt, SPEECH.paste(prompt, command=command), SPEECH, command=command)
 
 
-def taken(*signals: Signal, prompt: str = "do it") -> Turn:
+def taken(*signals: AgentEvent, prompt: str = "do it") -> Turn:
     """A turn that the agent took, and these signals after that."""
     turn = made(prompt)
-    turn.take(Submitted(prompt, OURS))
+    turn.take(PromptSubmitted(prompt, OURS))
     for signal in signals:
         turn.take(signal)
     return turn
@@ -50,7 +49,7 @@ def outcome(turn: Turn) -> Outcome:
     return turn.outcome
 
 
-def facts(turn: Turn, *signals: Signal) -> list[str]:
+def facts(turn: Turn, *signals: AgentEvent) -> list[str]:
     return [fact.stage for signal in signals for fact in turn.take(signal)]
 
 
@@ -60,23 +59,23 @@ def facts(turn: Turn, *signals: Signal) -> list[str]:
 def test_turn_steps_are_told_once_each_in_their_order() -> None:
     turn = made()
     assert str(turn.stage) == "written"
-    assert facts(turn, Submitted("do it", OURS)) == ["submitted"]
+    assert facts(turn, PromptSubmitted("do it", OURS)) == ["submitted"]
     assert (turn.submitted, turn.recorded, turn.prompt_id) == (True, False, OURS)
-    assert facts(turn, Recorded("do it", OURS, "s")) == ["recorded"]
-    assert facts(turn, Recorded("do it", OURS, "s"), Submitted("do it", OURS)) == []
+    assert facts(turn, PromptRecorded("do it", OURS, "s")) == ["recorded"]
+    assert facts(turn, PromptRecorded("do it", OURS, "s"), PromptSubmitted("do it", OURS)) == []
     assert turn.recorded
-    turn.take(Stopped("done", OURS, (), "s"))
+    turn.take(TurnStopped("done", OURS, (), "s"))
     assert str(turn.stage) == "recorded"
     ended = outcome(turn)
     assert (ended.end, ended.text) == (End.ANSWERED, "done")
     assert (ended.facts["session_id"], ended.facts["prompt_id"]) == ("s", OURS)
     assert str(turn.stage) == "ended"
-    assert facts(turn, Submitted("do it", OURS), Recorded("do it", OURS)) == []
+    assert facts(turn, PromptSubmitted("do it", OURS), PromptRecorded("do it", OURS)) == []
 
 
 def test_turn_that_no_hook_told_of_is_submitted_by_its_transcript() -> None:
     turn = made()
-    told = turn.take(Recorded("do it", OURS, "s"))
+    told = turn.take(PromptRecorded("do it", OURS, "s"))
     assert [fact.stage for fact in told] == ["submitted", "recorded"]
     assert told[0].facts == {"prompt_id": OURS, "by": "transcript"}
     assert told[1].facts == {"session_id": "s"}
@@ -84,70 +83,72 @@ def test_turn_that_no_hook_told_of_is_submitted_by_its_transcript() -> None:
 
 def test_turn_receipt_says_what_the_agent_got_where_that_differs() -> None:
     turn = made("!ls")
-    [fact] = turn.take(Submitted("\n!ls", OURS))
+    [fact] = turn.take(PromptSubmitted("\n!ls", OURS))
     assert fact.facts == {
         "prompt_id": OURS,
         "normalised": True,
         "reported": "\n!ls",
         "reported_characters": 4,
     }
-    [plain] = made("ls").take(Submitted("ls", OURS))
+    [plain] = made("ls").take(PromptSubmitted("ls", OURS))
     assert "normalised" not in plain.facts
 
 
 def test_turn_receipt_of_a_long_prompt_is_cut() -> None:
     prompt = "x" * 100_000
-    [fact] = made(f"{prompt}\n").take(Submitted(prompt, OURS))
+    [fact] = made(f"{prompt}\n").take(PromptSubmitted(prompt, OURS))
     assert len(fact.facts["reported"]) == 65_536
     assert fact.facts["reported_characters"] == 100_000
 
 
 def test_turn_somebody_elses_prompt_does_not_submit_it() -> None:
     turn = made()
-    assert facts(turn, Submitted("something else", THEIRS), Recorded("something else", THEIRS)) == []
+    assert (
+        facts(turn, PromptSubmitted("something else", THEIRS), PromptRecorded("something else", THEIRS)) == []
+    )
     assert (turn.submitted, turn.mixed) == (False, False)
-    assert facts(turn, Submitted("do it", OURS)) == ["submitted"]
+    assert facts(turn, PromptSubmitted("do it", OURS)) == ["submitted"]
 
 
 @pytest.mark.parametrize("reported", ["my draft do it", "do it my draft"])
 def test_turn_taken_together_with_a_draft_is_mixed(reported: str) -> None:
     turn = made()
-    assert facts(turn, Submitted(reported, OURS)) == []
+    assert facts(turn, PromptSubmitted(reported, OURS)) == []
     assert (turn.submitted, turn.mixed) == (False, True)
 
 
 @pytest.mark.parametrize(
     "late",
     [
-        Stopped("of the turn before", THEIRS),
-        Failed(Failure.OTHER, "of the turn before"),
-        Interrupted(),
-        Refused("of the turn before"),
-        Said("m-0", {"output_tokens": 100}, "of the turn before", final=True),
-        WrittenDown(),
+        TurnStopped("of the turn before", THEIRS),
+        TurnFailed(Failure.OTHER, "of the turn before"),
+        TurnInterrupted(),
+        PromptRefused("of the turn before"),
+        MessageRecorded("m-0", {"output_tokens": 100}, "of the turn before", final=True),
+        TurnRecorded(),
     ],
 )
-def test_turn_late_word_of_the_turn_before_does_not_count(late: Signal) -> None:
+def test_turn_late_word_of_the_turn_before_does_not_count(late: AgentEvent) -> None:
     turn = made()
     assert facts(turn, late) == []
-    turn.take(Submitted("do it", OURS))
+    turn.take(PromptSubmitted("do it", OURS))
     assert (turn.ending, turn.written_down, turn.said, turn.outcome) == (False, False, None, None)
-    turn.take(Stopped("done", OURS))
+    turn.take(TurnStopped("done", OURS))
     assert outcome(turn).facts["usage"] is None
     assert [reason.partition(":")[0] for reason in outcome(turn).facts["degraded"]] == ["usage unknown"]
 
 
 def test_turn_late_records_of_the_turn_before_do_not_count_before_its_own() -> None:
-    turn = taken(Said("m-0", {"output_tokens": 100}, "before", final=True), WrittenDown())
+    turn = taken(MessageRecorded("m-0", {"output_tokens": 100}, "before", final=True), TurnRecorded())
     assert (turn.said, turn.written_down) == (None, False)
     for signal in (
-        Recorded("do it", OURS),
-        Said("m-1", {"output_tokens": 7}, "done", final=True),
-        WrittenDown(),
+        PromptRecorded("do it", OURS),
+        MessageRecorded("m-1", {"output_tokens": 7}, "done", final=True),
+        TurnRecorded(),
     ):
         turn.take(signal)
     assert (turn.said, turn.written_down) == ("done", True)
-    turn.take(Stopped("done", OURS))
+    turn.take(TurnStopped("done", OURS))
     assert outcome(turn).facts["usage"] == {"output_tokens": 7}
 
 
@@ -155,58 +156,63 @@ def test_turn_late_records_of_the_turn_before_do_not_count_before_its_own() -> N
 
 
 def test_turn_does_not_end_before_the_agent_rests() -> None:
-    turn = taken(Stopped("so far", OURS))
+    turn = taken(TurnStopped("so far", OURS))
     assert turn.ending
     assert turn.outcome is None
-    turn.take(Stopped("done", OURS))  # a hook had sent it on
+    turn.take(TurnStopped("done", OURS))  # a hook had sent it on
     assert outcome(turn).text == "done"
 
 
 def test_turn_at_rest_without_a_word_has_not_ended() -> None:
-    turn = taken(Recorded("do it", OURS))
+    turn = taken(PromptRecorded("do it", OURS))
     turn.rest()
     assert turn.outcome is None
 
 
 def test_turn_that_failed_has_the_kind_and_the_delay() -> None:
-    turn = taken(Failed(Failure.RATE_LIMITED, "slow down", OURS, 30.0))
+    turn = taken(TurnFailed(Failure.RATE_LIMITED, "slow down", OURS, 30.0))
     assert outcome(turn) == Outcome(End.FAILED, "slow down", Failure.RATE_LIMITED, 30.0)
 
 
 def test_turn_that_failed_and_then_went_on_is_answered() -> None:
-    assert outcome(taken(Failed(Failure.OTHER, "no", OURS), Stopped("done", OURS))).end is End.ANSWERED
+    assert (
+        outcome(taken(TurnFailed(Failure.OTHER, "no", OURS), TurnStopped("done", OURS))).end is End.ANSWERED
+    )
 
 
 @pytest.mark.parametrize("hook_first", [True, False])
 def test_failure_lasts_as_long_as_hook_or_transcript_knows(hook_first: bool) -> None:
-    told = [Failed(Failure.RATE_LIMITED, "no", OURS), Failed(Failure.RATE_LIMITED, "no", None, 7200.0)]
+    told = [
+        TurnFailed(Failure.RATE_LIMITED, "no", OURS),
+        TurnFailed(Failure.RATE_LIMITED, "no", None, 7200.0),
+    ]
     assert outcome(taken(*(told if hook_first else reversed(told)))).retry_after == 7200.0
-    assert outcome(taken(told[1], Failed(Failure.OVERLOADED, "no", OURS))).retry_after is None
+    assert outcome(taken(told[1], TurnFailed(Failure.OVERLOADED, "no", OURS))).retry_after is None
 
 
-@pytest.mark.parametrize("late", [Interrupted(THEIRS), Interrupted()], ids=["another's", "unnamed"])
-def test_turn_is_not_ended_by_a_late_record_of_an_interrupt_before_it(late: Interrupted) -> None:
+@pytest.mark.parametrize("late", [TurnInterrupted(THEIRS), TurnInterrupted()], ids=["another's", "unnamed"])
+def test_turn_is_not_ended_by_a_late_record_of_an_interrupt_before_it(late: TurnInterrupted) -> None:
     """The record of the turn before may be written after ours was taken (seen on 2.1.325, busy machine)."""
     turn = taken(late)
     assert (turn.outcome, turn.interruption_recorded) == (None, False)
-    assert facts(turn, Recorded("do it", OURS), Stopped("done", OURS)) == ["recorded"]
+    assert facts(turn, PromptRecorded("do it", OURS), TurnStopped("done", OURS)) == ["recorded"]
     assert outcome(turn).end is End.ANSWERED
 
 
 def test_turn_that_was_interrupted_ends_at_once() -> None:
-    turn = taken(Interrupted(OURS))
+    turn = taken(TurnInterrupted(OURS))
     assert turn.outcome == Outcome(End.INTERRUPTED, "interrupted by a human")
 
 
 def test_turn_that_a_hook_refused_ends_with_its_reason() -> None:
-    ended = taken(Refused("not today")).outcome
+    ended = taken(PromptRefused("not today")).outcome
     assert ended is not None
     assert ended.end is End.REFUSED
     assert "not today" in ended.text
 
 
 def test_turn_first_outcome_stays() -> None:
-    turn = taken(Stopped("done", OURS))
+    turn = taken(TurnStopped("done", OURS))
     turn.finish(End.TIMEOUT, "no sign of life")
     turn.rest()
     turn.finish(End.DIED, "killed")
@@ -221,18 +227,24 @@ def test_turn_that_was_never_taken_says_so_in_its_outcome() -> None:
 
 def test_turn_usage_is_the_sum_of_its_messages_each_counted_once() -> None:
     turn = taken(
-        Recorded("do it", OURS),
-        Said("m-1", {"input_tokens": 1, "output_tokens": 1, "service_tier": "standard", "cached": True}),
-        Said("m-1", {"input_tokens": 1, "output_tokens": 5}),
-        Said("m-2", {"input_tokens": 2, "output_tokens": 7}, final=True),
-        Stopped("done", OURS),
+        PromptRecorded("do it", OURS),
+        MessageRecorded(
+            "m-1", {"input_tokens": 1, "output_tokens": 1, "service_tier": "standard", "cached": True}
+        ),
+        MessageRecorded("m-1", {"input_tokens": 1, "output_tokens": 5}),
+        MessageRecorded("m-2", {"input_tokens": 2, "output_tokens": 7}, final=True),
+        TurnStopped("done", OURS),
     )
     assert outcome(turn).facts["usage"] == {"input_tokens": 3, "output_tokens": 12}
 
 
 def test_turn_without_hooks_is_answered_by_its_transcript() -> None:
     turn = made()
-    for signal in (Recorded("do it", OURS), Said("m-1", {}, "running"), Said("m-2", {}, "done", final=True)):
+    for signal in (
+        PromptRecorded("do it", OURS),
+        MessageRecorded("m-1", {}, "running"),
+        MessageRecorded("m-2", {}, "done", final=True),
+    ):
         turn.take(signal)
     assert (turn.ending, turn.said) == (False, "done")
     turn.answered_by_transcript()
@@ -241,7 +253,7 @@ def test_turn_without_hooks_is_answered_by_its_transcript() -> None:
 
 
 def test_turn_of_which_nothing_was_said_is_not_answered_by_its_transcript() -> None:
-    turn = taken(Recorded("do it", OURS), Said("m-1", {}, "running"))
+    turn = taken(PromptRecorded("do it", OURS), MessageRecorded("m-1", {}, "running"))
     turn.answered_by_transcript()
     assert turn.outcome is None
 
@@ -250,7 +262,9 @@ def test_turn_of_which_nothing_was_said_is_not_answered_by_its_transcript() -> N
 
 
 def test_turn_answer_to_a_prompt_queued_behind_it_is_not_its_own() -> None:
-    turn = taken(Submitted("my own", THEIRS), Stopped("done", OURS), Stopped("to the human", THEIRS))
+    turn = taken(
+        PromptSubmitted("my own", THEIRS), TurnStopped("done", OURS), TurnStopped("to the human", THEIRS)
+    )
     assert (outcome(turn).end, outcome(turn).text) == (End.ANSWERED, "done")
 
 
@@ -259,127 +273,133 @@ RUNS = (Task("a", "subagent"),)
 
 def test_turn_that_waits_for_its_background_ends_with_its_own_answer_when_somebody_goes_on() -> None:
     turn = taken(
-        Recorded("do it", OURS), Said("m-1", {}, "so far", final=True), Stopped("so far", OURS, RUNS)
+        PromptRecorded("do it", OURS),
+        MessageRecorded("m-1", {}, "so far", final=True),
+        TurnStopped("so far", OURS, RUNS),
     )
-    turn.take(Submitted("my own", THEIRS))
+    turn.take(PromptSubmitted("my own", THEIRS))
     assert turn.may_be_over
-    turn.take(Interrupted())  # of theirs
-    turn.take(Submitted("<task-notification>done", THEIRS, notice=True))
-    turn.take(Stopped("to the human", THEIRS))
-    turn.take(Recorded("my own", THEIRS))
+    turn.take(TurnInterrupted())  # of theirs
+    turn.take(PromptSubmitted("<task-notification>done", THEIRS, notice=True))
+    turn.take(TurnStopped("to the human", THEIRS))
+    turn.take(PromptRecorded("my own", THEIRS))
     assert turn.outcome is not None
     assert (turn.outcome.end, turn.outcome.text) == (End.ANSWERED, "so far")
 
 
 def test_interrupt_of_a_prompt_that_was_queued_behind_ours_is_not_ours() -> None:
-    turn = taken(Submitted("my own", OURS), Stopped("done", OURS), Interrupted())
+    turn = taken(PromptSubmitted("my own", OURS), TurnStopped("done", OURS), TurnInterrupted())
     assert (outcome(turn).end, outcome(turn).text) == (End.ANSWERED, "done")
 
 
 def test_refusal_of_another_prompt_is_not_ours() -> None:
-    turn = taken(Recorded("do it", OURS), Refused("not that one"), Stopped("done", OURS))
+    turn = taken(PromptRecorded("do it", OURS), PromptRefused("not that one"), TurnStopped("done", OURS))
     assert outcome(turn).end is End.ANSWERED
 
 
 # ── queued behind a turn that began in the same moment ──
 
-NOTICE = Submitted("<task-notification>done", THEIRS, notice=True)
+NOTICE = PromptSubmitted("<task-notification>done", THEIRS, notice=True)
 
 
-def behind(*signals: Signal) -> Turn:
+def behind(*signals: AgentEvent) -> Turn:
     """A turn whose prompt was typed when another began: it is told with the id of that one."""
     turn = made()
-    for signal in (NOTICE, Submitted("do it", THEIRS), *signals):
+    for signal in (NOTICE, PromptSubmitted("do it", THEIRS), *signals):
         turn.take(signal)
     return turn
 
 
 def test_turn_behind_another_is_not_answered_by_that_one() -> None:
-    turn = behind(Stopped("noted", THEIRS))
+    turn = behind(TurnStopped("noted", THEIRS))
     assert (turn.submitted, turn.ending, turn.prompt_id) == (True, False, None)
-    turn.take(Recorded("do it", OURS))
-    turn.take(Stopped("done", OURS))
+    turn.take(PromptRecorded("do it", OURS))
+    turn.take(TurnStopped("done", OURS))
     assert (outcome(turn).text, outcome(turn).facts["prompt_id"]) == ("done", OURS)
 
 
 def test_turn_behind_another_is_answered_without_a_transcript_too() -> None:
-    assert outcome(behind(Stopped("noted", THEIRS), Stopped("done", OURS))).text == "done"
+    assert outcome(behind(TurnStopped("noted", THEIRS), TurnStopped("done", OURS))).text == "done"
 
 
 def test_turn_that_another_took_along_has_its_answer() -> None:
     turn = behind()
     before = turn.was_absorbed
-    turn.take(Stopped("both done", THEIRS))
+    turn.take(TurnStopped("both done", THEIRS))
     assert (before, turn.was_absorbed) == (False, True)
     turn.answered_by_others()
     assert turn.outcome is not None
     assert turn.outcome.text == "both done"
 
 
-def test_early_stop_of_the_turn_before_ours_is_none_of_ours() -> None:
-    early = Early(made())
-    assert early.take(NOTICE) is None
-    assert early.take(Submitted("do it", THEIRS)) is None
-    assert early.take(Stopped("noted", THEIRS)) is None
-    ours = Stopped("done", OURS)
-    assert early.take(ours) is ours
+def test_stop_of_the_turn_before_ours_is_none_of_ours() -> None:
+    ours = TurnStopped("done", OURS)
+    heard = stops(made(), NOTICE, PromptSubmitted("do it", THEIRS), TurnStopped("noted", THEIRS), ours)
+    assert heard == [None, None, None, ours]
 
 
 def test_turn_may_be_over_when_it_stopped_and_another_prompt_waited() -> None:
-    assert not taken(Stopped("done", OURS)).may_be_over, "a hook of the user's may send it on"
-    assert not taken(Submitted("my own", OURS)).may_be_over, "that is queued"
-    assert taken(Submitted("my own", OURS), Stopped("done", OURS)).may_be_over
-    assert taken(Submitted("my own", THEIRS), Stopped("done", OURS)).may_be_over
-    assert taken(Stopped("done", OURS), Submitted("my own", THEIRS)).may_be_over
-    notice = Submitted("<task-notification>done", THEIRS, notice=True)
-    assert not taken(Stopped("so far", OURS), notice).may_be_over
+    assert not taken(TurnStopped("done", OURS)).may_be_over, "a hook of the user's may send it on"
+    assert not taken(PromptSubmitted("my own", OURS)).may_be_over, "that is queued"
+    assert taken(PromptSubmitted("my own", OURS), TurnStopped("done", OURS)).may_be_over
+    assert taken(PromptSubmitted("my own", THEIRS), TurnStopped("done", OURS)).may_be_over
+    assert taken(TurnStopped("done", OURS), PromptSubmitted("my own", THEIRS)).may_be_over
+    notice = PromptSubmitted("<task-notification>done", THEIRS, notice=True)
+    assert not taken(TurnStopped("so far", OURS), notice).may_be_over
 
 
-NEXT: list[list[Signal]] = [
-    [Stopped("done", OURS), Submitted("my own", THEIRS)],
-    [Submitted("my own", THEIRS), Stopped("done", OURS), Stopped("to the human", THEIRS)],
+NEXT: list[list[AgentEvent]] = [
+    [TurnStopped("done", OURS), PromptSubmitted("my own", THEIRS)],
+    [PromptSubmitted("my own", THEIRS), TurnStopped("done", OURS), TurnStopped("to the human", THEIRS)],
 ]
 
 
 @pytest.mark.parametrize("signals", NEXT, ids=["given", "queued"])
-def test_turn_ends_when_the_next_one_has_begun_and_all_of_it_is_written_down(signals: list[Signal]) -> None:
-    turn = taken(Recorded("do it", OURS), Said("m-1", {}, "done", final=True), WrittenDown(), *signals)
+def test_turn_ends_when_the_next_one_has_begun_and_all_of_it_is_written_down(
+    signals: list[AgentEvent],
+) -> None:
+    turn = taken(
+        PromptRecorded("do it", OURS),
+        MessageRecorded("m-1", {}, "done", final=True),
+        TurnRecorded(),
+        *signals,
+    )
     assert turn.outcome is not None
     assert turn.outcome.text == "done"
 
 
 @pytest.mark.parametrize(
     "following",
-    [Recorded("my own", THEIRS), Recorded("do it", THEIRS), CommandRun("review"), WrittenDown()],
+    [PromptRecorded("my own", THEIRS), PromptRecorded("do it", THEIRS), CommandRun("review"), TurnRecorded()],
     ids=["prompt", "same words", "command", "written down"],
 )
 @pytest.mark.parametrize("signals", NEXT, ids=["given", "queued"])
 def test_turn_that_the_next_one_overtakes_still_takes_its_own_records_and_nothing_else(
-    signals: list[Signal], following: Signal
+    signals: list[AgentEvent], following: AgentEvent
 ) -> None:
-    turn = taken(*signals, Interrupted(), Failed(Failure.OVERLOADED, "theirs", THEIRS))
+    turn = taken(*signals, TurnInterrupted(), TurnFailed(Failure.OVERLOADED, "theirs", THEIRS))
     assert (turn.overtaken, turn.outcome, turn.is_missing_records) == (True, None, True)
-    assert facts(turn, Recorded("do it", OURS)) == ["recorded"]
-    turn.take(Said("m-1", {"output_tokens": 7}, "done", final=True))
+    assert facts(turn, PromptRecorded("do it", OURS)) == ["recorded"]
+    turn.take(MessageRecorded("m-1", {"output_tokens": 7}, "done", final=True))
     assert (turn.outcome, turn.is_missing_records) == (None, False)
     turn.take(following)
-    turn.take(Said("m-2", {"output_tokens": 9}, "to the human", final=True))
+    turn.take(MessageRecorded("m-2", {"output_tokens": 9}, "to the human", final=True))
     assert turn.outcome is not None
     assert (turn.outcome.text, turn.outcome.facts["usage"]) == ("done", {"output_tokens": 7})
 
 
 def test_turn_whose_prompt_went_back_and_another_was_answered_was_interrupted() -> None:
-    turn = taken(Submitted("my own", THEIRS), Stopped("to the human", THEIRS))
+    turn = taken(PromptSubmitted("my own", THEIRS), TurnStopped("to the human", THEIRS))
     assert turn.outcome is not None
     assert turn.outcome.end is End.INTERRUPTED
 
 
 def test_turn_with_work_in_the_background_goes_on_with_its_notice() -> None:
-    turn = taken(Stopped("so far", OURS, (Task("a", "subagent"),)))
+    turn = taken(TurnStopped("so far", OURS, (Task("a", "subagent"),)))
     assert [task.kind for task in turn.background] == ["subagent"]
-    turn.take(Submitted("<task-notification>done", THEIRS, notice=True))
+    turn.take(PromptSubmitted("<task-notification>done", THEIRS, notice=True))
     assert turn.outcome is None
-    turn.take(Stopped("done", THEIRS))
+    turn.take(TurnStopped("done", THEIRS))
     assert not turn.background
     assert outcome(turn).text == "done"
 
@@ -387,8 +407,8 @@ def test_turn_with_work_in_the_background_goes_on_with_its_notice() -> None:
 def test_turn_is_not_kept_open_by_what_ran_before_it() -> None:
     carried = SPEECH.paste("hello", command=False)
     turn = Turn("hello", carried, SPEECH, running=["server"])
-    turn.take(Submitted("hello", OURS))
-    turn.take(Stopped("done", OURS, (Task("server", "shell", is_shell=True),)))
+    turn.take(PromptSubmitted("hello", OURS))
+    turn.take(TurnStopped("done", OURS, (Task("server", "shell", is_shell=True),)))
     assert not turn.background
 
 
@@ -432,7 +452,7 @@ def test_command_of_somebody_else_does_not_submit_it() -> None:
 def test_command_that_starts_a_turn_has_its_answer(prompt_id: str | None) -> None:
     turn = made("/review", command=True)
     turn.take(CommandRun("review", finished=False))
-    turn.take(Stopped("looks good", prompt_id))
+    turn.take(TurnStopped("looks good", prompt_id))
     assert outcome(turn).text == "looks good"
 
 
@@ -445,50 +465,57 @@ def test_command_of_somebody_does_not_concern_a_prompt() -> None:
 # ── whose stop it is ──
 
 
-def stops(turn: Turn, *signals: Signal) -> list[Signal | None]:
-    early = Early(turn)
-    return [early.take(signal) for signal in signals]
+def stops(turn: Turn, *signals: AgentEvent) -> list[AgentEvent | None]:
+    """Those that the turn takes for its own stop, each in its place."""
+    found: list[AgentEvent | None] = []
+    for signal in signals:
+        before = turn.stops
+        turn.take(signal)
+        found.append(signal if turn.stops > before else None)
+    return found
 
 
-def test_early_stop_of_ours_is_known_before_the_turn_has_taken_anything() -> None:
-    stop = Stopped("done", OURS)
-    assert stops(made(), Submitted("do it", OURS), stop) == [None, stop]
+def test_stop_of_ours_is_known_before_the_turn_has_taken_anything() -> None:
+    stop = TurnStopped("done", OURS)
+    assert stops(made(), PromptSubmitted("do it", OURS), stop) == [None, stop]
 
 
-@pytest.mark.parametrize("stop", [Stopped("x", THEIRS), Failed(Failure.OTHER, "x", THEIRS)])
-def test_early_stop_of_another_prompt_is_none_of_ours(stop: Signal) -> None:
-    assert stops(made(), Submitted("do it", OURS), stop)[-1] is None
-    assert stops(made(), Submitted("their prompt", THEIRS), stop)[-1] is None
+@pytest.mark.parametrize("stop", [TurnStopped("x", THEIRS), TurnFailed(Failure.OTHER, "x", THEIRS)])
+def test_stop_of_another_prompt_is_none_of_ours(stop: AgentEvent) -> None:
+    assert stops(made(), PromptSubmitted("do it", OURS), stop)[-1] is None
+    assert stops(made(), PromptSubmitted("their prompt", THEIRS), stop)[-1] is None
 
 
-def test_early_stop_of_the_turn_before_is_none_of_ours() -> None:
-    assert stops(made(), Stopped("late", None)) == [None]
+def test_stop_of_the_turn_before_is_none_of_ours() -> None:
+    assert stops(made(), TurnStopped("late", None)) == [None]
 
 
-def test_early_stop_behind_a_notice_of_its_own_background_is_ours() -> None:
-    stop = Stopped("all done", "p-notice")
-    heard = stops(made(), Submitted("do it", OURS), Submitted("<task>", "p-notice", notice=True), stop)
+def test_stop_behind_a_notice_of_its_own_background_is_ours() -> None:
+    stop = TurnStopped("all done", "p-notice")
+    heard = stops(
+        made(), PromptSubmitted("do it", OURS), PromptSubmitted("<task>", "p-notice", notice=True), stop
+    )
     assert heard[-1] is stop
 
 
-def test_early_agent_in_the_background_is_known_for_all_of_its_turn() -> None:
-    early = Early(made())
-    early.take(Launched("a0"))  # of the turn before
-    early.take(Submitted("do it", OURS))
-    assert not early.launched
-    early.take(Launched("a1"))
-    early.take(Submitted("<task>", "p2", notice=True, ends=frozenset({"a1"})))
-    assert early.launched
+def test_agent_in_the_background_is_known_for_all_of_its_turn() -> None:
+    turn = made()
+    turn.take(BackgroundStarted("a0"))  # of the turn before
+    turn.take(PromptSubmitted("do it", OURS))
+    assert not turn.launched
+    turn.take(BackgroundStarted("a1"))
+    turn.take(PromptSubmitted("<task>", "p2", notice=True, ends=frozenset({"a1"})))
+    assert turn.launched
 
 
 def test_turn_awaits_the_notice_of_each_agent_that_it_launched() -> None:
-    turn = taken(Launched("a1"), Launched("a2"), Stopped("so far", OURS))
+    turn = taken(BackgroundStarted("a1"), BackgroundStarted("a2"), TurnStopped("so far", OURS))
     assert turn.awaits_notice
-    turn.take(Submitted("<task>", "p2", notice=True, ends=frozenset({"a1"})))
+    turn.take(PromptSubmitted("<task>", "p2", notice=True, ends=frozenset({"a1"})))
     assert turn.awaits_notice
-    turn.take(Submitted("<task>", "p3", notice=True, ends=frozenset({"a2"})))
+    turn.take(PromptSubmitted("<task>", "p3", notice=True, ends=frozenset({"a2"})))
     assert (turn.awaits_notice, turn.ending) == (False, False)  # its last word is still to come
-    turn.take(Stopped("all of it", "p3"))
+    turn.take(TurnStopped("all of it", "p3"))
     assert outcome(turn).text == "all of it"
 
 
@@ -508,7 +535,7 @@ SUBAGENT, SHELL = Task("a", "subagent"), Task("b", "shell", is_shell=True)
 def test_stop_is_final_when_nobody_sends_the_agent_on_and_nothing_will_wake_it(
     begun: tuple[Task, ...], last_word: bool, final: bool
 ) -> None:
-    told = stop_document(Stopped("done", OURS, (), "s"), begun, last_word=last_word)
+    told = stop_document(TurnStopped("done", OURS, (), "s"), begun, last_word=last_word)
     assert (told["end"], told["text"], told["conversation"], told["final"]) == (
         "answered",
         "done",
@@ -519,7 +546,7 @@ def test_stop_is_final_when_nobody_sends_the_agent_on_and_nothing_will_wake_it(
 
 
 def test_failure_is_final_in_any_case() -> None:
-    told = stop_document(Failed(Failure.INVALID, "API Error: 400"), (), last_word=False)
+    told = stop_document(TurnFailed(Failure.INVALID, "API Error: 400"), (), last_word=False)
     assert told == {
         "end": "failed",
         "text": "API Error: 400",
@@ -534,22 +561,22 @@ def test_failure_is_final_in_any_case() -> None:
 ids = st.sampled_from([OURS, THEIRS, None])
 texts = st.sampled_from(["do it", "my own", "draft do it", "<task-notification>x"])
 signals = st.one_of(
-    st.builds(Submitted, texts, ids, st.booleans()),
-    st.builds(Recorded, texts, ids),
+    st.builds(PromptSubmitted, texts, ids, st.booleans()),
+    st.builds(PromptRecorded, texts, ids),
     st.builds(CommandRun, st.sampled_from(["clear", ""]), st.booleans(), st.booleans()),
-    st.builds(Stopped, st.just("said"), ids, st.sampled_from([(), ("subagent",)])),
-    st.builds(Failed, st.sampled_from(Failure), st.just("failed"), ids),
-    st.just(Interrupted()),
-    st.builds(Refused, st.just("no")),
-    st.builds(Said, st.just("m"), st.just({"output_tokens": 1}), st.just("said"), st.booleans()),
-    st.just(WrittenDown()),
+    st.builds(TurnStopped, st.just("said"), ids, st.sampled_from([(), ("subagent",)])),
+    st.builds(TurnFailed, st.sampled_from(Failure), st.just("failed"), ids),
+    st.just(TurnInterrupted()),
+    st.builds(PromptRefused, st.just("no")),
+    st.builds(MessageRecorded, st.just("m"), st.just({"output_tokens": 1}), st.just("said"), st.booleans()),
+    st.just(TurnRecorded()),
     st.none(),
 )
 
 
 @given(st.lists(signals, max_size=12), st.booleans())
 def test_turn_any_signals_keep_the_order_of_its_receipt(
-    given_signals: list[Signal | None], command: bool
+    given_signals: list[AgentEvent | None], command: bool
 ) -> None:
     turn = made("/clear" if command else "do it", command=command)
     told: list[str] = []

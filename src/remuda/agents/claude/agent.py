@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .answers import Answers
 from .launch import own_arguments, prepare, takes_prompt
 
 if TYPE_CHECKING:
-    from remuda.agents.base import Launch, LaunchContext
-    from remuda.agents.permission import Asking
+    from remuda.agents.base import HookChannel, Launch, LaunchContext
+    from remuda.agents.events import Report
+    from remuda.agents.permission import PermissionDecision, PermissionRequest
     from remuda.agents.sources import AgentSources
     from remuda.agents.speech import Speech
 
@@ -23,6 +23,29 @@ if TYPE_CHECKING:
     from .setup.claude_setup import ClaudeSetup
     from .trust import TrustRecord
     from .warm import ClaudeWarm
+
+
+class ClaudeHooks:
+    def read(self, payload: Mapping[str, Any], at: float) -> Report:
+        from .hooks import read_hook
+
+        return read_hook(payload, at=at)
+
+    def read_emitted(self, arguments: Mapping[str, Any]) -> Report | None:
+        from .hooks import read_emitted
+
+        return read_emitted(arguments)
+
+    def decide(self, request: PermissionRequest, decision: PermissionDecision) -> dict[str, Any]:
+        from .permission import answer_permission
+
+        return answer_permission(request, decision)
+
+    def refuse_prompt(self, reason: str) -> dict[str, Any]:
+        return {"decision": "block", "reason": reason}
+
+    def halt(self, reason: str) -> dict[str, Any]:
+        return {"continue": False, "stopReason": reason}
 
 
 class ClaudeAgent:
@@ -60,13 +83,9 @@ class ClaudeAgent:
     def launch(self, context: LaunchContext) -> Launch:
         return prepare(context, len(self.default_argv))
 
-    def answers(self, *, deny_permissions: bool, max_turns: int, first_only: bool = True) -> Answers:
-        return Answers(deny_permissions=deny_permissions, max_turns=max_turns, first_only=first_only)
-
-    def asking(self) -> Asking:
-        from .permission import ClaudeAsking
-
-        return ClaudeAsking()
+    @property
+    def hooks(self) -> HookChannel:
+        return ClaudeHooks()
 
     def last_word(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Callable[[], bool]:
         from .last_word import LastWord

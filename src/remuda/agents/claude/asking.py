@@ -13,16 +13,6 @@ from remuda.errors import InvalidOptions
 Read = Callable[[str], str | None]
 """A file's text as it is now, or None: a write is shown as what it changes."""
 
-# Of another session, which the agents view lists: `NAME needs your input`, with or without what it needs.
-_OF_ANOTHER = re.compile(r".* needs your input(: .*)?", re.DOTALL)
-
-
-def needs_input(notification: Mapping[str, Any]) -> bool:
-    """Whether it reports a dialog of this session that is told in this way only: of plan and auto mode."""
-    kind, message = notification.get("notification_type"), str(notification.get("message", ""))
-    return kind == "agent_needs_input" and not _OF_ANOTHER.fullmatch(message)
-
-
 COMMAND_TOOLS: Mapping[str, str] = {"Bash": "command", "Monitor": "command"}
 """Tools that run shell commands, and the field with the command. Monitor as in 2.1.325."""
 QUIET_TOOLS = frozenset(

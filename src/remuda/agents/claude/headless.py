@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.agents.headless import Message
+from remuda.agents.unattended import max_turns_reason
 
-from .answers import max_turns_reason
 from .prompt import check, find_control
 
 if TYPE_CHECKING:

@@ -175,7 +175,8 @@ def _with_hooks(settings: Mapping[str, Any], context: LaunchContext) -> dict[str
         # In a header and not in the URL: on a blocked stop the CLI shows the URL to the model.
         "headers": {TOKEN_HEADER: context.hook_token},
     }
-    wanted = dict.fromkeys((*HTTP_EVENTS, *context.events, *(TOOL_EVENTS if context.tools else ())))
+    more = [*(["PostToolBatch"] if context.limits_turns else []), *(TOOL_EVENTS if context.tools else ())]
+    wanted = dict.fromkeys((*HTTP_EVENTS, *more))
     for event in wanted:
         timeout = ASK_TIMEOUT if context.asks and event == "PermissionRequest" else HOOK_TIMEOUT
         hooks.setdefault(event, []).append({"hooks": [{**http, "timeout": timeout}]})

@@ -8,26 +8,38 @@ says `waiting` with a reason while any dialog is open, also those that no hook t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from remuda.agents.events import (
+    AgentEvent,
+    ConversationStarted,
+    DialogReported,
+    Failure,
+    PermissionRequested,
+    PromptSubmitted,
+    Report,
+    RestReported,
+    StatusReported,
+    TextShown,
+    ToolFinished,
+    ToolStarted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnStopped,
+)
 from remuda.agents.state import RESTING, WAITING, WORKING, Source, State, Vote
-from remuda.agents.tools import ToolBegan, ToolEnded
 from remuda.proctree import start_ticks
 from remuda.untrusted import finite
 
-from .asking import needs_input
 from .files import find_transcript, registry_file
 from .order import InOrder
+from .registry import read_registry
 from .screen import has_composer, is_suspended, open_dialog, spinner_tokens
-from .shown import Shown
-from .tools import ToolNews, call_id
+from .transcript import read_record
 
 _IDLE_MARK = "✳"
 _BUSY_MARKS = ("◐", "◑", "◒", "◓")
-_INTERRUPTED = "[Request interrupted by user"
-_QUESTION_TOOL = "AskUserQuestion"
 _STARTING = frozenset({State.STARTING})
 _TOOL = frozenset({State.TOOL_USE})
 _NOT_WAITING = frozenset(State) - WAITING
@@ -54,11 +66,9 @@ class ClaudeObserver:
         self._composer_seen = False
         self._start_of = start_of
         self._hooked = False
-        self._shown = Shown()
         self._stopped_at = 0.0
         self.conversation: dict[str, Any] = {}
         self.permission_mode: str | None = None
-        self._news = ToolNews()
         self._pid = pid
         self._env = env
         self._registry_waiting = False
@@ -69,18 +79,6 @@ class ClaudeObserver:
         self._tools: set[str] = set()  # those that began and have not ended
         self._tokens: int | None = None
         self._dialog: str | None = None
-        self._hooks: dict[str, Callable[[Mapping[str, Any], float], list[Vote]]] = {
-            "SessionStart": self._session_start,
-            "UserPromptSubmit": self._prompt_submit,
-            "PreToolUse": self._tool_begins,
-            "PermissionRequest": self._permission_request,
-            "PostToolUse": self._tool_ends,
-            "PostToolUseFailure": self._tool_ends,
-            "MessageDisplay": self._message_display,
-            "Notification": self._notification,
-            "Stop": self._stop,
-            "StopFailure": self._stop_failure,
-        }
 
     # ── where to look ──
 
@@ -91,103 +89,89 @@ class ClaudeObserver:
         path = self.conversation.get("transcript_path")
         return Path(path) if path else find_transcript(self._env, self.conversation)
 
-    # ── hooks ──
+    # ── reports ──
 
-    def hook(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
+    def read_record(self, record: Mapping[str, Any]) -> Report:
+        return read_record(record)
+
+    def read_registry(self, document: Mapping[str, Any]) -> Report:
+        return read_registry(document)
+
+    def take(self, report: Report, at: float, wall: float) -> list[Vote]:
+        if report.source is Source.HOOK:
+            return self._take_hook(report, at)
+        if report.source is Source.REGISTRY:
+            return self._take_status(report, at, wall)
+        return self._take_record(report, at, wall)
+
+    def _take_hook(self, report: Report, at: float) -> list[Vote]:
         self._hooked = True
-        self._note_conversation(payload)
-        handler = self._hooks.get(str(payload.get("hook_event_name")))
-        return handler(payload, at) if handler else []
-
-    def shown(self, payload: Mapping[str, Any]) -> str:
-        return self._shown.take(payload)
-
-    @property
-    def last_shown(self) -> str | None:
-        return self._shown.whole
-
-    def tools(self, payload: Mapping[str, Any]) -> list[ToolBegan | ToolEnded]:
-        return self._news.hook(payload)
-
-    @property
-    def residue(self) -> list[str]:
-        return self._news.residue
-
-    def _note_conversation(self, payload: Mapping[str, Any]) -> None:
-        if isinstance(mode := payload.get("permission_mode"), str):
-            self.permission_mode = mode
-        for key in ("session_id", "transcript_path", "cwd", "model"):
-            if isinstance(value := payload.get(key), str):
-                self.conversation[key] = value
+        if report.permission_mode is not None:
+            self.permission_mode = report.permission_mode
+        self.conversation.update(report.conversation)
         # The process that runs the hooks may be another than the one we started (a wrapper script).
-        if isinstance(pid := payload.get("claude_pid"), int) and pid > 0:
-            self._pid = pid
+        if report.pid is not None:
+            self._pid = report.pid
+        return [vote for event in report.events for vote in self._hook_votes(event, report, at)]
 
-    def _session_start(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        source = str(payload.get("source"))
-        if source == "compact":  # in the middle of a turn
-            return []
-        # At start-up its composer is not there yet: text typed now stays, but its Enter may be lost.
-        waits = self._has_screen and source in ("startup", "resume")
-        return [_hook(State.IDLE, at, f"SessionStart {source}", _STARTING if waits else frozenset())]
+    def _hook_votes(self, event: AgentEvent, report: Report, at: float) -> list[Vote]:  # noqa: C901
+        """One case for each event."""
+        match event:
+            case ConversationStarted(how) if how != "compact":  # that is in the middle of a turn
+                # At start-up its composer is not there yet: text typed now stays, but its Enter may be lost.
+                waits = self._has_screen and how in ("startup", "resume")
+                return [_hook(State.IDLE, at, f"{report.name} {how}", _STARTING if waits else frozenset())]
+            case PromptSubmitted():
+                self._stopped, self._prompted_at = False, at
+                # Reported also for a prompt that only waits in the queue of a running turn.
+                return [_hook(State.THINKING, at, report.name, WORKING)]
+            case ToolStarted():
+                return self._tool_started(event, report, at)
+            case PermissionRequested():
+                is_question = event.reason == "question"
+                self._asked = State.WAITING_ANSWER if is_question else State.WAITING_PERMISSION
+                return [_hook(self._asked, at, f"{report.name} {event.tool}")]
+            case ToolFinished(denied=False):
+                return self._tool_finished(event, report, at)
+            case TextShown():
+                return self._text_shown(report, at)
+            case DialogReported():
+                return _dialog_votes(event, report, at)
+            case RestReported():
+                return [_hook(State.IDLE, at, f"{report.name} idle_prompt", RESTING)]
+            case TurnStopped():
+                self._turn_over(at)
+                count = len(event.background)
+                more = f", {count} background tasks run on" if count else ""
+                return [_hook(State.IDLE, at, f"{report.name}{more}")]
+            case TurnFailed():
+                self._turn_over(at)
+                return [_hook(_failed_state(event), at, f"{report.name} {event.text or 'unknown'}"[:200])]
+        return []
 
-    def _prompt_submit(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        self._stopped, self._prompted_at = False, at
-        # Fires also for a prompt that only waits in the queue of a running turn.
-        return [_hook(State.THINKING, at, "UserPromptSubmit", WORKING)]
-
-    def _tool_begins(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
+    def _tool_started(self, event: ToolStarted, report: Report, at: float) -> list[Vote]:
         self._stopped = False
-        self._tools.add(call_id(payload))
+        self._tools.add(event.id)
         if self._registry_waiting:  # another of several tools; the dialog is still open
             return []
-        return [_hook(State.TOOL_USE, at, f"PreToolUse {payload.get('tool_name')}")]
+        return [_hook(State.TOOL_USE, at, f"{report.name} {event.tool}")]
 
-    def _permission_request(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        tool = payload.get("tool_name")
-        self._asked = state = State.WAITING_ANSWER if tool == _QUESTION_TOOL else State.WAITING_PERMISSION
-        return [_hook(state, at, f"PermissionRequest {tool}")]
-
-    def _tool_ends(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        self._tools.discard(call_id(payload))
+    def _tool_finished(self, event: ToolFinished, report: Report, at: float) -> list[Vote]:
+        self._tools.discard(event.id)
         if self._registry_waiting:
             return []
         self._asked = None
         state = State.TOOL_USE if self._tools else State.THINKING
-        return [_hook(state, at, f"{payload.get('hook_event_name')} {payload.get('tool_name')}")]
+        return [_hook(state, at, f"{report.name} {event.tool}")]
 
-    def _message_display(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
+    def _text_shown(self, report: Report, at: float) -> list[Vote]:
         # It may come after the tool that it announces, and after the end of its own turn: after its Stop or,
         # where no Stop comes, after the registry's word (seen in some of ten turns, 2.1.325).
         if self._stopped or self._tools or self._registry_waiting:
             return []
         if self._registry_rests_at > self._prompted_at:
             return []
-        return [_hook(State.STREAMING, at, "MessageDisplay")]
-
-    def _notification(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        kind = payload.get("notification_type")
-        if kind == "permission_prompt":
-            return [_hook(State.WAITING_PERMISSION, at, "Notification permission_prompt", WAITING)]
-        if needs_input(payload):
-            return [_hook(State.WAITING_ANSWER, at, "Notification agent_needs_input", WAITING)]
-        if kind == "idle_prompt":
-            return [_hook(State.IDLE, at, "Notification idle_prompt", RESTING)]
-        return []
-
-    def _stop(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        self._turn_over(at)
-        running = payload.get("background_tasks")
-        count = len(running) if isinstance(running, list) else 0
-        detail = f"Stop, {count} background tasks run on" if count else "Stop"
-        return [_hook(State.IDLE, at, detail)]
-
-    def _stop_failure(self, payload: Mapping[str, Any], at: float) -> list[Vote]:
-        self._turn_over(at)
-        error = str(payload.get("error", "unknown"))
-        state = State.LIMITED if "rate_limit" in error else State.ERROR
-        message = str(payload.get("last_assistant_message") or error)
-        return [_hook(state, at, f"StopFailure {message}"[:200])]
+        return [_hook(State.STREAMING, at, report.name)]
 
     def _turn_over(self, at: float) -> None:
         self._stopped, self._stopped_at = True, at
@@ -203,29 +187,31 @@ class ClaudeObserver:
 
     # ── registry ──
 
-    def registry(self, document: Mapping[str, Any], at: float, wall: float) -> list[Vote]:
-        status = document.get("status")
-        if not self._is_ours(document):
+    def _take_status(self, report: Report, at: float, wall: float) -> list[Vote]:
+        (event,) = report.events
+        assert isinstance(event, StatusReported)
+        if not self._is_ours(report, event):
             return []
+        status = event.status
         self._registry_waiting = status == "waiting"
-        session_id = document.get("sessionId")
+        session_id = report.session_id
         if not self._hooked and session_id and session_id != self.conversation.get("session_id"):
-            self.conversation = {"session_id": str(session_id)}
-        # Its own date: it is written some time after what it tells, and the next turn may have begun.
-        at = _dated(document.get("statusUpdatedAt"), at, wall)
+            self.conversation = {"session_id": session_id}
+        # Its own date: it is written some time after what it reports, and the next turn may have begun.
+        at = _dated(event.changed_ms, at, wall)
         self._registry_rests_at = at if status in ("idle", "shell") else 0.0
         if status == "waiting":
-            reason = str(document.get("waitingFor", ""))
+            reason = event.waiting_for
             self._asked = state = _WAITING_FOR.get(reason, State.WAITING_ANSWER)
             return [Vote(Source.REGISTRY, state, at, f"waiting: {reason}", WAITING)]
         if status in ("idle", "shell"):  # at rest, perhaps with a shell in the background
-            return [Vote(Source.REGISTRY, State.IDLE, at, str(status), RESTING | _STARTING)]
+            return [Vote(Source.REGISTRY, State.IDLE, at, status, RESTING | _STARTING)]
         return [self._at_work(Source.REGISTRY, at, "busy")] if status == "busy" else []
 
-    def _is_ours(self, document: Mapping[str, Any]) -> bool:
+    def _is_ours(self, report: Report, event: StatusReported) -> bool:
         """Not one that a dead process of the same number left behind."""
-        began = document.get("procStart")
-        return document.get("pid", self._pid) == self._pid and (
+        began = event.process_started
+        return (report.pid is None or report.pid == self._pid) and (
             began is None or (now := self._start_of(self._pid)) is None or str(began) == now
         )
 
@@ -234,24 +220,27 @@ class ClaudeObserver:
     def order(self) -> InOrder:
         return InOrder()
 
-    def transcript(self, record: Mapping[str, Any], at: float, wall: float) -> list[Vote]:
-        """Only what no hook tells: an interrupt, and an API error where hooks are off."""
-        if record.get("isSidechain"):
+    def _take_record(self, report: Report, at: float, wall: float) -> list[Vote]:
+        """Only what no hook reports: an interrupt, and an API error where hooks are off."""
+        if report.subagent:
             return []
-        at = _dated(_epoch_ms(record.get("timestamp")), at, wall)
-        if record.get("type") == "user" and any(text.startswith(_INTERRUPTED) for text in _texts(record)):
-            self._turn_over(at)
-            return [Vote(Source.TRANSCRIPT, State.INTERRUPTED, at, "interrupted by user")]
-        if record.get("type") == "user" and (ended := _tool_results(record) & self._tools):
-            # A tool that a rule denied has no hook for its end.
-            self._tools -= ended
-            if not self._tools:
-                return [Vote(Source.TRANSCRIPT, State.THINKING, at, "tool result", frozenset(State) - _TOOL)]
-        if record.get("type") == "assistant" and record.get("isApiErrorMessage"):
-            state = State.LIMITED if record.get("apiErrorStatus") == 429 else State.ERROR
-            detail = next(iter(_texts(record)), "API error")
-            return [Vote(Source.TRANSCRIPT, state, at, detail[:200], frozenset({State.ERROR, State.LIMITED}))]
-        return []
+        at = _dated(None if report.at is None else report.at * 1000, at, wall)
+        votes: list[Vote] = []
+        for event in report.events:
+            match event:
+                case TurnInterrupted():
+                    self._turn_over(at)
+                    votes.append(Vote(Source.TRANSCRIPT, State.INTERRUPTED, at, "interrupted by user"))
+                case ToolFinished(id=call) if call in self._tools:
+                    # A tool that a rule denied has no hook for its end.
+                    self._tools.discard(call)
+                    if not self._tools:
+                        alike = frozenset(State) - _TOOL
+                        votes.append(Vote(Source.TRANSCRIPT, State.THINKING, at, "tool result", alike))
+                case TurnFailed():
+                    detail, alike = (event.text or "API error")[:200], frozenset({State.ERROR, State.LIMITED})
+                    votes.append(Vote(Source.TRANSCRIPT, _failed_state(event), at, detail, alike))
+        return votes
 
     # ── title and screen ──
 
@@ -307,29 +296,16 @@ def _dated(epoch_ms: object, at: float, wall: float) -> float:
     return at - max(0.0, wall - finite(epoch_ms, wall * 1000) / 1000)
 
 
-def _epoch_ms(timestamp: object) -> float | None:
-    try:
-        return datetime.fromisoformat(str(timestamp)).timestamp() * 1000
-    except (ValueError, OverflowError):
-        return None
-
-
 def _is_braille(character: str) -> bool:
     return "⠀" <= character <= "⣿"
 
 
-def _tool_results(record: Mapping[str, Any]) -> set[str]:
-    message = record.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-    return {call_id(block) for block in blocks if block.get("type") == "tool_result"}
+def _failed_state(event: TurnFailed) -> State:
+    return State.LIMITED if event.kind is Failure.RATE_LIMITED else State.ERROR
 
 
-def _texts(record: Mapping[str, Any]) -> list[str]:
-    message = record.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, str):
-        return [content]
-    if not isinstance(content, list):
+def _dialog_votes(event: DialogReported, report: Report, at: float) -> list[Vote]:
+    if event.kind.endswith("_dialog"):  # the registry reports it, and its end
         return []
-    return [str(block["text"]) for block in content if isinstance(block, dict) and "text" in block]
+    state = State.WAITING_PERMISSION if event.reason == "permission" else State.WAITING_ANSWER
+    return [_hook(state, at, f"{report.name} {event.kind}", WAITING)]

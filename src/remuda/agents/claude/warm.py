@@ -78,7 +78,7 @@ class ClaudeWarm:
         return options, rest
 
     def is_denial(self, content: object) -> bool:
-        from .answers import DENIED
+        from remuda.agents.unattended import DENIED
 
         return DENIED in str(content)
 

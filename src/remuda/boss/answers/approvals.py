@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents import find_agent
-from remuda.agents.permission import Ruling
+from remuda.agents.permission import PermissionDecision
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, RemudaError
 from remuda.keeper.aclient import AsyncKeeperClient
 
@@ -101,7 +101,10 @@ class Approvals:
         return approval
 
     async def _deliver(
-        self, approval_id: str, decision: Ruling, deliver: Callable[[Ruling], Awaitable[None]]
+        self,
+        approval_id: str,
+        decision: PermissionDecision,
+        deliver: Callable[[PermissionDecision], Awaitable[None]],
     ) -> Approval:
         try:
             await deliver(decision)
@@ -138,7 +141,7 @@ class Approvals:
 
     # ── the ways to whoever asks ──
 
-    def _channel(self, approval: Approval) -> Callable[[Ruling], Awaitable[None]]:
+    def _channel(self, approval: Approval) -> Callable[[PermissionDecision], Awaitable[None]]:
         session = self._session(approval)
         if approval.id in self._waiting_hooks:
             return lambda decision: self._to_hook(session, approval, decision)
@@ -149,16 +152,16 @@ class Approvals:
     def _session(self, approval: Approval) -> Session:
         return self.service.session(approval.session_id)
 
-    async def _to_hook(self, session: Session, approval: Approval, decision: Ruling) -> None:
-        asking = find_agent(session.agent).asking()
-        if asking is None:
+    async def _to_hook(self, session: Session, approval: Approval, decision: PermissionDecision) -> None:
+        hooks = find_agent(session.agent).hooks
+        if hooks is None:
             raise NotSafe(
                 f"Remuda cannot answer requests of {session.agent}", hint="decide in the agent's terminal"
             )
-        if not self._release(approval.id, asking.answer(as_question(approval), decision), "answered"):
+        if not self._release(approval.id, hooks.decide(as_question(approval), decision), "answered"):
             raise NotSafe("the agent is no longer waiting for this decision")
 
-    async def _to_keeper(self, session: Session, approval: Approval, decision: Ruling) -> None:
+    async def _to_keeper(self, session: Session, approval: Approval, decision: PermissionDecision) -> None:
         assert session.name is not None
         client = await AsyncKeeperClient.connect(
             session.name, self.folder, lambda _event: None, lambda: None, timeout=KEEPER_TIMEOUT
@@ -284,7 +287,7 @@ def find_same_ask(asks: list[Mapping[str, Any]], approval: Approval) -> str:
     return ""
 
 
-def _arguments(decision: Ruling) -> dict[str, Any]:
+def _arguments(decision: PermissionDecision) -> dict[str, Any]:
     if not decision.allow:
         return {"behavior": "deny", "message": decision.message, "interrupt": decision.interrupt}
     edited = {"input": dict(decision.input)} if decision.input is not None else {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remuda.agents import find_permissions
-from remuda.agents.permission import Question, Ruling
+from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.errors import InvalidOptions, NotSafe
 
 from ..attention.display import why_hidden
@@ -21,7 +21,7 @@ LINK_FIELDS = ("behavior", "message", "answers")
 _MEANT_FOR = {"allow": ("updated_input", "answers", "always"), "deny": ("message", "interrupt")}
 
 
-def read_decision(approval: Approval, answer: Answer, agent: str) -> Ruling:
+def read_decision(approval: Approval, answer: Answer, agent: str) -> PermissionDecision:
     """Read a decision on a request of `agent`. Raises `InvalidOptions` if it does not fit the request."""
     behavior = answer.get("behavior")
     if behavior not in _MEANT_FOR:
@@ -30,13 +30,13 @@ def read_decision(approval: Approval, answer: Answer, agent: str) -> Ruling:
     if wrong := [name for name in other if answer.get(name)]:
         raise InvalidOptions(f"{wrong[0]} cannot be combined with {behavior}")
     if behavior == "deny":
-        return Ruling(
+        return PermissionDecision(
             False, message=str(answer.get("message") or ""), interrupt=bool(answer.get("interrupt"))
         )
     edited, always = _input(approval, answer, agent), bool(answer.get("always"))
     if always:
         _check_always(approval, edited, agent)
-    return Ruling(True, edited, always=always)
+    return PermissionDecision(True, edited, always=always)
 
 
 def _check_always(approval: Approval, edited: Mapping[str, Any] | None, agent: str) -> None:
@@ -84,9 +84,9 @@ def _input(approval: Approval, answer: Answer, agent: str) -> Mapping[str, Any] 
     return find_permissions(agent).with_answers(given, answers)
 
 
-def as_question(approval: Approval) -> Question:
+def as_question(approval: Approval) -> PermissionRequest:
     """What was asked, as its agent understands it."""
-    return Question(
+    return PermissionRequest(
         approval.tool,
         approval.input,
         tuple(one for one in approval.suggestions if isinstance(one, Mapping)),

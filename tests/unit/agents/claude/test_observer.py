@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from remuda.agents.claude.hooks import read_hook
 from remuda.agents.claude.observer import ClaudeObserver
+from remuda.agents.progress import Progress
 from remuda.agents.state import Evidence, Source, State, Vote
 
 SESSION = "e7ee3548-66c3-49fb-a181-168dfb40ab78"
@@ -43,7 +45,8 @@ class Watched:
         return self.now
 
     def hook(self, event: str, **more: Any) -> list[Vote]:
-        return self._take(self.observer.hook({**BASE, "hook_event_name": event, **more}, self._tick()))
+        report = read_hook({**BASE, "hook_event_name": event, **more})
+        return self._take(self.observer.take(report, self._tick(), WALL))
 
     def title(self, title: str) -> list[Vote]:
         return self._take(self.observer.title(title, self._tick()))
@@ -54,11 +57,13 @@ class Watched:
     def registry(self, status: str, ago: float = 0.0, **more: Any) -> list[Vote]:
         now = self._tick()
         document = {"status": status, "statusUpdatedAt": (WALL + now - ago) * 1000, **more}
-        return self._take(self.observer.registry(document, now, WALL + now))
+        report = self.observer.read_registry(document)
+        return self._take(self.observer.take(report, now, WALL + now))
 
     def transcript(self, record: Mapping[str, Any]) -> list[Vote]:
         now = self._tick()
-        return self._take(self.observer.transcript(record, now, WALL + now))
+        report = self.observer.read_record(record)
+        return self._take(self.observer.take(report, now, WALL + now))
 
     def state(self) -> State:
         return self.evidence.verdict.state
@@ -229,7 +234,7 @@ def test_notification_that_another_session_needs_input_changes_nothing(at_work: 
 
 @pytest.mark.parametrize("payload", [{}, {"hook_event_name": "Odd"}, {"hook_event_name": None}])
 def test_hook_that_is_unknown_says_nothing(watched: Watched, payload: dict[str, Any]) -> None:
-    assert watched.observer.hook(payload, 1.0) == []
+    assert watched.observer.take(read_hook(payload), 1.0, WALL) == []
 
 
 # ── what no hook tells ──
@@ -245,7 +250,7 @@ def test_hook_that_is_unknown_says_nothing(watched: Watched, payload: dict[str, 
     ],
 )
 def test_text_that_appears_is_told_by_its_hook_alone(payload: dict[str, Any], text: str) -> None:
-    assert ClaudeObserver(1, {}, has_screen=True).shown(payload) == text
+    assert Progress().take(read_hook(payload))[0] == text
 
 
 def interrupted(text: str = "[Request interrupted by user]") -> dict[str, Any]:
@@ -267,7 +272,8 @@ def test_interrupt_that_is_written_after_rest_was_seen_refines_it(at_work: Watch
     assert at_work.state() is State.IDLE
     now = at_work.now + 1
     stamp = datetime.fromtimestamp(WALL + now - 1.5, UTC).isoformat()  # before the registry's idle
-    votes = at_work.observer.transcript({**interrupted(), "timestamp": stamp}, now, WALL + now)
+    report = at_work.observer.read_record({**interrupted(), "timestamp": stamp})
+    votes = at_work.observer.take(report, now, WALL + now)
     assert votes[0].at < at_work.evidence.verdict.since
     at_work.evidence.record(votes[0])
     assert at_work.state() is State.INTERRUPTED
@@ -342,7 +348,7 @@ def test_registry_dated_in_the_future_counts_as_now(at_work: Watched) -> None:
 
 @pytest.mark.parametrize("document", [{}, {"status": "odd"}, {"status": None, "statusUpdatedAt": "x"}])
 def test_registry_of_unknown_status_says_nothing(watched: Watched, document: dict[str, Any]) -> None:
-    assert watched.observer.registry(document, 1.0, WALL) == []
+    assert watched.observer.take(watched.observer.read_registry(document), 1.0, WALL) == []
 
 
 # ── title and screen ──

@@ -8,24 +8,32 @@ from typing import Any
 
 import pytest
 
+from remuda.agents.claude.hooks import read_hook
 from remuda.agents.claude.speech import ClaudeSpeech
-from remuda.agents.speech import (
+from remuda.agents.claude.transcript import read_record
+from remuda.agents.events import (
+    AgentEvent,
+    BackgroundStarted,
     CommandRun,
     CommandUnknown,
-    Failed,
+    ConversationEnded,
+    ConversationStarted,
     Failure,
-    Interrupted,
-    Launched,
-    Past,
-    Recorded,
-    Refused,
-    Said,
-    Signal,
-    Stopped,
-    Submitted,
+    MessageRecorded,
+    PromptRecorded,
+    PromptRefused,
+    PromptSubmitted,
+    Report,
+    RestReported,
     Task,
-    WrittenDown,
+    ToolFinished,
+    ToolStarted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnRecorded,
+    TurnStopped,
 )
+from remuda.agents.speech import Past
 from remuda.duration import LONGEST
 
 SPEECH = ClaudeSpeech()
@@ -33,9 +41,21 @@ BEGAN = 1_800_000_000.0
 USAGE = {"input_tokens": 12, "output_tokens": 7}
 
 
-def hook(event: str, **fields: Any) -> Signal | None:
+def last(report: Report) -> AgentEvent | None:
+    """What it says of a turn, which comes last; None if it says nothing of one."""
+    event = report.events[-1] if report.events else None
+    others = ToolStarted | ToolFinished | ConversationStarted | ConversationEnded | RestReported
+    return None if isinstance(event, others) else event
+
+
+def recorded(record: dict[str, Any]) -> AgentEvent | None:
+    report = read_record(record)
+    return None if report.subagent else last(report)
+
+
+def hook(event: str, **fields: Any) -> AgentEvent | None:
     common = {"session_id": "s-1", "transcript_path": "/t.jsonl", "cwd": "/srv", "prompt_id": "p-1"}
-    return SPEECH.hook_signal({**common, "hook_event_name": event, **fields})
+    return last(read_hook({**common, "hook_event_name": event, **fields}))
 
 
 def stamp(after: float = 0.0) -> str:
@@ -63,29 +83,29 @@ def tool_result() -> dict[str, Any]:
 
 
 def test_hook_prompt_submit_is_the_prompt_and_its_id() -> None:
-    assert hook("UserPromptSubmit", prompt="do it") == Submitted("do it", "p-1")
+    assert hook("UserPromptSubmit", prompt="do it") == PromptSubmitted("do it", "p-1")
     notice = "<task-notification>\n<task-id>a</task-id>"
-    told = Submitted(notice, "p-1", notice=True, ends=frozenset({"a"}))
+    told = PromptSubmitted(notice, "p-1", notice=True, ends=frozenset({"a"}))
     assert hook("UserPromptSubmit", prompt=notice) == told
 
 
 def test_hook_stop_is_the_answer() -> None:
     stop = hook("Stop", last_assistant_message="done", background_tasks=[], stop_hook_active=False)
-    assert stop == Stopped("done", "p-1", (), "s-1")
+    assert stop == TurnStopped("done", "p-1", (), "s-1")
 
 
 def test_hook_stop_without_an_answer_has_an_empty_one() -> None:
-    assert hook("Stop", prompt_id=None, session_id=None) == Stopped("", None, (), None)
-    assert hook("Stop", last_assistant_message=None) == Stopped("", "p-1", (), "s-1")
+    assert hook("Stop", prompt_id=None, session_id=None) == TurnStopped("", None, (), None)
+    assert hook("Stop", last_assistant_message=None) == TurnStopped("", "p-1", (), "s-1")
 
 
 def test_hook_stop_with_background_tasks_names_their_kinds() -> None:
     running = [{"id": "a", "type": "subagent", "status": "running"}, {"id": "b"}, "nonsense"]
     stop = hook("Stop", last_assistant_message="so far", background_tasks=running)
-    assert stop == Stopped("so far", "p-1", (Task("a", "subagent"), Task("b", "task")), "s-1")
+    assert stop == TurnStopped("so far", "p-1", (Task("a", "subagent"), Task("b", "task")), "s-1")
     shell = hook("Stop", background_tasks=[{"id": "c", "type": "shell"}])
-    assert shell == Stopped("", "p-1", (Task("c", "shell", is_shell=True),), "s-1")
-    assert hook("Stop", background_tasks="nonsense") == Stopped("", "p-1", (), "s-1")
+    assert shell == TurnStopped("", "p-1", (Task("c", "shell", is_shell=True),), "s-1")
+    assert hook("Stop", background_tasks="nonsense") == TurnStopped("", "p-1", (), "s-1")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +130,7 @@ def test_hook_stop_with_background_tasks_names_their_kinds() -> None:
 )
 def test_hook_stop_failure_is_of_its_kind(error: str | None, text: str, kind: Failure) -> None:
     failed = hook("StopFailure", error=error, last_assistant_message=text)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, TurnFailed)
     assert failed.kind is kind
     assert failed.text == (text or error or "")
     assert failed.prompt_id == "p-1"
@@ -136,21 +156,21 @@ def test_hook_stop_failure_is_of_its_kind(error: str | None, text: str, kind: Fa
 )
 def test_hook_stop_failure_delay_is_what_the_text_says(text: str, seconds: float | None) -> None:
     failed = hook("StopFailure", error="rate_limit", last_assistant_message=text)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, TurnFailed)
     assert failed.retry_after == seconds
 
 
 def test_hook_of_an_agent_that_was_launched_and_of_its_notice() -> None:
     response = {"isAsync": True, "status": "async_launched", "agentId": "a1"}
-    assert hook("PostToolUse", tool_name="Agent", tool_response=response) == Launched("a1")
+    assert hook("PostToolUse", tool_name="Agent", tool_response=response) == BackgroundStarted("a1")
     assert hook("PostToolUse", tool_response=response, agent_id="a0") is None  # a subagent's own
     assert hook("PostToolUse", tool_name="Bash", tool_response={"stdout": "x"}) is None
     notice = "<task-notification>\n<task-id>a1</task-id>\n<status>completed</status>"
     found = hook("UserPromptSubmit", prompt=notice)
-    assert isinstance(found, Submitted)
+    assert isinstance(found, PromptSubmitted)
     assert (found.notice, found.ends) == (True, frozenset({"a1"}))
     quoted = hook("UserPromptSubmit", prompt="what is <task-id>a1</task-id>?")
-    assert isinstance(quoted, Submitted)
+    assert isinstance(quoted, PromptSubmitted)
     assert (quoted.notice, quoted.ends) == (False, frozenset())
 
 
@@ -179,49 +199,49 @@ def test_hook_of_no_concern_says_nothing(event: str, fields: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("content", ["do it", [{"type": "text", "text": "do it"}]], ids=["text", "blocks"])
 def test_record_of_a_prompt_tells_that_it_is_written_down(content: Any) -> None:
-    assert SPEECH.record_signal(user(content)) == Recorded("do it", "p-1", "s-1")
+    assert recorded(user(content)) == PromptRecorded("do it", "p-1", "s-1")
 
 
 def test_record_of_an_interrupt_tells_of_it() -> None:
     for text in ("[Request interrupted by user]", "[Request interrupted by user for tool use]"):
-        assert SPEECH.record_signal(user([{"type": "text", "text": text}])) == Interrupted("p-1")
+        assert recorded(user([{"type": "text", "text": text}])) == TurnInterrupted("p-1")
 
 
 def test_record_of_a_command_tells_its_name() -> None:
     name = "<command-name>/clear</command-name>\n  <command-message>clear</command-message>"
-    assert SPEECH.record_signal(user(name)) == CommandRun("clear", finished=False)
+    assert recorded(user(name)) == CommandRun("clear", finished=False)
     custom = "<command-message>review is running</command-message>\n<command-name>/review</command-name>"
-    assert SPEECH.record_signal(user(custom)) == CommandRun("review", finished=False)
+    assert recorded(user(custom)) == CommandRun("review", finished=False)
     ran = {"type": "system", "subtype": "local_command", "content": "<local-command-stdout>…"}
-    assert SPEECH.record_signal(ran) == CommandRun("")
+    assert recorded(ran) == CommandRun("")
 
 
 def test_record_of_a_prompt_that_quotes_a_command_is_a_prompt() -> None:
     text = "what does <command-name>/clear</command-name> mean?"
-    assert SPEECH.record_signal(user(text)) == Recorded(text, "p-1", "s-1")
+    assert recorded(user(text)) == PromptRecorded(text, "p-1", "s-1")
 
 
 def test_record_of_a_turns_end_tells_that_all_is_written() -> None:
-    assert SPEECH.record_signal({"type": "system", "subtype": "turn_duration"}) == WrittenDown()
+    assert recorded({"type": "system", "subtype": "turn_duration"}) == TurnRecorded()
 
 
 def test_record_of_a_prompt_that_a_hook_blocked_tells_why() -> None:
     ending = {"ending": {"kind": "blocked_by_hook", "reason": "not here"}, "promptKept": False}
     record = {"type": "system", "subtype": "informational", "promptSubmitEnding": ending}
-    assert SPEECH.record_signal(record) == Refused("not here")
-    assert SPEECH.record_signal({**record, "promptSubmitEnding": {"ending": {"kind": "sent"}}}) is None
+    assert recorded(record) == PromptRefused("not here")
+    assert recorded({**record, "promptSubmitEnding": {"ending": {"kind": "sent"}}}) is None
 
 
 def test_record_of_an_answer_tells_it_and_its_cost() -> None:
-    assert SPEECH.record_signal(assistant("done")) == Said("m-1", USAGE, "done", final=True)
-    assert SPEECH.record_signal(assistant("running", "tool_use")) == Said("m-1", USAGE, "running")
+    assert recorded(assistant("done")) == MessageRecorded("m-1", USAGE, "done", final=True)
+    assert recorded(assistant("running", "tool_use")) == MessageRecorded("m-1", USAGE, "running")
     partial = {"type": "assistant", "message": {"id": "m", "usage": None}}
-    assert SPEECH.record_signal(partial) == Said("m", {})
+    assert recorded(partial) == MessageRecorded("m", {})
 
 
 def test_record_of_an_api_error_is_a_failure() -> None:
     failed = assistant("API Error: 400 no", "stop_sequence", isApiErrorMessage=True, error="unknown")
-    assert SPEECH.record_signal(failed) == Failed(Failure.INVALID, "API Error: 400 no")
+    assert recorded(failed) == TurnFailed(Failure.INVALID, "API Error: 400 no")
 
 
 @pytest.mark.parametrize(
@@ -237,8 +257,9 @@ def test_record_of_an_api_error_is_a_failure() -> None:
 def test_record_of_a_usage_limit_says_how_long_it_lasts(limits: Any, seconds: float | None) -> None:
     text = "You've hit your limit · resets 9pm (UTC)"
     told = {"isApiErrorMessage": True, "error": "rate_limit", "quotaLimits": limits}
-    failed = SPEECH.record_signal(assistant(text, "stop_sequence", **told))
-    assert failed == Failed(Failure.RATE_LIMITED, text, None, seconds)
+    failed = recorded(assistant(text, "stop_sequence", **told))
+    assert isinstance(failed, TurnFailed)
+    assert (failed.kind, failed.text, failed.retry_after) == (Failure.RATE_LIMITED, text, seconds)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +276,7 @@ def test_record_of_a_usage_limit_says_how_long_it_lasts(limits: Any, seconds: fl
     ],
 )
 def test_record_of_no_concern_says_nothing(record: dict[str, Any]) -> None:
-    assert SPEECH.record_signal(record) is None
+    assert recorded(record) is None
 
 
 def test_output_of_a_command_ends_it_also_as_a_prompt_of_the_user() -> None:
@@ -263,8 +284,8 @@ def test_output_of_a_command_ends_it_also_as_a_prompt_of_the_user() -> None:
     told = (
         "<local-command-stdout>\x1b[2mCompacted (ctrl+o to see full summary)\x1b[22m</local-command-stdout>"
     )
-    assert SPEECH.record_signal(user(told)) == CommandRun("")
-    assert isinstance(SPEECH.record_signal(user(f"{told} what does this mean?")), Recorded)
+    assert recorded(user(told)) == CommandRun("")
+    assert isinstance(recorded(user(f"{told} what does this mean?")), PromptRecorded)
 
 
 # ── what a transcript proves ──
@@ -315,7 +336,7 @@ def test_past_notice_to_itself_is_no_next_prompt() -> None:
 
 def test_past_summary_of_a_conversation_that_was_compacted_is_no_next_prompt() -> None:
     summary = user("This session is being continued from before: …", 1, isCompactSummary=True, promptId="p-2")
-    assert SPEECH.record_signal(summary) is None
+    assert recorded(summary) is None
     records = [user("do it"), assistant("running", "tool_use"), tool_result(), summary, assistant("done")]
     assert past(*records) == Past(True, True, "done", "p-1")
 
@@ -375,16 +396,16 @@ def test_account_is_the_same_for_the_same_home_service_and_credential() -> None:
 
 def test_record_of_an_unknown_command_names_it() -> None:
     record = {"type": "system", "subtype": "informational", "content": "Unknown command: /x1-y:z"}
-    assert SPEECH.record_signal(record) == CommandUnknown("x1-y:z")
-    assert SPEECH.record_signal({**record, "content": "Args from unknown skill: k"}) is None
+    assert recorded(record) == CommandUnknown("x1-y:z")
+    assert recorded({**record, "content": "Args from unknown skill: k"}) is None
 
 
 @pytest.mark.parametrize("digits", ["9" * 400, "9" * 5000, "99999999999999999999"])
 def test_failure_that_names_an_endless_delay_has_a_finite_one(digits: str) -> None:
     text = f"API Error: 429 retry after {digits} seconds"
     record = {"type": "assistant", "isApiErrorMessage": True, "message": {"content": text}}
-    signal = SPEECH.record_signal(record)
-    assert isinstance(signal, Failed)
+    signal = recorded(record)
+    assert isinstance(signal, TurnFailed)
     assert signal.retry_after == LONGEST
 
 
@@ -397,6 +418,6 @@ def test_failure_with_a_reset_that_is_no_time_is_read(reset: object) -> None:
         "message": {"content": "API Error: 429"},
         "quotaLimits": {"resetsAt": reset},
     }
-    signal = SPEECH.record_signal(record)
-    assert isinstance(signal, Failed)
+    signal = recorded(record)
+    assert isinstance(signal, TurnFailed)
     assert signal.retry_after is None

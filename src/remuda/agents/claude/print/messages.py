@@ -10,8 +10,8 @@ from os import urandom
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.claude.answers import DENIED
 from remuda.agents.headless import Message, TurnEnd
+from remuda.agents.unattended import DENIED
 
 from .transcript import Json, TurnSummary, TurnTail
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.claude.answers import DENIED, TASK_NOTICE
+from remuda.agents.claude.hooks import TASK_NOTICE
 from remuda.agents.claude.order import HOLD_SECONDS, InOrder
+from remuda.agents.unattended import DENIED
 from remuda.durable import open_regular
 from remuda.untrusted import parse_json
 

@@ -1,0 +1,275 @@
+"""Claude Code's hooks: each payload as a report of typed events, and how a hook is answered. Pure.
+
+This is the only reader of hook payloads. Facts it rests on (2.1.325): a request for permission carries no id
+of its call; a UserPromptSubmit may be the agent waking itself; a Stop may leave work running that wakes it;
+`PostToolBatch` has the text that the model gets for each call of a message, also for those that failed or
+were denied, but not which those are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from remuda.agents.events import (
+    AgentEvent,
+    BackgroundStarted,
+    CommandRun,
+    ConversationEnded,
+    ConversationStarted,
+    DialogReported,
+    PermissionRequested,
+    PromptSubmitted,
+    Report,
+    RestReported,
+    Task,
+    TextShown,
+    ToolFinished,
+    ToolResult,
+    ToolsFinished,
+    ToolStarted,
+    TurnStopped,
+)
+from remuda.agents.state import Source
+
+from .asking import reason_of
+from .failure import read_failure
+
+TASK_NOTICE = "<task-notification>"
+# What it tells itself when a usage limit is over (2.1.325).
+_CONTINUES = "Your claude.ai usage limit has reset. Continue the task"
+_TASK_ID = re.compile(r"<task-id>([^<]+)</task-id>")
+# Of another session, which the agents view lists: `NAME needs your input`, with or without what it needs.
+_OF_ANOTHER = re.compile(r".* needs your input(: .*)?", re.DOTALL)
+
+Payload = Mapping[str, Any]
+
+
+def read_hook(payload: Payload, env: Mapping[str, str] | None = None, at: float = 0.0) -> Report:
+    """Report what a hook's payload says.
+
+    `env` is the hook's environment, as far as its emitter passed it on; `at` (seconds since the epoch) is
+    what a rate limit's words count from.
+    """
+    name, env = str(payload.get("hook_event_name")), env or {}
+    read = _READERS.get(name)
+    events = tuple(read(payload, at)) if read is not None and not _is_of_process(name, payload, env) else ()
+    conversation = {
+        key: value
+        for key in ("session_id", "transcript_path", "cwd", "model")
+        if isinstance(value := payload.get(key), str)
+    }
+    mode = payload.get("permission_mode")
+    return Report(
+        source=Source.HOOK,
+        name=name,
+        events=events,
+        session_id=conversation.get("session_id") or None,
+        pid=_pid(payload, env),
+        subagent=str(payload.get("agent_id") or ""),
+        conversation=conversation,
+        permission_mode=mode if isinstance(mode, str) else None,
+        carry_over=tuple(_carry_over(name, payload)),
+        facts=_place(env),
+    )
+
+
+def read_emitted(arguments: Payload) -> Report | None:
+    """Report what `keeper/emit` passed on: the payload, and the agent's own pid."""
+    payload = arguments.get("payload")
+    if not isinstance(payload, dict):
+        return None
+    return read_hook({**payload, "claude_pid": arguments.get("claude_pid")})
+
+
+def _is_of_process(name: str, payload: Payload, env: Mapping[str, str]) -> bool:
+    """A background agent is more than its process, which its service ends and starts again as it likes."""
+    how = (name, payload.get("reason" if name == "SessionEnd" else "source"))
+    return _is_job(env) and how in (("SessionEnd", "other"), ("SessionStart", "resume"))
+
+
+def _is_job(env: Mapping[str, str]) -> bool:
+    """What a background agent starts by itself has that variable too."""
+    return bool(env.get("CLAUDE_JOB_DIR")) and not env.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk")
+
+
+def _pid(payload: Payload, env: Mapping[str, str]) -> int | None:
+    """The process that runs the hooks may be another than the one that was started (a wrapper script)."""
+    digits = str(env.get("CLAUDE_PID") or payload.get("claude_pid") or "")
+    is_pid = digits.isdecimal() and len(digits) < 11 and 0 < int(digits) < 1 << 31
+    return int(digits) if is_pid else None
+
+
+def _place(env: Mapping[str, str]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    if pane := env.get("TMUX_PANE"):
+        facts["pane"] = pane
+        if tmux := env.get("TMUX", "").partition(",")[0]:
+            facts["tmux"] = tmux
+    if entrypoint := env.get("CLAUDE_CODE_ENTRYPOINT"):
+        facts["entrypoint"] = entrypoint
+    if session := env.get("REMUDA_SESSION"):
+        facts["name"] = session
+    elif _is_job(env):
+        facts["origin"] = "background"
+    return facts
+
+
+# ── one reader for each hook ──
+
+
+def _session_start(payload: Payload, _at: float) -> Iterator[AgentEvent]:
+    how = str(payload.get("source", "startup"))
+    yield ConversationStarted(how)
+    if how == "clear":
+        yield CommandRun("clear", confirmed=True, conversation=_text(payload, "session_id"))
+
+
+def _session_end(payload: Payload, _at: float) -> Iterator[AgentEvent]:
+    yield ConversationEnded(str(payload.get("reason", "other")))
+
+
+def _prompt_submit(payload: Payload, _at: float) -> Iterator[AgentEvent]:
+    prompt = str(payload.get("prompt", ""))
+    notice = prompt.startswith(TASK_NOTICE)
+    ends = frozenset(_TASK_ID.findall(prompt) if notice else ())
+    yield PromptSubmitted(prompt, _text(payload, "prompt_id"), notice, ends, prompt.startswith(_CONTINUES))
+
+
+def _stop(payload: Payload, _at: float) -> Iterator[AgentEvent]:
+    yield TurnStopped(
+        str(payload.get("last_assistant_message") or ""),
+        _text(payload, "prompt_id"),
+        tuple(_tasks(payload.get("background_tasks"))),
+        _text(payload, "session_id"),
+    )
+
+
+def _tasks(tasks: object) -> Iterator[Task]:
+    for task in tasks if isinstance(tasks, list) else []:
+        if isinstance(task, dict):
+            kind, what = str(task.get("type", "task")), _text(task, "description")
+            is_shell, is_running = (
+                "shell" in kind or "bash" in kind,
+                task.get("status", "running") == "running",
+            )
+            yield Task(str(task.get("id")), kind, is_shell, what, is_running)
+
+
+def _stop_failure(payload: Payload, at: float) -> Iterator[AgentEvent]:
+    text = str(payload.get("last_assistant_message") or payload.get("error") or "")
+    yield read_failure(payload.get("error"), text, at, prompt_id=_text(payload, "prompt_id"))
+
+
+def _pre_tool_use(payload: Payload, _at: float) -> Iterator[AgentEvent]:
+    yield ToolStarted(_tool(payload), payload.get("tool_input"), _text(payload, "tool_use_id") or "")
+
+
+def _post_tool_use(payload: Payload, _at: float) -> Iterator[AgentEvent]:
+    name = payload.get("hook_event_name")
+    yield ToolFinished(
+        _text(payload, "tool_use_id") or "",
+        ok=name == "PostToolUse",
+        denied=name == "PermissionDenied",
+        tool=_tool(payload),
+        input=payload.get("tool_input"),
+    )
+    response = _mapping(payload.get("tool_response") if name == "PostToolUse" else None)
+    if response.get("isAsync") and response.get("agentId") and not payload.get("agent_id"):
+        # An agent of its own. It may be done before the turn stops, and wakes it all the same.
+        yield BackgroundStarted(str(response["agentId"]))
+
+
+def _post_tool_batch(payload: Payload, _at: float) -> Iterator[AgentEvent]:
+    calls = payload.get("tool_calls")
+    results = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    yield ToolsFinished(
+        tuple(
+            ToolResult(str(call.get("tool_use_id")), str(call.get("tool_name")), call.get("tool_response"))
+            for call in results
+        )
+    )
+
+
+def _permission_request(payload: Payload, _at: float) -> Iterator[AgentEvent]:
+    tool, suggestions = _tool(payload), payload.get("permission_suggestions")
+    yield PermissionRequested(
+        tool,
+        payload.get("tool_input"),
+        reason_of(tool),
+        [one for one in suggestions if isinstance(one, dict)] if isinstance(suggestions, list) else [],
+        _text(payload, "prompt_id"),
+        _text(payload, "tool_use_id") or "",
+    )
+
+
+def _message_display(payload: Payload, _at: float) -> Iterator[AgentEvent]:
+    delta, index = payload.get("delta"), payload.get("index")
+    if isinstance(delta, str):
+        number = index if isinstance(index, int) else None
+        yield TextShown(payload.get("message_id"), number, delta, bool(payload.get("final")))
+
+
+def _notification(payload: Payload, _at: float) -> Iterator[AgentEvent]:
+    """It says less than the hook of the thing itself, and later: for those who have only this one."""
+    kind, message = str(payload.get("notification_type")), str(payload.get("message", ""))
+    if kind == "permission_prompt":
+        yield DialogReported("permission", message, kind)
+    elif kind.endswith("_dialog") or (kind == "agent_needs_input" and not _OF_ANOTHER.fullmatch(message)):
+        yield DialogReported("question", message, kind)
+    elif kind == "idle_prompt":
+        yield RestReported()
+
+
+_READERS: dict[str, Callable[[Payload, float], Iterator[AgentEvent]]] = {
+    "SessionStart": _session_start,
+    "SessionEnd": _session_end,
+    "UserPromptSubmit": _prompt_submit,
+    "Stop": _stop,
+    "StopFailure": _stop_failure,
+    "PreToolUse": _pre_tool_use,
+    "PostToolUse": _post_tool_use,
+    "PostToolUseFailure": _post_tool_use,
+    "PermissionDenied": _post_tool_use,
+    "PostToolBatch": _post_tool_batch,
+    "PermissionRequest": _permission_request,
+    "MessageDisplay": _message_display,
+    "Notification": _notification,
+}
+
+
+def _carry_over(name: str, payload: Payload) -> Iterator[str]:
+    """What outlives the conversation. Also of a subagent, and of work that has ended since: its notice may
+    still be on the way."""
+    if name not in ("PreToolUse", "PostToolUse", "Stop"):
+        return
+    from .stream.progress import LASTING_TOOLS  # not for a program that only starts
+
+    tool = str(payload.get("tool_name"))
+    call, response = _mapping(payload.get("tool_input")), _mapping(payload.get("tool_response"))
+    if tool in LASTING_TOOLS:
+        yield f"{LASTING_TOOLS[tool]} ({tool})"
+    if payload.get("background_tasks") or response.get("isAsync") or response.get("backgroundTaskId"):
+        yield "something in the background"
+    elif tool == "Bash" and call.get("run_in_background"):
+        yield "a shell in the background"
+    if payload.get("session_crons"):
+        yield "a scheduled prompt"
+
+
+def permission_decision(decision: dict[str, Any]) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+
+
+def _tool(payload: Payload) -> str:
+    return str(payload.get("tool_name", ""))
+
+
+def _text(document: Payload, key: str) -> str | None:
+    value = document.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,43 @@
+"""Claude Code's registry file, `sessions/<pid>.json`, and rows of `claude agents --json`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remuda.agents.events import Report, StatusReported
+from remuda.agents.state import Source
+from remuda.untrusted import finite
+
+
+def read_registry(document: Mapping[str, Any]) -> Report:
+    """Report the status, dated when it began."""
+    pid, session_id = document.get("pid"), document.get("sessionId")
+    changed = document.get("statusUpdatedAt") or document.get("updatedAt") or document.get("startedAt")
+    status = document.get("status")
+    event = StatusReported(
+        "" if status is None else str(status),
+        str(document.get("waitingFor", "")),
+        document.get("statusUpdatedAt"),
+        document.get("procStart"),
+    )
+    facts = {
+        name: value
+        for key, name in (("cwd", "cwd"), ("entrypoint", "entrypoint"), ("name", "title"))
+        if isinstance(value := document.get(key), str)
+    }
+    return Report(
+        source=Source.REGISTRY,
+        name="registry",
+        events=(event,),
+        at=max(0.0, finite(changed) / 1000),
+        id=f"registry:{pid}:{changed}:{status}",
+        session_id=session_id if isinstance(session_id, str) and session_id else None,
+        pid=pid if isinstance(pid, int) or pid is None else -1,
+        facts={"origin": "background" if is_background(document) else "registry", **facts},
+    )
+
+
+def is_background(document: Mapping[str, Any]) -> bool:
+    """The file and the command have a word of their own for it."""
+    return document.get("kind") in ("bg", "background")

@@ -1,0 +1,66 @@
+"""What an agent is answered that runs without a human. Pure.
+
+A permission that a human would have to give is denied, and the agent goes on without it; a limit on turns
+stops it before its next request. With `first_only` both apply to the first prompt: a user who goes on with
+the session is there.
+"""
+
+from __future__ import annotations
+
+from remuda.frozen import frozen
+
+from .events import PermissionRequested, PromptSubmitted, Report, ToolsFinished
+
+DENIED = (
+    "This needs an approval, and no one can give it: the call runs without a human. "
+    "Go on without it, or say what you would need."
+)
+
+
+def max_turns_reason(limit: int) -> str:
+    return f"Reached maximum number of turns ({limit})"
+
+
+@frozen
+class Deny:
+    """Deny the permission that was requested."""
+
+    message: str
+
+
+@frozen
+class Halt:
+    """Stop the agent before its next request."""
+
+    reason: str
+
+
+class Unattended:
+    def __init__(
+        self, *, deny_permissions: bool = False, max_turns: int = 0, first_only: bool = True
+    ) -> None:
+        self._deny = deny_permissions
+        self._first_only = first_only
+        self._max_turns = max_turns
+        self._turns = 0
+        self._first_prompt: str | None = None
+
+    def take(self, report: Report) -> Deny | Halt | None:
+        for event in report.events:
+            match event:
+                case PromptSubmitted():
+                    self._note_prompt(event)
+                case PermissionRequested() if self._deny:
+                    return Deny(DENIED)
+                case ToolsFinished() if self._max_turns and not report.subagent:
+                    self._turns += 1
+                    if self._turns >= self._max_turns:
+                        return Halt(max_turns_reason(self._max_turns))
+        return None
+
+    def _note_prompt(self, event: PromptSubmitted) -> None:
+        """What the agent tells itself about its background work belongs to the prompt before."""
+        prompt_id = str(event.prompt_id)
+        self._first_prompt = self._first_prompt or prompt_id
+        if self._first_only and prompt_id != self._first_prompt and not event.notice:
+            self._deny, self._max_turns = False, 0
