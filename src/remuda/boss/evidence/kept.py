@@ -213,9 +213,11 @@ class Follower:
             pass
 
     async def _begin(self, client: AsyncKeeperClient) -> None:
-        hooks = list(kept_events.HOOKS)
-        at = time.time()  # before the answer: a hook that comes after it is newer
-        status = await client.request("watch", hooks=hooks, without=list(kept_events.WITHOUT))
+        at = time.time()  # before the answer: an event that comes after it is newer
+        status = await client.request("watch", agent_events=True)
+        if not status.get("agent_events"):  # a keeper of 0.1 sends hooks as they are
+            hooks, without = list(kept_events.HOOKS), list(kept_events.WITHOUT)
+            status = await client.request("watch", hooks=hooks, without=without)
         self._facts = kept_events.identity(status)
         self._name_facts |= {"scripted": True} if "scripted" in self._facts else {}
         self._hooked = kept_events.hooks_expected(status)
@@ -238,6 +240,7 @@ class Follower:
 
     async def _hear(self, document: Document) -> None:
         handler = {
+            "agent": self._on_agent_event,
             "hook": self._on_hook,
             "state": self._on_state,
             "ask": self._on_ask,
@@ -249,7 +252,16 @@ class Follower:
             except _BAD_DOCUMENT as error:
                 log.warning("session '%s' sent an event that cannot be read: %s", self._name, error)
 
+    async def _on_agent_event(self, document: Document) -> None:
+        if "kind" not in document or "facts" not in document:  # too large, and fetched too late
+            return
+        agent = str(self._facts.get("agent", DEFAULT_AGENT))
+        event = await asyncio.to_thread(kept_events.agent_event, document, self._name, agent, read_text)
+        await self._be_called(event.session_id, event.at)
+        await self._tell([event])
+
     async def _on_hook(self, document: Document) -> None:
+        """From a keeper of 0.1."""
         payload, at = document.get("payload"), finite(document.get("at")) or time.time()
         if not isinstance(payload, dict):  # too large, and fetched too late
             return

@@ -1,7 +1,7 @@
-"""What a keeper tells of its session, as events of the attention queue. Pure.
+"""What a keeper reports of its session, as events of the attention queue. Pure.
 
-The agent's hooks come as they are, and `agents/claude/attention` reads them. Here is what the keeper adds to
-that: the state as it judges it, permissions that clients may give, and the end.
+What the agent's hooks mean comes as events already. Here is what the keeper adds: the state as it judges it,
+permissions that clients may give, and the end.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ HOOKS = (
     "Stop",
     "StopFailure",
 )
+"""What a keeper of 0.1 is asked for: it sends hooks as they are."""
 WITHOUT = ("tool_response",)
-"""Large, and of no use to us."""
+"""Large, and not used."""
 _SOURCES = {source.label: source for source in Source}
 _CALM_ENDS = ("killed", "ended with its owner", "the keeper was asked to end", "keeper was told to end")
 
@@ -105,6 +106,21 @@ _KINDS: dict[str, tuple[EventKind, Mapping[str, Any]]] = {
     Seen.LIMITED: (EventKind.LIMITED, {}),
     Seen.ERROR: (EventKind.FAILED, {}),
 }
+
+
+def agent_event(document: Mapping[str, Any], name: str, agent: str, read: ReadFile | None = None) -> Event:
+    """An event that the keeper made of its agent's report. Raises what a malformed one raises.
+
+    A permission request is described here: that reads the file that the agent wants to write.
+    """
+    kind, facts = EventKind(document["kind"]), dict(document["facts"])
+    if kind is EventKind.ASKED and "digest" in facts:
+        facts |= find_permissions(agent).facts(str(facts.get("tool")), facts.get("input"), read)
+    session_id, at = document["session_id"], max(0.0, finite(document["at"]))
+    if not isinstance(session_id, str) or not session_id:
+        raise ValueError("an event without a session")
+    source = _SOURCES[str(document["source"])]
+    return Event(kind, session_id, at, source, str(document.get("id") or ""), facts | {"name": name})
 
 
 def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: ReadFile | None = None) -> Event:
