@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from remuda.agents import DEFAULT_AGENT
 from remuda.errors import (
     CommandNotFound,
     FolderUnusable,
@@ -205,7 +206,7 @@ def command(
         "max_session_age": max_age,
         "close_timeout": drain_timeout,
         "claude_binary": os.path.abspath(claude_binary) if os.sep in claude_binary else claude_binary,
-        "agent": "demo" if demo else "claude",
+        "agent": "demo" if demo else DEFAULT_AGENT,
         "inherit_env": False,
         **others,
     }
@@ -348,7 +349,7 @@ def _announce(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    agent = "" if facts["agent"] == "claude" else f", {facts['agent']} agent"
+    agent = "" if facts["agent"] == DEFAULT_AGENT else f", {facts['agent']} agent"
     end = "'remuda pool stop'" if "log_file" in facts else "Ctrl-C"
     echo(
         f"serving up to {facts['pool_size']} agents ({facts['backend']}{agent}) "
