@@ -55,7 +55,7 @@ def said(hook: Future[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def test_approve_by_the_beginning_of_a_session_and_the_second_is_told(
+def test_approve_by_the_beginning_of_a_session_id_then_again_names_the_first(
     remuda: Commands, boss: RunningBoss
 ) -> None:
     with asking(boss) as hook:

@@ -146,7 +146,7 @@ def test_always_is_not_asked_again_in_that_conversation(bench: Bench) -> None:
     until(lambda: len(bench.boss.client.get("approvals")["approvals"]) == 2, "another request")
 
 
-def test_second_answer_is_refused_and_told_who_was_first(bench: Bench) -> None:
+def test_second_decision_is_refused_and_names_the_first(bench: Bench) -> None:
     _, _, approval = bench.asked()
     bench.answer(approval, behavior="allow", by="phone")
     with pytest.raises(AlreadyAnswered, match="phone has already decided: allow"):

@@ -97,7 +97,7 @@ def test_file_that_is_not_as_it_should_be_is_left_alone(remuda: Commands, settin
     assert settings.read_text() == text
 
 
-def test_hooks_of_another_installation_are_told_and_replaced(remuda: Commands, settings: Path) -> None:
+def test_hooks_of_another_installation_are_reported_and_replaced(remuda: Commands, settings: Path) -> None:
     remuda("hooks", "install", "--boss", "--yes")
     changed = settings.read_text().replace("/remuda/boss/hook.", "/gone/remuda/boss/hook.")
     settings.write_text(changed)

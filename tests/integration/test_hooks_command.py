@@ -132,7 +132,7 @@ def test_hooks_install_with_another_mode_updates_the_hook(remuda: Commands, box:
     assert command.endswith("--mode persist")
 
 
-def test_hooks_install_of_a_second_inbox_stands_beside_and_says_so(remuda: Commands, box: Path) -> None:
+def test_hooks_install_of_a_second_inbox_keeps_the_first_and_says_so(remuda: Commands, box: Path) -> None:
     remuda("hooks", "install", "--inbox", str(box))
     said = remuda("hooks", "install", "--inbox", "other.jsonl").out
     assert f"also drain {box}/inbox.jsonl" in said
@@ -187,7 +187,7 @@ def test_hooks_install_writes_through_a_link(remuda: Commands, box: Path, settin
         (["--settings", "deep/own.json"], "cwd/deep/own.json"),
     ],
 )
-def test_hooks_install_goes_where_it_is_told(
+def test_hooks_install_uses_the_named_settings_file(
     remuda: Commands, box: Path, where: list[str], path: str
 ) -> None:
     remuda("hooks", "install", "--inbox", str(box), *where)

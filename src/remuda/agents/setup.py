@@ -119,6 +119,9 @@ class AgentSettings(Protocol):
 class AgentSetup(Protocol):
     """The settings files of one agent, and what is checked about it."""
 
+    folder_variables: tuple[str, ...]
+    """Environment variables that move the agent's files. A service of the boss needs them."""
+
     def settings_path(self, scope: Scope) -> Path: ...
 
     def open_settings(self, path: Path) -> AgentSettings:

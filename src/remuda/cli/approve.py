@@ -104,9 +104,9 @@ def command(
             echo(next(request_lines(approval, session)))
             body["answers"] = ask_answers(questions)
         else:
-            shown = approval if edited is None else {**approval, "input": edited, "detail": {}}
+            final_request = approval if edited is None else {**approval, "input": edited, "detail": {}}
             question = "allow the edited request?" if edited is not None else "allow this?"
-            if not confirm_request(shown, session, question):
+            if not confirm_request(final_request, session, question):
                 body = {"behavior": "deny"}
     send_decision(boss, approval, body, as_json=as_json)
 

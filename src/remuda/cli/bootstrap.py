@@ -133,8 +133,8 @@ def _events(one: FoundAgent) -> list[dict[str, Any]]:
     if one.state == "working":
         return [seen, {**identity, "kind": "working", "at": at}]
     # Without a message it would count as an agent that has had no prompt yet.
-    said = {"message": one.shown or "[no message]"}
-    return [seen, {**identity, "kind": "stopped", "at": at, "facts": said}]
+    message_facts = {"message": one.shown or "[no message]"}
+    return [seen, {**identity, "kind": "stopped", "at": at, "facts": message_facts}]
 
 
 def _process(pane: Pane) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from remuda.agents import agent_setups
 from remuda.durable import replace_file
 from remuda.errors import InvalidOptions
 from remuda.paths import config_home
@@ -17,8 +18,8 @@ from .output import echo, print_json
 
 _UNIT = "remuda-boss.service"
 _LABEL = "remuda.boss"
-_FOLDERS = ("REMUDA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "TMUX_TMPDIR")
-"""Folders of the boss, of agents and of tmux. A service does not inherit them from a shell."""
+_FOLDERS = ("REMUDA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
+"""Folders of the boss. A service does not inherit them from a shell, nor those of agents and of tmux."""
 _WORDS = (
     "REMUDA_HUNG_AFTER",
     "TRAILBOSS_POLL_INTERVAL_MS",
@@ -85,7 +86,9 @@ def _arguments(port: int | None) -> list[str]:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for the service. Raises `InvalidOptions` for a value that the file cannot hold."""
-    variables = {name: _absolute(environ[name]) for name in _FOLDERS if environ.get(name)}
+    of_agents = [name for setup in agent_setups() for name in setup.folder_variables]
+    folders = [*_FOLDERS, *of_agents, "TMUX_TMPDIR"]
+    variables = {name: _absolute(environ[name]) for name in folders if environ.get(name)}
     variables |= {name: environ[name] for name in _WORDS if environ.get(name)}
     variables["PATH"] = environ.get("PATH") or os.defpath
     for name, value in variables.items():

@@ -196,11 +196,11 @@ def print_formatted(template: str, documents: Sequence[Mapping[str, Any]]) -> No
         raise InvalidOptions("--format has no field", hint="use --json, or name fields: --format '{name}'")
     for field in _FIELD.findall(template):
         if documents and not any(_has(one, field) for one in documents):
-            known = sorted({key for one in documents for key in one})
-            near = did_you_mean(field, known) or f"the fields are: {', '.join(known)}"
+            fields = sorted({key for one in documents for key in one})
+            near = did_you_mean(field, fields) or f"the fields are: {', '.join(fields)}"
             raise InvalidOptions(f"unknown field '{field}' in --format", hint=near)
-    for written, meant in _ESCAPES.items():
-        template = template.replace(written, meant)
+    for written, character in _ESCAPES.items():
+        template = template.replace(written, character)
     for one in documents:
         parts = _FIELD.split(template)
         parts[1::2] = [flat(_text(_value(one, field))) for field in parts[1::2]]

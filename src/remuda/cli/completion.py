@@ -153,12 +153,12 @@ def uninstall(shell: str | None = None, yes: bool = False, dry_run: bool = False
     if not paths:
         echo("completion is not installed; nothing to change")
     for path in paths:
-        shown, text = short_path(str(path)), _text(path) or ""
+        place, text = short_path(str(path)), _text(path) or ""
         before = program_before(path, text)
-        if agreed(shown, text, before, f"remove {shown}", Agreement(yes, dry_run, diff)):
+        if agreed(place, text, before, f"remove {place}", Agreement(yes, dry_run, diff)):
             _write(path, before)
             forget_program(path)
-            echo(f"removed {shown}")
+            echo(f"removed {place}")
 
 
 @click.command("show")

@@ -108,9 +108,9 @@ class Console:
 
     def watch(self, peer: Any, *, typing: bool, sending: bool) -> None:
         """Set what `wait` waits for besides signals: `peer`, the keyboard, and `peer` accepting data."""
-        wanted = (peer.fileno(), typing, sending)
-        if wanted != self._watched:
-            self._watched = wanted
+        watched = (peer.fileno(), typing, sending)
+        if watched != self._watched:
+            self._watched = watched
             self._poll.register(self.keyboard, select.POLLIN if typing else 0)
             self._poll.register(peer, select.POLLIN | select.POLLOUT if sending else select.POLLIN)
 

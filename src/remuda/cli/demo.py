@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from remuda.agents import find_agent
+from remuda.agents import agent_setups, find_agent
 from remuda.errors import WaitTimeout
 from remuda.keeper.client import KeeperClient
 from remuda.wire import connection as wire
@@ -71,7 +71,8 @@ class Tour:
         project.mkdir()
         # A separate home: the demo reads and writes no files of the user.
         self._env = {**os.environ, "REMUDA_HOME": str(folder / "home"), "HOME": str(folder)}
-        for elsewhere in ("CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME"):
+        folders = [name for setup in agent_setups() for name in setup.folder_variables]
+        for elsewhere in (*folders, "XDG_CONFIG_HOME"):
             self._env.pop(elsewhere, None)
         self._cwd = project
 

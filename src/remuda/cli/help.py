@@ -62,8 +62,8 @@ def command(ctx: click.Context, words: tuple[str, ...], everything: bool, page: 
     elif page or words[0] not in COMMANDS:
         pages = topics()
         if words[0] not in pages:
-            known = [*pages] if page else [*COMMANDS, *pages]
-            hint = did_you_mean(words[0], known) or "'remuda help topics' lists the pages"
+            names = [*pages] if page else [*COMMANDS, *pages]
+            hint = did_you_mean(words[0], names) or "'remuda help topics' lists the pages"
             what = "topic" if page else "command or topic"
             raise InvalidOptions(f"{what} '{words[0]}' not found", hint=hint)
         show_page(pages[words[0]])

@@ -164,9 +164,9 @@ def _status_lines(target: InboxTarget, overview: dict[str, Any]) -> list[tuple[s
     lines.append(("waiting", f"{overview['waiting']}{delayed}"))
     if flight := overview["in_flight"]:
         since = number(flight.get("at")) or _moment(flight.get("since"))
-        known = f" for {show_duration(time.time() - since)}" if since else ""
+        duration = f" for {show_duration(time.time() - since)}" if since else ""
         attempt = int(number(flight.get("attempt"))) or 1
-        lines.append(("in flight", f"{flight.get('id') or 'a line'}{known}, attempt {attempt}"))
+        lines.append(("in flight", f"{flight.get('id') or 'a line'}{duration}, attempt {attempt}"))
     if overview["oldest_age"] is not None:
         lines.append(("oldest", show_duration(overview["oldest_age"])))
     if overview["dead"]:

@@ -126,8 +126,8 @@ def _collect(failed: list[RemudaError], ignored: tuple[type[RemudaError], ...] =
 def _end_rest(paths: SessionPaths, grace: float | None, absent: RemudaError | None) -> str:
     """End what the keeper did not, and say what that was. Raises `absent` if there was nothing to end."""
     patience = DEFAULT_KILL_GRACE if grace is None else grace
-    said = "ended; its files had been removed" if absent and end_hidden(paths, patience + _MARGIN) else ""
-    if isinstance(absent, SessionUnreachable) and not said:
+    text = "ended; its files had been removed" if absent and end_hidden(paths, patience + _MARGIN) else ""
+    if isinstance(absent, SessionUnreachable) and not text:
         raise _with_pid(absent, paths)  # the keeper lives, so its processes are not ours to end
     count, left = end_survivors(paths, patience)
     if left:
@@ -137,11 +137,11 @@ def _end_rest(paths: SessionPaths, grace: float | None, absent: RemudaError | No
             hint="they did not react to KILL; they may hang in the kernel",
         )
     if absent is not None:
-        if not count and not said:
+        if not count and not text:
             raise absent
         remove_leftovers(paths)
     ended = f"ended {count} processes that were left" if count else ""
-    return ", ".join(filter(None, (said, ended)))
+    return ", ".join(filter(None, (text, ended)))
 
 
 def _with_pid(error: SessionUnreachable, paths: SessionPaths) -> SessionUnreachable:

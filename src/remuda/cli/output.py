@@ -102,12 +102,12 @@ def ask_yes(question: str) -> bool:
 
 def ask_choice(question: str, choices: str, default: str) -> str:
     """Ask for one of these letters, until one of them is typed."""
-    shown = "/".join(one.upper() if one == default else one for one in choices)
+    letters = "/".join(one.upper() if one == default else one for one in choices)
     while True:
-        _show_question(f"{question} [{shown}]:")
-        found = str(click.prompt("", prompt_suffix=" ", default=default, show_default=False)).strip().lower()
-        if found[:1] in choices and found[:1]:
-            return found[:1]
+        _show_question(f"{question} [{letters}]:")
+        typed = str(click.prompt("", prompt_suffix=" ", default=default, show_default=False)).strip().lower()
+        if typed[:1] in choices and typed[:1]:
+            return typed[:1]
 
 
 def ask_text(question: str) -> str:

@@ -69,8 +69,8 @@ def check(given: Path | None, dry_run: bool, limit: int, as_json: bool) -> None:
     requests = _requests(policy, None if dry_run else "open", limit)
     if as_json:
         rules = [{"name": rule.name, "decision": str(rule.decision)} for rule in policy.rules]
-        found = {"file": str(path), "exists": path.exists(), "dry_run": policy.dry_run, "rules": rules}
-        print_json(found | {"requests": [_document(*one) for one in requests]})
+        document = {"file": str(path), "exists": path.exists(), "dry_run": policy.dry_run, "rules": rules}
+        print_json(document | {"requests": [_document(*one) for one in requests]})
         return
     state = f"{len(policy.rules)} rules" if path.exists() else "not found; every request needs a human"
     echo(f"{short_path(str(path))}: {state}{', dry run' if policy.dry_run else ''}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from remuda.agents import DEFAULT_AGENT
 from remuda.errors import (
     CommandNotFound,
     FolderUnusable,
@@ -205,7 +206,7 @@ def command(
         "max_session_age": max_age,
         "close_timeout": drain_timeout,
         "claude_binary": os.path.abspath(claude_binary) if os.sep in claude_binary else claude_binary,
-        "agent": "demo" if demo else "claude",
+        "agent": "demo" if demo else DEFAULT_AGENT,
         "inherit_env": False,
         **others,
     }
@@ -268,16 +269,16 @@ def _detached() -> dict[str, Any]:
         if not is_readable(server.stdout.fileno(), _DETACH_TIMEOUT):
             server.kill()
             raise SpawnTimeout(f"the pool was not ready within {_DETACH_TIMEOUT:g} s", hint=f"see {log_file}")
-        told = b""
-        while not told.endswith(b"}\n") and (line := server.stdout.readline()):
-            told += line
-        if told:
+        announced = b""
+        while not announced.endswith(b"}\n") and (line := server.stdout.readline()):
+            announced += line
+        if announced:
             server.returncode = 0  # we do not wait for it
-            return {**parse_object(told), "log_file": str(log_file)}
-        said = server.stderr.read(_LOG_BYTES).decode(errors="replace").strip().removeprefix("remuda: ")
-    if not said or not server.returncode:
+            return {**parse_object(announced), "log_file": str(log_file)}
+        error_text = server.stderr.read(_LOG_BYTES).decode(errors="replace").strip().removeprefix("remuda: ")
+    if not error_text or not server.returncode:
         raise SpawnFailed("the pool server exited before it was ready", hint=f"see {log_file}")
-    complain(said)
+    complain(error_text)
     raise SystemExit(server.returncode)
 
 
@@ -317,8 +318,8 @@ async def _serve(
     async with serving(client, path, limits, **facts) as server:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
-        told = {name: options[name] for name in ("pool_size", "backend", "agent")}
-        ready.serving({"socket": path, "pid": os.getpid(), **told})
+        shown_options = {name: options[name] for name in ("pool_size", "backend", "agent")}
+        ready.serving({"socket": path, "pid": os.getpid(), **shown_options})
         steps = [
             asyncio.create_task(ended.wait()),
             asyncio.create_task(server.asked_to_stop.wait()),
@@ -348,7 +349,7 @@ def _announce(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    agent = "" if facts["agent"] == "claude" else f", {facts['agent']} agent"
+    agent = "" if facts["agent"] == DEFAULT_AGENT else f", {facts['agent']} agent"
     end = "'remuda pool stop'" if "log_file" in facts else "Ctrl-C"
     echo(
         f"serving up to {facts['pool_size']} agents ({facts['backend']}{agent}) "

@@ -29,8 +29,8 @@ def _option(flag: str) -> click.Option:
         return click.Option(names, is_flag=True, help=text)
     if isinstance(kind, tuple):
         return click.Option(names, type=click.Choice(kind), help=text)
-    shown = click.Path() if metavar in ("PATH", "FOLDER") else click.STRING
-    return click.Option(names, type=shown, metavar=metavar, multiple=kind == "many", help=text)
+    value_type = click.Path() if metavar in ("PATH", "FOLDER") else click.STRING
+    return click.Option(names, type=value_type, metavar=metavar, multiple=kind == "many", help=text)
 
 
 class _Run(click.Command):

@@ -33,52 +33,52 @@ _FLAGS = {
 _USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-def run_cold(prompt: str, given: Mapping[str, Any]) -> int:
+def run_cold(prompt: str, flags: Mapping[str, Any]) -> int:
     """Run a new agent. Raises `InvalidOptions` for what only a pool can do."""
-    if given.get("--permissions") == "allow":
+    if flags.get("--permissions") == "allow":
         raise InvalidOptions(
             "--permissions allow needs a pool",
             hint="start one with 'remuda pool serve', or name the tools with --allowed-tools",
         )
-    for refusal in refusals(Wanted(extra_args=tuple(given.get("--arg", [])))):
+    for refusal in refusals(Wanted(extra_args=tuple(flags.get("--arg", [])))):
         raise InvalidOptions(refusal, hint="'remuda print' may accept it")
-    if (request_id := given.get("--request-id")) is not None:
+    if (request_id := flags.get("--request-id")) is not None:
         check_request_id("request_id", request_id)
     request = Request(
         prompt_words=[prompt],
-        passed=_words(given),
-        model=given.get("--model"),
-        backend="stream" if given.get("--backend") in ("stream", "print") else "terminal",
-        chose_backend="--backend" in given,
-        timeout=given.get("--timeout", DEFAULT_TIMEOUT),
-        claude_binary=given.get("--claude-binary"),
-        demo="--demo" in given,
-        output_format="stream-json" if "--stream" in given else "json",
-        partial_messages="--stream" in given,
+        passed=_words(flags),
+        model=flags.get("--model"),
+        backend="stream" if flags.get("--backend") in ("stream", "print") else "terminal",
+        chose_backend="--backend" in flags,
+        timeout=flags.get("--timeout", DEFAULT_TIMEOUT),
+        claude_binary=flags.get("--claude-binary"),
+        demo="--demo" in flags,
+        output_format="stream-json" if "--stream" in flags else "json",
+        partial_messages="--stream" in flags,
         config=os.devnull,  # the configuration file is for print
     )
-    _move(given)
-    return run(request, ColdOutput(request, given))
+    _move(flags)
+    return run(request, ColdOutput(request, flags))
 
 
-def _words(given: Mapping[str, Any]) -> list[str]:
+def _words(flags: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for flag, name in PROFILE.items():
-        values = given.get(flag, [])
+        values = flags.get(flag, [])
         several = values if isinstance(values, list) else [values]
         words += [value if name == "extra_args" else f"{_FLAGS[name]}={value}" for value in several]
     return words
 
 
-def _move(given: Mapping[str, Any]) -> None:
+def _move(flags: Mapping[str, Any]) -> None:
     """Change to the folder and the environment of the options."""
-    for name, value in variables(given.get("--env", [])).items():
+    for name, value in variables(flags.get("--env", [])).items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    if "--cwd" in given:
-        folder = os.path.expanduser(given["--cwd"])
+    if "--cwd" in flags:
+        folder = os.path.expanduser(flags["--cwd"])
         try:
             os.chdir(folder)
         except OSError as error:
@@ -88,22 +88,22 @@ def _move(given: Mapping[str, Any]) -> None:
 
 
 class ColdOutput(Output):
-    def __init__(self, request: Request, given: Mapping[str, Any]) -> None:
+    def __init__(self, request: Request, flags: Mapping[str, Any]) -> None:
         super().__init__(request)
-        self._given = given
+        self._flags = flags
 
     @cached_property
     def emitter(self) -> Emitter:
-        return ColdEmitter(self._request, self._given)
+        return ColdEmitter(self._request, self._flags)
 
 
 class ColdEmitter(Emitter):
     """Prints the output of `print` in the form of `run`."""
 
-    def __init__(self, request: Request, given: Mapping[str, Any]) -> None:
+    def __init__(self, request: Request, flags: Mapping[str, Any]) -> None:
         super().__init__(request)
-        self._printer = Printer(dict(given))
-        self._request_id = given.get("--request-id")
+        self._printer = Printer(dict(flags))
+        self._request_id = flags.get("--request-id")
 
     def emit(self, message: dict[str, Any]) -> None:
         """With --stream: print the text of a message."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    Given = dict[str, Any]
+    Flags = dict[str, Any]
     """The options of a command line, by their flags."""
 
 # ── the command line ──
@@ -110,12 +110,12 @@ PROFILE = {
 """The flags that become options of the profile, and their names there."""
 
 
-def parse(words: Sequence[str]) -> tuple[str | None, Given]:
+def parse(words: Sequence[str]) -> tuple[str | None, Flags]:
     """Return the prompt and the options by flag. The prompt is None if help is wanted.
 
     Raises `InvalidOptions`, or `InputError` for more than one prompt.
     """
-    given: Given = {}
+    flags: Flags = {}
     prompts: list[str] = []
     rest = list(words)
     while rest:
@@ -124,21 +124,21 @@ def parse(words: Sequence[str]) -> tuple[str | None, Given]:
             prompts += rest
             break
         if word in ("-h", "--help"):
-            return None, given
+            return None, flags
         if word == "-" or not word.startswith("-"):
             prompts.append(word)
         else:
-            _take(given, word, rest)
-    if "--demo" in given and "--claude-binary" in given:
+            _take(flags, word, rest)
+    if "--demo" in flags and "--claude-binary" in flags:
         raise InvalidOptions("--demo and --claude-binary cannot be combined")
     if len(prompts) > 1:
         raise InputError(
             f"more than one prompt: {prompts[1][:40]!r} is the second", hint="put the prompt in quotes"
         )
-    return (prompts or ["-"])[0], given
+    return (prompts or ["-"])[0], flags
 
 
-def _take(given: Given, word: str, rest: list[str]) -> None:
+def _take(flags: Flags, word: str, rest: list[str]) -> None:
     flag, equals, value = word.partition("=")
     flag = ALIASES.get(flag, flag)
     if flag not in OPTIONS:
@@ -150,16 +150,16 @@ def _take(given: Given, word: str, rest: list[str]) -> None:
     if kind == "flag":
         if equals:
             raise InvalidOptions(f"{flag} takes no value")
-        given[flag] = True
+        flags[flag] = True
         return
     if not equals:
         if not rest:
             raise InvalidOptions(f"{flag} needs a value")
         value = rest.pop(0)
     if kind == "many":
-        given.setdefault(flag, []).append(value)
+        flags.setdefault(flag, []).append(value)
     else:
-        given[flag] = _seconds(flag, value) if kind == "seconds" else _checked(flag, value, kind)
+        flags[flag] = _seconds(flag, value) if kind == "seconds" else _checked(flag, value, kind)
 
 
 def _checked(flag: str, value: str, kind: str | tuple[str, ...]) -> str:
@@ -171,10 +171,10 @@ def _checked(flag: str, value: str, kind: str | tuple[str, ...]) -> str:
 def _seconds(flag: str, text: str) -> float:
     from remuda.oneshot.request import seconds
 
-    given = seconds(flag, text)
-    if not given:
+    span = seconds(flag, text)
+    if not span:
         raise InvalidOptions(f"{flag} must be more than 0")
-    return given
+    return span
 
 
 def variables(words: Sequence[str]) -> dict[str, str | None]:
@@ -206,10 +206,10 @@ _ANSWER_GRACE = 30.0
 def main(words: Sequence[str]) -> int | None:
     """Run the command line. Return the exit code; None if help is wanted."""
     try:
-        word, given = parse(words)
+        word, flags = parse(words)
         if word is None:
             return None
-        return _run(word, given)
+        return _run(word, flags)
     except RemudaError as error:
         _complain(str(error))
         return exit_code(error)
@@ -227,7 +227,7 @@ def exit_code(error: RemudaError) -> int:
 def _run(word: str, given: Given) -> int:
     raise_signals()
     try:
-        return _interruptible(word, given)
+        return _interruptible(word, flags)
     except OutputLost as error:
         drop()
         if isinstance(error, ReaderGone):
@@ -238,18 +238,18 @@ def _run(word: str, given: Given) -> int:
         ignore_signals()
 
 
-def _interruptible(word: str, given: Given) -> int:
+def _interruptible(word: str, flags: Flags) -> int:
     try:
-        prompt = _read_prompt(word, given.get("--timeout", DEFAULT_TIMEOUT))
+        prompt = _read_prompt(word, flags.get("--timeout", DEFAULT_TIMEOUT))
         try:
-            return _warm(prompt, given)
+            return _warm(prompt, flags)
         except PoolNotServed as error:
-            if "--no-fallback" in given:
+            if "--no-fallback" in flags:
                 raise
             _complain(f"{error.message}; running cold")
         from .run_cold import run_cold
 
-        return run_cold(prompt, given)
+        return run_cold(prompt, flags)
     except Signalled as signalled:
         ignore_signals()
         return Printer(given).failed(Interrupted(str(signalled)))
@@ -276,24 +276,24 @@ def _read_prompt(word: str, timeout: float) -> str:
 # ── warm ──
 
 
-def _warm(prompt: str, given: Given) -> int:
+def _warm(prompt: str, flags: Flags) -> int:
     """Ask the pool. Raises `PoolNotServed` if nothing was started."""
-    timeout = given.get("--timeout", DEFAULT_TIMEOUT)
+    timeout = flags.get("--timeout", DEFAULT_TIMEOUT)
     message = run_message(
         prompt,
-        {**profile_options(given), "timeout": timeout, "request_id": given.get("--request-id")},
+        {**profile_options(flags), "timeout": timeout, "request_id": flags.get("--request-id")},
         cwd=_current_folder(),
         environ=os.environ,
-        stream="--stream" in given,
-        permissions=given.get("--permissions"),
-        requires=_requires(given),
+        stream="--stream" in flags,
+        permissions=flags.get("--permissions"),
+        requires=_requires(flags),
     )
-    path = given.get("--socket") or default_socket()
-    silence = given.get("--server-timeout", SILENCE_TIMEOUT)
+    path = flags.get("--socket") or default_socket()
+    silence = flags.get("--server-timeout", SILENCE_TIMEOUT)
     with Line(os.path.expanduser(path), silence_timeout=silence) as line:
         line.ask(message)
         line.deadline = time.monotonic() + timeout + _ANSWER_GRACE
-        return _follow(line, Printer(given))
+        return _follow(line, Printer(flags))
 
 
 def _current_folder() -> str:
@@ -305,19 +305,19 @@ def _current_folder() -> str:
         ) from error
 
 
-def profile_options(given: Given) -> dict[str, Any]:
-    options = {name: given.get(flag) for flag, name in PROFILE.items()}
-    return {**options, "cwd": given.get("--cwd"), "env": variables(given.get("--env", []))}
+def profile_options(flags: Flags) -> dict[str, Any]:
+    options = {name: flags.get(flag) for flag, name in PROFILE.items()}
+    return {**options, "cwd": flags.get("--cwd"), "env": variables(flags.get("--env", []))}
 
 
-def _requires(given: Given) -> dict[str, str]:
+def _requires(flags: Flags) -> dict[str, str]:
     required = {}
-    if "--backend" in given:
-        required["backend"] = given["--backend"]
-    if "--demo" in given:
+    if "--backend" in flags:
+        required["backend"] = flags["--backend"]
+    if "--demo" in flags:
         required["agent"] = "demo"
-    if "--claude-binary" in given:
-        required["claude_binary"] = os.path.abspath(os.path.expanduser(given["--claude-binary"]))
+    if "--claude-binary" in flags:
+        required["claude_binary"] = os.path.abspath(os.path.expanduser(flags["--claude-binary"]))
     return required
 
 
@@ -347,8 +347,8 @@ def _usage(line: Line) -> Message | None:
 class Printer:
     """Prints text or JSON; at the end, or as it arrives."""
 
-    def __init__(self, given: Given) -> None:
-        self._json, self._stream = "--json" in given, "--stream" in given
+    def __init__(self, flags: Flags) -> None:
+        self._json, self._stream = "--json" in flags, "--stream" in flags
         self._last = "\n"
 
     @property

@@ -37,7 +37,7 @@ from .status import explain_votes, status_fields
 _MESSAGES = 5
 
 
-class _Shown(NamedTuple):
+class _AgentView(NamedTuple):
     document: dict[str, Any]
     fields: list[tuple[str, str]]
     screen: list[str] | None
@@ -67,33 +67,33 @@ def command(name: str | None, explain: bool, history: bool, folder: Path | None,
       remuda show %12
       remuda show work --json | jq -r '.screen[]'
     """
-    found = find_by_name(name, folder) if name is not None else pick_session(None, find_folder(folder))
+    agent = find_by_name(name, folder) if name is not None else pick_session(None, find_folder(folder))
     styled = wants_colour(sys.stdout) and not as_json
-    if isinstance(found, OutsideAgent):
-        shown = _outside(found, styled=styled)
+    if isinstance(agent, OutsideAgent):
+        view = _outside(agent, styled=styled)
     else:
-        shown = _session(SessionPaths.of(found, find_folder(folder)), explain=explain, styled=styled)
-    if history and shown.paths is None:
+        view = _session(SessionPaths.of(agent, find_folder(folder)), explain=explain, styled=styled)
+    if history and view.paths is None:
         raise InvalidOptions(
-            f"the output of '{found.name if isinstance(found, OutsideAgent) else found}' is not kept",
+            f"the output of '{agent.name if isinstance(agent, OutsideAgent) else agent}' is not kept",
             hint="only sessions of 'remuda start' have --history",
         )
     if as_json:
-        more = {"history": history_lines(shown.paths)} if history and shown.paths is not None else {}
-        print_json({**shown.document, "screen": shown.screen, **more})
+        more = {"history": history_lines(view.paths)} if history and view.paths is not None else {}
+        print_json({**view.document, "screen": view.screen, **more})
         return
-    print_fields(shown.fields)
-    if explain and (votes := shown.document.get("votes")):
+    print_fields(view.fields)
+    if explain and (votes := view.document.get("votes")):
         explain_votes(votes)
-    _print_messages(shown.paths)
-    if history and shown.paths is not None:
+    _print_messages(view.paths)
+    if history and view.paths is not None:
         _heading("output")
-        print_output(shown.paths)
-    elif shown.screen is not None:
-        _heading(shown.note or "screen")
-        print_screen(list(_compact(shown.screen)), coloured=styled)
-    elif shown.note:
-        echo(f"\n{shown.note}")
+        print_output(view.paths)
+    elif view.screen is not None:
+        _heading(view.note or "screen")
+        print_screen(list(_compact(view.screen)), coloured=styled)
+    elif view.note:
+        echo(f"\n{view.note}")
 
 
 def _heading(text: str) -> None:
@@ -112,7 +112,7 @@ def _compact(lines: list[str]) -> Iterator[str]:
 # ── sessions ──
 
 
-def _session(paths: SessionPaths, *, explain: bool, styled: bool) -> _Shown:
+def _session(paths: SessionPaths, *, explain: bool, styled: bool) -> _AgentView:
     try:
         with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
             document = client.describe(explain=explain)
@@ -122,10 +122,10 @@ def _session(paths: SessionPaths, *, explain: bool, styled: bool) -> _Shown:
         return _ended(paths, error, styled=styled)
     fields = status_fields(document, other_version=other)
     note = "" if lines is not None else "another program keeps this session; 'remuda attach' shows its screen"
-    return _Shown(document, fields, lines, paths, note)
+    return _AgentView(document, fields, lines, paths, note)
 
 
-def _ended(paths: SessionPaths, error: SessionDead, *, styled: bool) -> _Shown:
+def _ended(paths: SessionPaths, error: SessionDead, *, styled: bool) -> _AgentView:
     record = SessionRecord.load(paths.record)
     if record is None:
         raise error
@@ -138,7 +138,7 @@ def _ended(paths: SessionPaths, error: SessionDead, *, styled: bool) -> _Shown:
     ]
     fields += [("next", error.hint)] if error.hint else []
     fields += [("agent", record.agent), ("cwd", short_path(record.cwd))]
-    return _Shown(
+    return _AgentView(
         document,
         fields,
         None if screen is None else screen_lines(screen, styled=styled),
@@ -165,7 +165,7 @@ def _print_messages(paths: SessionPaths | None) -> None:
 # ── agents outside of sessions ──
 
 
-def _outside(found: OutsideAgent, *, styled: bool) -> _Shown:
+def _outside(found: OutsideAgent, *, styled: bool) -> _AgentView:
     document = found.document()
     age = f" for {show_duration(document['age'])}" if document["age"] is not None else ""
     detail = f": {document['detail']}" if document["detail"] else ""
@@ -181,9 +181,9 @@ def _outside(found: OutsideAgent, *, styled: bool) -> _Shown:
     ]
     fields = [(label, str(value)) for label, value in rows if value]
     try:
-        return _Shown(document, fields, _pane_screen(found, styled=styled))
+        return _AgentView(document, fields, _pane_screen(found, styled=styled))
     except RemudaError as error:
-        return _Shown(document, fields, None, note=f"its screen cannot be read: {error}")
+        return _AgentView(document, fields, None, note=f"its screen cannot be read: {error}")
 
 
 def _pane_screen(found: OutsideAgent, *, styled: bool) -> list[str] | None:

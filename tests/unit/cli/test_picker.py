@@ -95,7 +95,7 @@ def foot(picker: Picker, lines: int = 12) -> str:
     return picker.draw(60, lines)[-1]
 
 
-def test_leave_is_given_and_refused_with_two_keys() -> None:
+def test_request_is_allowed_and_denied_with_two_keys() -> None:
     for key, what in (("a", "allow"), ("n", "deny")):
         picker, _ = asking()
         assert picker.press(key) is None
@@ -115,7 +115,7 @@ def test_any_other_second_key_does_nothing_at_all(key: str) -> None:
     ("body", "hidden"),
     [("\n".join(f"line {number}" for number in range(100)), ""), ("漢" * 58, ""), (BASH, "it is elsewhere")],
 )
-def test_leave_is_not_given_for_what_is_not_shown_whole(body: str, hidden: str) -> None:
+def test_request_that_is_not_shown_completely_is_not_allowed(body: str, hidden: str) -> None:
     picker, _ = asking(body, hidden)
     assert press(picker, "a", "y") == [None, None]
     picker.press("a")
@@ -123,7 +123,7 @@ def test_leave_is_not_given_for_what_is_not_shown_whole(body: str, hidden: str) 
     assert press(picker, "n", "y") == [None, "deny"]
 
 
-def test_leave_is_not_given_when_the_terminal_shrinks_before_the_second_key() -> None:
+def test_request_is_not_allowed_if_the_terminal_shrinks_before_the_second_key() -> None:
     picker, _ = asking()
     picker.press("a")
     assert "too long for this screen" in foot(picker, 4)
@@ -151,7 +151,7 @@ def test_what_is_asked_for_is_shown_from_its_beginning() -> None:
     assert "a allow" in drawn[-1]
 
 
-def test_leave_of_one_that_asks_for_nothing_is_not_given() -> None:
+def test_agent_without_a_request_cannot_be_allowed() -> None:
     picker, _ = asking()
     assert press(picker, "j", "a", "y") == [None, None, None]
     assert "a allow" not in foot(picker)
@@ -173,7 +173,7 @@ def test_failure_between_the_two_keys_withdraws_the_question() -> None:
     assert press(picker, "y") == [None]
 
 
-def test_trouble_stands_at_the_foot_until_the_list_is_known_again() -> None:
+def test_trouble_is_shown_at_the_bottom_until_the_list_is_known_again() -> None:
     picker, _ = asking()
     picker.trouble = "the boss is not running"
     picker.press("x")
@@ -191,7 +191,7 @@ def test_draw_shows_the_marked_one_and_the_end_of_what_it_says() -> None:
     assert "Enter go" in drawn[-1]
 
 
-def test_draw_of_nobody_says_so() -> None:
+def test_draw_of_an_empty_list_says_so() -> None:
     assert "no agent is waiting" in Picker().draw(40, 10)[0]
 
 

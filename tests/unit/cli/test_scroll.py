@@ -68,7 +68,7 @@ def test_page_up_alone_asks_to_scroll_and_nothing_that_only_holds_it() -> None:
     assert [scrolling_key(key) for key in keys] == ["plain", "shift", "", "", ""]
 
 
-def test_wheel_is_told_and_reports_are_dropped() -> None:
+def test_wheel_moves_and_other_mouse_reports_are_dropped() -> None:
     wheel = WheelReader()
     assert wheel.take(b"a" + WHEEL_UP * 3 + WHEEL_DOWN + b"\x1b[<0;1;1Mb") == (2, b"ab")
     assert wheel.take(WHEEL_UP[:5]) == (0, b"")

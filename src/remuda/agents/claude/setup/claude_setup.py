@@ -86,6 +86,8 @@ def _check_encodable(text: str) -> None:
 class ClaudeSetup:
     """The settings of the user that runs us, and of the current folder."""
 
+    folder_variables: tuple[str, ...] = ("CLAUDE_CONFIG_DIR",)
+
     def settings_path(self, scope: Scope) -> Path:
         if scope == "user":
             return user_file(os.environ)
