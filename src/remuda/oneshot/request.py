@@ -14,33 +14,23 @@ FORMATS = ("text", "json", "stream-json")
 DEFAULT_TIMEOUT = 3600.0
 DEFAULT_FIRST_OUTPUT_TIMEOUT = 90.0
 DEFAULT_STOP_HOOK_TIMEOUT = 120.0
-OWN_WITH_VALUE = frozenset(
-    [
-        "--backend",
-        "--input-file",
-        "--timeout",
-        "--first-output-timeout",
-        "--stop-hook-timeout",
-        "--stream-json-timeout",
-        "--pool-socket",
-        "--claude-binary",
-        "--config",
-    ]
+
+
+def _flags(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+OWN_WITH_VALUE = _flags(
+    """
+    --backend --claude-binary --config --first-output-timeout --input-file --pool-socket
+    --stop-hook-timeout --stream-json-timeout --timeout
+    """
 )
-OWN = OWN_WITH_VALUE | frozenset(
-    [
-        "--no-inherit-hooks",
-        "--pretrust-cwd",
-        "--show-child-output",
-        "--ask",
-        "--keep",
-        "--pool",
-        "--trace",
-        "--check",
-        "--demo",
-        "--clean",
-        "--cold",
-    ]
+OWN = OWN_WITH_VALUE | _flags(
+    """
+    --ask --check --clean --cold --demo --keep --no-inherit-hooks --pool --pretrust-cwd
+    --show-child-output --trace
+    """
 )
 """Flags of `print` that the agent does not have."""
 OWN_ALIASES = {"-f": "--input-file", "--show-child-stderr": "--show-child-output"}

@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from remuda.agents.claude.flags import MANY_VALUES, ONE_VALUE, OPTIONAL_VALUE
-from remuda.agents.claude.print.arguments import terminal_arguments
-from remuda.agents.claude.print.flags import ALIASES, FLAGS, HIDDEN, NOTES, TERMINAL
+from remuda.agents.claude.print.flags import ALIASES, FLAGS, HIDDEN, NOTES, TERMINAL, terminal_arguments
 from remuda.agents.headless import Handling
 from remuda.cli.print import command
 from remuda.errors import AgentRefused, InvalidOptions

@@ -4,88 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+
+def _flags(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
 # `<value>`: the next word belongs to the flag. Flags that the help does not list are here too.
-ONE_VALUE = frozenset(
-    [
-        "--agent",
-        "--append-subagent-system-prompt",
-        "--append-subagent-system-prompt-file",
-        "--append-system-prompt-file",
-        "--system-prompt-file",
-        "--max-thinking-tokens",
-        "--task-budget",
-        "--thinking",
-        "--thinking-display",
-        "--advisor",
-        "--teammate-mode",
-        "--agent-id",
-        "--agent-name",
-        "--agent-color",
-        "--agent-type",
-        "--team-name",
-        "--parent-session-id",
-        "--resume-session-at",
-        "--plan-mode-instructions",
-        "--plugin-dir-no-mcp",
-        "--managed-settings",
-        "--prefill",
-        "--agents",
-        "--append-system-prompt",
-        "--autocompact",
-        "--debug-file",
-        "--effort",
-        "--environment",
-        "--fallback-model",
-        "--input-format",
-        "--json-schema",
-        "--max-budget-usd",
-        "--max-turns",
-        "--model",
-        "-n",
-        "--name",
-        "--output-format",
-        "--permission-mode",
-        "--permission-prompts",
-        "--permission-prompt-tool",
-        "--plugin-dir",
-        "--plugin-url",
-        "--remote-control-session-name-prefix",
-        "--session-id",
-        "--setting-sources",
-        "--settings",
-        "--system-prompt",
-        "--system-prompt-snapshot",
-    ]
+ONE_VALUE = _flags(
+    """
+    --advisor --agent --agent-color --agent-id --agent-name --agent-type --agents
+    --append-subagent-system-prompt --append-subagent-system-prompt-file --append-system-prompt
+    --append-system-prompt-file --autocompact --debug-file --effort --environment --fallback-model
+    --input-format --json-schema --managed-settings --max-budget-usd --max-thinking-tokens --max-turns
+    --model --name --output-format --parent-session-id --permission-mode --permission-prompt-tool
+    --permission-prompts --plan-mode-instructions --plugin-dir --plugin-dir-no-mcp --plugin-url --prefill
+    --remote-control-session-name-prefix --resume-session-at --session-id --setting-sources --settings
+    --system-prompt --system-prompt-file --system-prompt-snapshot --task-budget --team-name
+    --teammate-mode --thinking --thinking-display -n
+    """
 )
 # `<values...>`: all words up to the next flag.
-MANY_VALUES = frozenset(
-    [
-        "--add-dir",
-        "--allowedTools",
-        "--allowed-tools",
-        "--betas",
-        "--disallowedTools",
-        "--disallowed-tools",
-        "--file",
-        "--mcp-config",
-        "--tools",
-    ]
+MANY_VALUES = _flags(
+    """
+    --add-dir --allowed-tools --allowedTools --betas --disallowed-tools --disallowedTools --file
+    --mcp-config --tools
+    """
 )
 # `[value]`: the next word, unless it is a flag.
-OPTIONAL_VALUE = frozenset(
-    [
-        "--cloud",
-        "-d",
-        "--debug",
-        "--from-pr",
-        "--prompt-suggestions",
-        "--remote-control",
-        "-r",
-        "--resume",
-        "--teleport",
-        "-w",
-        "--worktree",
-    ]
+OPTIONAL_VALUE = _flags(
+    """
+    --cloud --debug --from-pr --prompt-suggestions --remote-control --resume --teleport --worktree -d -r
+    -w
+    """
 )
 
 ALIASES = {

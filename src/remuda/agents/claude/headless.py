@@ -39,12 +39,12 @@ class ClaudeHeadless:
     def terminal_arguments(
         self, passed: Sequence[str], env: Mapping[str, str], cwd: Path, *, inherit_hooks: bool, asks: bool
     ) -> list[str]:
-        from .print.arguments import terminal_arguments
+        from .print.flags import terminal_arguments
 
         return terminal_arguments(passed, env, cwd, inherit_hooks=inherit_hooks, asks=asks)
 
     def stream_arguments(self, passed: Sequence[str], *, inherit_hooks: bool, partial: bool) -> list[str]:
-        from .print.arguments import stream_arguments
+        from .print.flags import stream_arguments
 
         return stream_arguments(passed, inherit_hooks=inherit_hooks, partial=partial)
 

@@ -13,7 +13,7 @@ from typing import Any
 from remuda.agents.headless import Message, TurnEnd
 from remuda.agents.unattended import DENIED
 
-from .transcript import Json, TurnSummary, TurnTail
+from .transcript import Json, TurnSummary, TurnTail, content_blocks
 
 
 class TranscriptMessages:
@@ -165,8 +165,7 @@ def text_message(text: str, session_id: str | None) -> dict[str, Any]:
 def texts_of(message: Json) -> list[str]:
     """Return the text blocks of a message by the agent."""
     content = message.get("message", {}).get("content") if message.get("type") == "assistant" else None
-    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
-    return [str(block.get("text")) for block in blocks if block.get("type") == "text"]
+    return [str(block.get("text")) for block in content_blocks(content, "text")]
 
 
 def to_messages(record: Json, tools: Mapping[str, Json]) -> list[dict[str, Any]]:
@@ -216,11 +215,7 @@ def _assistant(record: Json) -> dict[str, Any]:
 def _user(record: Json, tools: Mapping[str, Json]) -> list[dict[str, Any]]:
     message = record.get("message")
     content = message.get("content") if isinstance(message, Mapping) else None
-    results = [
-        block
-        for block in (content if isinstance(content, list) else [])
-        if isinstance(block, Mapping) and block.get("type") == "tool_result"
-    ]
+    results = content_blocks(content, "tool_result")
     if not results and not record.get("isMeta"):  # the prompt itself, which the CLI does not repeat
         return []
     if not results:

@@ -169,7 +169,7 @@ class TurnSummary:
         usage = message.get("usage")
         self.usages[message_id] = usage if isinstance(usage, Mapping) else {}
         self.models[message_id] = self.model or ""
-        for block in _blocks(message.get("content"), "tool_use"):
+        for block in content_blocks(message.get("content"), "tool_use"):
             self.tool_uses[str(block.get("id"))] = block
 
     def _api_error(self, record: Json) -> None:
@@ -179,7 +179,7 @@ class TurnSummary:
         self.api_error_type = _string(record.get("apiErrorType"))
 
     def _user(self, record: Json, message: Json) -> None:
-        results = _blocks(message.get("content"), "tool_result")
+        results = content_blocks(message.get("content"), "tool_result")
         content = message.get("content")
         if isinstance(content, str) and content.startswith(TASK_NOTICE):
             self._notices.discard(content)
@@ -250,7 +250,8 @@ def _string(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _blocks(content: object, kind: str) -> list[Json]:
+def content_blocks(content: object, kind: str) -> list[Json]:
+    """Return the blocks of one kind in the content of a message, whatever that holds."""
     blocks = content if isinstance(content, list) else []
     return [block for block in blocks if isinstance(block, Mapping) and block.get("type") == kind]
 
@@ -258,7 +259,7 @@ def _blocks(content: object, kind: str) -> list[Json]:
 def _texts(content: object) -> list[str]:
     if isinstance(content, str):
         return [content]
-    return [str(block.get("text", "")) for block in _blocks(content, "text")]
+    return [str(block.get("text", "")) for block in content_blocks(content, "text")]
 
 
 def _plain(content: object) -> str:
