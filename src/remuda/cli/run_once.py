@@ -224,7 +224,7 @@ def exit_code(error: RemudaError) -> int:
     return _OWN_EXIT.get(error.code, other)
 
 
-def _run(word: str, given: Given) -> int:
+def _run(word: str, flags: Flags) -> int:
     raise_signals()
     try:
         return _interruptible(word, flags)
@@ -252,7 +252,7 @@ def _interruptible(word: str, flags: Flags) -> int:
         return run_cold(prompt, flags)
     except Signalled as signalled:
         ignore_signals()
-        return Printer(given).failed(Interrupted(str(signalled)))
+        return Printer(flags).failed(Interrupted(str(signalled)))
 
 
 def _read_prompt(word: str, timeout: float) -> str:
