@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # an agent is started before anybody has to understand it
     from .speech import Speech
     from .state import Vote
     from .tools import ToolBegan, ToolEnded
+    from .warm import WarmAgent
 
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
@@ -155,6 +156,10 @@ class Agent(Protocol):
     @property
     def speech(self) -> Speech | None:
         """How it is handed prompts; None for a program that never says what it took."""
+
+    @property
+    def warm(self) -> WarmAgent | None:
+        """How a pool keeps it ready for many requests; None for a program that cannot be."""
 
     screen_setup: bytes
     """What the screen model is fed before all else, so that it counts columns as this program does."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .base import Launch, LaunchContext
 from .speech import Speech
+from .warm import WarmAgent
 
 
 class PlainAgent:
@@ -14,6 +15,7 @@ class PlainAgent:
 
     default_argv: tuple[str, ...] = ()
     speech: Speech | None = None
+    warm: WarmAgent | None = None
     screen_setup = b""
 
     def __init__(self, name: str, classifier: str) -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from remuda.agents.claude.files import newest_conversation, titled_conversations, user_settings
+from remuda.agents.claude.files import newest_conversation, titled_conversations
 from remuda.agents.claude.flags import split_arguments
-from remuda.agents.claude.launch import take_settings
+from remuda.agents.claude.launch import accept_bypass
 from remuda.errors import AgentRefused
-
-_BYPASS = ("--dangerously-skip-permissions", "--allow-dangerously-skip-permissions")
-_BYPASS_MODE = "bypassPermissions"
-_NO_DISCLAIMER = "skipDangerousModePermissionPrompt"
 
 
 def for_terminal(flags: Sequence[str], env: Mapping[str, str], cwd: Path) -> list[str]:
@@ -48,21 +42,3 @@ def _titled(title: str, env: Mapping[str, str], cwd: Path) -> str | None:
             hint="pass one of these ids",
         )
     return found[0] if found else None
-
-
-def accept_bypass(flags: Sequence[str], env: Mapping[str, str], cwd: Path) -> list[str]:
-    """Whoever asks for no permission checks is not asked back: `claude -p` does not, and nobody is there."""
-    settings, rest = take_settings(list(flags), cwd)
-    if not _wants_bypass(rest, [settings, *user_settings(env, cwd)]):
-        return list(flags)
-    return [*rest, "--settings", json.dumps({**settings, _NO_DISCLAIMER: True})]
-
-
-def _wants_bypass(flags: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> bool:
-    given = [(flag or "", values) for flag, values in split_arguments(flags)]
-    modes: list[object] = [values[0] for flag, values in given if flag == "--permission-mode" and values]
-    modes += [flag.partition("=")[2] for flag, _ in given if flag.startswith("--permission-mode=")]
-    for source in settings:
-        permissions = source.get("permissions")
-        modes += [permissions.get("defaultMode")] if isinstance(permissions, dict) else []
-    return _BYPASS_MODE in modes or any(flag in _BYPASS for flag, _ in given)

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Protocol, cast
 
-from remuda.agents.claude.profile import arguments, refusals
+from remuda.agents.warm import find_warm
 from remuda.errors import InvalidOptions
 
 from .profile import Profile
@@ -33,6 +33,7 @@ def backend_factory(name: BackendName, folder: Path) -> SessionFactory:
 
 def check_profile(profile: Profile, backend: BackendName) -> None:
     """What no session of that backend could be raises `InvalidOptions`."""
-    if found := refusals(profile, terminal=backend == "terminal"):
-        raise InvalidOptions("; ".join(found))
-    arguments(profile)
+    agent = find_warm(profile.agent)
+    if refusals := agent.refusals(profile, terminal=backend == "terminal"):
+        raise InvalidOptions("; ".join(refusals))
+    agent.arguments(profile)

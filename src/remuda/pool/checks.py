@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from remuda.agents.warm import find_warm
 from remuda.arguments import check_options, check_path, check_text, shown
 from remuda.duration import check_seconds
 from remuda.errors import InvalidOptions
@@ -131,6 +132,11 @@ def one_of(*names: str) -> Reader:
         return str(value)
 
     return reader
+
+
+def agent(_name: str, value: object) -> str:
+    find_warm(value)
+    return str(value)
 
 
 def permissions(name: str, value: object) -> object:

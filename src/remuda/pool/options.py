@@ -220,7 +220,7 @@ _CLIENT: dict[str, Reader] = {
     "end_timeout": checks.seconds,
     "close_timeout": checks.seconds_or_zero,
     "claude_binary": checks.path,
-    "agent": checks.one_of(*get_args(AgentName)),
+    "agent": checks.agent,
     "runtime_dir": checks.path,
     "inherit_env": checks.flag,
     "warmup_prompt": checks.prompt,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from remuda.agents.claude.flags import split_arguments
+from remuda.agents.warm import find_warm
 from remuda.errors import (
     EXIT_CODES,
     AgentError,
@@ -36,20 +36,6 @@ from .errand import run_message
 from .line import Line, default_socket, told_error
 from .protocol import Message
 
-_ONE = {
-    "--model": "model",
-    "--permission-mode": "permission_mode",
-    "--settings": "settings",
-    "--setting-sources": "setting_sources",
-    "--system-prompt": "system_prompt",
-    "--append-system-prompt": "append_system_prompt",
-}
-_MANY = {
-    "--allowedTools": "allowed_tools",
-    "--disallowedTools": "disallowed_tools",
-    "--mcp-config": "mcp_config",
-    "--add-dir": "add_dirs",
-}
 _NO_LIMIT = 1e8
 _ANSWER_GRACE = 30.0
 _WITHOUT = "remove it, or remove --pool"
@@ -106,31 +92,16 @@ def pool_options(request: Request) -> dict[str, Any]:
     """As `Client.run` has them. Raises `InvalidOptions`."""
     for complaint, hint in _unusable(request):
         raise InvalidOptions(f"{complaint} with --pool", hint=hint)
-    options: dict[str, Any] = {}
-    rest: list[str] = []
-    for word, values in split_arguments(request.passed):
-        flag, equals, value = (word or "").partition("=")
-        given = [value] if equals else values
-        if flag in _ONE:
-            options[_ONE[flag]] = given[-1]
-        elif flag in _MANY:
-            options.setdefault(_MANY[flag], []).extend(given)
-        else:
-            rest += [word, *values] if word is not None else values
+    agent = find_warm("demo" if request.demo else "claude")
+    options, rest = agent.split_options(request.passed)
     if request.inherit_hooks is False:
         options.setdefault("setting_sources", "")
     if rest:
-        _check_rest(rest)
+        from .options import Wanted
+
+        for refusal in agent.refusals(Wanted(extra_args=tuple(rest))):
+            raise InvalidOptions(refusal, hint=_WITHOUT)
     return {**options, "extra_args": rest}
-
-
-def _check_rest(words: list[str]) -> None:
-    from remuda.agents.claude.profile import refusals
-
-    from .options import Wanted
-
-    for refusal in refusals(Wanted(extra_args=tuple(words))):
-        raise InvalidOptions(refusal, hint=_WITHOUT)
 
 
 def _unusable(request: Request) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
+from remuda.agents import find_agent
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -35,11 +37,7 @@ class Profile:
     @property
     def program(self) -> list[str]:
         """The words that start the agent, before its flags."""
-        if self.agent != "demo":
-            return [self.binary]
-        from remuda.agents.demo import DemoAgent
-
-        return list(DemoAgent.default_argv)
+        return [self.binary, *find_agent(self.agent).default_argv[1:]]
 
     @cached_property
     def key(self) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from remuda.agents import find_agent
 from remuda.arguments import wrong
 from remuda.errors import CommandNotExecutable, CommandNotFound, InvalidOptions
 
@@ -27,8 +27,9 @@ class Resolver:
     def profile(self, wanted: Wanted, permissions: Permissions, *, find_binary: bool = True) -> Profile:
         """Raises `InvalidOptions`, `CommandNotFound` or `CommandNotExecutable`."""
         env = self._merged(wanted.env)
-        # The demo agent is a program of ours.
-        binary = sys.executable if self._settings.agent == "demo" else self._settings.claude_binary
+        binary = self._settings.claude_binary
+        if self._settings.agent != "claude":  # `claude_binary` is not its program
+            binary = find_agent(self._settings.agent).default_argv[0]
         given = asdict(wanted) | {"cwd": self._cwd(wanted.cwd), "env": env}
         return Profile(
             agent=self._settings.agent,

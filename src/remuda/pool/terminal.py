@@ -16,12 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from remuda.agents.claude.profile import arguments
-from remuda.agents.claude.prompt import PROMPTED, looks_like_command
-from remuda.agents.claude.prompt import check as check_prompt
+from remuda.agents import find_agent
 from remuda.agents.state import WORKING
+from remuda.agents.warm import find_warm
 from remuda.errors import (
-    InputError,
     InvalidOptions,
     RemudaError,
     SessionCrashed,
@@ -36,13 +34,11 @@ from remuda.errors import (
 from remuda.inbox.message import new_id
 from remuda.keeper.environment import session_environment
 from remuda.keeper.spec import SessionSpec
-from remuda.oneshot.arguments import accept_bypass
 
 from .events import LOG
 from .exits import outliving
 from .kept import Kept
 from .profile import Profile
-from .stream import entrypoint
 from .terminal_raw import raw_messages
 from .terminal_turn import KeptTurn
 from .types import BackendName, Raw, Request, SessionEvent, Usage
@@ -63,7 +59,9 @@ class TerminalSession:
         self.profile = profile
         self.name = f"pool-{session_id.removeprefix('s_')}"
         """What `remuda attach` calls it."""
-        self._kept = Kept(make_spec(self.name, profile, folder), self._hear, self._gone, [PROMPTED])
+        self._agent = find_warm(profile.agent)
+        spec = make_spec(self.name, profile, folder)
+        self._kept = Kept(spec, self._hear, self._gone, [self._agent.prompt_event])
         self._fresh = False
         self._ready: asyncio.Future[None] | None = None
         self._turn: KeptTurn | None = None
@@ -100,7 +98,7 @@ class TerminalSession:
             raise SpawnFailed(f"the agent exited before it was ready: {crash.detail}") from None
         except (SessionDead, SessionNotFound, SessionUnreachable) as error:
             raise SpawnFailed(f"the keeper exited before the agent was ready: {error.message}") from None
-        self._entrypoint = entrypoint(self.profile, self._kept.pid)
+        self._entrypoint = self._agent.entrypoint(self.profile.env, self._kept.pid)
         self._fresh = True
 
     async def _until_ready(self) -> None:
@@ -128,13 +126,13 @@ class TerminalSession:
     # ── a request ──
 
     async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
-        _check(request.prompt)
+        self._agent.check_prompt(request.prompt)
         if self._kept.detail is not None:
             raise self._kept.crashed()
         if not self._fresh:
             raise SessionDirty("the conversation was not cleared")
         self._fresh = False
-        turn = self._turn = KeptTurn(new_id(time.time()), request, self._kept.request)
+        turn = self._turn = KeptTurn(new_id(time.time()), request, self._kept.request, self._agent.is_denial)
         turn.put = asyncio.ensure_future(self._kept.put(request.prompt, turn.id))
         turn.put.add_done_callback(_seen)
         began = time.monotonic()
@@ -232,8 +230,11 @@ class TerminalSession:
 
     async def _clear(self) -> None:
         before = self._conversation
-        clear = self._turn = KeptTurn(new_id(time.time()), _NOBODY, self._kept.request)
-        await self._kept.put("/clear", clear.id, command=True)
+        command = self._agent.clear_command
+        request = Request("", command, _undecided)
+        clear = KeptTurn(new_id(time.time()), request, self._kept.request, self._agent.is_denial)
+        self._turn = clear
+        await self._kept.put(command, clear.id, command=True)
         await clear.until(lambda: clear.ended is not None)
         ended = clear.ended or {}
         self._conversation = ended.get("session_id")
@@ -307,10 +308,10 @@ class TerminalSession:
 
 
 def make_spec(name: str, profile: Profile, folder: Path) -> SessionSpec:
-    cwd = Path(profile.cwd)
-    flags = accept_bypass(arguments(profile), profile.env, cwd)
-    if not profile.asks:
-        flags.append("--disallowedTools=AskUserQuestion")  # `claude -p` does not have it either
+    agent = find_agent(profile.agent)
+    flags = find_warm(profile.agent).terminal_arguments(
+        profile, profile.env, Path(profile.cwd), asks=profile.asks
+    )
     return SessionSpec(
         name=name,
         folder=os.fspath(folder),
@@ -318,7 +319,7 @@ def make_spec(name: str, profile: Profile, folder: Path) -> SessionSpec:
         cwd=profile.cwd,
         env=session_environment(profile.env, name, "REMUDA_SESSION", {}),
         agent=profile.agent,
-        classifier="claude",
+        classifier=agent.classifier,
         cols=_COLS,
         rows=_ROWS,
         trust=True,
@@ -344,14 +345,6 @@ def dirt(found: Document) -> Sequence[str]:
     return reasons
 
 
-def _check(prompt: str) -> None:
-    try:
-        check_prompt(prompt, command=False, literal=False)
-    except InputError as error:
-        hint = "put a word before it" if looks_like_command(prompt) else error.hint
-        raise InputError(error.message, hint=hint) from None
-
-
 def _seen(done: asyncio.Future[Any]) -> None:
     """Whoever waits for it is told what went wrong; perhaps nobody does any more."""
     if not done.cancelled():
@@ -360,6 +353,3 @@ def _seen(done: asyncio.Future[Any]) -> None:
 
 async def _undecided(_: Any) -> Any:
     raise AssertionError("a command requests no permission")
-
-
-_NOBODY = Request("", "/clear", _undecided)

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
-from remuda.agents.claude.answers import DENIED
 from remuda.errors import Aborted, AgentError, AlreadyAnswered, RemudaError
 
 from .types import (
@@ -40,7 +39,9 @@ _PROVEN = frozenset(["answered", "failed", "interrupted", "refused", "cancelled"
 class KeptTurn:
     """Fed by `hear` whether or not anybody follows; `ask` is a request to its keeper."""
 
-    def __init__(self, message_id: str, request: Request, ask: Ask) -> None:
+    def __init__(
+        self, message_id: str, request: Request, ask: Ask, is_denial: Callable[[object], bool]
+    ) -> None:
         self.id = message_id
         self.put: asyncio.Future[None] | None = None
         self.ended: Document | None = None
@@ -50,6 +51,7 @@ class KeptTurn:
         """Whether a permission was given for the rest of the conversation."""
         self._request = request
         self._ask = ask
+        self._is_denial = is_denial
         self._loop = asyncio.get_running_loop()
         self._told: deque[SessionEvent] = deque()
         self._followed = True
@@ -96,7 +98,7 @@ class KeptTurn:
             return
         self._results += 1
         content, is_error = event.get("content"), bool(event.get("is_error"))
-        if is_error and DENIED in str(content):
+        if is_error and self._is_denial(content):
             self._deny(number)
         self._tell(ToolResult(number, content, is_error))
 

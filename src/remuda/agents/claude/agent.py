@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from .observer import ClaudeObserver
     from .trust import TrustRecord
+    from .warm import ClaudeWarm
 
 
 class ClaudeAgent:
@@ -35,6 +36,12 @@ class ClaudeAgent:
         from .speech import ClaudeSpeech
 
         return ClaudeSpeech()
+
+    @property
+    def warm(self) -> ClaudeWarm:
+        from .warm import ClaudeWarm
+
+        return ClaudeWarm()
 
     def launch(self, context: LaunchContext) -> Launch:
         return prepare(context, len(self.default_argv))

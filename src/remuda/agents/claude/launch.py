@@ -196,3 +196,31 @@ def _without_hooks(
     if any(source.get("disableAllHooks") for source in [settings, *user_settings(context.env, context.cwd)]):
         return ["no hooks: the settings have disableAllHooks"]
     return []
+
+
+# ── no permission checks ──
+
+_BYPASS = ("--dangerously-skip-permissions", "--allow-dangerously-skip-permissions")
+_BYPASS_MODE = "bypassPermissions"
+_NO_DISCLAIMER = "skipDangerousModePermissionPrompt"
+
+
+def accept_bypass(flags: Sequence[str], env: Mapping[str, str], cwd: Path) -> list[str]:
+    """Answer the question that follows a request for no permission checks.
+
+    `claude -p` does not ask it, and here no human could answer.
+    """
+    settings, rest = take_settings(list(flags), cwd)
+    if not _wants_bypass(rest, [settings, *user_settings(env, cwd)]):
+        return list(flags)
+    return [*rest, "--settings", json.dumps({**settings, _NO_DISCLAIMER: True})]
+
+
+def _wants_bypass(flags: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> bool:
+    given = [(flag or "", values) for flag, values in split_arguments(flags)]
+    modes: list[object] = [values[0] for flag, values in given if flag == "--permission-mode" and values]
+    modes += [flag.partition("=")[2] for flag, _ in given if flag.startswith("--permission-mode=")]
+    for source in settings:
+        permissions = source.get("permissions")
+        modes += [permissions.get("defaultMode")] if isinstance(permissions, dict) else []
+    return _BYPASS_MODE in modes or any(flag in _BYPASS for flag, _ in given)

@@ -6,9 +6,9 @@ takes many values takes no word that follows. Flags that take many are given onc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator
 
+from remuda.agents.warm import WorkerOptions
 from remuda.errors import InvalidOptions
 
 from .flags import split_arguments
@@ -17,34 +17,7 @@ MAX_ARGUMENT_BYTES = 131_071
 """What Linux lets one argument have."""
 
 
-class CliOptions(Protocol):
-    """The options of a profile that become arguments."""
-
-    @property
-    def model(self) -> str | None: ...
-    @property
-    def allowed_tools(self) -> Sequence[str]: ...
-    @property
-    def disallowed_tools(self) -> Sequence[str]: ...
-    @property
-    def permission_mode(self) -> str | None: ...
-    @property
-    def settings(self) -> str | None: ...
-    @property
-    def setting_sources(self) -> str | None: ...
-    @property
-    def mcp_config(self) -> Sequence[str]: ...
-    @property
-    def system_prompt(self) -> str | None: ...
-    @property
-    def append_system_prompt(self) -> str | None: ...
-    @property
-    def add_dirs(self) -> Sequence[str]: ...
-    @property
-    def extra_args(self) -> Sequence[str]: ...
-
-
-def arguments(options: CliOptions) -> list[str]:
+def arguments(options: WorkerOptions) -> list[str]:
     """The words behind the program's name. What cannot be said in words raises `InvalidOptions`."""
     words = [f"{flag}={value}" for flag, value in _given(options)]
     words += options.extra_args
@@ -53,7 +26,7 @@ def arguments(options: CliOptions) -> list[str]:
     return words
 
 
-def _given(options: CliOptions) -> Iterator[tuple[str, str]]:
+def _given(options: WorkerOptions) -> Iterator[tuple[str, str]]:
     once = {
         "--model": options.model,
         "--permission-mode": options.permission_mode,
@@ -124,7 +97,7 @@ _ALIASES = {
 }
 
 
-def refusals(options: CliOptions, *, terminal: bool = False) -> list[str]:
+def refusals(options: WorkerOptions, *, terminal: bool = False) -> list[str]:
     """Why `extra_args` cannot be honoured, one reason for each; empty when they can."""
     found = []
     once = {flag for flag, _ in _given(options)} - {"--allowedTools", "--disallowedTools"}

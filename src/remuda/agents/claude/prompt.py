@@ -25,8 +25,6 @@ from remuda.errors import InputError
 if TYPE_CHECKING:  # whoever only checks a prompt does without
     from remuda.agents.speech import Carried
 
-PROMPTED = "UserPromptSubmit"
-"""The hook that tells of every prompt, also of one that the agent was given by what woke it."""
 PASTE_BEGIN, PASTE_END, ENTER = b"\x1b[200~", b"\x1b[201~", b"\r"
 MAX_ARGUMENT_BYTES = 131_071
 MAX_PASTE_BYTES = 4 << 20
