@@ -13,6 +13,7 @@ from typing import Any
 from remuda.agents.speech import Halted, Past, Signal, Speech, Stopped, Submitted
 from remuda.agents.state import RESTING, Source, State
 from remuda.durable import open_regular
+from remuda.errors import InvalidOptions
 from remuda.turns.driver import Driver
 from remuda.turns.policy import Rules
 from remuda.untrusted import one_line, parse_json
@@ -50,6 +51,7 @@ class Delivery:
         self._observation = observation
         spec = session.spec
         self._account = mailbox.account
+        self._submitted = mailbox.submitted
         self._trust = trust or LentTrust(None, spec.name)
         rules = Rules(
             on_orphan=spec.on_orphan,
@@ -111,6 +113,13 @@ class Delivery:
         self.health.record(signal)
         if signal is not None:
             self._driver.hear(signal)
+
+    def submit(self, prompt: str, message_id: str, *, command: bool) -> None:
+        """Take a message without the inbox file. Raises `InvalidOptions` where that must keep messages."""
+        if self._submitted is None:
+            raise InvalidOptions("messages of this session go through its inbox")
+        self._submitted.submit(prompt, message_id, command=command)
+        self._driver.inbox_changed()
 
     def interrupt(self, message: str) -> bool:
         return self._driver.interrupt(message)

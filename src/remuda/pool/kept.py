@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from remuda.errors import RemudaError, SessionCrashed
+from remuda.errors import InvalidOptions, RemudaError, SessionCrashed
 from remuda.inbox.journal import Inbox
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.keeper.claim import read_holder
@@ -34,6 +34,7 @@ _DETAIL_CHARACTERS = 1900
 _LAST_BREATH = 1.0
 _LOOK_INTERVAL = 0.01
 _SHORT_CHARACTERS = 1 << 16
+"""A prompt of this length fits into a frame, also if each character needs 12 bytes in JSON."""
 _MOST_GRACE = 2.0
 
 
@@ -60,6 +61,7 @@ class Kept:
         self._hooks = list(hooks)
         self._paths = SessionPaths.of(spec.name, Path(spec.folder))
         self._inbox = Inbox(self._paths.inbox, durable=False)
+        self._can_submit = True
         self._thread = ThreadPoolExecutor(1, f"remuda-{spec.name}")
         self._starting: asyncio.Future[Attended] | None = None
         self._lock = threading.Lock()
@@ -113,11 +115,14 @@ class Kept:
                 raise self.crashed() from None
             raise
 
-    async def put(self, prompt: str, message_id: str, *, command: bool = False) -> None:
-        """Into its inbox. It is done also when nobody waits for it any more."""
-        if len(prompt) <= _SHORT_CHARACTERS:  # it waits for no disk, and takes less time than a thread
-            self._inbox.put(prompt, message_id=message_id, command=command)
-            return
+    async def submit(self, prompt: str, message_id: str, *, command: bool = False) -> None:
+        """Hand a message to its keeper: a long one through its inbox, which has no frame to fit into."""
+        if self._can_submit and len(prompt) <= _SHORT_CHARACTERS:
+            try:
+                await self.request("submit", id=message_id, prompt=prompt, command=command)
+                return
+            except InvalidOptions:  # an older keeper, which has not taken it
+                self._can_submit = False
         loop = asyncio.get_running_loop()
         await asyncio.shield(
             loop.run_in_executor(

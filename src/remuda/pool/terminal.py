@@ -133,7 +133,7 @@ class TerminalSession:
             raise SessionDirty("the conversation was not cleared")
         self._fresh = False
         turn = self._turn = KeptTurn(new_id(time.time()), request, self._kept.request, self._agent.is_denial)
-        turn.put = asyncio.ensure_future(self._kept.put(request.prompt, turn.id))
+        turn.put = asyncio.ensure_future(self._kept.submit(request.prompt, turn.id))
         turn.put.add_done_callback(_seen)
         began = time.monotonic()
         await asyncio.shield(turn.put)
@@ -234,7 +234,7 @@ class TerminalSession:
         request = Request("", command, _undecided)
         clear = KeptTurn(new_id(time.time()), request, self._kept.request, self._agent.is_denial)
         self._turn = clear
-        await self._kept.put(command, clear.id, command=True)
+        await self._kept.submit(command, clear.id, command=True)
         await clear.until(lambda: clear.ended is not None)
         ended = clear.ended or {}
         self._conversation = ended.get("session_id")
