@@ -17,9 +17,9 @@ import pytest
 
 from remuda.errors import Aborted, AgentError, SessionDirty
 from remuda.pool.oneshot_session import OneshotSession
-from remuda.pool.session import WarmSession
 from remuda.pool.stream import StreamSession
 from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request
+from remuda.pool.worker import Worker
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
@@ -64,21 +64,21 @@ asyncio.run(main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
 
 class StreamBench:
     warm = tools = raw = True
-    kind: Callable[..., WarmSession] = StreamSession
+    kind: Callable[..., Worker] = StreamSession
 
     def __init__(self, cli: RealCli) -> None:
         self._cli = cli
         self.folder = cli.project
 
-    def make(self, **profile: Any) -> WarmSession:
+    def make(self, **profile: Any) -> Worker:
         binary = profile.pop("binary", self._cli.binary)
         made = profile_of(binary, self.folder, self._cli.env, **profile)
         return self.kind(f"s_{secrets.token_hex(6)}", made)
 
-    async def at_work(self, session: WarmSession) -> None:
+    async def at_work(self, session: Worker) -> None:
         await asyncio.Event().wait()
 
-    def kill(self, session: WarmSession) -> None:
+    def kill(self, session: Worker) -> None:
         holder = next(pid for pid in descendants(os.getpid()) if pid in self._cli.running())
         os.kill(descendants(holder)[0], signal.SIGKILL)
 

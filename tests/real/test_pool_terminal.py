@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from remuda.errors import AgentError, SessionDirty
-from remuda.pool.session import WarmSession
 from remuda.pool.terminal import TerminalSession
 from remuda.pool.types import Allow, Decision, PermissionRequest, Request
+from remuda.pool.worker import Worker
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from support import pool_conformance as conformance
@@ -67,17 +67,17 @@ class TerminalBench:
         self.folder = cli.project
         self.sessions = home / "sessions"
 
-    def make(self, **profile: Any) -> WarmSession:
+    def make(self, **profile: Any) -> Worker:
         binary = profile.pop("binary", self._cli.binary)
         made = profile_of(binary, self.folder, self._cli.env, **profile)
         return TerminalSession(f"s_{secrets.token_hex(6)}", made, self.sessions)
 
-    async def at_work(self, session: WarmSession) -> None:
+    async def at_work(self, session: Worker) -> None:
         assert isinstance(session, TerminalSession)
         async with looking(session, self.sessions) as look:
             await look.state("streaming")
 
-    def kill(self, session: WarmSession) -> None:
+    def kill(self, session: Worker) -> None:
         assert isinstance(session, TerminalSession)
         os.kill(session.agent_pid, signal.SIGKILL)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from remuda.keeper.aclient import AsyncKeeperClient
-from remuda.pool.session import WarmSession
 from remuda.pool.terminal import TerminalSession
+from remuda.pool.worker import Worker
 from support.warm_sessions import ScriptedBench
 
 Document = dict[str, Any]
@@ -66,11 +66,11 @@ class TerminalBench(ScriptedBench):
     def sessions(self) -> Path:
         return self.folder.parent
 
-    def kill(self, session: WarmSession) -> None:
+    def kill(self, session: Worker) -> None:
         assert isinstance(session, TerminalSession)
         os.kill(session.agent_pid, signal.SIGKILL)
 
-    async def at_work(self, session: WarmSession) -> None:
+    async def at_work(self, session: Worker) -> None:
         assert isinstance(session, TerminalSession)
         async with looking(session, self.sessions) as look:
             await look.state("streaming")

@@ -10,8 +10,8 @@ from remuda.agents.warm import find_warm
 from remuda.errors import InvalidOptions
 
 from .profile import Profile
-from .session import SessionFactory, WarmSession
 from .types import BackendName
+from .worker import Worker, WorkerFactory
 
 _WHERE: dict[BackendName, tuple[str, str]] = {
     "terminal": ("terminal", "TerminalSession"),
@@ -21,10 +21,10 @@ _WHERE: dict[BackendName, tuple[str, str]] = {
 
 
 class _Backend(Protocol):
-    def __call__(self, session_id: str, profile: Profile, folder: Path) -> WarmSession: ...
+    def __call__(self, session_id: str, profile: Profile, folder: Path) -> Worker: ...
 
 
-def backend_factory(name: BackendName, folder: Path) -> SessionFactory:
+def backend_factory(name: BackendName, folder: Path) -> WorkerFactory:
     """Sessions of that backend, whose files lie in `folder`."""
     module, kind = _WHERE[name]
     make = cast(_Backend, getattr(importlib.import_module(f"remuda.pool.{module}"), kind))

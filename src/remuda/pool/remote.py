@@ -22,8 +22,8 @@ from .codec import decision_message, read_error, read_event, read_permission, re
 from .errand import prewarm_message, run_message
 from .line import SILENCE_TIMEOUT, default_socket
 from .options import AsyncRunOptions, PathOption, PrewarmOptions
-from .permission import decider
 from .protocol import Message
+from .request import decider
 from .types import Done, Failed, PermissionHandler, Permissions, Raw, RunResult, StreamEvent
 
 ANSWER_GRACE = 30.0

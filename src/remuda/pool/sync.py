@@ -16,8 +16,8 @@ from remuda.errors import ClientClosed, InvalidOptions
 from .client import Client
 from .events import EventName, Listener
 from .options import ClientOptions, PrewarmOptions, RunOptions
-from .session import SessionFactory
 from .types import Decision, PermissionHandler, PermissionRequest, RunResult, StreamEvent
+from .worker import WorkerFactory
 
 _T = TypeVar("_T")
 _JOIN_TIMEOUT = 5.0
@@ -34,7 +34,7 @@ class SyncClient:
     """
 
     def __init__(
-        self, *, session_factory: SessionFactory | None = None, **options: Unpack[ClientOptions]
+        self, *, session_factory: WorkerFactory | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         self._thread: LoopThread | None = None
         self._client = Client(session_factory=session_factory, **_threaded(options))
@@ -142,7 +142,7 @@ class SyncClient:
                 pass  # and so has ended
 
 
-class _Errand(Generic[_T]):
+class _Job(Generic[_T]):
     """Work for the loop, and a future for the thread that waits. It is there before anything begins: Ctrl-C
     may come between any two steps of the one who waits."""
 
@@ -192,18 +192,18 @@ class LoopThread:
         """What is under way when the thread stops raises `ClientClosed`. Ctrl-C in here cancels it."""
         if threading.current_thread() is self._thread:
             raise InvalidOptions("a listener cannot call a method of its own client that waits")
-        errand = _Errand(work)
+        job = _Job(work)
         try:
             with self._lock:
                 if self.stopped:
                     raise ClientClosed("the client is closed")
-                self._loop.call_soon_threadsafe(errand.start)
-            return errand.future.result()
+                self._loop.call_soon_threadsafe(job.start)
+            return job.future.result()
         except concurrent.futures.CancelledError:
             raise ClientClosed("the client was closed during the request") from None
         except BaseException:
-            if not errand.future.done() and not self.stopped:  # a signal, and not the work's own error
-                self._loop.call_soon_threadsafe(errand.cancel)
+            if not job.future.done() and not self.stopped:  # a signal, and not the work's own error
+                self._loop.call_soon_threadsafe(job.cancel)
             raise
 
     def stop(self) -> None:

@@ -15,13 +15,13 @@ from remuda.pool.policy import (
     HandOver,
     Limits,
     Member,
+    PrewarmTarget,
     Spawn,
     State,
     Waiter,
-    Wish,
     decide,
-    next_look,
-    worn,
+    expired_limit,
+    next_decision_at,
 )
 
 NOW = 1000.0
@@ -46,11 +46,11 @@ def waiters(*profiles: str, since: float = NOW, passed: int = 0) -> list[Waiter]
 def plan(
     members: Sequence[Member] = (),
     waiting: Sequence[Waiter] = (),
-    wishes: dict[str, Wish] | None = None,
+    targets: dict[str, PrewarmTarget] | None = None,
     **limits: int | float | None,
 ) -> list[Action]:
     counted = Counter(waiter.profile for waiter in waiting)
-    return decide(members, waiting, counted, wishes or {}, Limits(**limits), NOW)  # type: ignore[arg-type]
+    return decide(members, waiting, counted, targets or {}, Limits(**limits), NOW)  # type: ignore[arg-type]
 
 
 # ── waiters ──
@@ -131,11 +131,11 @@ def test_decide_session_near_its_limit_is_ended_first() -> None:
     assert plan(resting, waiters("P"), size=2) == [Evict("b", "displaced")]
 
 
-def test_decide_session_that_was_wished_for_is_ended_last() -> None:
+def test_decide_worker_that_a_target_keeps_is_ended_last() -> None:
     resting = [member("a", "Q", used=NOW - 5), member("b", "R")]
-    wishes = {"Q": Wish(1)}
-    assert plan(resting, waiters("P"), wishes, size=2) == [Evict("b", "displaced")]
-    assert plan([member("a", "Q")], waiters("P"), wishes, size=1) == [Evict("a", "displaced")]
+    targets = {"Q": PrewarmTarget(1)}
+    assert plan(resting, waiters("P"), targets, size=2) == [Evict("b", "displaced")]
+    assert plan([member("a", "Q")], waiters("P"), targets, size=1) == [Evict("a", "displaced")]
 
 
 def test_decide_session_with_a_younger_waiter_of_its_own_is_not_ended_for_an_older_one() -> None:
@@ -202,61 +202,61 @@ def test_decide_busy_session_past_a_limit_is_left_alone() -> None:
 def test_decide_without_limits_nothing_is_too_old() -> None:
     old = Member("a", "P", IDLE, born=-1e9, used=-1e9, served=10**9)
     assert plan([old], max_age=None, max_idle=None, max_requests=None) == []
-    assert next_look([old], {}, Limits(max_age=None, max_idle=None), NOW) is None
+    assert next_decision_at([old], {}, Limits(max_age=None, max_idle=None), NOW) is None
 
 
-def test_decide_idle_for_long_but_wished_for_is_kept() -> None:
+def test_decide_idle_worker_that_a_target_keeps_stays() -> None:
     resting = [member("a", "P", used=NOW - 700), member("b", "P", used=NOW - 600)]
-    assert plan(resting, wishes={"P": Wish(1)}, size=2) == [Evict("a", "max_idle")]
-    assert next_look(resting[1:], {"P": Wish(1)}, Limits(max_age=None), NOW) is None
+    assert plan(resting, targets={"P": PrewarmTarget(1)}, size=2) == [Evict("a", "max_idle")]
+    assert next_decision_at(resting[1:], {"P": PrewarmTarget(1)}, Limits(max_age=None), NOW) is None
 
 
-def test_worn_tells_the_limit_that_was_reached() -> None:
+def test_expired_limit_is_the_limit_that_was_reached() -> None:
     limits = Limits(max_requests=2, max_age=60.0)
-    assert worn(Member("a", "P", born=NOW, served=1), limits, NOW + 59.9) is None
-    assert worn(Member("a", "P", born=NOW, served=2), limits, NOW) == "max_requests"
-    assert worn(Member("a", "P", born=NOW, served=1), limits, NOW + 60) == "max_age"
+    assert expired_limit(Member("a", "P", born=NOW, served=1), limits, NOW + 59.9) is None
+    assert expired_limit(Member("a", "P", born=NOW, served=2), limits, NOW) == "max_requests"
+    assert expired_limit(Member("a", "P", born=NOW, served=1), limits, NOW + 60) == "max_age"
 
 
-def test_next_look_is_when_the_first_limit_is_reached() -> None:
+def test_next_decision_is_when_the_first_limit_is_reached() -> None:
     members = [Member("a", "P", IDLE, born=0, used=900), Member("b", "P", BUSY, born=0, used=0)]
-    assert next_look(members, {}, Limits(max_age=3600, max_idle=600), NOW) == 1500
-    assert next_look(members, {}, Limits(max_age=1100, max_idle=600), NOW) == 1100
-    assert next_look(members, {"Q": Wish(1, not_before=NOW + 1)}, Limits(), NOW) == NOW + 1
+    assert next_decision_at(members, {}, Limits(max_age=3600, max_idle=600), NOW) == 1500
+    assert next_decision_at(members, {}, Limits(max_age=1100, max_idle=600), NOW) == 1100
+    assert next_decision_at(members, {"Q": PrewarmTarget(1, not_before=NOW + 1)}, Limits(), NOW) == NOW + 1
 
 
-# ── wishes ──
+# ── targets ──
 
 
-def test_decide_wish_is_topped_up_from_free_room_behind_the_waiters() -> None:
-    wishes = {"P": Wish(2)}
-    assert plan([], (), wishes, size=3) == [Spawn("P", None), Spawn("P", None)]
-    assert plan([], waiters("Q", "Q"), wishes, size=3) == [Spawn("Q", 1), Spawn("Q", 2), Spawn("P", None)]
-    assert plan([member("a", "P", BUSY), member("b", "P", CLEARING)], (), wishes, size=3) == []
+def test_decide_target_is_filled_from_free_room_after_the_waiters() -> None:
+    targets = {"P": PrewarmTarget(2)}
+    assert plan([], (), targets, size=3) == [Spawn("P", None), Spawn("P", None)]
+    assert plan([], waiters("Q", "Q"), targets, size=3) == [Spawn("Q", 1), Spawn("Q", 2), Spawn("P", None)]
+    assert plan([member("a", "P", BUSY), member("b", "P", CLEARING)], (), targets, size=3) == []
 
 
-def test_decide_session_that_is_ended_no_longer_fulfils_a_wish() -> None:
-    assert plan([member("a", "P", CLOSING)], (), {"P": Wish(1)}, size=2) == [Spawn("P", None)]
-    assert plan([member("a", "P", CLOSING)], (), {"P": Wish(1)}, size=1) == []
+def test_decide_worker_that_is_being_ended_does_not_count_for_a_target() -> None:
+    assert plan([member("a", "P", CLOSING)], (), {"P": PrewarmTarget(1)}, size=2) == [Spawn("P", None)]
+    assert plan([member("a", "P", CLOSING)], (), {"P": PrewarmTarget(1)}, size=1) == []
 
 
-def test_decide_wish_ends_others_only_while_somebody_waits_for_it() -> None:
+def test_decide_target_ends_other_workers_only_while_it_is_urgent() -> None:
     resting = [member("a", "Q")]
-    assert plan(resting, (), {"P": Wish(1)}, size=1) == []
-    assert plan(resting, (), {"P": Wish(1, pressing=True)}, size=1) == [Evict("a", "displaced")]
-    both = {"P": Wish(1, pressing=True), "Q": Wish(1)}
+    assert plan(resting, (), {"P": PrewarmTarget(1)}, size=1) == []
+    assert plan(resting, (), {"P": PrewarmTarget(1, urgent=True)}, size=1) == [Evict("a", "displaced")]
+    both = {"P": PrewarmTarget(1, urgent=True), "Q": PrewarmTarget(1)}
     assert plan(resting, (), both, size=1) == []
 
 
-def test_decide_wish_whose_starts_failed_waits() -> None:
-    assert plan([], (), {"P": Wish(1, not_before=NOW + 1)}) == []
-    assert plan([], (), {"P": Wish(1, not_before=NOW)}) == [Spawn("P", None)]
+def test_decide_target_whose_starts_failed_waits() -> None:
+    assert plan([], (), {"P": PrewarmTarget(1, not_before=NOW + 1)}) == []
+    assert plan([], (), {"P": PrewarmTarget(1, not_before=NOW)}) == [Spawn("P", None)]
 
 
 # ── whatever the snapshot ──
 
 PROFILES = "PQR"
-Snapshot = tuple[list[Member], list[Waiter], dict[str, Wish], Limits]
+Snapshot = tuple[list[Member], list[Waiter], dict[str, PrewarmTarget], Limits]
 
 
 @st.composite
@@ -279,8 +279,8 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     for number, moment in enumerate(since):
         queue.append(Waiter(number, draw(st.sampled_from(PROFILES)), moment, draw(st.integers(0, 20))))
     _mark_spawning(draw, members, queue)
-    wishes = {
-        profile: Wish(draw(st.integers(0, size)), draw(st.booleans()), draw(st.floats(0, 2 * NOW)))
+    targets = {
+        profile: PrewarmTarget(draw(st.integers(0, size)), draw(st.booleans()), draw(st.floats(0, 2 * NOW)))
         for profile in draw(st.sets(st.sampled_from(PROFILES)))
     }
     limits = Limits(
@@ -290,7 +290,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         draw(st.none() | st.floats(1, 2 * NOW)),
         patience=draw(st.sampled_from([0.0, 2.0, 500.0])),
     )
-    return members, queue, wishes, limits
+    return members, queue, targets, limits
 
 
 def _mark_spawning(draw: st.DrawFn, members: list[Member], queue: list[Waiter]) -> None:
@@ -303,8 +303,8 @@ def _mark_spawning(draw: st.DrawFn, members: list[Member], queue: list[Waiter]) 
 
 
 def decided(snapshot: Snapshot) -> list[Action]:
-    members, queue, wishes, limits = snapshot
-    return decide(members, queue, Counter(waiter.profile for waiter in queue), wishes, limits, NOW)
+    members, queue, targets, limits = snapshot
+    return decide(members, queue, Counter(waiter.profile for waiter in queue), targets, limits, NOW)
 
 
 @given(snapshots())
@@ -317,7 +317,7 @@ def test_size_is_never_exceeded(snapshot: Snapshot) -> None:
 @given(snapshots())
 def test_only_idle_sessions_are_touched_and_each_once(snapshot: Snapshot) -> None:
     idle = {member.id for member in snapshot[0] if member.state is IDLE}
-    touched = [action.session for action in decided(snapshot) if not isinstance(action, Spawn)]
+    touched = [action.worker for action in decided(snapshot) if not isinstance(action, Spawn)]
     assert len(set(touched)) == len(touched)
     assert set(touched) <= idle
 
@@ -328,7 +328,7 @@ def test_session_serves_its_own_profile_and_each_profile_in_order(snapshot: Snap
     kinds = {member.id: member.profile for member in members}
     handed = [action for action in decided(snapshot) if isinstance(action, HandOver)]
     for profile in PROFILES:
-        served = [action.waiter for action in handed if kinds[action.session] == profile]
+        served = [action.waiter for action in handed if kinds[action.worker] == profile]
         assert served == [waiter.id for waiter in queue if waiter.profile == profile][: len(served)]
 
 
@@ -336,7 +336,7 @@ def test_session_serves_its_own_profile_and_each_profile_in_order(snapshot: Snap
 def test_no_session_rests_while_somebody_waits_for_its_profile(snapshot: Snapshot) -> None:
     members, queue, _, _ = snapshot
     actions = decided(snapshot)
-    touched = {action.session for action in actions if not isinstance(action, Spawn)}
+    touched = {action.worker for action in actions if not isinstance(action, Spawn)}
     served = {action.waiter for action in actions if isinstance(action, HandOver)}
     resting = {member.profile for member in members if member.state is IDLE and member.id not in touched}
     assert not resting & {waiter.profile for waiter in queue if waiter.id not in served}
@@ -358,26 +358,28 @@ def test_no_waiter_is_passed_over_that_was_so_for_long(snapshot: Snapshot) -> No
 
 @given(snapshots())
 def test_nothing_is_displaced_without_somebody_who_needs_the_room(snapshot: Snapshot) -> None:
-    members, queue, wishes, limits = snapshot
+    members, queue, targets, limits = snapshot
     actions = decided(snapshot)
     displaced = [action for action in actions if isinstance(action, Evict) and action.reason == "displaced"]
-    pressing = sum(wish.count for wish in wishes.values() if wish.pressing)
+    urgent = sum(target.count for target in targets.values() if target.urgent)
     handed = sum(isinstance(action, HandOver) for action in actions)
-    assert len(displaced) <= len(queue) - handed + pressing
+    assert len(displaced) <= len(queue) - handed + urgent
     if displaced:
         assert len(members) + sum(isinstance(action, Spawn) for action in actions) == limits.size
 
 
 @given(snapshots())
-def test_each_start_is_for_a_waiter_without_one_of_the_same_profile_or_for_a_wish(snapshot: Snapshot) -> None:
-    _, queue, wishes, _ = snapshot
+def test_each_start_is_for_a_waiter_without_one_of_the_same_profile_or_for_a_target(
+    snapshot: Snapshot,
+) -> None:
+    _, queue, targets, _ = snapshot
     starts = [action for action in decided(snapshot) if isinstance(action, Spawn)]
     mine = [action.waiter for action in starts if action.waiter is not None]
     assert len(set(mine)) == len(mine)
     by_id = {waiter.id: waiter for waiter in queue}
     for action in starts:
         if action.waiter is None:
-            assert wishes[action.profile].count > 0
+            assert targets[action.profile].count > 0
         else:
             assert by_id[action.waiter].profile == action.profile
             assert not by_id[action.waiter].spawning
@@ -385,17 +387,17 @@ def test_each_start_is_for_a_waiter_without_one_of_the_same_profile_or_for_a_wis
 
 @given(snapshots())
 def test_to_decide_again_right_away_changes_nothing(snapshot: Snapshot) -> None:
-    members, queue, wishes, limits = snapshot
+    members, queue, targets, limits = snapshot
     by_id = {member.id: member for member in members}
     for action in decided(snapshot):
         match action:
             case HandOver():
-                by_id[action.session].state = BUSY
+                by_id[action.worker].state = BUSY
                 queue = [waiter for waiter in queue if waiter.id != action.waiter]
             case Evict():
-                by_id[action.session].state = CLOSING
+                by_id[action.worker].state = CLOSING
             case Spawn():
                 members.append(Member(f"n{len(members)}", action.profile, SPAWNING, NOW, NOW))
                 for waiter in queue:
                     waiter.spawning = waiter.spawning or waiter.id == action.waiter
-    assert decided((members, queue, wishes, limits)) == []
+    assert decided((members, queue, targets, limits)) == []

@@ -22,7 +22,7 @@ from remuda import (
     Usage,
     WaitTimeout,
 )
-from remuda.pool.call import Call
+from remuda.pool.request import PoolRequest
 from remuda.pool.types import Answered, BackendName, Raw, Request, SessionEvent
 from remuda.testing.pool import FakeAgent, FakeSession
 from support.pool import Heard, failing, gated, lasting, settled, soon, until_set, virtual
@@ -254,7 +254,7 @@ async def test_request_that_has_ended_leaves_nothing_in_memory() -> None:
         await settled()
         gc.collect()
         loop = asyncio.get_running_loop()  # other tests may have left some behind in what they raised
-        calls = [one for one in gc.get_objects() if isinstance(one, Call)]
+        calls = [one for one in gc.get_objects() if isinstance(one, PoolRequest)]
         assert [call for call in calls if call.ended.get_loop() is loop] == []
 
 
