@@ -108,7 +108,7 @@ def test_importing_the_inbox_loads_no_asyncio_click_or_keeper() -> None:
 
 def test_importing_the_client_loads_no_backend_click_or_terminal() -> None:
     loaded = loaded_by("import remuda; remuda.Client")
-    backends = {f"remuda.pool.{name}" for name in ("terminal", "stream", "oneshot_session", "serve")}
+    backends = {f"remuda.pool.{name}" for name in ("terminal_worker", "stream", "oneshot_session", "serve")}
     assert not loaded & {"click", "ctypes", "remuda.keeper", "remuda.terminal", *backends}
 
 

@@ -14,7 +14,7 @@ from remuda.oneshot.emit import Emitter
 from remuda.oneshot.request import Request
 from remuda.oneshot.run import Output, run
 from remuda.pool.checks import request_id as check_request_id
-from remuda.pool.options import Wanted
+from remuda.pool.options import PartialProfile
 
 from .run_once import Printer
 from .run_options import DEFAULT_TIMEOUT, PROFILE, variables
@@ -41,7 +41,7 @@ def run_cold(prompt: str, given: Mapping[str, Any]) -> int:
             "--permissions allow needs a pool",
             hint="start one with 'remuda pool serve', or name the tools with --allowed-tools",
         )
-    for refusal in refusals(Wanted(extra_args=tuple(given.get("--arg", [])))):
+    for refusal in refusals(PartialProfile(extra_args=tuple(given.get("--arg", [])))):
         raise InvalidOptions(refusal, hint="'remuda print' may accept it")
     if (request_id := given.get("--request-id")) is not None:
         check_request_id("request_id", request_id)

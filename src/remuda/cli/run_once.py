@@ -31,9 +31,9 @@ from remuda.errors import (
 )
 from remuda.oneshot.output import OutputLost, ReaderGone, drop, say, write
 from remuda.oneshot.signals import Signalled, heed_signals, unheed_signals
-from remuda.pool.errand import run_message
-from remuda.pool.line import SILENCE_TIMEOUT, Line, default_socket, told_error
+from remuda.pool.pool_connection import SILENCE_TIMEOUT, PoolConnection, default_socket, one_line_error
 from remuda.pool.protocol import Message
+from remuda.pool.request_builder import run_message
 from remuda.untrusted import show_json
 
 from .run_options import DEFAULT_TIMEOUT, PROFILE, parse, variables
@@ -144,7 +144,7 @@ def _warm(prompt: str, given: Given) -> int:
     )
     path = given.get("--socket") or default_socket()
     silence = given.get("--server-timeout", SILENCE_TIMEOUT)
-    with Line(os.path.expanduser(path), silence_timeout=silence) as line:
+    with PoolConnection(os.path.expanduser(path), silence_timeout=silence) as line:
         line.ask(message)
         line.deadline = time.monotonic() + timeout + _ANSWER_GRACE
         return _follow(line, Printer(given))
@@ -175,10 +175,10 @@ def _requires(given: Given) -> dict[str, str]:
     return found
 
 
-def _follow(line: Line, printer: Printer) -> int:
+def _follow(line: PoolConnection, printer: Printer) -> int:
     while (message := line.next())["type"] != "done":
         if message["type"] == "error":
-            return printer.failed(told_error(message))
+            return printer.failed(one_line_error(message))
         printer.event(message)
     result = message["result"]
     if message.get("more") and printer.wants_usage:
@@ -187,7 +187,7 @@ def _follow(line: Line, printer: Printer) -> int:
     return EXIT_CODES["OK"]
 
 
-def _usage(line: Line) -> Message | None:
+def _usage(line: PoolConnection) -> Message | None:
     """It comes behind the answer, which stays one where the server is lost, or a signal comes, before it."""
     try:
         return line.next().get("usage")

@@ -14,7 +14,7 @@ from .types import BackendName
 from .worker import Worker, WorkerFactory
 
 _WHERE: dict[BackendName, tuple[str, str]] = {
-    "terminal": ("terminal", "TerminalSession"),
+    "terminal": ("terminal_worker", "TerminalWorker"),
     "stream": ("stream", "StreamSession"),
     "print": ("oneshot_session", "OneshotSession"),
 }

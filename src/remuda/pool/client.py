@@ -17,20 +17,19 @@ from remuda.paths import sessions_folder
 from . import checks
 from .backends import backend_factory as backend_factory
 from .backends import check_profile
-from .events import EventName, Listener
-from .observe import Observer
+from .events import EventName, Listener, PoolObserver
 from .options import (
     AsyncRunOptions,
     ClientOptions,
     PrewarmOptions,
-    RunSettings,
+    RequestSettings,
     read_client,
     read_prewarm,
     read_run,
 )
 from .pool import Pool
+from .pool_request import PoolRequest
 from .profile import Profile
-from .request import PoolRequest
 from .resolve import Resolver
 from .types import Done, Raw, RunResult, StreamEvent
 from .worker import WorkerFactory
@@ -44,7 +43,7 @@ class _Prepared:
     """A request whose options were checked and that has not begun."""
 
     prompt: str
-    options: RunSettings
+    options: RequestSettings
     profile: Profile
 
 
@@ -69,7 +68,7 @@ class Client:
         self._settings = read_client(options)
         self._resolver = Resolver(self._settings, os.environ)
         self._find_binary = session_factory is None
-        self._observer = Observer()
+        self._observer = PoolObserver()
         self._requests: dict[str, PoolRequest] = {}
         self._checked: set[str] = set()
         self._profile(read_run({}, self._settings), find_binary=False)
@@ -232,7 +231,7 @@ class Client:
             error.request_id = named if isinstance(named := given.get("request_id"), str) else None
             raise
 
-    def _profile(self, options: RunSettings, *, find_binary: bool = True) -> Profile:
+    def _profile(self, options: RequestSettings, *, find_binary: bool = True) -> Profile:
         find_binary = find_binary and self._find_binary
         profile = self._resolver.profile(options.wanted, options.permissions, find_binary=find_binary)
         if profile.key not in self._checked:

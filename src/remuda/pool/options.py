@@ -14,7 +14,7 @@ from remuda.errors import InvalidOptions
 
 from . import checks
 from .checks import Reader
-from .policy import Limits
+from .scheduler import Limits
 from .types import BackendName, Permissions
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class ClientOptions(ProfileOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PartialProfile:
     """The profile's fields as far as they were given."""
 
     cwd: str | None = None
@@ -115,7 +115,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ClientSettings:
     """A client's options, checked, with the defaults."""
 
     pool_size: int = 1
@@ -137,7 +137,7 @@ class Settings:
     warmup_prompt: str | None = None
     permissions: Permissions = "deny"
     permission_timeout: float = 120.0
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: PartialProfile = field(default_factory=PartialProfile)
 
     @property
     def limits(self) -> Limits:
@@ -145,20 +145,20 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSettings:
+class RequestSettings:
     """A request's options, checked, with the client's for those that were not given."""
 
-    wanted: Wanted
+    wanted: PartialProfile
     timeout: float
     permissions: Permissions
     request_id: str | None = None
     signal: asyncio.Event | None = None
 
 
-def read_client(given: Mapping[str, object]) -> Settings:
+def read_client(given: Mapping[str, object]) -> ClientSettings:
     own = checks.read_all(given, {**_CLIENT, **_PROFILE}, "client")
-    wanted = Wanted(**{name: own.pop(name) for name in _PROFILE if name in own})
-    settings = Settings(**own, wanted=wanted)
+    wanted = PartialProfile(**{name: own.pop(name) for name in _PROFILE if name in own})
+    settings = ClientSettings(**own, wanted=wanted)
     if settings.backend == "print" and settings.warmup_prompt is not None:
         raise InvalidOptions(
             "warmup_prompt does not work with the print backend", hint="use terminal or stream"
@@ -166,20 +166,20 @@ def read_client(given: Mapping[str, object]) -> Settings:
     return settings
 
 
-def read_run(given: Mapping[str, object], settings: Settings) -> RunSettings:
+def read_run(given: Mapping[str, object], settings: ClientSettings) -> RequestSettings:
     own = checks.read_all(given, {**_RUN, **_PROFILE}, "request")
     wanted = _over(settings.wanted, {name: own.pop(name) for name in _PROFILE if name in own})
     own.setdefault("timeout", settings.default_timeout)
     own.setdefault("permissions", settings.permissions)
-    return RunSettings(wanted, **own)
+    return RequestSettings(wanted, **own)
 
 
-def read_prewarm(given: Mapping[str, object], settings: Settings) -> RunSettings:
+def read_prewarm(given: Mapping[str, object], settings: ClientSettings) -> RequestSettings:
     own = checks.read_all(given, {**_PREWARM, **_PROFILE}, "profile")
     return read_run(own, settings)
 
 
-def _over(base: Wanted, given: Mapping[str, Any]) -> Wanted:
+def _over(base: PartialProfile, given: Mapping[str, Any]) -> PartialProfile:
     env = {**base.env, **given.get("env", {})}
     return replace(base, **{**given, "env": env})
 
@@ -228,4 +228,4 @@ _CLIENT: dict[str, Reader] = {
     "permission_timeout": checks.seconds,
 }
 
-assert set(_PROFILE) == {one.name for one in fields(Wanted)}
+assert set(_PROFILE) == {one.name for one in fields(PartialProfile)}

@@ -17,13 +17,13 @@ from typing import Any
 
 from remuda.errors import ClientClosed, InvalidOptions, RemudaError, SpawnFailed
 
-from .observe import Observer
-from .options import Settings
-from .policy import Evict, HandOver, Reason, Spawn, State, decide, next_decision_at
+from .events import PoolObserver
+from .options import ClientSettings
+from .pool_request import PoolRequest
 from .prewarm import PrewarmTargets
 from .profile import Profile
 from .queue import QueuedRequest, RequestQueue
-from .request import PoolRequest
+from .scheduler import Evict, HandOver, Reason, Spawn, State, decide, next_decision_at
 from .slot import GRACE, USAGE_TIMEOUT, Eviction, Slot, TurnEnd
 from .types import RunResult
 from .worker import WorkerFactory
@@ -36,7 +36,7 @@ _MAX_START_ERRORS = 256
 
 
 class Pool:
-    def __init__(self, make: WorkerFactory, settings: Settings, observer: Observer) -> None:
+    def __init__(self, make: WorkerFactory, settings: ClientSettings, observer: PoolObserver) -> None:
         self._make, self._settings, self._observer = make, settings, observer
         self.loop = asyncio.get_running_loop()
         self._limits = settings.limits

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from remuda.errors import ClientClosed, InvalidOptions, PoolExhausted, RemudaError, SpawnFailed
 
-from .options import Settings
-from .policy import PrewarmTarget
+from .options import ClientSettings
 from .profile import Profile
+from .scheduler import PrewarmTarget
 
 MAX_RETRY_DELAY = 60.0
 
@@ -31,7 +31,7 @@ class PrewarmTargets:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientSettings,
         act: Callable[[], None],
         count_ready: Callable[[str], int],
         start_error: Callable[[str], str | None],

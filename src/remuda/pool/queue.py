@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from remuda.errors import PoolExhausted, SpawnFailed
 
-from .options import Settings
-from .policy import Waiter
-from .request import PoolRequest
+from .options import ClientSettings
+from .pool_request import PoolRequest
+from .scheduler import Waiter
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class RequestQueue:
     `start_error` returns why workers of a profile fail to start; None if they work.
     """
 
-    def __init__(self, settings: Settings, start_error: Callable[[str], str | None]) -> None:
+    def __init__(self, settings: ClientSettings, start_error: Callable[[str], str | None]) -> None:
         self._settings = settings
         self._start_error = start_error
         self._loop = asyncio.get_running_loop()

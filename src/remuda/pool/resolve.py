@@ -11,7 +11,7 @@ from remuda.agents import find_agent
 from remuda.arguments import wrong
 from remuda.errors import CommandNotExecutable, CommandNotFound, InvalidOptions
 
-from .options import Settings, Wanted
+from .options import ClientSettings, PartialProfile
 from .profile import Profile
 from .types import Permissions
 
@@ -19,12 +19,14 @@ from .types import Permissions
 class Resolver:
     """Knows the environment and the folder of the process as they were when the client was made."""
 
-    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
+    def __init__(self, settings: ClientSettings, environment: Mapping[str, str]) -> None:
         self._settings = settings
         self._environment = dict(environment) if settings.inherit_env else {}
         self._folder = os.getcwd()
 
-    def profile(self, wanted: Wanted, permissions: Permissions, *, find_binary: bool = True) -> Profile:
+    def profile(
+        self, wanted: PartialProfile, permissions: Permissions, *, find_binary: bool = True
+    ) -> Profile:
         """Raises `InvalidOptions`, `CommandNotFound` or `CommandNotExecutable`."""
         env = self._merged(wanted.env)
         binary = self._settings.claude_binary

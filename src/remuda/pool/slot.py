@@ -24,11 +24,10 @@ from remuda.errors import (
     WaitTimeout,
 )
 
-from .events import LOG
-from .observe import Observer
-from .options import Settings
-from .policy import Member, Reason, State, expired_limit
-from .request import PoolRequest, decider
+from .events import LOG, PoolObserver
+from .options import ClientSettings
+from .pool_request import PoolRequest, decider
+from .scheduler import Member, Reason, State, expired_limit
 from .types import Answered, Request, RunResult, SessionEvent
 from .worker import Worker
 
@@ -68,8 +67,8 @@ class Eviction:
 @dataclass(slots=True, kw_only=True)
 class Slot(Member):
     worker: Worker
-    settings: Settings
-    observer: Observer
+    settings: ClientSettings
+    observer: PoolObserver
     request: PoolRequest | None = None
     turn: asyncio.Task[TurnReport] | None = None
     step: asyncio.Task[None] | None = None

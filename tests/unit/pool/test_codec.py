@@ -25,7 +25,7 @@ from remuda.pool.codec import (
     read_usage,
     result_document,
 )
-from remuda.pool.protocol import Conversation, Message, encode, hello
+from remuda.pool.protocol import Message, PoolProtocol, encode, hello
 from remuda.pool.types import (
     Allow,
     Decision,
@@ -57,7 +57,7 @@ RESULT = RunResult(
 
 def through(message: Message, *, to_server: bool = False) -> Message:
     """As the other end has it."""
-    conversation = Conversation(server=to_server)
+    conversation = PoolProtocol(server=to_server)
     first: list[Message] = [hello(), *([{"type": "run", "prompt": ""}] if to_server else [])]
     *_, last = [got for one in (*first, message) for got in conversation.receive(encode(one))]
     return last

@@ -14,7 +14,7 @@ import pytest
 
 from remuda import Client, CommandNotFound, InvalidOptions
 from remuda.errors import CommandNotExecutable
-from remuda.pool.options import Settings, read_client, read_run
+from remuda.pool.options import ClientSettings, read_client, read_run
 from remuda.pool.profile import Profile
 from remuda.pool.resolve import Resolver
 from remuda.testing.pool import FakeAgent
@@ -32,7 +32,7 @@ def profile_of(client: dict[str, Any], request: dict[str, Any], **environ: str) 
 
 def test_client_defaults_are_those_of_the_original() -> None:
     settings = read_client({})
-    assert settings == Settings()
+    assert settings == ClientSettings()
     assert (settings.pool_size, settings.backend, settings.claude_binary) == (1, "terminal", "claude")
     assert (settings.max_requests_per_session, settings.max_session_age, settings.max_idle) == (50, 3600, 600)
     assert (settings.acquire_timeout, settings.spawn_timeout, settings.default_timeout) == (30, 30, 300)

@@ -15,7 +15,7 @@ from remuda.pool.protocol import (
     MAX_GREETING_BYTES,
     MAX_PROMPT_BYTES,
     VERSION,
-    Conversation,
+    PoolProtocol,
     encode,
     hello,
 )
@@ -26,15 +26,15 @@ DONE = {"type": "done", "result": {"text": "x"}, "more": True}
 ERROR = {"type": "error", "code": "TIMEOUT", "message": "late"}
 
 
-def server() -> Conversation:
-    return Conversation(server=True)
+def server() -> PoolProtocol:
+    return PoolProtocol(server=True)
 
 
-def peer() -> Conversation:
-    return Conversation(server=False)
+def peer() -> PoolProtocol:
+    return PoolProtocol(server=False)
 
 
-def heard(conversation: Conversation, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+def heard(conversation: PoolProtocol, *messages: dict[str, Any]) -> list[dict[str, Any]]:
     return [got for one in messages for got in conversation.receive(encode(one))]
 
 
@@ -189,10 +189,10 @@ def test_receive_a_long_greeting_is_refused_by_its_length_alone() -> None:
 
 
 def test_receive_a_frame_beyond_the_servers_bound_is_refused_by_its_length_alone() -> None:
-    one = Conversation(server=True, max_bytes=1000)
+    one = PoolProtocol(server=True, max_bytes=1000)
     heard(one, HELLO)
     list(one.receive((1000).to_bytes(4, "big")))
-    other = Conversation(server=True, max_bytes=1000)
+    other = PoolProtocol(server=True, max_bytes=1000)
     heard(other, HELLO)
     with pytest.raises(RemoteProtocolError):
         list(other.receive((1001).to_bytes(4, "big")))

@@ -22,7 +22,7 @@ from remuda import (
     Usage,
     WaitTimeout,
 )
-from remuda.pool.request import PoolRequest
+from remuda.pool.pool_request import PoolRequest
 from remuda.pool.types import Answered, BackendName, Raw, Request, SessionEvent
 from remuda.testing.pool import FakeAgent, FakeSession
 from support.pool import Heard, failing, gated, lasting, settled, soon, until_set, virtual

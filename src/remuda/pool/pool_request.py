@@ -15,9 +15,8 @@ from dataclasses import replace
 
 from remuda.errors import Aborted, RemudaError, SessionCrashed, WaitTimeout
 
-from .events import LOG
-from .observe import Observer
-from .options import RunSettings
+from .events import LOG, PoolObserver
+from .options import RequestSettings
 from .profile import Profile
 from .types import (
     Allow,
@@ -49,8 +48,8 @@ class PoolRequest:
         request_id: str,
         prompt: str,
         profile: Profile,
-        options: RunSettings,
-        observer: Observer,
+        options: RequestSettings,
+        observer: PoolObserver,
         *,
         permission_timeout: float,
         quiet: bool = False,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.pool.policy import (
+from remuda.pool.scheduler import (
     Action,
     Evict,
     HandOver,
