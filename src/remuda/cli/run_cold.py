@@ -13,7 +13,7 @@ from remuda.errors import AgentError, InvalidOptions, from_code
 from remuda.oneshot.emit import Emitter
 from remuda.oneshot.request import Request
 from remuda.oneshot.run import Output, run
-from remuda.pool.checks import request_id as check_request_id
+from remuda.pool.option_readers import request_id as check_request_id
 from remuda.pool.options import PartialProfile
 
 from .run_once import Printer

@@ -14,7 +14,7 @@ from remuda.arguments import absolute_path
 from remuda.errors import ClientClosed, InputError, InvalidOptions, RemudaError
 from remuda.paths import sessions_folder
 
-from . import checks
+from . import option_readers
 from .backends import backend_factory as backend_factory
 from .backends import check_profile
 from .events import EventName, Listener, PoolObserver
@@ -29,8 +29,7 @@ from .options import (
 )
 from .pool import Pool
 from .pool_request import PoolRequest
-from .profile import Profile
-from .resolve import Resolver
+from .profile import Profile, Resolver
 from .types import Done, Raw, RunResult, StreamEvent
 from .worker import WorkerFactory
 
@@ -156,11 +155,11 @@ class Client:
         """
         if self._settings.backend == "print":
             raise InvalidOptions("the print backend cannot prewarm: it starts a new agent for each request")
-        wanted = None if count is None else checks.count_from("count", count, 0)
-        found = self._profile(read_prewarm(profile, self._settings))
-        await self._the_pool().targets.prewarm(found, wanted)
+        checked = None if count is None else option_readers.count_from("count", count, 0)
+        resolved = self._profile(read_prewarm(profile, self._settings))
+        await self._the_pool().targets.prewarm(resolved, checked)
 
-    # ── what is told ──
+    # ── events and numbers ──
 
     def on(self, event: EventName, listener: Listener) -> None:
         """Call `listener` with each event of this name, in the event loop of the client.
@@ -233,7 +232,7 @@ class Client:
 
     def _profile(self, options: RequestSettings, *, find_binary: bool = True) -> Profile:
         find_binary = find_binary and self._find_binary
-        profile = self._resolver.profile(options.wanted, options.permissions, find_binary=find_binary)
+        profile = self._resolver.profile(options.profile, options.permissions, find_binary=find_binary)
         if profile.key not in self._checked:
             check_profile(profile, self._settings.backend)
             if len(self._checked) >= _MAX_CHECKED:
@@ -284,6 +283,6 @@ class Client:
 
 def _checked(prompt: object) -> str:
     try:
-        return checks.prompt("the prompt", prompt)
+        return option_readers.prompt("the prompt", prompt)
     except InvalidOptions as error:
         raise InputError(error.message, hint=error.hint) from None

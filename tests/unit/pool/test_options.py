@@ -15,8 +15,7 @@ import pytest
 from remuda import Client, CommandNotFound, InvalidOptions
 from remuda.errors import CommandNotExecutable
 from remuda.pool.options import ClientSettings, read_client, read_run
-from remuda.pool.profile import Profile
-from remuda.pool.resolve import Resolver
+from remuda.pool.profile import Profile, Resolver
 from remuda.testing.pool import FakeAgent
 from support.pool import gated, soon, virtual
 
@@ -24,7 +23,7 @@ from support.pool import gated, soon, virtual
 def profile_of(client: dict[str, Any], request: dict[str, Any], **environ: str) -> Profile:
     settings = read_client(client)
     options = read_run(request, settings)
-    return Resolver(settings, environ).profile(options.wanted, options.permissions, find_binary=False)
+    return Resolver(settings, environ).profile(options.profile, options.permissions, find_binary=False)
 
 
 # ── defaults ──
@@ -43,14 +42,14 @@ def test_run_not_given_or_none_is_as_the_client_says() -> None:
     settings = read_client({"model": "m", "default_timeout": 7, "permissions": "allow", "env": {"A": "1"}})
     for given in ({}, {"model": None, "timeout": None, "permissions": None, "env": None}):
         options = read_run(given, settings)
-        assert (options.wanted.model, options.timeout, options.permissions) == ("m", 7, "allow")
-        assert options.wanted.env == {"A": "1"}
+        assert (options.profile.model, options.timeout, options.permissions) == ("m", 7, "allow")
+        assert options.profile.env == {"A": "1"}
 
 
 def test_run_given_wins_over_the_client() -> None:
     settings = read_client({"model": "m", "allowed_tools": ["Read"], "default_timeout": 7})
     options = read_run({"model": "n", "allowed_tools": [], "timeout": 1, "permissions": "allow"}, settings)
-    assert (options.wanted.model, options.wanted.allowed_tools) == ("n", ())
+    assert (options.profile.model, options.profile.allowed_tools) == ("n", ())
     assert (options.timeout, options.permissions) == (1, "allow")
 
 
@@ -318,7 +317,7 @@ def program(path: Path, *, mode: int = 0o755) -> Path:
 def binary_of(binary: str, **environ: str) -> str:
     settings = read_client({"claude_binary": binary})
     options = read_run({}, settings)
-    return Resolver(settings, environ).profile(options.wanted, options.permissions).binary
+    return Resolver(settings, environ).profile(options.profile, options.permissions).binary
 
 
 def test_binary_is_found_on_the_path_of_the_request(tmp_path: Path) -> None:
