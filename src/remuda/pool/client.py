@@ -15,8 +15,6 @@ from remuda.errors import ClientClosed, InputError, InvalidOptions, RemudaError
 from remuda.paths import sessions_folder
 
 from . import option_readers
-from .backends import backend_factory as backend_factory
-from .backends import check_profile
 from .events import EventName, Listener, PoolObserver
 from .options import (
     AsyncRunOptions,
@@ -29,9 +27,10 @@ from .options import (
 )
 from .pool import Pool
 from .pool_request import PoolRequest
-from .profile import Profile, Resolver
+from .profile import Profile, Resolver, check_profile
 from .types import Done, Raw, RunResult, StreamEvent
 from .worker import WorkerFactory
+from .worker import backend_factory as backend_factory
 
 _MAX_CHECKED = 1000
 """Profiles that are not checked twice; a program may make a new one for each request."""

@@ -113,7 +113,7 @@ class Peer:
 
 
 class RequestHandler:
-    """A request that takes time (`run`, `prewarm`), and the messages that arrive meanwhile.
+    """A request that takes time (`run`, `prewarm`), and the messages that arrive while it runs.
 
     `facts` is what the server says of itself.
     """

@@ -1,7 +1,7 @@
 """The socket on disk where a pool is served, and the lock on it.
 
 Next to `pool.sock` is `pool.sock.pid`. The server holds a lock on it for as long as it lives, as a keeper
-does: the lock tells who serves, and a socket without one is replaced.
+does: the lock shows who serves, and a socket without one is replaced.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class ReplyPrinter:
             self._output.emitter.message(delta_message(text, session_id))
 
     def _counted(self, message: Message) -> Message:
-        """Number the results of this request only, not all that the process has answered."""
+        """Number the results of this request only, not all answers of the process."""
         index, self._results = self._results, self._results + 1
         return {**message, "result_index": index} if "result_index" in message else message
 

@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 
 from remuda.agents import find_agent
+from remuda.agents.warm import find_warm
 from remuda.arguments import wrong
 from remuda.errors import CommandNotExecutable, CommandNotFound, InvalidOptions
 
 from .options import AgentOptions, ClientSettings, PartialProfile
-from .types import Permissions
+from .types import BackendName, Permissions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,3 +98,11 @@ def _runnable(path: str) -> str:
     if not os.access(path, os.X_OK):
         raise CommandNotExecutable(f"{path} is not executable")
     return path
+
+
+def check_profile(profile: Profile, backend: BackendName) -> None:
+    """Raise `InvalidOptions` if no worker of that backend can have this profile."""
+    agent = find_warm(profile.agent)
+    if refusals := agent.refusals(profile, terminal=backend == "terminal"):
+        raise InvalidOptions("; ".join(refusals))
+    agent.arguments(profile)

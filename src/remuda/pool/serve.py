@@ -52,7 +52,7 @@ class ServeLimits:
     max_body_bytes: int = MAX_FRAME_BYTES
     first_word_timeout: float = 10.0
     request_timeout: float = 60.0
-    """For a whole request to arrive."""
+    """For a complete request to arrive."""
     slow_timeout: float = 30.0
     """For a peer to read what waits for it."""
     linger_timeout: float = 10.0

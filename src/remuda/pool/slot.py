@@ -294,7 +294,7 @@ async def _bounded(step: Awaitable[_T], timeout: float) -> _T:
 
 
 def _short(detail: str) -> str:
-    """Shorten a detail in its middle: its beginning tells how it ended, its end has the last output."""
+    """Shorten a detail in its middle: its beginning says how it ended, its end has the last output."""
     if len(detail) <= DETAIL_CHARACTERS:
         return detail
     half = DETAIL_CHARACTERS // 2

@@ -196,7 +196,7 @@ class LoopThread:
     def do(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Run `work` in the loop and return its result. Ctrl-C cancels it.
 
-        Raises `ClientClosed` if the thread stops meanwhile.
+        Raises `ClientClosed` if the thread stops first.
         """
         if threading.current_thread() is self._thread:
             raise InvalidOptions("a listener cannot call a method of its own client that waits")

@@ -1,9 +1,15 @@
-"""A warm agent as the pool sees it. Every backend and the fake in `testing` pass one conformance suite."""
+"""A warm agent as the pool sees it, and the backends by name.
+
+Every backend and the fake in `testing` pass one conformance suite. A backend is imported when a client first
+needs it. None replaces another.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import AsyncIterator, Callable
-from typing import ClassVar, Protocol
+from pathlib import Path
+from typing import ClassVar, Protocol, cast
 
 from remuda.errors import SessionDirty as SessionDirty
 
@@ -60,3 +66,23 @@ class Worker(Protocol):
 
 WorkerFactory = Callable[[str, Profile], Worker]
 """Makes a worker with that id, not yet opened."""
+
+
+# ── backends ──
+
+_WHERE: dict[BackendName, tuple[str, str]] = {
+    "terminal": ("terminal_worker", "TerminalWorker"),
+    "stream": ("stream", "StreamSession"),
+    "print": ("oneshot_session", "OneshotSession"),
+}
+
+
+class _Backend(Protocol):
+    def __call__(self, session_id: str, profile: Profile, folder: Path) -> Worker: ...
+
+
+def backend_factory(name: BackendName, folder: Path) -> WorkerFactory:
+    """Return what makes workers of that backend, with their files in `folder`."""
+    module, kind = _WHERE[name]
+    make = cast(_Backend, getattr(importlib.import_module(f"remuda.pool.{module}"), kind))
+    return lambda session_id, profile: make(session_id, profile, folder)
