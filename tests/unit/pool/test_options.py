@@ -171,14 +171,14 @@ async def test_prewarm_wrong_option_is_refused_before_anything_runs(name: str, v
 
 @virtual
 @pytest.mark.parametrize("prompt", ["", "  \n", None, b"x", "a\0b", "\udcff"])
-async def test_run_prompt_that_is_none_is_refused(prompt: object) -> None:
+async def test_run_invalid_prompt_is_refused(prompt: object) -> None:
     async with Client(session_factory=FakeAgent()) as client:
         with pytest.raises(InvalidOptions):
             await client.run(prompt)  # type: ignore[arg-type]
 
 
 @virtual
-async def test_run_id_that_is_on_its_way_is_refused_and_free_again_behind_it() -> None:
+async def test_run_id_in_use_is_refused_and_free_again_afterwards() -> None:
     agent, gate = gated()
     async with Client(session_factory=agent, pool_size=2) as client:
         call = soon(client.run("one", request_id="same"))
@@ -326,7 +326,7 @@ def test_binary_is_found_on_the_path_of_the_request(tmp_path: Path) -> None:
     assert binary_of(str(found)) == str(found)
 
 
-def test_binary_that_is_missing_or_cannot_be_run_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_binary_that_cannot_run_is_reported_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(CommandNotFound):
         binary_of("claude", PATH=str(tmp_path))
     with pytest.raises(CommandNotFound):

@@ -56,15 +56,15 @@ def plan(
 # ── waiters ──
 
 
-def test_decide_idle_session_of_the_profile_goes_to_the_waiter() -> None:
+def test_decide_idle_worker_of_the_profile_goes_to_the_waiter() -> None:
     assert plan([member("a", "P")], waiters("P")) == [HandOver("a", 1)]
 
 
-def test_decide_idle_session_of_another_profile_is_never_handed_over() -> None:
+def test_decide_idle_worker_of_another_profile_is_never_handed_over() -> None:
     assert plan([member("a", "Q")], waiters("P"), size=2) == [Spawn("P", 1)]
 
 
-def test_decide_of_several_idle_sessions_the_last_used_serves() -> None:
+def test_decide_of_several_idle_workers_the_last_used_serves() -> None:
     resting = [member("a", "P", used=NOW - 9), member("b", "P", used=NOW - 1), member("c", "P", used=NOW - 5)]
     assert plan(resting, waiters("P"), size=3) == [HandOver("b", 1)]
 
@@ -77,13 +77,13 @@ def test_decide_waiters_of_one_profile_are_served_in_order() -> None:
 
 
 @pytest.mark.parametrize("state", [SPAWNING, CLEARING])
-def test_decide_session_that_comes_is_waited_for_although_there_is_room(state: State) -> None:
+def test_decide_worker_that_comes_is_waited_for_although_there_is_room(state: State) -> None:
     assert plan([member("a", "P", state)], waiters("P"), size=4) == []
     assert plan([member("a", "P", state)], waiters("P", "P"), size=4) == [Spawn("P", 1)]
 
 
 @pytest.mark.parametrize("state", [BUSY, STOPPING, CLOSING])
-def test_decide_session_that_may_not_come_is_not_waited_for(state: State) -> None:
+def test_decide_worker_that_may_not_come_is_not_waited_for(state: State) -> None:
     assert plan([member("a", "P", state)], waiters("P"), size=4) == [Spawn("P", 1)]
 
 
@@ -108,7 +108,7 @@ def test_decide_spawn_of_a_younger_waiter_covers_it_and_the_older_gets_another()
 # ── making room ──
 
 
-def test_decide_full_pool_ends_the_idle_session_that_was_not_used_for_longest() -> None:
+def test_decide_full_pool_ends_the_idle_worker_that_was_not_used_for_longest() -> None:
     resting = [member("a", "Q", used=NOW - 1), member("b", "R", used=NOW - 5)]
     assert plan(resting, waiters("P"), size=2) == [Evict("b", "displaced")]
 
@@ -119,14 +119,14 @@ def test_decide_room_that_is_being_made_is_not_made_twice() -> None:
     assert plan(members, waiters("P", "P"), size=2) == [Evict("b", "displaced")]
 
 
-def test_decide_session_that_is_being_stopped_is_waited_for_before_another_is_ended() -> None:
+def test_decide_worker_that_is_being_stopped_is_waited_for_before_another_is_ended() -> None:
     members = [member("a", "P", STOPPING), member("b", "Q")]
     assert plan(members, waiters("P"), size=2) == []
     assert plan(members, waiters("P", "P"), size=2) == [Evict("b", "displaced")]
     assert plan(members, waiters("P", since=NOW - 2), size=2) == [Evict("b", "displaced")]
 
 
-def test_decide_session_near_its_limit_is_ended_first() -> None:
+def test_decide_worker_near_its_limit_is_ended_first() -> None:
     resting = [member("a", "Q", used=NOW - 5, served=1), member("b", "R", used=NOW, served=45)]
     assert plan(resting, waiters("P"), size=2) == [Evict("b", "displaced")]
 
@@ -138,7 +138,7 @@ def test_decide_worker_that_a_target_keeps_is_ended_last() -> None:
     assert plan([member("a", "Q")], waiters("P"), targets, size=1) == [Evict("a", "displaced")]
 
 
-def test_decide_session_with_a_younger_waiter_of_its_own_is_not_ended_for_an_older_one() -> None:
+def test_decide_worker_with_a_younger_waiter_of_its_own_is_not_ended_for_an_older_one() -> None:
     resting = [member("a", "P")]
     assert plan(resting, waiters("Q", "P"), size=1) == [HandOver("a", 2, passed=(1,))]
 
@@ -188,14 +188,12 @@ def test_decide_alternating_profiles_share_one_seat_in_runs_and_none_starves() -
         (Member("a", "P", IDLE, born=NOW, used=NOW, served=2), {"max_requests": 2}, "max_requests"),
     ],
 )
-def test_decide_idle_session_past_a_limit_is_ended(
-    old: Member, limits: dict[str, float], reason: str
-) -> None:
+def test_decide_idle_worker_past_a_limit_is_ended(old: Member, limits: dict[str, float], reason: str) -> None:
     assert plan([old], **limits) == [Evict("a", reason)]  # type: ignore[arg-type]
     assert plan([old], waiters("P"), **limits) == [Evict("a", reason)]  # type: ignore[arg-type]
 
 
-def test_decide_busy_session_past_a_limit_is_left_alone() -> None:
+def test_decide_busy_worker_past_a_limit_is_left_alone() -> None:
     assert plan([Member("a", "P", BUSY, born=0, used=0, served=99)]) == []
 
 
@@ -315,7 +313,7 @@ def test_size_is_never_exceeded(snapshot: Snapshot) -> None:
 
 
 @given(snapshots())
-def test_only_idle_sessions_are_touched_and_each_once(snapshot: Snapshot) -> None:
+def test_only_idle_workers_are_touched_and_each_once(snapshot: Snapshot) -> None:
     idle = {member.id for member in snapshot[0] if member.state is IDLE}
     touched = [action.worker for action in decided(snapshot) if not isinstance(action, Spawn)]
     assert len(set(touched)) == len(touched)
@@ -323,7 +321,7 @@ def test_only_idle_sessions_are_touched_and_each_once(snapshot: Snapshot) -> Non
 
 
 @given(snapshots())
-def test_session_serves_its_own_profile_and_each_profile_in_order(snapshot: Snapshot) -> None:
+def test_worker_serves_its_own_profile_and_each_profile_in_order(snapshot: Snapshot) -> None:
     members, queue, _, _ = snapshot
     kinds = {member.id: member.profile for member in members}
     handed = [action for action in decided(snapshot) if isinstance(action, HandOver)]
@@ -333,7 +331,7 @@ def test_session_serves_its_own_profile_and_each_profile_in_order(snapshot: Snap
 
 
 @given(snapshots())
-def test_no_session_rests_while_somebody_waits_for_its_profile(snapshot: Snapshot) -> None:
+def test_no_worker_is_idle_while_a_request_of_its_profile_waits(snapshot: Snapshot) -> None:
     members, queue, _, _ = snapshot
     actions = decided(snapshot)
     touched = {action.worker for action in actions if not isinstance(action, Spawn)}
@@ -357,7 +355,7 @@ def test_no_waiter_is_passed_over_that_was_so_for_long(snapshot: Snapshot) -> No
 
 
 @given(snapshots())
-def test_nothing_is_displaced_without_somebody_who_needs_the_room(snapshot: Snapshot) -> None:
+def test_no_worker_is_displaced_without_a_request_that_needs_the_room(snapshot: Snapshot) -> None:
     members, queue, targets, limits = snapshot
     actions = decided(snapshot)
     displaced = [action for action in actions if isinstance(action, Evict) and action.reason == "displaced"]

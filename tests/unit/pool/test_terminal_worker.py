@@ -88,7 +88,7 @@ def profile(**more: Any) -> Profile:
     return Profile(**{**given, **more})
 
 
-def test_spec_of_a_session_ends_with_its_owner_and_leaves_nothing() -> None:
+def test_spec_of_a_worker_ends_with_its_owner_and_leaves_nothing() -> None:
     spec = make_spec("pool-1", profile(), Path("/sessions"))
     assert (spec.ephemeral, spec.trust, spec.single_try, spec.tools, spec.once) == (
         True,
@@ -109,6 +109,6 @@ def test_spec_asks_the_caller_or_denies_for_every_prompt(asks: bool) -> None:
     assert "--model=m" in spec.argv
 
 
-def test_spec_that_asks_for_no_checks_is_not_asked_back() -> None:
+def test_spec_without_permission_checks_skips_the_question() -> None:
     spec = make_spec("pool-1", profile(permission_mode="bypassPermissions"), Path("/sessions"))
     assert "skipDangerousModePermissionPrompt" in " ".join(spec.argv)
