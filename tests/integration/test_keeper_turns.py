@@ -401,3 +401,36 @@ def test_cleanliness_tells_of_what_was_begun_and_lasts(bench: Bench) -> None:
     call = {"name": "CronCreate", "input": {"cron": "* * * * *"}}
     event_named(client, "ended", id=post.put(f"TOOL {json.dumps(call)}"))
     assert clean(client)["residue"] == ["a scheduled prompt (CronCreate)"]
+
+
+# ── messages through the socket ──
+
+
+def test_submit_to_a_worker_of_a_pool_is_answered_without_the_inbox_file(bench: Bench) -> None:
+    post = bench.ready(ephemeral=True, single_try=True)
+    client = hearing(post.kept)
+    assert client.request("submit", id="m-1", prompt="ECHO hello") == {"id": "m-1"}
+    ended = event_named(client, "ended")
+    assert (ended["id"], ended["end"], ended["action"]) == ("m-1", "answered", "ack")
+    found = stages(post.ended("m-1"))
+    assert (found[:2], found[-1]) == (["accepted", "written"], "acked")
+    assert not (post.folder / "inbox.jsonl").exists()
+
+
+def test_submit_to_a_session_that_keeps_its_messages_is_refused(bench: Bench) -> None:
+    client = bench.ready().kept.hello()
+    with pytest.raises(InvalidOptions, match="inbox"):
+        client.request("submit", id="m-1", prompt="hello")
+
+
+def test_submit_by_a_client_that_only_reads_is_refused(bench: Bench) -> None:
+    post = bench.ready(ephemeral=True, single_try=True)
+    with pytest.raises(PermissionRefused):
+        hearing(post.kept, read_only=True).request("submit", id="m-1", prompt="hello")
+
+
+@pytest.mark.parametrize("args", [{}, {"id": "m-1"}, {"prompt": "x"}, {"id": 1, "prompt": "x"}])
+def test_submit_without_prompt_or_id_is_refused(bench: Bench, args: dict[str, Any]) -> None:
+    client = bench.ready(ephemeral=True, single_try=True).kept.hello()
+    with pytest.raises(InvalidOptions, match="submit needs"):
+        client.request("submit", **args)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from remuda.errors import PermissionRefused, PoolBroken, RemudaError
-from remuda.pool.line import Line
+from remuda.pool.pool_connection import PoolConnection
 from remuda.pool.protocol import VERSION, encode, hello
 from remuda.pool.remote import RemoteClient
 from remuda.pool.serve import ServeLimits
@@ -303,7 +303,7 @@ def test_peer_a_server_that_is_broken_is_told_from_one_that_is_not_there(home: P
         await RemoteClient(path, silence_timeout=0.5).run("x", timeout=1)
 
     def ask_blocking() -> None:
-        with Line(str(path), silence_timeout=0.5) as line:
+        with PoolConnection(str(path), silence_timeout=0.5) as line:
             line.ask(RUN)
             for message in line.messages():
                 if message["type"] == "done":
@@ -329,7 +329,7 @@ def test_peer_a_server_that_only_says_that_it_lives_is_given_up(home: Path) -> N
             connection.sendall(encode({"type": "alive"}))
 
     with bad_server(home / "pool.sock", speak):
-        with Line(str(home / "pool.sock")) as line:
+        with PoolConnection(str(home / "pool.sock")) as line:
             line.ask(RUN)
             line.deadline = 0.0
             with pytest.raises(PoolBroken):
@@ -356,7 +356,7 @@ def test_peer_a_server_of_another_user_is_told_nothing(home: Path) -> None:
         assert server.stdout is not None
         assert server.stdout.readline() == "up\n"
         with pytest.raises(PermissionRefused):
-            Line(str(path))
+            PoolConnection(str(path))
         assert server.stdout.readline() == "b''\n"
     finally:
         server.kill()

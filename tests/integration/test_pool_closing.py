@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.errors import ClientClosed, PoolNotServed
-from remuda.pool.line import Line
+from remuda.pool.pool_connection import PoolConnection
 from remuda.pool.protocol import encode, hello
 from remuda.pool.remote import RemoteClient
 from support.commands import Commands
@@ -81,7 +81,7 @@ def test_peers_who_have_not_asked_when_the_server_ends_are_told(home: Path) -> N
 
 
 def ask(path: Path) -> None:
-    with Line(str(path)) as line:
+    with PoolConnection(str(path)) as line:
         line.ask(RUN)
         for _ in line.messages():
             pass
@@ -108,7 +108,7 @@ def test_peer_takes_what_was_not_begun_for_a_pool_that_is_not_there(home: Path) 
 def test_peer_takes_what_may_have_begun_for_an_error(home: Path, said: bytes) -> None:
     path = home / "pool.sock"
     with bad_server(path, say(HELLO, said)):
-        with Line(str(path)) as line:
+        with PoolConnection(str(path)) as line:
             line.ask(RUN)
             assert [message["type"] for message in line.messages()][-1] == "error"
         with pytest.raises(ClientClosed):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from remuda.pool.line import request
+from remuda.pool.pool_connection import request
 from remuda.proctree import descendants
 from support.commands import COMMAND, Commands
 from support.heimdall_client import PATIENCE

@@ -15,8 +15,8 @@ import pytest
 
 from remuda.cli.pool_serve import command
 from remuda.errors import FolderUnusable, LocalProtocolError, PoolExhausted, PoolNotServed, SessionExists
-from remuda.pool.door import Door
-from remuda.pool.line import Line
+from remuda.pool.pool_connection import PoolConnection
+from remuda.pool.pool_socket import PoolSocket
 from remuda.pool.protocol import encode, hello
 from remuda.pool.remote import RemoteClient
 from remuda.pool.serve import ServeLimits
@@ -48,7 +48,7 @@ def test_socket_of_a_live_server_is_refused_and_a_stale_one_replaced(home: Path)
             stale.bind(str(home / "pool.sock"))
         async with served(home) as pool:
             with pytest.raises(SessionExists):
-                Door(str(pool.path)).open()
+                PoolSocket(str(pool.path)).open()
             assert (await pool.remote.run("x")).text
 
     within(test())
@@ -60,7 +60,7 @@ def test_socket_of_a_stranger_who_listens_is_left_alone(home: Path) -> None:
         other.bind(str(path))
         other.listen()
         with pytest.raises(SessionExists):
-            Door(str(path)).open()
+            PoolSocket(str(path)).open()
         assert path.exists()
     assert os.listdir(home) == ["pool.sock"]
 
@@ -68,7 +68,7 @@ def test_socket_of_a_stranger_who_listens_is_left_alone(home: Path) -> None:
 def test_socket_path_of_a_file_is_left_alone(home: Path) -> None:
     (home / "pool.sock").write_text("mine")
     with pytest.raises(FolderUnusable):
-        Door(str(home / "pool.sock")).open()
+        PoolSocket(str(home / "pool.sock")).open()
     assert (home / "pool.sock").read_text() == "mine"
 
 
@@ -204,7 +204,7 @@ def test_shutdown_by_a_peer_is_told_when_all_has_ended(home: Path) -> None:
         await ready.wait()
 
         def stop() -> tuple[str, bool, bool]:
-            with Line(str(home / "pool.sock")) as line:
+            with PoolConnection(str(home / "pool.sock")) as line:
                 line.ask({"type": "shutdown"})
                 answer = line.next()["type"]
                 return answer, line.wait_for_end(20.0), bool(busy.agent.alive)

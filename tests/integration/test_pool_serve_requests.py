@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from remuda.errors import AgentError, InvalidOptions, SessionCrashed
-from remuda.pool.line import request
+from remuda.pool.pool_connection import request
 from remuda.pool.types import (
     Allow,
     Answered,

@@ -29,7 +29,7 @@ from remuda.inbox.journal import Inbox
 from remuda.keeper.claim import read_holder
 from remuda.paths import SessionPaths
 from remuda.pool.profile import Profile
-from remuda.pool.terminal import TerminalSession
+from remuda.pool.terminal_worker import TerminalWorker
 from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request, Token, ToolResult
 from support.keeper import Process
 from support.keeper import until as wait_until
@@ -65,10 +65,10 @@ def bench(home: Path) -> TerminalBench:
 
 
 @asynccontextmanager
-async def ready(bench: TerminalBench, **profile: Any) -> AsyncIterator[tuple[TerminalSession, Look]]:
+async def ready(bench: TerminalBench, **profile: Any) -> AsyncIterator[tuple[TerminalWorker, Look]]:
     """A session, and somebody who looks at it."""
     async with opened(bench, **profile) as session:
-        assert isinstance(session, TerminalSession)
+        assert isinstance(session, TerminalWorker)
         async with looking(session, bench.sessions) as look:
             yield session, look
 
@@ -82,7 +82,7 @@ async def keeper_of(paths: SessionPaths, *, listening: bool) -> int:
     return holder.keeper_pid
 
 
-async def dirty(session: TerminalSession) -> str:
+async def dirty(session: TerminalWorker) -> str:
     with pytest.raises(SessionDirty) as caught:
         await session.renew(PATIENCE)
     return str(caught.value)
@@ -356,7 +356,7 @@ def test_input_of_a_tool_that_needs_leave_may_be_larger_than_a_frame(bench: Term
 def test_keeper_that_is_killed_in_a_turn_is_a_crash_and_nothing_is_left(bench: TerminalBench) -> None:
     async def scene(bench: TerminalBench) -> None:
         async with opened(bench) as session:
-            assert isinstance(session, TerminalSession)
+            assert isinstance(session, TerminalWorker)
             turn = await begin(bench, session, TALKING)
             holder = read_holder(SessionPaths(bench.sessions, session.name))
             assert holder is not None
@@ -375,7 +375,7 @@ def test_keeper_that_is_killed_in_its_start_is_a_failed_start_and_nothing_is_lef
     async def scene(bench: TerminalBench) -> None:
         for later in range(0, 240, 20):  # milliseconds: before it reports, is reached, is ready
             session = bench.make()
-            assert isinstance(session, TerminalSession)
+            assert isinstance(session, TerminalWorker)
             paths = SessionPaths(bench.sessions, session.name)
             opening = asyncio.ensure_future(session.open(PATIENCE))
             keeper_pid = await keeper_of(paths, listening=later > 0)
@@ -415,12 +415,12 @@ OWNER = """
 import asyncio, json, sys
 from pathlib import Path
 from remuda.pool.profile import Profile
-from remuda.pool.terminal import TerminalSession
+from remuda.pool.terminal_worker import TerminalWorker
 
 
 async def main():
     given = json.loads(sys.stdin.readline())
-    session = TerminalSession(given["id"], Profile(**given["profile"]), Path(given["folder"]))
+    session = TerminalWorker(given["id"], Profile(**given["profile"]), Path(given["folder"]))
     await session.open(60)
     print(session.agent_pid, flush=True)
     await asyncio.sleep(600)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from remuda.pool.line import request
+from remuda.pool.pool_connection import request
 from support.commands import COMMAND, Commands, Done
 from support.heimdall_client import PATIENCE
 from support.keeper import until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.pool.line import request
+from remuda.pool.pool_connection import request
 from support.commands import COMMAND, Commands
 from support.keeper import until
 from support.pool_servers import fake_pool

@@ -20,8 +20,8 @@ import pytest
 from remuda import Client, RunResult
 from remuda.pool.client import backend_factory
 from remuda.pool.profile import Profile
-from remuda.pool.session import WarmSession
 from remuda.pool.types import BackendName
+from remuda.pool.worker import Worker
 from remuda.testing.loopback_model import LoopbackModel, Request
 from remuda.testing.real_cli import RealCli
 from support import counts
@@ -215,7 +215,7 @@ def test_leak_is_seen_when_the_conversation_is_not_cleared(
     cases = [Case(FIRST + number, kind) for number in range(2)]
     make = backend_factory(backend, Path(cli.folder / "sessions"))
 
-    def unclean(session_id: str, profile: Profile) -> WarmSession:
+    def unclean(session_id: str, profile: Profile) -> Worker:
         session = make(session_id, profile)
 
         async def renew(timeout: float) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from remuda.agents.claude.stream.workers import PrintWorker, StreamWorker
 from remuda.errors import Aborted, AgentError, SessionDirty
-from remuda.pool.session import WarmSession
 from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request
+from remuda.pool.worker import Worker
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
@@ -69,15 +69,15 @@ class StreamBench:
         self._cli = cli
         self.folder = cli.project
 
-    def make(self, **profile: Any) -> WarmSession:
+    def make(self, **profile: Any) -> Worker:
         binary = profile.pop("binary", self._cli.binary)
         made = profile_of(binary, self.folder, self._cli.env, **profile)
-        return cast(WarmSession, self.kind(f"s_{secrets.token_hex(6)}", made))
+        return cast(Worker, self.kind(f"s_{secrets.token_hex(6)}", made))
 
-    async def at_work(self, session: WarmSession) -> None:
+    async def at_work(self, session: Worker) -> None:
         await asyncio.Event().wait()
 
-    def kill(self, session: WarmSession) -> None:
+    def kill(self, session: Worker) -> None:
         holder = next(pid for pid in descendants(os.getpid()) if pid in self._cli.running())
         os.kill(descendants(holder)[0], signal.SIGKILL)
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from remuda.errors import AgentError, SessionDirty
-from remuda.pool.session import WarmSession
-from remuda.pool.terminal import TerminalSession
+from remuda.pool.terminal_worker import TerminalWorker
 from remuda.pool.types import Allow, Decision, PermissionRequest, Request
+from remuda.pool.worker import Worker
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from support import pool_conformance as conformance
@@ -43,12 +43,12 @@ _OWNER = """
 import asyncio, json, sys
 from pathlib import Path
 from support.pool_conformance import nobody, profile_of
-from remuda.pool.terminal import TerminalSession
+from remuda.pool.terminal_worker import TerminalWorker
 from remuda.pool.types import Request
 
 async def main(binary, folder, sessions, env):
     profile = profile_of(Path(binary), Path(folder), env, allowed_tools=("Bash",))
-    session = TerminalSession("s_000000000000", profile, Path(sessions))
+    session = TerminalWorker("s_000000000000", profile, Path(sessions))
     await session.open(60)
     async for _ in session.run(Request("r", "RUNBASH tail -f /dev/null & echo begun", nobody)):
         pass
@@ -67,18 +67,18 @@ class TerminalBench:
         self.folder = cli.project
         self.sessions = home / "sessions"
 
-    def make(self, **profile: Any) -> WarmSession:
+    def make(self, **profile: Any) -> Worker:
         binary = profile.pop("binary", self._cli.binary)
         made = profile_of(binary, self.folder, self._cli.env, **profile)
-        return TerminalSession(f"s_{secrets.token_hex(6)}", made, self.sessions)
+        return TerminalWorker(f"s_{secrets.token_hex(6)}", made, self.sessions)
 
-    async def at_work(self, session: WarmSession) -> None:
-        assert isinstance(session, TerminalSession)
+    async def at_work(self, session: Worker) -> None:
+        assert isinstance(session, TerminalWorker)
         async with looking(session, self.sessions) as look:
             await look.state("streaming")
 
-    def kill(self, session: WarmSession) -> None:
-        assert isinstance(session, TerminalSession)
+    def kill(self, session: Worker) -> None:
+        assert isinstance(session, TerminalWorker)
         os.kill(session.agent_pid, signal.SIGKILL)
 
     def processes(self) -> list[int]:
@@ -288,7 +288,7 @@ def test_stopped_turn_lets_go_of_the_model_and_the_next_one_is_clean(
 def test_turn_that_is_stopped_in_a_tool_leaves_no_process(bench: TerminalBench, cli: RealCli) -> None:
     async def steps() -> None:
         async with opened(bench, allowed_tools=("Bash",)) as session:
-            assert isinstance(session, TerminalSession)
+            assert isinstance(session, TerminalWorker)
             async with looking(session, bench.sessions) as look:
                 turn = asyncio.create_task(events_of(session, "RUNBASH tail -f /dev/null"))
                 await look.state("tool_use")
@@ -340,7 +340,7 @@ def test_question_of_the_agent_is_answered_by_the_caller(bench: TerminalBench) -
 def test_permission_may_take_longer_than_a_hook_has(bench: TerminalBench, cli: RealCli) -> None:
     async def steps() -> None:
         async with opened(bench, asks=True) as session:
-            assert isinstance(session, TerminalSession)
+            assert isinstance(session, TerminalWorker)
 
             async def decide(_: PermissionRequest) -> Decision:
                 # The dialog is on the screen by then, and goes away with the answer.

@@ -17,7 +17,6 @@ import pytest
 
 from remuda.errors import AgentError, CommandNotFound, SessionCrashed, SessionDirty, SpawnFailed
 from remuda.pool.profile import Profile
-from remuda.pool.session import WarmSession
 from remuda.pool.types import (
     Allow,
     Answered,
@@ -33,6 +32,7 @@ from remuda.pool.types import (
     ToolUse,
     Usage,
 )
+from remuda.pool.worker import Worker
 
 PATIENCE = 30.0
 TALKING = "SLOW 40"
@@ -50,13 +50,13 @@ class Bench(Protocol):
     folder: Path
     """Where the agent runs."""
 
-    def make(self, **profile: Any) -> WarmSession:
+    def make(self, **profile: Any) -> Worker:
         """A session that is not yet opened. What is not said is the bench's own."""
 
-    async def at_work(self, session: WarmSession) -> None:
+    async def at_work(self, session: Worker) -> None:
         """Until a turn has begun, where that is known before its first event; else for ever."""
 
-    def kill(self, session: WarmSession) -> None:
+    def kill(self, session: Worker) -> None:
         """End the agent behind it, as a crash does."""
 
     def processes(self) -> list[int]:
@@ -106,7 +106,7 @@ def always_says(decision: Decision) -> PermissionHandler:
 
 
 @asynccontextmanager
-async def opened(bench: Bench, **profile: Any) -> AsyncIterator[WarmSession]:
+async def opened(bench: Bench, **profile: Any) -> AsyncIterator[Worker]:
     session = bench.make(**profile)
     try:
         await session.open(PATIENCE)
@@ -116,18 +116,18 @@ async def opened(bench: Bench, **profile: Any) -> AsyncIterator[WarmSession]:
 
 
 async def events_of(
-    session: WarmSession, prompt: str, decide: PermissionHandler = nobody, *, raw: bool = False
+    session: Worker, prompt: str, decide: PermissionHandler = nobody, *, raw: bool = False
 ) -> list[SessionEvent]:
     return [event async for event in session.run(Request("r_test", prompt, decide, raw))]
 
 
-async def answer_of(session: WarmSession, prompt: str, decide: PermissionHandler = nobody) -> Answered:
+async def answer_of(session: Worker, prompt: str, decide: PermissionHandler = nobody) -> Answered:
     *_, last = await events_of(session, prompt, decide)
     assert isinstance(last, Answered)
     return last
 
 
-async def begin(bench: Bench, session: WarmSession, prompt: str) -> asyncio.Task[Any]:
+async def begin(bench: Bench, session: Worker, prompt: str) -> asyncio.Task[Any]:
     """The turn has begun: it was heard of, or its bench knows better."""
     begun = asyncio.Event()
 

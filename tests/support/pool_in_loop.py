@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.pool.client import Client
-from remuda.pool.protocol import Conversation, Message, encode, hello
+from remuda.pool.protocol import Message, PoolProtocol, encode, hello
 from remuda.pool.remote import RemoteClient
 from remuda.pool.serve import PoolServer, ServeLimits, serving
 from remuda.pool.types import Answered, Request, SessionEvent, Token, Usage
@@ -80,7 +80,7 @@ class Talk:
         self._sock = socket.socket(socket.AF_UNIX)
         self._sock.connect(str(path))
         self._sock.setblocking(False)
-        self._conversation = Conversation(server=False)
+        self._conversation = PoolProtocol(server=False)
         self._heard: list[Message] = []
         self.alive = 0
         """How often the server said that it lives."""

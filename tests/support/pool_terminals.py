@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from remuda.keeper.aclient import AsyncKeeperClient
-from remuda.pool.session import WarmSession
-from remuda.pool.terminal import TerminalSession
+from remuda.pool.terminal_worker import TerminalWorker
 from remuda.pool.types import BackendName
+from remuda.pool.worker import Worker
 from support.warm_sessions import ScriptedBench
 
 Document = dict[str, Any]
@@ -50,7 +50,7 @@ class Look:
 
 
 @asynccontextmanager
-async def looking(session: TerminalSession, folder: Path, **more: Any) -> AsyncIterator[Look]:
+async def looking(session: TerminalWorker, folder: Path, **more: Any) -> AsyncIterator[Look]:
     look = Look()
     look.client = await AsyncKeeperClient.connect(session.name, folder, look.hear, lambda: None, **more)
     try:
@@ -67,11 +67,11 @@ class TerminalBench(ScriptedBench):
     def sessions(self) -> Path:
         return self.folder.parent
 
-    def kill(self, session: WarmSession) -> None:
-        assert isinstance(session, TerminalSession)
+    def kill(self, session: Worker) -> None:
+        assert isinstance(session, TerminalWorker)
         os.kill(session.agent_pid, signal.SIGKILL)
 
-    async def at_work(self, session: WarmSession) -> None:
-        assert isinstance(session, TerminalSession)
+    async def at_work(self, session: Worker) -> None:
+        assert isinstance(session, TerminalWorker)
         async with looking(session, self.sessions) as look:
             await look.state("streaming")

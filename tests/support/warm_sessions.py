@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from remuda.errors import AgentError
-from remuda.pool.backends import backend_factory
-from remuda.pool.session import WarmSession
 from remuda.pool.types import Answered, BackendName, Request, SessionEvent, Token
+from remuda.pool.worker import Worker, backend_factory
 from remuda.proctree import descendants
 from remuda.testing.pool import USAGE, FakeAgent, FakeSession
 from support.pool_conformance import profile_of
@@ -33,18 +32,18 @@ class ScriptedBench:
         self.binary = scripted_agent(home)
         self.inherited = {k: v for k, v in os.environ.items() if not k.startswith("CLAUDE")}
         self.env = {**self.inherited, "HOME": str(home), **env}
-        self._made: list[WarmSession] = []
+        self._made: list[Worker] = []
 
-    def make(self, **profile: Any) -> WarmSession:
+    def make(self, **profile: Any) -> Worker:
         made = profile_of(profile.pop("binary", self.binary), self.folder, self.env, **profile)
         session = backend_factory(self.backend, self.folder.parent)(f"s_{secrets.token_hex(6)}", made)
         self._made.append(session)
         return session
 
-    async def at_work(self, session: WarmSession) -> None:
+    async def at_work(self, session: Worker) -> None:
         await asyncio.Event().wait()
 
-    def kill(self, session: WarmSession) -> None:
+    def kill(self, session: Worker) -> None:
         os.kill(descendants(self.holder())[0], signal.SIGKILL)
 
     def holder(self) -> int:
@@ -124,14 +123,14 @@ class FakeBench:
         self.folder = home
         self._agent = FakeAgent(self._answer)
 
-    def make(self, **profile: Any) -> WarmSession:
+    def make(self, **profile: Any) -> Worker:
         made = profile_of(self.folder / "claude", self.folder, {}, **profile)
         return self._agent(f"s_{secrets.token_hex(6)}", made)
 
-    async def at_work(self, session: WarmSession) -> None:
+    async def at_work(self, session: Worker) -> None:
         await asyncio.Event().wait()
 
-    def kill(self, session: WarmSession) -> None:
+    def kill(self, session: Worker) -> None:
         assert isinstance(session, FakeSession)
         session.crash()
 

@@ -108,7 +108,7 @@ def test_importing_the_inbox_loads_no_asyncio_click_or_keeper() -> None:
 
 def test_importing_the_client_loads_no_backend_click_or_terminal() -> None:
     loaded = loaded_by("import remuda; remuda.Client")
-    backends = {"remuda.pool.terminal", "remuda.pool.serve", "remuda.agents.claude.stream.workers"}
+    backends = {"remuda.pool.terminal_worker", "remuda.pool.serve", "remuda.agents.claude.stream.workers"}
     assert not loaded & {"click", "ctypes", "remuda.keeper", "remuda.terminal", *backends}
 
 

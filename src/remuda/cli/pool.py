@@ -11,7 +11,7 @@ import click
 
 from remuda.duration import show_duration
 from remuda.errors import WaitTimeout
-from remuda.pool.line import Line, default_socket, request
+from remuda.pool.pool_connection import PoolConnection, default_socket, request
 
 from . import pool_serve
 from .common import OrderedGroup, json_option, time_span
@@ -78,7 +78,7 @@ def warm(
       remuda pool warm 2
       remuda pool warm 1 --model opus --allowed-tools Bash
     """
-    from remuda.pool.errand import prewarm_message
+    from remuda.pool.request_builder import prewarm_message
 
     options = {
         "model": model,
@@ -163,7 +163,7 @@ def stop(timeout: float, socket: Path | None) -> None:
     Example:
       remuda pool stop
     """
-    with Line(_path(socket)) as line:
+    with PoolConnection(_path(socket)) as line:
         line.ask({"type": "shutdown"})
         line.next()
         pid = line.greeting.get("pid")

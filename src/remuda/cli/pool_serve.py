@@ -22,7 +22,7 @@ from remuda.errors import (
 )
 from remuda.keeper.logfile import PrintableFormatter, open_log, parse_level
 from remuda.paths import home, private_folder
-from remuda.pool.line import default_socket
+from remuda.pool.pool_connection import default_socket
 from remuda.pool.protocol import MAX_FRAME_BYTES
 from remuda.untrusted import parse_object
 
@@ -333,7 +333,7 @@ async def _serve(
 
 
 async def _prewarm(client: Any, count: int, ready: _Ready) -> None:
-    from remuda.pool.errand import whole_options
+    from remuda.pool.request_builder import whole_options
 
     if not count or ready.missing:
         return

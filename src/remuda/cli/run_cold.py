@@ -13,8 +13,8 @@ from remuda.errors import AgentError, InvalidOptions, from_code
 from remuda.oneshot.emit import Emitter
 from remuda.oneshot.request import PrintRequest as Request
 from remuda.oneshot.run import Output, run
-from remuda.pool.checks import request_id as check_request_id
-from remuda.pool.options import Wanted
+from remuda.pool.option_readers import request_id as check_request_id
+from remuda.pool.options import PartialProfile
 
 from .run_once import DEFAULT_TIMEOUT, PROFILE, Printer, variables
 
@@ -40,7 +40,7 @@ def run_cold(prompt: str, flags: Mapping[str, Any]) -> int:
             "--permissions allow needs a pool",
             hint="start one with 'remuda pool serve', or name the tools with --allowed-tools",
         )
-    for refusal in refusals(Wanted(extra_args=tuple(flags.get("--arg", [])))):
+    for refusal in refusals(PartialProfile(extra_args=tuple(flags.get("--arg", [])))):
         raise InvalidOptions(refusal, hint="'remuda print' may accept it")
     if (request_id := flags.get("--request-id")) is not None:
         check_request_id("request_id", request_id)

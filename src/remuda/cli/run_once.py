@@ -33,9 +33,9 @@ from remuda.errors import (
 )
 from remuda.oneshot.output import OutputLost, ReaderGone, drop, say, write
 from remuda.oneshot.signals import Signalled, ignore_signals, raise_signals
-from remuda.pool.errand import run_message
-from remuda.pool.line import SILENCE_TIMEOUT, Line, default_socket, told_error
+from remuda.pool.pool_connection import SILENCE_TIMEOUT, PoolConnection, default_socket, one_line_error
 from remuda.pool.protocol import Message
+from remuda.pool.request_builder import run_message
 from remuda.untrusted import show_json
 
 TYPE_CHECKING = False
@@ -290,7 +290,7 @@ def _warm(prompt: str, flags: Flags) -> int:
     )
     path = flags.get("--socket") or default_socket()
     silence = flags.get("--server-timeout", SILENCE_TIMEOUT)
-    with Line(os.path.expanduser(path), silence_timeout=silence) as line:
+    with PoolConnection(os.path.expanduser(path), silence_timeout=silence) as line:
         line.ask(message)
         line.deadline = time.monotonic() + timeout + _ANSWER_GRACE
         return _follow(line, Printer(flags))
@@ -321,10 +321,10 @@ def _requires(flags: Flags) -> dict[str, str]:
     return required
 
 
-def _follow(line: Line, printer: Printer) -> int:
+def _follow(line: PoolConnection, printer: Printer) -> int:
     while (message := line.next())["type"] != "done":
         if message["type"] == "error":
-            return printer.failed(told_error(message))
+            return printer.failed(one_line_error(message))
         printer.event(message)
     result = message["result"]
     if message.get("more") and printer.wants_usage:
@@ -333,7 +333,7 @@ def _follow(line: Line, printer: Printer) -> int:
     return EXIT_CODES["OK"]
 
 
-def _usage(line: Line) -> Message | None:
+def _usage(line: PoolConnection) -> Message | None:
     """Return the usage, which comes after the answer; None if the server is lost or a signal comes first."""
     try:
         return line.next().get("usage")

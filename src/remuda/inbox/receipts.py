@@ -78,8 +78,11 @@ def trace(folder: Path, message: str, seen: Trace | None = None) -> Trace | None
         return None
     before = seen.before if seen is not None else _before(folder, message, receipts)
     own = _after(receipts, before)
-    # A message that was handed out was accepted, also when its line is gone from the inbox.
-    steps = (first or {"id": message, "stage": "accepted"}, *own)
+    if own and own[0].get("stage") == "accepted" and first in (None, own[0]):
+        steps = tuple(own)  # it was submitted without the inbox file
+    else:
+        # A message that was handed out was accepted, also when its line is gone from the inbox.
+        steps = (first or {"id": message, "stage": "accepted"}, *own)
     answers = [
         one
         for one in lines_with(folder / "outbox.jsonl", message)

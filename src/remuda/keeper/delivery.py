@@ -14,6 +14,7 @@ from remuda.agents.events import PromptSubmitted, Report, TurnHalted, TurnStoppe
 from remuda.agents.speech import Past, Speech
 from remuda.agents.state import RESTING, Source, State
 from remuda.durable import open_regular
+from remuda.errors import InvalidOptions
 from remuda.turns.driver import Driver
 from remuda.turns.policy import Rules
 from remuda.untrusted import one_line, parse_json
@@ -51,6 +52,7 @@ class Delivery:
         self._observation = observation
         spec = session.spec
         self._account = mailbox.account
+        self._submitted = mailbox.submitted
         self._trust = trust or LentTrust(None, spec.name)
         rules = Rules(
             on_orphan=spec.on_orphan,
@@ -101,6 +103,13 @@ class Delivery:
         if self._driver.refuses(event):
             return _MIXED
         return _REPEATS if self._driver.repeats(event) else None
+
+    def submit(self, prompt: str, message_id: str, *, command: bool) -> None:
+        """Take a message without the inbox file. Raises `InvalidOptions` where that must keep messages."""
+        if self._submitted is None:
+            raise InvalidOptions("messages of this session go through its inbox")
+        self._submitted.submit(prompt, message_id, command=command)
+        self._driver.inbox_changed()
 
     def interrupt(self, message: str) -> bool:
         return self._driver.interrupt(message)

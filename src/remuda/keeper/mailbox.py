@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from remuda.agents.speech import Speech
 from remuda.errors import InputError, RemudaError, SpawnFailed
@@ -17,6 +18,9 @@ from remuda.turns.account import Account
 from remuda.turns.turn import Turn
 
 from .spec import SessionSpec
+
+if TYPE_CHECKING:
+    from remuda.inbox.submitted import SubmittedMessages
 
 log = logging.getLogger("remuda.keeper.mailbox")
 
@@ -31,7 +35,13 @@ class Mailbox:
         self.folder = folder
         self.speech = speech
         who = f"the keeper of session '{spec.name}'"
-        self.consumer = Consumer(folder, who, durable=not spec.ephemeral)
+        self.submitted: SubmittedMessages | None = None
+        """Takes messages from clients directly, where nothing needs to outlive the keeper."""
+        if spec.ephemeral and spec.single_try:  # a worker of a pool
+            from remuda.inbox.submitted import SubmittedMessages
+
+            self.submitted = SubmittedMessages(folder, who)
+        self.consumer: Consumer = self.submitted or Consumer(folder, who, durable=not spec.ephemeral)
         self.account = Account(accounts_folder(), speech.account(spec.env))
         self.first: tuple[Leased, Turn] | None = None
 

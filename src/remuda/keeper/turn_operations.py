@@ -24,13 +24,27 @@ def make_turn_operations(
             raise InvalidOptions("interrupt needs the id of a message")
         return {"in_flight": delivery.interrupt(message)}
 
+    def submit(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        peer.require_typist()
+        prompt, message_id, command = args.get("prompt"), args.get("id"), args.get("command", False)
+        if not (isinstance(prompt, str) and isinstance(message_id, str) and isinstance(command, bool)):
+            raise InvalidOptions("submit needs a prompt and the id of its message")
+        delivery.submit(prompt, message_id, command=command)
+        return {"id": message_id}
+
     def ready(_peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
         return delivery.ready()
 
     def clean(_peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
         return cleanliness.document()
 
-    return {"interrupt": interrupt, "ready": ready, "cleanliness": clean, **make_ask_operations(asks)}
+    return {
+        "interrupt": interrupt,
+        "submit": submit,
+        "ready": ready,
+        "cleanliness": clean,
+        **make_ask_operations(asks),
+    }
 
 
 def make_ask_operations(asks: Asks | None) -> dict[str, Operation]:

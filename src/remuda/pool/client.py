@@ -14,37 +14,34 @@ from remuda.arguments import absolute_path
 from remuda.errors import ClientClosed, InputError, InvalidOptions, RemudaError
 from remuda.paths import sessions_folder
 
-from . import checks
-from .backends import backend_factory as backend_factory
-from .backends import check_profile
-from .call import Call
-from .events import EventName, Listener
-from .observe import Observer
+from . import option_readers
+from .events import EventName, Listener, PoolObserver
 from .options import (
     AsyncRunOptions,
     ClientOptions,
     PrewarmOptions,
-    RunSettings,
+    RequestSettings,
     read_client,
     read_prewarm,
     read_run,
 )
 from .pool import Pool
-from .profile import Profile
-from .resolve import Resolver
-from .session import SessionFactory
+from .pool_request import PoolRequest
+from .profile import Profile, Resolver, check_profile
 from .types import Done, Raw, RunResult, StreamEvent
+from .worker import WorkerFactory
+from .worker import backend_factory as backend_factory
 
 _MAX_CHECKED = 1000
-"""Profiles that are not looked at twice; a program may make a new one for each request."""
+"""Profiles that are not checked twice; a program may make a new one for each request."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A request that was looked at, and of which nothing has begun."""
+    """A request whose options were checked and that has not begun."""
 
     prompt: str
-    options: RunSettings
+    options: RequestSettings
     profile: Profile
 
 
@@ -61,7 +58,7 @@ class Client:
     """
 
     def __init__(
-        self, *, session_factory: SessionFactory | None = None, **options: Unpack[ClientOptions]
+        self, *, session_factory: WorkerFactory | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         self._pool: Pool | None = None
         self._closed = False
@@ -69,11 +66,11 @@ class Client:
         self._settings = read_client(options)
         self._resolver = Resolver(self._settings, os.environ)
         self._find_binary = session_factory is None
-        self._observer = Observer()
-        self._calls: dict[str, Call] = {}
+        self._observer = PoolObserver()
+        self._requests: dict[str, PoolRequest] = {}
         self._checked: set[str] = set()
         self._profile(read_run({}, self._settings), find_binary=False)
-        # Now rather than in the loop: the first use of a backend loads it.
+        # Here and not in the event loop: the first use of a backend imports it.
         self._factory = session_factory or self._backend()
 
     # ── requests ──
@@ -92,14 +89,14 @@ class Client:
         Cancelling the task aborts the request: the agent is interrupted, and the worker is reused only if the
         agent confirms that it stopped. A failed request is never retried.
         """
-        call = self._begin(self._prepare(prompt, options), quiet=True)
+        request = self._begin(self._prepare(prompt, options), quiet=True)
         try:
-            async for event in call:
+            async for event in request:
                 if isinstance(event, Done):
                     return event.result
         finally:
-            self._leave(call)
-        raise AssertionError("a call ends with its end")
+            self._leave(request)
+        raise AssertionError("a request ended without its last event")
 
     @overload
     def stream(
@@ -126,17 +123,17 @@ class Client:
         return self._stream(self._prepare(prompt, options), raw=raw)
 
     async def _stream(self, prepared: _Prepared, *, raw: bool) -> AsyncGenerator[StreamEvent | Raw, None]:
-        call = self._begin(prepared, raw=raw)
+        request = self._begin(prepared, raw=raw)
         try:
-            async for event in call:
+            async for event in request:
                 yield event
         finally:
-            self._leave(call)
+            self._leave(request)
 
     def abort(self, request_id: str) -> bool:
         """Abort a running request; it raises `Aborted`. Return False if no request has this id."""
-        call = self._calls.get(request_id)
-        return call is not None and call.abort()
+        request = self._requests.get(request_id)
+        return request is not None and request.abort()
 
     async def complete(self, result: RunResult) -> RunResult:
         """Wait until `result.usage` is known, at most some seconds, and return the same result.
@@ -157,11 +154,11 @@ class Client:
         """
         if self._settings.backend == "print":
             raise InvalidOptions("the print backend cannot prewarm: it starts a new agent for each request")
-        wanted = None if count is None else checks.count_from("count", count, 0)
-        found = self._profile(read_prewarm(profile, self._settings))
-        await self._the_pool().wishes.prewarm(found, wanted)
+        checked = None if count is None else option_readers.count_from("count", count, 0)
+        resolved = self._profile(read_prewarm(profile, self._settings))
+        await self._the_pool().targets.prewarm(resolved, checked)
 
-    # ── what is told ──
+    # ── events and numbers ──
 
     def on(self, event: EventName, listener: Listener) -> None:
         """Call `listener` with each event of this name, in the event loop of the client.
@@ -232,9 +229,9 @@ class Client:
             error.request_id = named if isinstance(named := given.get("request_id"), str) else None
             raise
 
-    def _profile(self, options: RunSettings, *, find_binary: bool = True) -> Profile:
+    def _profile(self, options: RequestSettings, *, find_binary: bool = True) -> Profile:
         find_binary = find_binary and self._find_binary
-        profile = self._resolver.profile(options.wanted, options.permissions, find_binary=find_binary)
+        profile = self._resolver.profile(options.profile, options.permissions, find_binary=find_binary)
         if profile.key not in self._checked:
             check_profile(profile, self._settings.backend)
             if len(self._checked) >= _MAX_CHECKED:
@@ -242,12 +239,12 @@ class Client:
             self._checked.add(profile.key)
         return profile
 
-    def _begin(self, prepared: _Prepared, *, quiet: bool = False, raw: bool = False) -> Call:
+    def _begin(self, prepared: _Prepared, *, quiet: bool = False, raw: bool = False) -> PoolRequest:
         pool, options = self._the_pool(), prepared.options
         request_id = options.request_id or f"r_{os.urandom(8).hex()}"
-        if request_id in self._calls:
+        if request_id in self._requests:
             raise InvalidOptions(f"request {request_id} is already running")
-        call = Call(
+        request = PoolRequest(
             request_id,
             prepared.prompt,
             prepared.profile,
@@ -257,17 +254,17 @@ class Client:
             quiet=quiet,
             raw=raw,
         )
-        self._calls[request_id] = call
+        self._requests[request_id] = request
         if options.signal is not None and options.signal.is_set():
-            call.abort()
+            request.abort()
         else:
-            pool.submit(call)
-        return call
+            pool.submit(request)
+        return request
 
-    def _leave(self, call: Call) -> None:
-        """Whoever goes while it runs has aborted it."""
-        del self._calls[call.id]
-        call.abort("the caller left before the answer")
+    def _leave(self, request: PoolRequest) -> None:
+        """Forget a request; if it still runs, abort it."""
+        del self._requests[request.id]
+        request.abort("the caller left before the answer")
 
     def _the_pool(self) -> Pool:
         if self._closed:
@@ -277,7 +274,7 @@ class Client:
         self._pool.check_loop()
         return self._pool
 
-    def _backend(self) -> SessionFactory:
+    def _backend(self) -> WorkerFactory:
         given = self._settings.runtime_dir
         folder = sessions_folder() if given is None else absolute_path("runtime_dir", given)
         return backend_factory(self._settings.backend, folder)
@@ -285,6 +282,6 @@ class Client:
 
 def _checked(prompt: object) -> str:
     try:
-        return checks.prompt("the prompt", prompt)
+        return option_readers.prompt("the prompt", prompt)
     except InvalidOptions as error:
         raise InputError(error.message, hint=error.hint) from None

@@ -1,7 +1,7 @@
-"""What a pool knows as types, as messages of its protocol, and back. Pure.
+"""Converts the pool's types to messages of its protocol, and back. Pure.
 
-What comes from the other end is checked: a field that is missing or of another kind raises
-`RemoteProtocolError`, one that nobody knows is passed over.
+Messages from the other end are checked: a field that is missing or has another type raises
+`RemoteProtocolError`; unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def read_result(document: Mapping[str, Any]) -> RunResult:
     if not all(isinstance(document.get(name, 0.0), int | float) for name in _NUMBERS):
         raise RemoteProtocolError(f"the result needs numbers for {' and '.join(_NUMBERS)}")
     known = {field.name for field in fields(RunResult)}
-    given = {name: value for name, value in document.items() if name in known}
-    return RunResult(**{**given, "usage": read_usage(document.get("usage"))})
+    values = {name: value for name, value in document.items() if name in known}
+    return RunResult(**{**values, "usage": read_usage(document.get("usage"))})
 
 
 def read_usage(document: object) -> Usage | None:
@@ -67,7 +67,7 @@ def event_message(event: Token | ToolUse | ToolResult | PermissionRequest) -> Me
 
 
 def read_event(message: Message) -> StreamEvent | None:
-    """None for a message that is no event of a stream. Its fields have been looked at by the protocol."""
+    """Return the event, or None for other messages. The protocol has checked the fields."""
     match message["type"]:
         case "token":
             return Token(message["text"])
@@ -116,7 +116,7 @@ def read_decision(message: Message) -> Decision:
 
 
 def error_message(error: RemudaError, *, begun: bool = True) -> Message:
-    """Not `begun`: nothing was done for the peer. One who does not know the word takes it for any error."""
+    """`begun=False`: the request was not started. Older peers ignore that field."""
     message: Message = {"type": "error", "code": error.code, "message": error.message, "hint": error.hint}
     if not begun:
         message["begun"] = False

@@ -1,7 +1,11 @@
-"""What a client and a request may be given. Pure; nothing runs before all of it was read.
+"""The options of a client and of a request, and their checks. Nothing starts before all are checked.
 
-Every complaint is `InvalidOptions`. What needs a look at the disk is in `resolve`.
+Every error is `InvalidOptions`. Each option is in two places: in a `TypedDict`, for the type checkers of
+callers, and as a field of a dataclass, with its default and the function that checks it. Checks that need the
+disk are in `profile`.
 """
+
+# ruff: noqa: RUF009  # `_option` returns a dataclass field
 
 from __future__ import annotations
 
@@ -12,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from remuda.errors import InvalidOptions
 
-from . import checks
-from .checks import Reader
-from .policy import Limits
+from . import option_readers as read
+from .option_readers import Reader
+from .scheduler import Limits
 from .types import BackendName, Permissions
 
 if TYPE_CHECKING:
@@ -95,49 +99,66 @@ class ClientOptions(ProfileOptions, total=False):
     permission_timeout: float
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The profile's fields as far as they were given."""
+def _option(reader: Reader, default: Any = None) -> Any:
+    """Return a field whose value `reader` checks."""
+    return field(default=default, metadata={"reader": reader})
 
-    cwd: str | None = None
-    env: Mapping[str, str | None] = field(default_factory=dict)
-    model: str | None = None
-    allowed_tools: tuple[str, ...] = ()
-    disallowed_tools: tuple[str, ...] = ()
-    permission_mode: str | None = None
-    settings: str | None = None
-    setting_sources: str | None = None
-    mcp_config: tuple[str, ...] = ()
-    system_prompt: str | None = None
-    append_system_prompt: str | None = None
-    add_dirs: tuple[str, ...] = ()
-    extra_args: tuple[str, ...] = ()
+
+def _readers(*kinds: type) -> dict[str, Reader]:
+    every = [one for kind in kinds for one in fields(kind)]
+    return {one.name: one.metadata["reader"] for one in every if "reader" in one.metadata}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """A client's options, checked, with the defaults."""
+class AgentOptions:
+    """Options of a profile that become arguments of the agent."""
 
-    pool_size: int = 1
-    backend: BackendName = "terminal"
-    max_requests_per_session: int | None = 50
-    max_session_age: float | None = 3600.0
-    max_idle: float | None = 600.0
-    acquire_timeout: float = 30.0
-    spawn_timeout: float = 30.0
-    default_timeout: float = 300.0
-    clear_timeout: float = 10.0
-    interrupt_timeout: float = 5.0
-    end_timeout: float = 10.0
-    close_timeout: float = 30.0
-    claude_binary: str = "claude"
-    agent: AgentName = "claude"
-    runtime_dir: str | None = None
-    inherit_env: bool = True
-    warmup_prompt: str | None = None
-    permissions: Permissions = "deny"
-    permission_timeout: float = 120.0
-    wanted: Wanted = field(default_factory=Wanted)
+    model: str | None = _option(read.word)
+    allowed_tools: tuple[str, ...] = _option(read.many(read.word), ())
+    disallowed_tools: tuple[str, ...] = _option(read.many(read.word), ())
+    permission_mode: str | None = _option(read.word)
+    settings: str | None = _option(read.config)
+    setting_sources: str | None = _option(read.sources)
+    mcp_config: tuple[str, ...] = _option(read.many(read.config, alone=True), ())
+    system_prompt: str | None = _option(read.text)
+    append_system_prompt: str | None = _option(read.text)
+    add_dirs: tuple[str, ...] = _option(read.many(read.path), ())
+    extra_args: tuple[str, ...] = _option(read.many(read.word), ())
+
+
+@dataclass(frozen=True, slots=True)
+class PartialProfile(AgentOptions):
+    """The options of a profile that were given."""
+
+    cwd: str | None = _option(read.path)
+    env: Mapping[str, str | None] = field(default_factory=dict, metadata={"reader": read.env})
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """The options of a client, checked, with defaults."""
+
+    pool_size: int = _option(read.count, 1)
+    backend: BackendName = _option(read.one_of(*get_args(BackendName)), "terminal")
+    max_requests_per_session: int | None = _option(read.count_limit, 50)
+    max_session_age: float | None = _option(read.limit, 3600.0)
+    max_idle: float | None = _option(read.limit, 600.0)
+    acquire_timeout: float = _option(read.seconds_or_zero, 30.0)
+    spawn_timeout: float = _option(read.seconds, 30.0)
+    default_timeout: float = _option(read.seconds, 300.0)
+    clear_timeout: float = _option(read.seconds, 10.0)
+    interrupt_timeout: float = _option(read.seconds, 5.0)
+    end_timeout: float = _option(read.seconds, 10.0)
+    close_timeout: float = _option(read.seconds_or_zero, 30.0)
+    claude_binary: str = _option(read.path, "claude")
+    agent: AgentName = _option(read.agent, "claude")
+    runtime_dir: str | None = _option(read.path)
+    inherit_env: bool = _option(read.flag, True)
+    warmup_prompt: str | None = _option(read.prompt)
+    permissions: Permissions = _option(read.permissions, "deny")
+    permission_timeout: float = _option(read.seconds, 120.0)
+    profile: PartialProfile = field(default_factory=PartialProfile)
+    """Defaults for the profiles of requests."""
 
     @property
     def limits(self) -> Limits:
@@ -145,20 +166,26 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSettings:
-    """A request's options, checked, with the client's for those that were not given."""
+class RequestSettings:
+    """The options of a request, checked, with those of the client for options that were not given."""
 
-    wanted: Wanted
-    timeout: float
-    permissions: Permissions
-    request_id: str | None = None
-    signal: asyncio.Event | None = None
+    profile: PartialProfile
+    timeout: float = _option(read.seconds)
+    permissions: Permissions = _option(read.permissions)
+    request_id: str | None = _option(read.request_id)
+    signal: asyncio.Event | None = _option(read.signal)
 
 
-def read_client(given: Mapping[str, object]) -> Settings:
-    own = checks.read_all(given, {**_CLIENT, **_PROFILE}, "client")
-    wanted = Wanted(**{name: own.pop(name) for name in _PROFILE if name in own})
-    settings = Settings(**own, wanted=wanted)
+_PROFILE = _readers(PartialProfile)
+_CLIENT = {**_readers(ClientSettings), **_PROFILE}
+_REQUEST = {**_readers(RequestSettings), **_PROFILE}
+_PREWARM = {"permissions": _REQUEST["permissions"], **_PROFILE}
+
+
+def read_client(given: Mapping[str, object]) -> ClientSettings:
+    values = read.read_all(given, _CLIENT, "client")
+    profile = PartialProfile(**_take_profile(values))
+    settings = ClientSettings(**values, profile=profile)
     if settings.backend == "print" and settings.warmup_prompt is not None:
         raise InvalidOptions(
             "warmup_prompt does not work with the print backend", hint="use terminal or stream"
@@ -166,66 +193,19 @@ def read_client(given: Mapping[str, object]) -> Settings:
     return settings
 
 
-def read_run(given: Mapping[str, object], settings: Settings) -> RunSettings:
-    own = checks.read_all(given, {**_RUN, **_PROFILE}, "request")
-    wanted = _over(settings.wanted, {name: own.pop(name) for name in _PROFILE if name in own})
-    own.setdefault("timeout", settings.default_timeout)
-    own.setdefault("permissions", settings.permissions)
-    return RunSettings(wanted, **own)
+def read_run(given: Mapping[str, object], settings: ClientSettings) -> RequestSettings:
+    values = read.read_all(given, _REQUEST, "request")
+    changes = _take_profile(values)
+    changes["env"] = {**settings.profile.env, **changes.get("env", {})}
+    values.setdefault("timeout", settings.default_timeout)
+    values.setdefault("permissions", settings.permissions)
+    return RequestSettings(replace(settings.profile, **changes), **values)
 
 
-def read_prewarm(given: Mapping[str, object], settings: Settings) -> RunSettings:
-    own = checks.read_all(given, {**_PREWARM, **_PROFILE}, "profile")
-    return read_run(own, settings)
+def read_prewarm(given: Mapping[str, object], settings: ClientSettings) -> RequestSettings:
+    return read_run(read.read_all(given, _PREWARM, "profile"), settings)
 
 
-def _over(base: Wanted, given: Mapping[str, Any]) -> Wanted:
-    env = {**base.env, **given.get("env", {})}
-    return replace(base, **{**given, "env": env})
-
-
-_PROFILE: dict[str, Reader] = {
-    "cwd": checks.path,
-    "env": checks.env,
-    "model": checks.word,
-    "allowed_tools": checks.many(checks.word),
-    "disallowed_tools": checks.many(checks.word),
-    "permission_mode": checks.word,
-    "settings": checks.config,
-    "setting_sources": checks.sources,
-    "mcp_config": checks.many(checks.config, alone=True),
-    "system_prompt": checks.text,
-    "append_system_prompt": checks.text,
-    "add_dirs": checks.many(checks.path),
-    "extra_args": checks.many(checks.word),
-}
-_PREWARM: dict[str, Reader] = {"permissions": checks.permissions}
-_RUN: dict[str, Reader] = {
-    **_PREWARM,
-    "timeout": checks.seconds,
-    "request_id": checks.request_id,
-    "signal": checks.signal,
-}
-_CLIENT: dict[str, Reader] = {
-    "pool_size": checks.count,
-    "backend": checks.one_of(*get_args(BackendName)),
-    "max_requests_per_session": checks.count_limit,
-    "max_session_age": checks.limit,
-    "max_idle": checks.limit,
-    "acquire_timeout": checks.seconds_or_zero,
-    "spawn_timeout": checks.seconds,
-    "default_timeout": checks.seconds,
-    "clear_timeout": checks.seconds,
-    "interrupt_timeout": checks.seconds,
-    "end_timeout": checks.seconds,
-    "close_timeout": checks.seconds_or_zero,
-    "claude_binary": checks.path,
-    "agent": checks.agent,
-    "runtime_dir": checks.path,
-    "inherit_env": checks.flag,
-    "warmup_prompt": checks.prompt,
-    "permissions": checks.permissions,
-    "permission_timeout": checks.seconds,
-}
-
-assert set(_PROFILE) == {one.name for one in fields(Wanted)}
+def _take_profile(values: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options of a profile from `values` and return them."""
+    return {name: values.pop(name) for name in _PROFILE if name in values}

@@ -1,8 +1,8 @@
 """The pool: carries out what the policy decides.
 
-Nothing is polled. `_act` asks the policy whenever something has changed: a call came or went, a session came
-up, came to rest or is gone, a limit was reached. Each step in a session's life is one task. All of it runs in
-one loop, and deciding awaits nothing, so that no two decisions are made on the same state.
+Nothing is polled. `_act` asks the policy whenever something has changed: a request came or went, a worker is
+ready, free or gone, a limit was reached. Each step of a worker is one task. All of it runs in one loop, and
+deciding awaits nothing, so no two decisions are made on the same state.
 """
 
 from __future__ import annotations
@@ -17,44 +17,43 @@ from typing import Any
 
 from remuda.errors import ClientClosed, InvalidOptions, RemudaError, SpawnFailed
 
-from . import life
-from .call import Call
-from .life import End, Seat, Verdict
-from .observe import Observer
-from .options import Settings
-from .policy import Evict, HandOver, Reason, Spawn, State, decide, next_look
+from .events import PoolObserver
+from .options import ClientSettings
+from .pool_request import PoolRequest
+from .prewarm import PrewarmTargets
 from .profile import Profile
-from .queue import Queue, Waiting
-from .session import SessionFactory
+from .queue import QueuedRequest, RequestQueue
+from .scheduler import Evict, HandOver, Reason, Spawn, State, decide, next_decision_at
+from .slot import GRACE, USAGE_TIMEOUT, Eviction, Slot, TurnEnd
 from .types import RunResult
-from .wishes import Wishes
+from .worker import WorkerFactory
 
 CRASH_GRACE = 1.0
-"""A backend says by itself that its process is gone; if not, the pool does so after this."""
+"""Seconds that a backend has to report the crash of its process itself; then the pool fails the request."""
 
-_ENDED_EARLY = "it exited before its first request"
-_MOST_TROUBLES = 256
+_EXITED_EARLY = "it exited before its first request"
+_MAX_START_ERRORS = 256
 
 
 class Pool:
-    def __init__(self, make: SessionFactory, settings: Settings, observer: Observer) -> None:
+    def __init__(self, make: WorkerFactory, settings: ClientSettings, observer: PoolObserver) -> None:
         self._make, self._settings, self._observer = make, settings, observer
         self.loop = asyncio.get_running_loop()
         self._limits = settings.limits
-        self._seats: dict[str, Seat] = {}
-        self._trouble: dict[str, str] = {}
-        """What agents of a profile fail with, while none of them has come up since."""
-        self._queue = Queue(settings, self._why_none)
-        self._calls: set[Call] = set()
-        self._late: dict[int, tuple[RunResult, asyncio.Future[None]]] = {}
+        self._slots: dict[str, Slot] = {}
+        self._start_errors: dict[str, str] = {}
+        """Why workers of a profile fail, while none of them has become ready since."""
+        self._queue = RequestQueue(settings, self._start_error)
+        self._requests: set[PoolRequest] = set()
+        self._missing_usage: dict[int, tuple[RunResult, asyncio.Future[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._order = count(1)
-        self._acting = self._again = False
+        self._acting = self._act_again = False
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
-        self.wishes = Wishes(settings, self._act, self._standing, self._why_none)
+        self.targets = PrewarmTargets(settings, self._act, self._count_ready, self._start_error)
 
-    # ── what the client asks ──
+    # ── for the client ──
 
     def check_loop(self) -> None:
         if self.loop.is_closed():
@@ -64,65 +63,65 @@ class Pool:
                 "the client belongs to another event loop", hint="create one client per event loop"
             )
 
-    def submit(self, call: Call) -> None:
-        """The call has its session, and its end, in a bounded time from here."""
-        self._calls.add(call)
-        call.ended.add_done_callback(lambda _: self._calls.discard(call))
-        call.on_answer = self._answered
-        self._queue.add(next(self._order), call)
+    def submit(self, request: PoolRequest) -> None:
+        """Queue a request. It gets a worker, and ends, in a bounded time from here."""
+        self._requests.add(request)
+        request.ended.add_done_callback(lambda _: self._requests.discard(request))
+        request.on_answer = self._answered
+        self._queue.add(next(self._order), request)
         self._act()
 
     async def complete(self, result: RunResult) -> None:
-        """Until its usage is known, or will not be."""
-        _, late = self._late.get(id(result), (result, None))
-        if late is not None:
-            await asyncio.wait([late], timeout=life.USAGE_TIMEOUT + life.GRACE)
+        """Wait until the usage of a result is known, or will stay unknown."""
+        _, missing = self._missing_usage.get(id(result), (result, None))
+        if missing is not None:
+            await asyncio.wait([missing], timeout=USAGE_TIMEOUT + GRACE)
 
     def states(self) -> Counter[str]:
-        return Counter(seat.state.value for seat in self._seats.values())
+        return Counter(slot.state.value for slot in self._slots.values())
 
     def document(self) -> list[dict[str, object]]:
         now = self.loop.time()
         return [
             {
-                "session_id": seat.id,
-                "profile": seat.profile,
-                "backend": seat.session.backend,
-                "state": seat.state.value,
-                "served": seat.served,
-                "age": now - seat.born,
-                "request_id": seat.call.id if seat.call and seat.state is State.BUSY else None,
+                "session_id": slot.id,
+                "profile": slot.profile,
+                "backend": slot.worker.backend,
+                "state": slot.state.value,
+                "served": slot.served,
+                "age": now - slot.born,
+                "request_id": slot.request.id if slot.request and slot.state is State.BUSY else None,
             }
-            for seat in self._seats.values()
+            for slot in self._slots.values()
         ]
 
     @property
     def waiting(self) -> int:
         return len(self._queue)
 
-    # ── decide, then do ──
+    # ── decide, then act ──
 
     def _act(self) -> None:
-        if self._acting:  # a listener did something
-            self._again = True
+        if self._acting:  # called by a listener
+            self._act_again = True
             return
         self._acting = True
         try:
-            self._again = True
-            while self._again:
-                self._again = False
+            self._act_again = True
+            while self._act_again:
+                self._act_again = False
                 self._decide()
         finally:
             self._acting = False
-        self._claim_starts()
+        self._assign_starts()
         self._set_timer()
 
     def _decide(self) -> None:
         actions = decide(
-            self._seats.values(),
+            self._slots.values(),
             self._queue.all.values(),
             self._queue.of_profile,
-            self.wishes.all,
+            self.targets.all,
             self._limits,
             self.loop.time(),
         )
@@ -133,262 +132,263 @@ class Pool:
                 case Spawn():
                     self._spawn(action)
                 case Evict():
-                    self._evict(self._seats[action.session], action.reason)
+                    self._evict(self._slots[action.worker], action.reason)
 
     def _hand_over(self, action: HandOver) -> None:
-        seat, waiting = self._seats[action.session], self._queue.find(action.waiter)
-        if waiting is None or seat.state is not State.IDLE:  # changed by a listener just now
-            self._again = True
+        slot, queued = self._slots[action.worker], self._queue.find(action.waiter)
+        if queued is None or slot.state is not State.IDLE:  # changed by a listener just now
+            self._act_again = True
             return
         for older in action.passed:
             if (other := self._queue.find(older)) is not None:
                 other.passed += 1
-        self._queue.take(waiting.id)
-        self._give(seat, waiting, warm=seat.is_warm and seat.ready < waiting.id)
+        self._queue.take(queued.id)
+        self._begin_turn(slot, queued)
 
-    def _give(self, seat: Seat, waiting: Waiting, *, warm: bool) -> None:
-        call, reused = waiting.call, seat.is_warm and seat.served > 0
-        seat.state, seat.call = State.BUSY, call
-        seat.served += 1
-        seat.turn = self.loop.create_task(life.follow(seat, call))
-        call.let_go = partial(life.stop, seat)
-        seat.task = self._run(self._serve(seat, waiting))
-        waited = call.handed(seat.id, warm=warm)
-        self._observer.handed(call.id, seat.id, waited, warm=warm, reused=reused)
+    def _begin_turn(self, slot: Slot, queued: QueuedRequest) -> None:
+        request, reused = queued.request, slot.is_warm and slot.served > 0
+        warm = slot.is_warm and slot.ready < queued.id
+        slot.state, slot.request = State.BUSY, request
+        slot.served += 1
+        slot.turn = self.loop.create_task(slot.follow(request))
+        request.on_early_end = slot.stop
+        slot.step = self._run(self._serve(slot, queued))
+        waited = request.handed_over(slot.id, warm=warm)
+        self._observer.handed(request.id, slot.id, waited, warm=warm, reused=reused)
 
     def _spawn(self, action: Spawn) -> None:
-        waiting, kept = self._queue.find(action.waiter), self.wishes.all.get(action.profile)
-        if waiting is not None:
-            self._queue.has_start(waiting)
-            self._start(action, waiting.call.profile)
-        elif action.waiter is None and kept is not None:
-            self._start(action, kept.profile)
+        queued, target = self._queue.find(action.waiter), self.targets.all.get(action.profile)
+        if queued is not None:
+            self._queue.has_start(queued)
+            self._start(action, queued.request.profile)
+        elif action.waiter is None and target is not None:
+            self._start(action, target.profile)
         else:  # changed by a listener just now
-            self._again = True
+            self._act_again = True
 
     def _start(self, action: Spawn, profile: Profile) -> None:
-        now = self.loop.time()
+        now, prewarmed = self.loop.time(), action.waiter is None
         try:
-            session = self._make(f"s_{os.urandom(6).hex()}", profile)
-        except Exception as error:  # noqa: BLE001  # a factory may be the caller's
-            self._unmade(action, error)
+            worker = self._make(f"s_{os.urandom(6).hex()}", profile)
+        except Exception as failure:  # noqa: BLE001  # a factory may be the caller's
+            error = (
+                failure
+                if isinstance(failure, RemudaError)
+                else SpawnFailed(f"cannot create a worker: {failure}")
+            )
+            self._start_failed(action.profile, action.waiter, error, prewarmed=prewarmed)
+            self._act_again = True
             return
-        seat = Seat(
-            id=session.id,
+        slot = Slot(
+            id=worker.id,
             profile=action.profile,
             born=now,
             used=now,
-            session=session,
+            worker=worker,
+            settings=self._settings,
+            observer=self._observer,
             waiter=action.waiter,
-            wished=action.waiter is None,
+            prewarmed=prewarmed,
         )
-        self._seats[seat.id] = seat
-        session.on_exit(partial(self._exited, seat))
-        seat.task = self._run(self._open(seat))
+        self._slots[slot.id] = slot
+        worker.on_exit(partial(self._exited, slot))
+        slot.step = self._run(self._open(slot))
 
-    def _claim_starts(self) -> None:
-        """A start whose waiter was served otherwise, or left, or that nobody asked for, is the next one's."""
-        for seat in self._seats.values():
-            if seat.state is not State.SPAWNING or self._queue.find(seat.waiter) is not None:
+    def _assign_starts(self) -> None:
+        """Assign starts that no request waits for any more to the oldest request that has none."""
+        for slot in self._slots.values():
+            if slot.state is not State.SPAWNING or self._queue.find(slot.waiter) is not None:
                 continue
-            heir = self._queue.oldest_without_start(seat.profile)
-            seat.waiter = None if heir is None else heir.id
-            if heir is not None:
-                self._queue.has_start(heir)
+            oldest = self._queue.oldest_without_start(slot.profile)
+            slot.waiter = None if oldest is None else oldest.id
+            if oldest is not None:
+                self._queue.has_start(oldest)
 
-    def _unmade(self, action: Spawn, error: Exception) -> None:
-        told = error if isinstance(error, RemudaError) else SpawnFailed(f"cannot create a worker: {error}")
-        self._start_failed(action.profile, action.waiter, told, wished=action.waiter is None)
-        self._again = True
-
-    def _start_failed(self, profile: str, waiter: int | None, error: RemudaError, *, wished: bool) -> None:
-        """Whose start it was is told; who else waits has a session started of its own."""
+    def _start_failed(self, profile: str, waiter: int | None, error: RemudaError, *, prewarmed: bool) -> None:
+        """Fail the request that the start was for. Other requests that wait get a start of their own."""
         self._observer.spawn_failed(profile, error)
-        self._note_trouble(profile, error.message)
-        if wished:
-            self.wishes.failed(profile, error)
-        if (waiting := self._queue.find(waiter)) is not None:
-            waiting.call.fail(error)
+        self._note_start_error(profile, error.message)
+        if prewarmed:
+            self.targets.start_failed(profile, error)
+        if (queued := self._queue.find(waiter)) is not None:
+            queued.request.fail(error)
 
-    def _why_none(self, profile: str) -> str | None:
-        """What agents of this profile fail with, or that none has come up so far; None when they work."""
-        if (known := self._trouble.get(profile)) is not None:
+    def _start_error(self, profile: str) -> str | None:
+        """Return why no worker of this profile is ready; None if they work."""
+        if (known := self._start_errors.get(profile)) is not None:
             return known
-        begun = [seat.born for seat in self._seats.values() if seat.state is State.SPAWNING]
-        if not begun or len(begun) < len(self._seats):
+        begun = [slot.born for slot in self._slots.values() if slot.state is State.SPAWNING]
+        if not begun or len(begun) < len(self._slots):
             return None
         return f"it has been starting for {self.loop.time() - min(begun):.0f} s and is not ready"
 
-    def _note_trouble(self, profile: str, words: str) -> None:
-        self._trouble.pop(profile, None)
-        self._trouble[profile] = words
-        if len(self._trouble) > _MOST_TROUBLES:
-            del self._trouble[next(iter(self._trouble))]
+    def _note_start_error(self, profile: str, text: str) -> None:
+        self._start_errors.pop(profile, None)
+        self._start_errors[profile] = text
+        if len(self._start_errors) > _MAX_START_ERRORS:
+            del self._start_errors[next(iter(self._start_errors))]
 
-    def _evict(self, seat: Seat, reason: Reason, detail: str | None = None) -> None:
-        if seat.state is State.CLOSING:
+    def _evict(self, slot: Slot, reason: Reason, detail: str | None = None) -> None:
+        if slot.state is State.CLOSING:
             return
-        seat.state = State.CLOSING
-        # At once: a step that went on would take it for its own.
+        slot.state = State.CLOSING
+        # Cancelled at once: a step that went on would still use the worker.
         steps = [
-            step for step in (seat.turn, seat.task) if step is not None and step is not asyncio.current_task()
+            step for step in (slot.turn, slot.step) if step is not None and step is not asyncio.current_task()
         ]
         for step in steps:
             step.cancel()
-        seat.task = self._run(self._close(seat, steps))
-        if seat.ready:
-            self._observer.evicted(seat.id, reason, detail)
+        slot.step = self._run(self._close(slot, steps))
+        if slot.ready:
+            self._observer.evicted(slot.id, reason, detail)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        when = next_look(self._seats.values(), self.wishes.all, self._limits, self.loop.time())
+        when = next_decision_at(self._slots.values(), self.targets.all, self._limits, self.loop.time())
         if when is not None and not self._closing:
             self._timer = self.loop.call_at(when, self._act)
 
-    # ── steps of a session's life ──
+    # ── steps of a worker ──
 
     def _run(self, step: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(step)
-        self._tasks.add(task)  # the loop itself holds no task for sure
+        self._tasks.add(task)  # the loop holds only a weak reference
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _open(self, seat: Seat) -> None:
+    async def _open(self, slot: Slot) -> None:
         try:
-            await life.open_session(seat.session, self._settings.spawn_timeout)
-            self._opened(seat)
-            if seat.wished and self._settings.warmup_prompt is not None:
-                await life.warm_up(seat, self._settings)
-            life.check_alive(seat)
+            await slot.open()
+            slot.ready = next(self._order)
+            took = self.loop.time() - slot.born
+            self._observer.spawned(slot.id, slot.worker.backend, slot.profile, took)
+            if slot.prewarmed and self._settings.warmup_prompt is not None:
+                await slot.warm_up()
+            slot.check_alive()
         except RemudaError as error:
-            self._not_opened(seat, error)
+            self._evict(slot, "dirty" if slot.exited is None else "crashed", slot.exited or error.message)
+            self._start_failed(slot.profile, slot.waiter, error, prewarmed=slot.prewarmed)
+            self._act()
         else:
-            self._rests(seat)
+            self._is_ready(slot)
 
-    def _opened(self, seat: Seat) -> None:
-        seat.ready = next(self._order)
-        took = self.loop.time() - seat.born
-        self._observer.spawned(seat.id, seat.session.backend, seat.profile, took)
-
-    def _not_opened(self, seat: Seat, error: RemudaError) -> None:
-        self._evict(seat, "dirty" if seat.dead is None else "crashed", seat.dead or error.message)
-        self._start_failed(seat.profile, seat.waiter, error, wished=seat.wished)
+    def _is_ready(self, slot: Slot) -> None:
+        """The worker is ready, with a new conversation."""
+        slot.state, slot.used, slot.request, slot.turn = State.IDLE, self.loop.time(), None, None
+        if (queued := self._queue.find(slot.waiter)) is not None:
+            self._queue.has_no_start(queued)  # the oldest request gets it, which may be another one
+        slot.waiter = None
+        self._start_errors.pop(slot.profile, None)
+        self.targets.worker_ready(slot.profile)
         self._act()
 
-    def _rests(self, seat: Seat) -> None:
-        """It stands ready, with a fresh conversation."""
-        seat.state, seat.used, seat.call, seat.turn = State.IDLE, self.loop.time(), None, None
-        if (waiting := self._queue.find(seat.waiter)) is not None:
-            self._queue.has_no_start(waiting)  # who came first gets it, and that may be another
-        seat.waiter = None
-        self._trouble.pop(seat.profile, None)
-        self.wishes.stands(seat.profile)
-        self._act()
-
-    async def _serve(self, seat: Seat, waiting: Waiting) -> None:
+    async def _serve(self, slot: Slot, queued: QueuedRequest) -> None:
         try:
-            verdict = await self._after(seat, waiting)
+            eviction = await self._finish_turn(slot, queued)
         finally:
-            self._settled(waiting.call)
-        if verdict is None:
-            self._rests(seat)
+            self._usage_settled(queued.request)
+        if eviction is None:
+            self._is_ready(slot)
         else:
-            self._evict(seat, verdict.reason, verdict.detail)
+            self._evict(slot, eviction.reason, eviction.detail)
             self._act()
 
-    async def _after(self, seat: Seat, waiting: Waiting) -> Verdict | None:
-        call = waiting.call
-        turn = await life.turn_of(seat, call, self._settings)
-        if turn.end is End.UNTOUCHED:
-            seat.served -= 1
-            return None if seat.dead is None else self._lost(seat, waiting)
-        if turn.end is End.ANSWERED and call.result is not None:
-            self.wishes.worked(seat.profile)
-            await life.learn_usage(seat, call.result)
-            self._settled(call)
-        verdict = await life.rest(seat, call, turn, self._settings, self.loop.time())
-        if verdict is None and self._closing and not self._queue:
-            verdict = Verdict("closed")
-        return verdict or await life.clear(seat, self._settings, self._observer)
+    async def _finish_turn(self, slot: Slot, queued: QueuedRequest) -> Eviction | None:
+        request = queued.request
+        report = await slot.turn_report(request)
+        if report.end is TurnEnd.UNTOUCHED:
+            slot.served -= 1
+            return None if slot.exited is None else self._lost(slot, queued)
+        if report.end is TurnEnd.ANSWERED and request.result is not None:
+            self.targets.request_served(slot.profile)
+            await slot.learn_usage(request.result)
+            self._usage_settled(request)
+        eviction = await slot.settle(request, report, self.loop.time())
+        if eviction is None and self._closing and not self._queue:
+            eviction = Eviction("closed")
+        return eviction or await slot.clear()
 
-    def _lost(self, seat: Seat, waiting: Waiting) -> Verdict:
-        """Before it was told anything: its call waits for another, in its old place."""
-        self._note_trouble(seat.profile, f"{_ENDED_EARLY}: {seat.dead}")
-        if not seat.served:
-            self.wishes.stumbled(seat.profile)
-        if not waiting.call.ended.done():
-            seat.call = None
-            waiting.call.given_back()
-            self._queue.put_back(waiting)
-        return Verdict("crashed", seat.dead)
+    def _lost(self, slot: Slot, queued: QueuedRequest) -> Eviction:
+        """The worker was lost before it got the request, which goes back to its old place in the queue."""
+        self._exited_early(slot)
+        if not queued.request.ended.done():
+            slot.request = None
+            queued.request.returned()
+            self._queue.put_back(queued)
+        return Eviction("crashed", slot.exited)
+
+    def _exited_early(self, slot: Slot) -> None:
+        self._note_start_error(slot.profile, f"{_EXITED_EARLY}: {slot.exited}")
+        if not slot.served:
+            self.targets.exited_unused(slot.profile)
 
     def _answered(self, result: RunResult) -> None:
         if result.usage is None:
-            self._late[id(result)] = (result, self.loop.create_future())
+            self._missing_usage[id(result)] = (result, self.loop.create_future())
 
-    def _settled(self, call: Call) -> None:
-        _, late = self._late.pop(id(call.result), (None, None))
-        if late is not None:
-            late.set_result(None)
+    def _usage_settled(self, request: PoolRequest) -> None:
+        _, missing = self._missing_usage.pop(id(request.result), (None, None))
+        if missing is not None:
+            missing.set_result(None)
 
-    def _exited(self, seat: Seat, last_words: str) -> None:
-        """Its process ended by itself, or must. In other states the step that it is in finds out."""
-        seat.dead = last_words or "it exited without output"
-        if seat.state is State.IDLE:
-            self._evict(seat, "crashed", seat.dead)
-            if not seat.served:
-                self._note_trouble(seat.profile, f"{_ENDED_EARLY}: {seat.dead}")
-                self.wishes.stumbled(seat.profile)
+    def _exited(self, slot: Slot, last_output: str) -> None:
+        """The process exited by itself, or must be ended. In other states the current step notices it."""
+        slot.exited = last_output or "it exited without output"
+        if slot.state is State.IDLE:
+            self._evict(slot, "crashed", slot.exited)
+            if not slot.served:
+                self._exited_early(slot)
             self._act()
-        elif seat.state is State.BUSY and seat.call is not None:
-            self.loop.call_later(CRASH_GRACE, self._crash, seat, seat.call)
+        elif slot.state is State.BUSY and slot.request is not None:
+            self.loop.call_later(CRASH_GRACE, self._crash, slot, slot.request)
 
     @staticmethod
-    def _crash(seat: Seat, call: Call) -> None:
-        if seat.call is call:
-            call.crash(seat.dead or "")
+    def _crash(slot: Slot, request: PoolRequest) -> None:
+        if slot.request is request:
+            request.crash(slot.exited or "")
 
-    async def _close(self, seat: Seat, steps: list[asyncio.Task[Any]]) -> None:
-        """It counts until its process is gone."""
+    async def _close(self, slot: Slot, steps: list[asyncio.Task[Any]]) -> None:
+        """Close a worker. It counts as one of the pool until its process is gone."""
         try:
-            await life.close(seat, steps, self._settings.end_timeout)
+            await slot.close(steps)
         finally:
-            del self._seats[seat.id]
+            del self._slots[slot.id]
         self._act()
 
-    def _standing(self, profile: str) -> int:
+    def _count_ready(self, profile: str) -> int:
+        """Return how many workers of a profile are up, at work or not."""
         coming_or_going = (State.SPAWNING, State.CLOSING)
         return sum(
-            seat.profile == profile and seat.state not in coming_or_going for seat in self._seats.values()
+            slot.profile == profile and slot.state not in coming_or_going for slot in self._slots.values()
         )
 
     # ── the end ──
 
     async def aclose(self) -> None:
-        """Calls that run may end within `close_timeout`; then all of it ends, within `end_timeout`."""
+        """Let running requests end within `close_timeout`, then end everything within `end_timeout`."""
         self._closing = True
-        self.wishes.close()
-        if running := [call.ended for call in self._calls]:
+        self.targets.close()
+        if running := [request.ended for request in self._requests]:
             await asyncio.wait(running, timeout=self._settings.close_timeout)
-        for call in list(self._calls):
-            call.fail(ClientClosed("the client was closed during the request"))
-        for seat in list(self._seats.values()):
-            self._evict(seat, "closed")
+        for request in list(self._requests):
+            request.fail(ClientClosed("the client was closed during the request"))
+        for slot in list(self._slots.values()):
+            self._evict(slot, "closed")
         if self._timer is not None:
             self._timer.cancel()
-        if ends := [seat.task for seat in self._seats.values() if seat.task is not None]:
-            await asyncio.wait(ends, timeout=self._settings.end_timeout + 3 * life.GRACE)
+        if ends := [slot.step for slot in self._slots.values() if slot.step is not None]:
+            await asyncio.wait(ends, timeout=self._settings.end_timeout + 3 * GRACE)
 
     def abandon(self) -> None:
-        """Nobody holds the client any more: end what it had. From any thread, at any moment."""
+        """End everything, because nothing refers to the client any more. May be called in any thread."""
         try:
             self.loop.call_soon_threadsafe(self._abandoned)
-        except RuntimeError:  # the loop is closed, and its descriptors with it
+        except RuntimeError:  # the loop is closed, and with it the descriptors that keep agents alive
             pass
 
     def _abandoned(self) -> None:
-        for call in list(self._calls):
-            call.abort("the client was dropped without being closed")
+        for request in list(self._requests):
+            request.abort("the client was dropped without being closed")
         self._run(self.aclose())

@@ -1,8 +1,8 @@
 """`remuda print --pool` and `remuda ask`: a request to a served pool, printed as `remuda print` prints.
 
-With `--pool`, what no pool can do is refused before the pool is asked, whether or not one is served. `ask`
-runs it cold instead, and also what the pool itself refuses: `InvalidOptions` is raised before an agent gets
-the prompt, so nothing runs twice.
+With `--pool`, options that no pool supports are refused before the pool is asked, whether or not one is
+served. `ask` runs those cold instead, and also what the pool itself refuses: `InvalidOptions` is raised
+before an agent gets the prompt, so nothing runs twice.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from remuda.oneshot.request import (
 from remuda.oneshot.request import PrintRequest as Request
 from remuda.oneshot.run import Clock, Output
 
-from .errand import run_message
-from .line import Line, default_socket, told_error
+from .pool_connection import PoolConnection, default_socket, one_line_error
 from .protocol import Message
+from .request_builder import run_message
 
 _NO_LIMIT = 1e8
 _ANSWER_GRACE = 30.0
-_WITHOUT = "remove it, or remove --pool"
+_REMOVE_IT = "remove it, or remove --pool"
 
 
 def through_pool(request: Request, prompt: str, clock: Clock, output: Output) -> int | None:
@@ -48,17 +48,17 @@ def through_pool(request: Request, prompt: str, clock: Clock, output: Output) ->
     Nothing was begun then.
     """
     if not request.prefers_pool:
-        return _through(request, prompt, clock, output)
+        return _run_in_pool(request, prompt, clock, output)
     backend = request.backend
     try:
-        return _through(request, prompt, clock, output)
+        return _run_in_pool(request, prompt, clock, output)
     except InvalidOptions as error:
         clock.note(f"running cold: {error}")
         request.backend = backend
         return None
 
 
-def _through(request: Request, prompt: str, clock: Clock, output: Output) -> int | None:
+def _run_in_pool(request: Request, prompt: str, clock: Clock, output: Output) -> int | None:
     options = pool_options(request)
     timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout or _NO_LIMIT
     message = run_message(
@@ -72,12 +72,12 @@ def _through(request: Request, prompt: str, clock: Clock, output: Output) -> int
         requires=_requires(request),
     )
     try:
-        with Line(os.path.expanduser(request.pool or default_socket())) as line:
-            line.ask(message)
-            clock.note(f"sent to the pool (pid {line.greeting.get('pid')})")
-            line.deadline = time.monotonic() + timeout + _ANSWER_GRACE
-            request.backend = str(line.greeting.get("backend"))  # an error says what ran, too
-            return Printed(request, output, request.backend).follow(line)
+        with PoolConnection(os.path.expanduser(request.pool or default_socket())) as connection:
+            connection.ask(message)
+            clock.note(f"sent to the pool (pid {connection.greeting.get('pid')})")
+            connection.deadline = time.monotonic() + timeout + _ANSWER_GRACE
+            request.backend = str(connection.greeting.get("backend"))  # an error names the backend too
+            return ReplyPrinter(request, output, request.backend).follow(connection)
     except PoolNotServed as error:
         if request.prefers_pool:
             clock.note(f"running cold: {error.message}")
@@ -86,11 +86,11 @@ def _through(request: Request, prompt: str, clock: Clock, output: Output) -> int
         return None
 
 
-# ── what is asked for ──
+# ── the request ──
 
 
 def pool_options(request: Request) -> dict[str, Any]:
-    """As `Client.run` has them. Raises `InvalidOptions`."""
+    """Return the options for `Client.run`. Raises `InvalidOptions`."""
     for complaint, hint in _unusable(request):
         raise InvalidOptions(f"{complaint} with --pool", hint=hint)
     agent = find_warm("demo" if request.demo else "claude")
@@ -98,10 +98,10 @@ def pool_options(request: Request) -> dict[str, Any]:
     if request.inherit_hooks is False:
         options.setdefault("setting_sources", "")
     if rest:
-        from .options import Wanted
+        from .options import PartialProfile
 
-        for refusal in agent.refusals(Wanted(extra_args=tuple(rest))):
-            raise InvalidOptions(refusal, hint=_WITHOUT)
+        for refusal in agent.refusals(PartialProfile(extra_args=tuple(rest))):
+            raise InvalidOptions(refusal, hint=_REMOVE_IT)
     return {**options, "extra_args": rest}
 
 
@@ -115,7 +115,7 @@ def _unusable(request: Request) -> Iterator[tuple[str, str]]:
     if request.input_format != "text":
         yield "--input-format stream-json cannot be used", "a request to a pool is one prompt"
     if request.show_child_output:
-        yield "--show-child-output cannot be used", _WITHOUT
+        yield "--show-child-output cannot be used", _REMOVE_IT
     if request.first_output_timeout != DEFAULT_FIRST_OUTPUT_TIMEOUT:
         yield "--first-output-timeout cannot be used", "use --timeout"
     if request.stream_json_timeout:
@@ -135,22 +135,22 @@ def _requires(request: Request) -> dict[str, str]:
     return required
 
 
-# ── what comes back ──
+# ── the answer ──
 
 
-class Printed:
-    """Prints what the pool says as the command prints what an agent says."""
+class ReplyPrinter:
+    """Prints the messages of the pool as `remuda print` prints those of an agent."""
 
     def __init__(self, request: Request, output: Output, backend: str) -> None:
         self._request, self._output, self._backend = request, output, backend
         self._result: dict[str, Any] | None = None
         self._results = 0
         self._early: list[str] = []
-        """Text that a terminal showed: its messages come when the turn is over."""
+        """Text from the terminal backend, whose messages come only after the turn."""
 
-    def follow(self, line: Line) -> int:
-        """The exit code. Raises what is no end of the agent's."""
-        for message in line.messages():
+    def follow(self, connection: PoolConnection) -> int:
+        """Print everything and return the exit code. Raises errors that are not the agent's."""
+        for message in connection.messages():
             match message["type"]:
                 case "raw":
                     self._take(message["message"])
@@ -159,8 +159,8 @@ class Printed:
                 case "done":
                     return self._done(message["result"])
                 case "error":
-                    return self._failed(told_error(message))
-        raise AssertionError("the protocol lets no stream end without its end")
+                    return self._failed(one_line_error(message))
+        raise AssertionError("the protocol allows no end without a last message")
 
     def _take(self, message: Message) -> None:
         if not self._is_wanted(message):
@@ -171,20 +171,20 @@ class Printed:
                 return
         self._output.emitter.message(message)
         if self._early and message.get("subtype") == "init":
-            self._tell_early(message.get("session_id"))
+            self._print_early(message.get("session_id"))
 
-    def _tell_early(self, session_id: str | None) -> None:
+    def _print_early(self, session_id: str | None) -> None:
         text_message = find_headless(self._request.agent).text_message
         for text in self._early:
             self._output.emitter.message(text_message(text, session_id))
 
     def _counted(self, message: Message) -> Message:
-        """Those of this call: how many others the process has answered is nobody's business."""
-        number, self._results = self._results, self._results + 1
-        return {**message, "result_index": number} if "result_index" in message else message
+        """Number the results of this request only, not all answers of the process."""
+        index, self._results = self._results, self._results + 1
+        return {**message, "result_index": index} if "result_index" in message else message
 
     def _is_wanted(self, message: Mapping[str, Any]) -> bool:
-        """A pool tells more than was asked for: what is only of interest as it comes."""
+        """A pool also sends partial messages, which only some output formats print."""
         partial = message.get("type") == "stream_event" or message.get("subtype") == "status"
         return self._request.partial_messages or not partial
 

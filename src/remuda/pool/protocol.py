@@ -1,23 +1,25 @@
-"""What `remuda pool serve` and its peers say to each other. Pure: bytes in, messages out; no I/O, no clock.
+"""The protocol between `remuda pool serve` and its peers. Pure: bytes in, messages out; no I/O, no clock.
 
-A frame is four bytes of length, the most significant first, and so many bytes of JSON: an object with a
-`type`.
-A field that nobody knows is passed over; a type that is unknown, or that does not belong where it came, is an
-error, and so is everything that is not such a frame.
+A frame is a length of four bytes, big-endian, and that many bytes of JSON: an object with a `type`. Unknown
+fields are ignored. An unknown type, a type that is not allowed at this point, and everything that is not such
+a frame are errors.
+
+It is not `wire`, whose frames are limited to 1 MiB: a prompt may have 10 MiB here. And since both ends must
+still speak version 1, a second framing would only add code.
 
     peer                                              server
     hello {version}                                   hello {version, server_version, pid, backend, pool_size}
     run {prompt, options, stream, raw, permissions,   token, tool_use, tool_result, permission, raw …
         requires}
-    decision {id, behavior, …}                        alive           when there was nothing else to say
-    cancel                                            done {result, more}, then usage where more is to come
+    decision {id, behavior, …}                        alive           when nothing else was sent for a while
+    cancel                                            done {result, more}; then usage, if more is true
     status, metrics, prewarm, shutdown                status, metrics, prewarmed, stopping
                                                       error {code, message, hint, detail, begun}
 
-One request a connection. The peer may send it right behind its hello. Whoever closes the connection, or only
-ends his sending, has cancelled his request.
+A connection carries one request. The peer may send it together with its hello. Closing the connection, or
+only its sending side, cancels the request.
 
-No dataclass and no import that a short command would have to pay for.
+This module has no dataclass and few imports, since short commands load it.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ PROTOCOL: Final = "remuda-pool"
 VERSION: Final = 1
 MAX_PROMPT_BYTES: Final = 10 << 20
 MAX_FRAME_BYTES: Final = 64 << 20
-"""The largest prompt fits, also when every byte of it needs six in JSON, with an environment beside it."""
+"""The largest prompt fits, also if each byte of it needs six in JSON, together with an environment."""
 MAX_GREETING_BYTES: Final = 64 << 10
 _LENGTH_BYTES: Final = 4
 
-# What may come, by where the conversation stands, and where it stands then.
+# (state, type of a received message) → next state.
 _TO_SERVER: Final[dict[tuple[str, str], str]] = {
     ("new", "hello"): "greeted",
     ("greeted", "run"): "running",
@@ -54,7 +56,7 @@ _TO_SERVER: Final[dict[tuple[str, str], str]] = {
     ("greeted", "shutdown"): "asked",
     ("running", "decision"): "running",
     ("running", "cancel"): "cancelled",
-    ("cancelled", "decision"): "cancelled",  # it had been sent before
+    ("cancelled", "decision"): "cancelled",  # sent before the cancel arrived
     ("cancelled", "cancel"): "cancelled",
 }
 _TO_PEER: Final[dict[tuple[str, str], str]] = {
@@ -95,13 +97,13 @@ _MAY_HAVE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "usage": {"usage": (dict,)},
     "error": {"hint": (str,), "detail": (str,), "begun": (bool,)},
 }
-"""Where they are null they are as good as absent."""
+"""Optional; null is the same as absent."""
 
 
 def encode(message: Mapping[str, Any], max_bytes: int = MAX_FRAME_BYTES) -> bytes:
-    """One frame. Raises `LocalProtocolError` for what no peer would take."""
+    """Return one frame. Raises `LocalProtocolError` for a message that no peer would accept."""
     try:
-        # A lone surrogate stands for a byte of an environment that is no text; it comes out as it went in.
+        # A lone surrogate represents a byte of an environment that is not UTF-8; it arrives unchanged.
         body = json.dumps(message, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
         raise LocalProtocolError(f"the message cannot be written as JSON: {error}") from error
@@ -114,8 +116,8 @@ def hello(**facts: Any) -> Message:
     return {"type": "hello", "protocol": PROTOCOL, "version": VERSION, **facts}
 
 
-class Conversation:
-    """One end of a connection: what the other end says, message by message, as far as it may say that now."""
+class PoolProtocol:
+    """One end of a connection: takes bytes, returns messages, and checks that each is allowed now."""
 
     def __init__(self, *, server: bool, max_bytes: int = MAX_FRAME_BYTES) -> None:
         self._table = _TO_SERVER if server else _TO_PEER
@@ -125,16 +127,16 @@ class Conversation:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing may follow."""
+        """Whether no message may follow."""
         return self.state == "ended"
 
     @property
     def in_frame(self) -> bool:
-        """Whether one has begun and is not whole. At the end of a stream it never will be."""
+        """Whether an incomplete frame was received."""
         return bool(self._buffer)
 
     def receive(self, data: bytes) -> Iterator[Message]:
-        """Every message that is whole now. Raises `RemoteProtocolError`, behind those that were right."""
+        """Yield every complete message. Raises `RemoteProtocolError` after the valid ones."""
         self._buffer += data
         start = 0
         try:
@@ -146,7 +148,7 @@ class Conversation:
                     break
                 body = bytes(self._buffer[start + _LENGTH_BYTES : end])
                 start = end
-                yield self._take(_parse(body))
+                yield self._check(_parse(body))
         finally:
             del self._buffer[:start]
 
@@ -155,7 +157,7 @@ class Conversation:
         if length > limit:
             raise RemoteProtocolError(f"a frame of {length} bytes exceeds the limit of {limit}")
 
-    def _take(self, message: Message) -> Message:
+    def _check(self, message: Message) -> Message:
         kind = message.get("type")
         if not isinstance(kind, str):
             raise RemoteProtocolError("the message has no type")

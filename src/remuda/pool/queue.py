@@ -1,4 +1,4 @@
-"""Calls that wait for a session, oldest first."""
+"""Requests that wait for a worker, oldest first."""
 
 from __future__ import annotations
 
@@ -9,104 +9,104 @@ from dataclasses import dataclass
 
 from remuda.errors import PoolExhausted, SpawnFailed
 
-from .call import Call
-from .options import Settings
-from .policy import Waiter
+from .options import ClientSettings
+from .pool_request import PoolRequest
+from .scheduler import Waiter
 
 
 @dataclass(slots=True, kw_only=True)
-class Waiting(Waiter):
-    """The time for which a session is being started for it does not count as waiting."""
+class QueuedRequest(Waiter):
+    """Time in which a worker is being started for it does not count as waiting."""
 
-    call: Call
-    left: float
-    resumed: float = 0.0
+    request: PoolRequest
+    time_left: float
+    resumed_at: float = 0.0
     timer: asyncio.TimerHandle | None = None
 
 
-class Queue:
-    """A call that has waited for `acquire_timeout` fails by itself. Its `let_go` takes it out of here.
+class RequestQueue:
+    """A request fails when it has waited for `acquire_timeout`. Its `on_early_end` removes it from here.
 
-    `trouble` names what agents of a profile fail with; None when they work. More agents would not help then.
+    `start_error` returns why workers of a profile fail to start; None if they work.
     """
 
-    def __init__(self, settings: Settings, trouble: Callable[[str], str | None]) -> None:
+    def __init__(self, settings: ClientSettings, start_error: Callable[[str], str | None]) -> None:
         self._settings = settings
-        self._trouble = trouble
+        self._start_error = start_error
         self._loop = asyncio.get_running_loop()
-        self.all: dict[int, Waiting] = {}
+        self.all: dict[int, QueuedRequest] = {}
         self.of_profile: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self.all)
 
-    def add(self, number: int, call: Call) -> None:
-        """`number` grows from call to call."""
-        waiting = Waiting(
-            id=number,
-            profile=call.profile.key,
+    def add(self, position: int, request: PoolRequest) -> None:
+        """`position` grows from request to request."""
+        queued = QueuedRequest(
+            id=position,
+            profile=request.profile.key,
             since=self._loop.time(),
-            call=call,
-            left=self._settings.acquire_timeout,
+            request=request,
+            time_left=self._settings.acquire_timeout,
         )
-        self.all[number] = waiting
-        self._enter(waiting)
+        self.all[position] = queued
+        self._enter(queued)
 
-    def _enter(self, waiting: Waiting) -> None:
-        self.of_profile[waiting.profile] += 1
-        waiting.call.let_go = lambda: self.take(waiting.id)
-        self._resume(waiting)
+    def _enter(self, queued: QueuedRequest) -> None:
+        self.of_profile[queued.profile] += 1
+        queued.request.on_early_end = lambda: self.take(queued.id)
+        self._resume(queued)
 
-    def put_back(self, waiting: Waiting) -> None:
-        """Into its old place; the time in which it was not here does not count."""
-        waiting.spawning = False
-        self.all = dict(sorted([*self.all.items(), (waiting.id, waiting)]))
-        self._enter(waiting)
+    def put_back(self, queued: QueuedRequest) -> None:
+        """Return a request to its old place. The time since it was taken does not count."""
+        queued.spawning = False
+        self.all = dict(sorted([*self.all.items(), (queued.id, queued)]))
+        self._enter(queued)
 
-    def find(self, number: int | None) -> Waiting | None:
-        return None if number is None else self.all.get(number)
+    def find(self, position: int | None) -> QueuedRequest | None:
+        return None if position is None else self.all.get(position)
 
-    def take(self, number: int) -> None:
-        waiting = self.all.pop(number, None)
-        if waiting is None:
+    def take(self, position: int) -> None:
+        queued = self.all.pop(position, None)
+        if queued is None:
             return
-        self._pause(waiting)
-        self.of_profile[waiting.profile] -= 1
-        if not self.of_profile[waiting.profile]:
-            del self.of_profile[waiting.profile]
+        self._pause(queued)
+        self.of_profile[queued.profile] -= 1
+        if not self.of_profile[queued.profile]:
+            del self.of_profile[queued.profile]
 
-    def oldest_without_start(self, profile: str) -> Waiting | None:
-        waiters = (w for w in self.all.values() if w.profile == profile and not w.spawning)
-        return next(waiters, None) if self.of_profile[profile] else None
+    def oldest_without_start(self, profile: str) -> QueuedRequest | None:
+        waiting = (one for one in self.all.values() if one.profile == profile and not one.spawning)
+        return next(waiting, None) if self.of_profile[profile] else None
 
-    def has_start(self, waiting: Waiting) -> None:
-        waiting.spawning = True
-        self._pause(waiting)
+    def has_start(self, queued: QueuedRequest) -> None:
+        queued.spawning = True
+        self._pause(queued)
 
-    def has_no_start(self, waiting: Waiting) -> None:
-        waiting.spawning = False
-        self._resume(waiting)
+    def has_no_start(self, queued: QueuedRequest) -> None:
+        queued.spawning = False
+        self._resume(queued)
 
-    def _pause(self, waiting: Waiting) -> None:
-        if waiting.timer is not None:
-            waiting.timer.cancel()
-            waiting.timer = None
-            waiting.left = max(0.0, waiting.left - (self._loop.time() - waiting.resumed))
+    def _pause(self, queued: QueuedRequest) -> None:
+        if queued.timer is not None:
+            queued.timer.cancel()
+            queued.timer = None
+            queued.time_left = max(0.0, queued.time_left - (self._loop.time() - queued.resumed_at))
 
-    def _resume(self, waiting: Waiting) -> None:
-        waiting.resumed = self._loop.time()
-        waiting.timer = self._loop.call_later(waiting.left, self._exhausted, waiting)
+    def _resume(self, queued: QueuedRequest) -> None:
+        queued.resumed_at = self._loop.time()
+        queued.timer = self._loop.call_later(queued.time_left, self._expire, queued)
 
-    def _exhausted(self, waiting: Waiting) -> None:
-        if trouble := self._trouble(waiting.profile):
-            limit = self._settings.acquire_timeout
-            waiting.call.fail(SpawnFailed(f"no worker started within {limit:g} s; last error: {trouble}"))
+    def _expire(self, queued: QueuedRequest) -> None:
+        limit = self._settings.acquire_timeout
+        if error := self._start_error(queued.profile):  # more workers would not help
+            queued.request.fail(SpawnFailed(f"no worker started within {limit:g} s; last error: {error}"))
             return
-        waiting.call.fail(
+        queued.request.fail(
             PoolExhausted(
-                f"no worker was free within {self._settings.acquire_timeout:g} s",
+                f"no worker was free within {limit:g} s",
                 hint="use a larger pool_size or a longer acquire_timeout",
-                waited=self._loop.time() - waiting.since,
+                waited=self._loop.time() - queued.since,
                 size=self._settings.pool_size,
             )
         )

@@ -1,7 +1,7 @@
 """`remuda.RemoteClient`: a pool that another process serves, with the calls of `Client`.
 
-Each request has a connection of its own. To leave it early, by cancelling, by its signal or by leaving the
-loop over its events, closes the connection, and the server stops the turn.
+Each request has its own connection. Leaving a request early (by cancelling it, by its signal or by leaving
+the loop over its events) closes the connection, and the server stops the turn.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from remuda.arguments import check_path
 from remuda.duration import check_seconds, clamp_seconds
 from remuda.errors import Aborted, ClientClosed, RemudaError
 
-from .async_line import AsyncLine
+from .async_pool_connection import AsyncPoolConnection
 from .codec import decision_message, read_error, read_event, read_permission, read_result, read_usage
-from .errand import prewarm_message, run_message
-from .line import SILENCE_TIMEOUT, default_socket
 from .options import AsyncRunOptions, PathOption, PrewarmOptions
-from .permission import decider
+from .pool_connection import SILENCE_TIMEOUT, default_socket
+from .pool_request import decider
 from .protocol import Message
+from .request_builder import prewarm_message, run_message
 from .types import Done, Failed, PermissionHandler, Permissions, Raw, RunResult, StreamEvent
 
 ANSWER_GRACE = 30.0
-"""What an answer may take beyond the timeout of its request."""
+"""Seconds that an answer may take beyond the timeout of its request."""
 DEFAULT_TIMEOUT = 300.0
-"""Of a server that does not say what its own is."""
-_PERMISSION_TIMEOUT = 3600.0  # the server's own ends it sooner
+"""For a server that does not report its own default."""
+_PERMISSION_TIMEOUT = 3600.0  # the timeout of the server ends it sooner
 
 
 class RemoteClient:
@@ -65,7 +65,7 @@ class RemoteClient:
             async for event in events:
                 if isinstance(event, Done):
                     return event.result
-        raise AssertionError("a request ends with its end")
+        raise AssertionError("a request ended without its last event")
 
     @overload
     def stream(
@@ -101,7 +101,7 @@ class RemoteClient:
         Returns when they are ready. None means as many as the pool has room for; 0 keeps none from now on.
         Raises the errors of `Client.prewarm`.
         """
-        options, permissions, _ = _apart(profile)
+        options, permissions, _ = _split_options(profile)
         await self._ask(
             prewarm_message(
                 count, options, cwd=os.getcwd(), environ=os.environ, permissions=_policy(permissions)
@@ -132,14 +132,14 @@ class RemoteClient:
 
     # ── within ──
 
-    async def _open(self, message: Message) -> AsyncLine:
+    async def _open(self, message: Message) -> AsyncPoolConnection:
         if self._closed:
             raise ClientClosed("the client is closed")
-        return await AsyncLine.ask(self._path, message, silence_timeout=self._silence)
+        return await AsyncPoolConnection.ask(self._path, message, silence_timeout=self._silence)
 
     async def _ask(self, message: Message) -> Message:
-        async with await self._open(message) as line:
-            answer = await line.next()
+        async with await self._open(message) as connection:
+            answer = await connection.next()
         if answer["type"] == "error":
             raise read_error(answer)
         return answer
@@ -147,7 +147,7 @@ class RemoteClient:
     async def _events(
         self, prompt: str, given: Mapping[str, Any], *, stream: bool, raw: bool = False
     ) -> AsyncGenerator[StreamEvent | Raw, None]:
-        options, permissions, signal = _apart(given)
+        options, permissions, signal = _split_options(given)
         message = run_message(
             prompt,
             options,
@@ -157,54 +157,54 @@ class RemoteClient:
             raw=raw,
             permissions=_policy(permissions),
         )
-        line = await self._open(message)
-        request = _Request(line, permissions if callable(permissions) else None, signal)
-        line.expect(_timeout(options, line.greeting) + ANSWER_GRACE)
+        connection = await self._open(message)
+        request = _RemoteRequest(connection, permissions if callable(permissions) else None, signal)
+        connection.expect(_timeout(options, connection.greeting) + ANSWER_GRACE)
         try:
             async with contextlib.aclosing(request.events()) as events:
                 async for event in events:
                     if isinstance(event, Done) and request.more:
-                        self._learn_usage(line, event.result)
+                        self._learn_usage(connection, event.result)
                     yield event
         finally:
             request.close()
             if not request.more:
-                line.close()
+                connection.close()
 
-    def _learn_usage(self, line: AsyncLine, result: RunResult) -> None:
-        """It comes behind the answer. Who wants it waits for it with `complete`."""
+    def _learn_usage(self, connection: AsyncPoolConnection, result: RunResult) -> None:
+        """Read the usage, which follows the answer. `complete` waits for it."""
 
         async def learn() -> None:
             try:
-                async with line:
-                    result.usage = read_usage((await line.next()).get("usage"))
+                async with connection:
+                    result.usage = read_usage((await connection.next()).get("usage"))
             except RemudaError:
-                pass  # it stays unknown
+                pass  # the usage stays unknown
 
         learning = asyncio.create_task(learn())
         self._late[id(result)] = (result, learning)
         learning.add_done_callback(lambda _: self._late.pop(id(result), None))
 
 
-class _Request:
-    """What comes back for one request."""
+class _RemoteRequest:
+    """The replies to one request."""
 
     def __init__(
-        self, line: AsyncLine, handler: PermissionHandler | None, signal: asyncio.Event | None
+        self, connection: AsyncPoolConnection, handler: PermissionHandler | None, signal: asyncio.Event | None
     ) -> None:
         self.more = False
-        """Whether something comes behind the answer."""
-        self._line = line
+        """Whether the usage follows the answer."""
+        self._connection = connection
         self._decide = decider(handler, _PERMISSION_TIMEOUT, _nothing) if handler is not None else None
         self._tasks: set[asyncio.Task[None]] = set()
         if signal is not None:
-            self._beside(self._watch(signal))
+            self._start(self._watch(signal))
 
     async def events(self) -> AsyncGenerator[StreamEvent | Raw, None]:
-        """`Done` comes last; a failure is `Failed`, and is then raised."""
+        """Yield events; `Done` is the last. A failure is yielded as `Failed` and then raised."""
         while True:
             try:
-                message = await self._line.next()
+                message = await self._connection.next()
                 event = self._read(message)
             except RemudaError as error:
                 event = Failed(error)
@@ -225,19 +225,19 @@ class _Request:
             case "raw":
                 return Raw(message["message"])
             case "permission" if message.get("decide"):
-                self._beside(self._ask(message))
+                self._start(self._ask(message))
         return read_event(message)
 
     async def _ask(self, message: Message) -> None:
         if self._decide is not None:
             request = read_permission(message)
-            await self._line.send(decision_message(request.id, await self._decide(request)))
+            await self._connection.send(decision_message(request.id, await self._decide(request)))
 
     async def _watch(self, signal: asyncio.Event) -> None:
         await signal.wait()
-        self._line.leave(Aborted("the request was aborted"))
+        self._connection.abort(Aborted("the request was aborted"))
 
-    def _beside(self, step: Coroutine[Any, Any, None]) -> None:
+    def _start(self, step: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(step)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -247,8 +247,10 @@ class _Request:
             task.cancel()
 
 
-def _apart(given: Mapping[str, Any]) -> tuple[dict[str, Any], Permissions | None, asyncio.Event | None]:
-    """What is sent as it is, who decides, and the signal."""
+def _split_options(
+    given: Mapping[str, Any],
+) -> tuple[dict[str, Any], Permissions | None, asyncio.Event | None]:
+    """Return the options that are sent, who decides permission requests, and the signal."""
     options = dict(given)
     return options, options.pop("permissions", None), options.pop("signal", None)
 
@@ -258,7 +260,7 @@ def _policy(permissions: Permissions | None) -> str | None:
 
 
 def _timeout(options: Mapping[str, Any], greeting: Message) -> float:
-    """The request's own, else the server's. One that is no number the server refuses."""
+    """Return the timeout of the request, else that of the server, which refuses one that is not a number."""
     for given in (options.get("timeout"), greeting.get("default_timeout")):
         if isinstance(given, int | float):
             return clamp_seconds(given)

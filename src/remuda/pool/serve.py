@@ -1,7 +1,7 @@
-"""A pool for other processes of this user: one client, behind a Unix socket.
+"""A pool for other processes of this user: one client on a Unix socket.
 
-Each connection is one request. Its folder and its environment come with it, and nothing of the server's own
-takes their place. Whoever hangs up has cancelled; whoever does not read what he asked for is let go.
+Each connection carries one request. Folder and environment come with the request; none of the server's own is
+used. A peer that closes its connection cancels its request; a peer that does not read is disconnected.
 """
 
 from __future__ import annotations
@@ -29,37 +29,36 @@ from remuda.paths import peer_uid
 
 from .client import Client
 from .codec import error_message, result_document
-from .door import Door
-from .peer import Peer
+from .peer import Peer, RequestHandler
+from .pool_socket import PoolSocket
 from .protocol import MAX_FRAME_BYTES, Message, hello
 from .types import Done, RunResult
-from .visit import Visit
 
 LOG = logging.getLogger("remuda.pool.serve")
 _CLOSING = "the pool is shutting down"
-_LAST_CALL = 1.0
-"""At the end, for a peer who has connected to say what he wants, and to be refused."""
+_LAST_REQUEST_TIMEOUT = 1.0
+"""Seconds that a connected peer has to send its request when the server ends; it is then refused."""
 _STEPS_TO_A_PEER = 10
-"""Turns of the loop, and some more, from an accepted connection to `_connected`."""
+"""Iterations of the loop, and some more, from an accepted connection to `_connected`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServeLimits:
-    """What peers may take, in numbers and in seconds."""
+    """Limits for peers, in numbers and in seconds."""
 
     max_connections: int = 128
     max_queue: int = 256
-    """Requests that wait for a session."""
+    """Requests that wait for a worker."""
     max_body_bytes: int = MAX_FRAME_BYTES
     first_word_timeout: float = 10.0
     request_timeout: float = 60.0
-    """For the whole of a request to arrive."""
+    """For a complete request to arrive."""
     slow_timeout: float = 30.0
-    """For a peer to read what waits for him."""
+    """For a peer to read what waits for it."""
     linger_timeout: float = 10.0
-    """For a peer who still sends to read why that is in vain."""
+    """For a peer that still sends to read why it was refused."""
     alive_interval: float = 5.0
-    """While a request runs its peer hears something at least so often."""
+    """While a request runs, something is sent to its peer at least this often."""
 
 
 class PoolServer:
@@ -71,7 +70,7 @@ class PoolServer:
         self._client, self._listener, self._limits = client, listener, limits
         pool = {name: client.stats()[name] for name in ("backend", "pool_size")}
         self._facts = {"server_version": __version__, "pid": os.getpid(), **pool, **facts}
-        """What every peer is told."""
+        """Sent to every peer in the hello."""
         self._since = time.monotonic()
         self._peers: dict[asyncio.Task[None], Peer] = {}
         self._requests = 0
@@ -79,27 +78,27 @@ class PoolServer:
         self._server: asyncio.Server | None = None
         self._closed = asyncio.Event()
         self.asked_to_stop = asyncio.Event()
-        """A peer wants the server to end."""
+        """Set when a peer has asked the server to end."""
         self._closing = False
 
     async def open(self) -> None:
         self._server = await asyncio.start_unix_server(self._connected, sock=self._listener)
 
     def refuse(self) -> None:
-        """From now on whoever asks is told that it is over; what runs goes on."""
+        """Refuse new requests from now on; running ones go on."""
         self._closing = True
 
     async def close(self) -> None:
-        """When nothing runs any more: let everybody go. Bounded by how long a peer may take to read."""
+        """Disconnect all peers, when nothing runs any more. Bounded by the time a peer may take to read."""
         self._closing = True
         if self._server is not None:
-            await self._hear_backlog()
+            await self._accept_backlog()
             self._server.close()
         self._closed.set()
-        if newcomers := [task for task, peer in self._peers.items() if not peer.asked]:
-            await asyncio.wait(newcomers, timeout=_LAST_CALL)
+        if newcomers := [task for task, peer in self._peers.items() if not peer.has_request]:
+            await asyncio.wait(newcomers, timeout=_LAST_REQUEST_TIMEOUT)
         for task, peer in self._peers.items():
-            if not peer.asked:
+            if not peer.has_request:
                 task.cancel()
         if self._peers:
             await asyncio.wait(self._peers, timeout=self._limits.first_word_timeout)
@@ -107,13 +106,13 @@ class PoolServer:
             task.cancel()
         await asyncio.gather(*self._peers, return_exceptions=True)
 
-    async def _hear_backlog(self) -> None:
-        """Who connected before the socket was gone is told that it is over, not hung up on."""
+    async def _accept_backlog(self) -> None:
+        """Accept who connected before the socket was gone, so that they get an error and not a reset."""
         backlog = select.poll()
         backlog.register(self._listener, select.POLLIN)
         quiet = 0
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_CALL):
+            async with asyncio.timeout(_LAST_REQUEST_TIMEOUT):
                 while quiet < _STEPS_TO_A_PEER:
                     quiet = 0 if backlog.poll(0) else quiet + 1
                     await asyncio.sleep(0)
@@ -142,38 +141,40 @@ class PoolServer:
             return
         self._peers[task] = peer
         try:
-            await self._converse(peer)
+            await self._serve_peer(peer)
         except (ConnectionError, TimeoutError) as error:
             LOG.debug("client disconnected: %s", error)
         except asyncio.CancelledError:
-            await self._let_go_unheard(peer)
+            await self._refuse_unserved(peer)
         finally:
             await peer.close()
             del self._peers[task]
 
-    async def _let_go_unheard(self, peer: Peer) -> None:
-        """At the end of all: one who has not asked yet need not ask again here."""
-        if not peer.asked and not peer.over:
+    async def _refuse_unserved(self, peer: Peer) -> None:
+        """At the end of the server: send an error to a peer that has not sent a request."""
+        if not peer.has_request and not peer.has_error:
             with contextlib.suppress(ConnectionError):
                 await peer.send(error_message(ClientClosed(_CLOSING), begun=False))
 
-    async def _converse(self, peer: Peer) -> None:
+    async def _serve_peer(self, peer: Peer) -> None:
         try:
             if peer.refused:
                 raise PoolExhausted(
                     f"the pool already has {self._limits.max_connections} connections",
                     hint="raise --max-connections of 'remuda pool serve'",
                 )
-            request = await self._request(peer)
-            peer.asked = True
+            request = await self._receive_request(peer)
+            peer.has_request = True
             await self._carry_out(peer, request)
         except RemoteProtocolError as error:
             LOG.warning("protocol error from a client: %s", error)
-            await peer.send(error_message(LocalProtocolError(error.message, hint=error.hint)))  # his own
+            await peer.send(
+                error_message(LocalProtocolError(error.message, hint=error.hint))
+            )  # the error is on its side
             await peer.ignore(self._limits.linger_timeout)
         except RemudaError as error:
             await peer.send(error_message(error, begun=peer.begun))
-            if peer.refused:  # he may be in the middle of what he wants
+            if peer.refused:  # it may still be sending
                 await peer.ignore(self._limits.linger_timeout)
         except (ConnectionError, TimeoutError):
             raise
@@ -181,9 +182,9 @@ class PoolServer:
             LOG.exception("internal error in a request")
             await peer.send(error_message(RemudaError(f"internal error in the pool server: {error}")))
 
-    async def _request(self, peer: Peer) -> Message:
+    async def _receive_request(self, peer: Peer) -> Message:
         async with asyncio.timeout(self._limits.first_word_timeout):
-            await peer.receive()  # the protocol lets nothing but a hello come first
+            await peer.receive()  # the protocol accepts only a hello first
         await peer.send(hello(**self._facts))
         async with asyncio.timeout(self._limits.request_timeout):
             return await peer.receive()
@@ -204,30 +205,30 @@ class PoolServer:
                 peer.keep_alive()
                 await self._closed.wait()
 
-    # ── requests that take their time ──
+    # ── requests that take time ──
 
     async def _with_cancel(self, peer: Peer, request: Message, work: Work) -> None:
-        """Until it is done, or the peer wants no more of it."""
-        visit = Visit(peer, request, self._facts)
+        """Run `work` until it is done, or until the peer cancels or disconnects."""
+        handler = RequestHandler(peer, request, self._facts)
         self._admit()
         self._requests += 1
         peer.keep_alive()
-        working = asyncio.create_task(work(visit))
-        hearing = asyncio.create_task(visit.hear())
+        working = asyncio.create_task(work(handler))
+        receiving = asyncio.create_task(handler.receive_decisions())
         try:
-            await asyncio.wait((working, hearing), return_when=asyncio.FIRST_COMPLETED)
-            visit.cancelled.set()  # says nothing to one that has ended
-            if hearing.done() and not working.done():
-                await self._let_go(working)
-                hearing.result()  # nonsense is told behind that
+            await asyncio.wait((working, receiving), return_when=asyncio.FIRST_COMPLETED)
+            handler.cancelled.set()  # no effect on work that has ended
+            if receiving.done() and not working.done():
+                await self._await_end(working)
+                receiving.result()  # a protocol error is raised after that
             await working
         finally:
             self._requests -= 1
-            for task in (working, hearing):
+            for task in (working, receiving):
                 task.cancel()
-            await asyncio.gather(working, hearing, return_exceptions=True)
+            await asyncio.gather(working, receiving, return_exceptions=True)
 
-    async def _let_go(self, working: asyncio.Task[None]) -> None:
+    async def _await_end(self, working: asyncio.Task[None]) -> None:
         _, late = await asyncio.wait((working,), timeout=self._limits.first_word_timeout)
         for task in late:
             task.cancel()
@@ -246,43 +247,43 @@ class PoolServer:
         if self._closing:
             raise ClientClosed(_CLOSING)
 
-    async def _run(self, visit: Visit) -> None:
+    async def _run(self, handler: RequestHandler) -> None:
         self._check_open()
-        visit.peer.begun = True
-        request, options = visit.request, visit.options()
+        handler.peer.begun = True
+        request, options = handler.request, handler.options()
         if request.get("stream") or request.get("raw"):
-            result = await self._stream(visit, options)
+            result = await self._stream(handler, options)
         else:
             result = await self._client.run(request["prompt"], **options)
         self._served += 1
         more = result.usage is None
-        await visit.peer.send({"type": "done", "result": result_document(result), "more": more})
+        await handler.peer.send({"type": "done", "result": result_document(result), "more": more})
         if more:
             await self._client.complete(result)
             usage = result_document(result)["usage"]
-            await visit.peer.send({"type": "usage", "usage": usage})
+            await handler.peer.send({"type": "usage", "usage": usage})
 
-    async def _stream(self, visit: Visit, options: Any) -> RunResult:
-        request = visit.request
+    async def _stream(self, handler: RequestHandler, options: Any) -> RunResult:
+        request = handler.request
         stream = self._client.stream(request["prompt"], raw=bool(request.get("raw")), **options)
         async with contextlib.aclosing(stream) as events:
             async for event in events:
                 if isinstance(event, Done):
                     return event.result
-                if (message := visit.told(event)) is not None:
-                    await visit.peer.send(message)
-        raise AssertionError("a stream ended without its end")
+                if (message := handler.event_message(event)) is not None:
+                    await handler.peer.send(message)
+        raise AssertionError("a stream ended without its last event")
 
-    async def _prewarm(self, visit: Visit) -> None:
+    async def _prewarm(self, handler: RequestHandler) -> None:
         self._check_open()
-        visit.peer.begun = True
-        options = visit.options()
+        handler.peer.begun = True
+        options = handler.options()
         del options["signal"]
-        count = visit.request.get("count")
+        count = handler.request.get("count")
         await self._client.prewarm(count, **options)
-        await visit.peer.send({"type": "prewarmed"})
+        await handler.peer.send({"type": "prewarmed"})
 
-    # ── what can be asked ──
+    # ── status ──
 
     def status(self) -> dict[str, Any]:
         return {
@@ -300,21 +301,21 @@ class PoolServer:
 async def serving(
     client: Client, path: str, limits: ServeLimits | None = None, **facts: Any
 ) -> AsyncIterator[PoolServer]:
-    """Serves `client` at that path, and at the end closes it: what runs may end, within its bounds.
+    """Serve `client` at that path, and close it at the end: running requests may finish within their limits.
 
-    The socket is gone at once then. Whoever asked for the end is told when all of it has ended.
+    At the end the socket is removed at once. A peer that asked for the end hears of it when all has ended.
     """
-    door = Door(path)
-    server = PoolServer(client, door.open(), limits or ServeLimits(), facts)
+    pool_socket = PoolSocket(path)
+    server = PoolServer(client, pool_socket.open(), limits or ServeLimits(), facts)
     try:
         await server.open()
         yield server
     finally:
         server.refuse()
-        door.hide()
+        pool_socket.hide()
         await client.aclose()
-        door.close()
+        pool_socket.close()
         await server.close()
 
 
-Work = Callable[[Visit], Coroutine[Any, Any, None]]
+Work = Callable[[RequestHandler], Coroutine[Any, Any, None]]

@@ -16,8 +16,8 @@ from remuda.errors import ClientClosed, InvalidOptions
 from .client import Client
 from .events import EventName, Listener
 from .options import ClientOptions, PrewarmOptions, RunOptions
-from .session import SessionFactory
 from .types import Decision, PermissionHandler, PermissionRequest, RunResult, StreamEvent
+from .worker import WorkerFactory
 
 _T = TypeVar("_T")
 _JOIN_TIMEOUT = 5.0
@@ -34,7 +34,7 @@ class SyncClient:
     """
 
     def __init__(
-        self, *, session_factory: SessionFactory | None = None, **options: Unpack[ClientOptions]
+        self, *, session_factory: WorkerFactory | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         self._thread: LoopThread | None = None
         self._client = Client(session_factory=session_factory, **_threaded(options))
@@ -139,12 +139,14 @@ class SyncClient:
             try:
                 self._do(events.aclose)
             except ClientClosed:
-                pass  # and so has ended
+                pass  # then it has ended
 
 
-class _Errand(Generic[_T]):
-    """Work for the loop, and a future for the thread that waits. It is there before anything begins: Ctrl-C
-    may come between any two steps of the one who waits."""
+class _Job(Generic[_T]):
+    """Work for the loop, and a future for the thread that waits.
+
+    Made before anything starts, because Ctrl-C may come between any two steps of the waiting thread.
+    """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> None:
         self.future: concurrent.futures.Future[_T] = concurrent.futures.Future()
@@ -169,7 +171,10 @@ class _Errand(Generic[_T]):
 
 
 class LoopThread:
-    """A loop that runs until it is stopped. No reference to whoever uses it: it may be forgotten."""
+    """An event loop in a thread, until it is stopped.
+
+    It has no reference to its user, so that a client without references is garbage collected.
+    """
 
     def __init__(self) -> None:
         self.stopped = False
@@ -189,21 +194,24 @@ class LoopThread:
         await self._end.wait()
 
     def do(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """What is under way when the thread stops raises `ClientClosed`. Ctrl-C in here cancels it."""
+        """Run `work` in the loop and return its result. Ctrl-C cancels it.
+
+        Raises `ClientClosed` if the thread stops first.
+        """
         if threading.current_thread() is self._thread:
             raise InvalidOptions("a listener cannot call a method of its own client that waits")
-        errand = _Errand(work)
+        job = _Job(work)
         try:
             with self._lock:
                 if self.stopped:
                     raise ClientClosed("the client is closed")
-                self._loop.call_soon_threadsafe(errand.start)
-            return errand.future.result()
+                self._loop.call_soon_threadsafe(job.start)
+            return job.future.result()
         except concurrent.futures.CancelledError:
             raise ClientClosed("the client was closed during the request") from None
         except BaseException:
-            if not errand.future.done() and not self.stopped:  # a signal, and not the work's own error
-                self._loop.call_soon_threadsafe(errand.cancel)
+            if not job.future.done() and not self.stopped:  # a signal, not an error of the work
+                self._loop.call_soon_threadsafe(job.cancel)
             raise
 
     def stop(self) -> None:
@@ -215,7 +223,7 @@ class LoopThread:
             self._thread.join(_JOIN_TIMEOUT)
 
     def stop_after(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Without waiting for it."""
+        """Run `work` and then stop the loop, without waiting for it."""
 
         async def last() -> None:
             try:
@@ -229,7 +237,7 @@ class LoopThread:
 
 
 def _threaded(options: Mapping[str, Any]) -> Any:
-    """A handler that is a plain function may block, and gets a thread."""
+    """Run a handler that is a plain function, and may block, in a thread."""
     handler = options.get("permissions")
     if not callable(handler) or inspect.iscoroutinefunction(handler):
         return options
@@ -242,15 +250,15 @@ def _in_a_thread(handler: Callable[[PermissionRequest], Decision]) -> Permission
         decided: asyncio.Future[Decision] = loop.create_future()
 
         def work() -> None:
-            # A daemon: one that never decides must not keep the program from ending.
+            # A daemon thread: a handler that never returns must not keep the program from ending.
             try:
                 outcome: Callable[[], None] = _setting(decided, handler(request))
-            except Exception as error:  # noqa: BLE001  # raised where it is waited for
+            except Exception as error:  # noqa: BLE001  # raised in the waiting coroutine
                 outcome = _raising(decided, error)
             try:
                 loop.call_soon_threadsafe(outcome)
             except RuntimeError:
-                pass  # the loop has ended, and with it the one who asked
+                pass  # the loop has ended, and with it the request
 
         threading.Thread(target=work, name="remuda-permission", daemon=True).start()
         return await decided

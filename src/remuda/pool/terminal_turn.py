@@ -1,7 +1,7 @@
-"""One request on a kept agent: what its keeper tells of it as the pool's events, its questions, its answer.
+"""One request on a terminal: turns the keeper's events into those of the pool, answers permission requests.
 
-The agent's own Stop is the answer where nobody can send the agent on; else the end of its message is. What
-the transcript has to tell, the usage, comes with that end, a moment later.
+The answer is there at the agent's own Stop, if no other hook can make the agent continue; else at the end of
+the message. The usage, which is in the transcript, comes with that end, a moment later.
 """
 
 from __future__ import annotations
@@ -28,54 +28,58 @@ from .types import (
 )
 
 Document = dict[str, Any]
-Ask = Callable[..., Awaitable[Document]]
+KeeperRequest = Callable[..., Awaitable[Document]]
 _FAILED = Deny("Permission was not granted: the permission handler failed.")
 _COUNTED = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _TAILS = (64, 8, 1)
 _PROVEN = frozenset(["answered", "failed", "interrupted", "refused", "cancelled"])
-"""Ends of a message behind which the agent is known to rest."""
+"""Ends of a message after which the agent is known to be idle."""
 
 
-class KeptTurn:
-    """Fed by `hear` whether or not anybody follows; `ask` is a request to its keeper."""
+class TerminalTurn:
+    """Fed by `on_event`, whether or not its events are read. `ask_keeper` sends a request to the keeper."""
 
     def __init__(
-        self, message_id: str, request: Request, ask: Ask, is_denial: Callable[[object], bool]
+        self,
+        message_id: str,
+        request: Request,
+        ask_keeper: KeeperRequest,
+        is_denial: Callable[[object], bool],
     ) -> None:
         self.id = message_id
-        self.put: asyncio.Future[None] | None = None
+        self.submitted: asyncio.Future[None] | None = None
         self.ended: Document | None = None
-        """What became of its message, once that is written down."""
+        """The end of its message, once that is recorded."""
         self.stopped: Document | None = None
         self.always = False
         """Whether a permission was given for the rest of the conversation."""
         self._request = request
-        self._ask = ask
+        self._ask_keeper = ask_keeper
         self._is_denial = is_denial
         self._loop = asyncio.get_running_loop()
-        self._told: deque[SessionEvent] = deque()
-        self._followed = True
+        self._events: deque[SessionEvent] = deque()
+        self._is_read = True
         self._crash: RemudaError | None = None
         self._failure: Exception | None = None
-        self._waiting: list[asyncio.Future[None]] = []
-        self._questions: dict[str, asyncio.Task[None]] = {}
-        self._stopped_by_decision = False
+        self._waiters: list[asyncio.Future[None]] = []
+        self._deciding: dict[str, asyncio.Task[None]] = {}
+        self._ended_by_denial = False
         self._shown = ""
         self._results = 0
-        self._calls: dict[str, ToolUse] = {}
+        self._tool_uses: dict[str, ToolUse] = {}
         self._denials: list[Mapping[str, Any]] = []
 
-    # ── being told ──
+    # ── events of the keeper ──
 
-    def hear(self, event: Document) -> None:
+    def on_event(self, event: Document) -> None:
         kind = event["event"]
         if kind == "shown":
             self._shown += str(event["text"])
-            self._tell(Token(str(event["text"])))
+            self._yield(Token(str(event["text"])))
         elif kind == "tool":
-            self._hear_tool(event)
+            self._on_tool(event)
         elif kind == "ask":
-            self._hear_ask(event)
+            self._on_permission_request(event)
         elif kind == "ask_ended":
             self._withdraw(str(event["id"]))
         elif kind == "stopped" and event["id"] == self.id:
@@ -90,69 +94,69 @@ class KeptTurn:
         self._crash = self._crash or error
         self._wake()
 
-    def _hear_tool(self, event: Document) -> None:
-        number, name = str(event["id"]), str(event["name"])
+    def _on_tool(self, event: Document) -> None:
+        tool_use_id, name = str(event["id"]), str(event["name"])
         if event["what"] == "began":
-            call = self._calls[number] = ToolUse(number, name, event.get("input") or {})
-            self._tell(call)
+            tool_use = self._tool_uses[tool_use_id] = ToolUse(tool_use_id, name, event.get("input") or {})
+            self._yield(tool_use)
             return
         self._results += 1
         content, is_error = event.get("content"), bool(event.get("is_error"))
         if is_error and self._is_denial(content):
-            self._deny(number)
-        self._tell(ToolResult(number, content, is_error))
+            self._note_denial(tool_use_id)
+        self._yield(ToolResult(tool_use_id, content, is_error))
 
-    def _deny(self, number: str | None) -> None:
-        call = self._calls.get(number or "")
+    def _note_denial(self, tool_use_id: str | None) -> None:
+        tool_use = self._tool_uses.get(tool_use_id or "")
         self._denials.append(
             {
-                "tool_name": None if call is None else call.name,
-                "tool_use_id": number,
-                "tool_input": None if call is None else dict(call.input),
+                "tool_name": None if tool_use is None else tool_use.name,
+                "tool_use_id": tool_use_id,
+                "tool_input": None if tool_use is None else dict(tool_use.input),
             }
         )
 
-    def _tell(self, event: SessionEvent) -> None:
-        if self._followed:
-            self._told.append(event)
+    def _yield(self, event: SessionEvent) -> None:
+        if self._is_read:
+            self._events.append(event)
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if not one.done():
-                one.set_result(None)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
-    async def until(self, look: Callable[[], bool]) -> None:
-        """Raises `SessionCrashed` when the agent ends first."""
-        while not look():
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition. Raises `SessionCrashed` if the agent ends first."""
+        while not condition():
             if self._crash is not None:
                 raise self._crash
             waiter = self._loop.create_future()
-            self._waiting.append(waiter)
+            self._waiters.append(waiter)
             await waiter
 
-    # ── following ──
+    # ── reading it ──
 
     async def events(self) -> AsyncGenerator[SessionEvent, None]:
-        """Up to its end. Left early, the turn goes on with its questions unanswered."""
+        """Yield events up to the end. If left early, the turn goes on and permission requests stay open."""
         try:
             while not self._is_over():
-                await self.until(lambda: bool(self._told) or self._is_over() or self._failure is not None)
-                while self._told:
-                    yield self._told.popleft()
+                await self.until(lambda: bool(self._events) or self._is_over() or self._failure is not None)
+                while self._events:
+                    yield self._events.popleft()
                 if self._failure is not None:
                     raise self._failure
-            for event in self._rest():
+            for event in self._remaining():
                 yield event
         finally:
-            self._followed = False
-            self._told.clear()
-            for question in self._questions.values():
-                question.cancel()
+            self._is_read = False
+            self._events.clear()
+            for task in self._deciding.values():
+                task.cancel()
 
     @property
     def end(self) -> str | None:
-        """How it ended, once nobody can change that any more."""
+        """How it ended, once that is final."""
         if self.stopped is not None and self.stopped["final"]:
             return str(self.stopped["end"])
         return None if self.ended is None else str(self.ended["end"])
@@ -160,51 +164,51 @@ class KeptTurn:
     def _is_over(self) -> bool:
         return self.end is not None and (self.ended is not None or not self._request.raw)
 
-    def _rest(self) -> list[SessionEvent]:
-        """What the agent is about to show: the end of its turn may be told before its last words."""
-        rest = [*self._told]
+    def _remaining(self) -> list[SessionEvent]:
+        """Return what was not shown yet: the end of a turn may be reported before its last text."""
+        remaining = [*self._events]
         text = self.text
         missing = text[overlap(self._shown, text) :]
         if missing.strip():
-            rest.append(Token(missing))
-        return rest
+            remaining.append(Token(missing))
+        return remaining
 
     @property
     def text(self) -> str:
-        """The last that it said. The end of its message has it only where no stop had."""
+        """The last text of the agent. The end of the message has it only if no stop had it."""
         if self.ended is not None and "text" in self.ended:
             return str(self.ended["text"])
         return str((self.stopped or {}).get("text") or "")
 
-    # ── questions ──
+    # ── permission requests ──
 
-    def _hear_ask(self, event: Document) -> None:
-        question = PermissionRequest(
+    def _on_permission_request(self, event: Document) -> None:
+        permission = PermissionRequest(
             id=str(event["id"]),
             tool=str(event["tool"]),
             input=event.get("input") or {},
             request_id=self._request.id,
             suggestions=tuple(event.get("suggestions") or ()),
         )
-        self._tell(question)
-        if self._followed:
-            task = self._loop.create_task(self._settle(question, event.get("tool_use_id")))
-            self._questions[question.id] = task
+        self._yield(permission)
+        if self._is_read:
+            task = self._loop.create_task(self._decide(permission, event.get("tool_use_id")))
+            self._deciding[permission.id] = task
 
-    def _withdraw(self, number: str) -> None:
-        if (task := self._questions.pop(number, None)) is not None:
+    def _withdraw(self, permission_id: str) -> None:
+        if (task := self._deciding.pop(permission_id, None)) is not None:
             task.cancel()
 
-    async def _settle(self, question: PermissionRequest, tool_use_id: str | None) -> None:
+    async def _decide(self, permission: PermissionRequest, tool_use_id: str | None) -> None:
         try:
-            decision = await self._request.decide(question)
-        except Exception as error:  # noqa: BLE001  # it is the caller's code, and raised in its call
+            decision = await self._request.decide(permission)
+        except Exception as error:  # noqa: BLE001  # it is the caller's code, and its request raises this
             self._failure, decision = error, _FAILED
-        self._questions.pop(question.id, None)
+        self._deciding.pop(permission.id, None)
         self._note(decision, tool_use_id)
         try:
-            await self._ask("answer", id=question.id, **_ruling(decision))
-        except AlreadyAnswered:  # by a human at its terminal
+            await self._ask_keeper("answer", id=permission.id, **_answer_document(decision))
+        except AlreadyAnswered:  # by a user at the terminal
             pass
         except RemudaError as error:
             self._failure = self._failure or error
@@ -214,14 +218,14 @@ class KeptTurn:
         if isinstance(decision, Allow):
             self.always = self.always or decision.always
         else:
-            self._stopped_by_decision = self._stopped_by_decision or decision.interrupt
-            self._deny(tool_use_id)
+            self._ended_by_denial = self._ended_by_denial or decision.interrupt
+            self._note_denial(tool_use_id)
 
     # ── the answer ──
 
     @property
     def proven(self) -> bool:
-        """Whether the agent is known to rest behind it."""
+        """Whether the agent is known to be idle after it."""
         return self.ended is not None and self.ended["end"] in _PROVEN
 
     def usage(self) -> Usage | None:
@@ -231,48 +235,48 @@ class KeptTurn:
         return Usage(**{name: int(counted.get(name) or 0) for name in _COUNTED})
 
     def answer(self) -> Answered:
-        """Of a turn that is over. Raises what it came to, if that is no answer."""
+        """Return the answer of a turn that is over. Raises an error if it ended in another way."""
         end = self.end
-        if end == "interrupted" and self._stopped_by_decision:
+        if end == "interrupted" and self._ended_by_denial:
             raise Aborted("a denied permission ended the turn")
         if end != "answered":
             raise self._error(str(end))
-        known = self.stopped or {}
+        stopped = self.stopped or {}
         return Answered(
             text=self.text,
-            conversation_id=known.get("conversation") or (self.ended or {}).get("session_id"),
+            conversation_id=stopped.get("conversation") or (self.ended or {}).get("session_id"),
             usage=self.usage(),
             num_turns=1 + self._results,
             permission_denials=tuple(self._denials),
         )
 
     def _error(self, end: str) -> RemudaError:
-        said = self.text if end == "failed" else ""
-        reason = said or str((self.ended or {}).get("reason") or "") or f"the prompt ended as {end}"
+        text = self.text if end == "failed" else ""
+        reason = text or str((self.ended or {}).get("reason") or "") or f"the prompt ended as {end}"
         if end in ("failed", "interrupted", "refused"):
             return AgentError(reason)
         return Aborted(reason) if end == "cancelled" else RemudaError(f"the prompt was lost: {reason}")
 
 
-def _ruling(decision: Decision) -> Document:
+def _answer_document(decision: Decision) -> Document:
     if isinstance(decision, Deny):
         return {"behavior": "deny", "message": decision.message, "interrupt": decision.interrupt}
-    given = None if decision.input is None else dict(decision.input)
-    return {"behavior": "allow", "input": given, "always": decision.always}
+    new_input = None if decision.input is None else dict(decision.input)
+    return {"behavior": "allow", "input": new_input, "always": decision.always}
 
 
 def overlap(shown: str, text: str) -> int:
-    """How much of the text's beginning stands at the end of what was shown."""
-    shown, wanted = shown.rstrip(), text.rstrip()
-    if shown.endswith(wanted):
+    """Return how many characters of the beginning of `text` are the end of `shown`."""
+    shown, stripped = shown.rstrip(), text.rstrip()
+    if shown.endswith(stripped):
         return len(text)
-    longest = len(wanted)
-    for size in _TAILS:  # a long end of it is rare in the text, a short one is looked for near its beginning
+    longest = len(stripped)
+    for size in _TAILS:  # a long end is rare in the text; a short one is searched near its beginning
         tail = shown[-size:]
-        end = wanted.rfind(tail, 0, longest) + len(tail) if tail else -1
+        end = stripped.rfind(tail, 0, longest) + len(tail) if tail else -1
         while end >= len(tail) > 0:
-            if shown.endswith(wanted[:end]):
+            if shown.endswith(stripped[:end]):
                 return end
-            end = wanted.rfind(tail, 0, end - 1) + len(tail)
+            end = stripped.rfind(tail, 0, end - 1) + len(tail)
         longest = size
     return 0

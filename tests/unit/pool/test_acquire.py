@@ -28,7 +28,7 @@ async def test_pool_exhausted_after_the_acquire_timeout() -> None:
 
 
 @virtual
-async def test_acquire_timeout_of_nothing_fails_at_once_unless_a_session_is_free() -> None:
+async def test_acquire_timeout_of_nothing_fails_at_once_unless_a_worker_is_free() -> None:
     agent, gate = gated()
     async with Client(session_factory=agent, acquire_timeout=0) as client:
         first = soon(client.run("one"))  # a session is started for it, and that is no waiting
@@ -41,7 +41,7 @@ async def test_acquire_timeout_of_nothing_fails_at_once_unless_a_session_is_free
 
 
 @virtual
-async def test_start_of_a_session_does_not_count_as_waiting() -> None:
+async def test_start_of_a_worker_does_not_count_as_waiting() -> None:
     agent = FakeAgent()
     agent.opening = lasting(20)
     async with Client(session_factory=agent, acquire_timeout=5, spawn_timeout=30) as client:
@@ -53,7 +53,7 @@ async def test_start_of_a_session_does_not_count_as_waiting() -> None:
 
 
 @virtual
-async def test_spawn_timeout_is_told_to_whom_it_was_started_for() -> None:
+async def test_spawn_timeout_fails_the_request_that_the_start_was_for() -> None:
     agent = FakeAgent()
     agent.opening = never
     async with Client(session_factory=agent, spawn_timeout=9) as client:
@@ -116,7 +116,7 @@ async def test_spawn_that_fails_is_one_requests_failure_and_each_has_its_own_try
 
 
 @virtual
-async def test_session_that_ends_right_behind_its_start_fails_the_start() -> None:
+async def test_worker_that_exits_right_after_its_start_fails_the_start() -> None:
     agent = FakeAgent()
 
     async def opening(session: FakeSession) -> None:
@@ -146,7 +146,7 @@ async def test_factory_that_fails_is_a_start_that_failed() -> None:
 
 
 @virtual
-async def test_session_that_is_started_for_one_goes_to_whoever_came_first() -> None:
+async def test_worker_started_for_one_request_goes_to_the_oldest_one() -> None:
     agent, gate = gated()
     starts = [asyncio.Event(), asyncio.Event()]
 

@@ -14,7 +14,7 @@ from support.pool import Heard, gated, never, settled, soon, until_set, virtual
 
 
 @virtual
-async def test_session_counts_until_its_process_is_gone() -> None:
+async def test_worker_counts_until_its_process_is_gone() -> None:
     agent = FakeAgent()
     gone = asyncio.Event()
     agent.closing = until_set(gone)
@@ -29,7 +29,7 @@ async def test_session_counts_until_its_process_is_gone() -> None:
 
 
 @virtual
-async def test_session_that_does_not_end_is_given_up_in_the_end() -> None:
+async def test_worker_that_does_not_end_is_given_up_after_a_time() -> None:
     class Deaf(FakeSession):
         async def close(self, timeout: float) -> None:
             await asyncio.Event().wait()
@@ -85,7 +85,7 @@ async def test_aclose_ends_what_does_not_end_in_its_bound() -> None:
 
 @virtual
 @pytest.mark.parametrize("step", ["opening", "renewing", "interrupting"])
-async def test_aclose_while_a_session_is_in_a_step_ends_it_too(step: str) -> None:
+async def test_aclose_while_a_worker_is_in_a_step_ends_it_too(step: str) -> None:
     agent, gate = gated()
     setattr(agent, step, never)
     client = Client(session_factory=agent, close_timeout=1)
@@ -121,7 +121,7 @@ async def test_aclose_of_a_client_that_was_never_used() -> None:
 
 
 @virtual
-async def test_aclose_that_is_cancelled_goes_on_behind_its_caller() -> None:
+async def test_aclose_that_is_cancelled_still_closes() -> None:
     agent, gate = gated()
     client = Client(session_factory=agent, pool_size=2)
     await client.prewarm()

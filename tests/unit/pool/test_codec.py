@@ -25,7 +25,7 @@ from remuda.pool.codec import (
     read_usage,
     result_document,
 )
-from remuda.pool.protocol import Conversation, Message, encode, hello
+from remuda.pool.protocol import Message, PoolProtocol, encode, hello
 from remuda.pool.types import (
     Allow,
     Decision,
@@ -57,7 +57,7 @@ RESULT = RunResult(
 
 def through(message: Message, *, to_server: bool = False) -> Message:
     """As the other end has it."""
-    conversation = Conversation(server=to_server)
+    conversation = PoolProtocol(server=to_server)
     first: list[Message] = [hello(), *([{"type": "run", "prompt": ""}] if to_server else [])]
     *_, last = [got for one in (*first, message) for got in conversation.receive(encode(one))]
     return last
@@ -69,7 +69,7 @@ def test_result_comes_out_as_it_went_in(result: RunResult) -> None:
     assert read_result(got["result"]) == result
 
 
-def test_read_result_what_nobody_knows_is_passed_over() -> None:
+def test_read_result_ignores_unknown_fields() -> None:
     assert read_result({**result_document(RESULT), "mood": "good"}) == RESULT
 
 
@@ -82,7 +82,7 @@ def test_read_result_of_other_kinds_is_the_servers_error(wrong: dict[str, Any]) 
         read_result({**result_document(RESULT), **wrong})
 
 
-def test_read_usage_what_nobody_knows_is_passed_over() -> None:
+def test_read_usage_ignores_unknown_fields() -> None:
     assert read_usage({"input_tokens": 5, "stars": "many"}) == Usage(5)
 
 

@@ -15,7 +15,7 @@ from support.pool import Heard, gated, settled, soon, virtual
 
 
 @virtual
-async def test_defect_pool_of_one_ran_four_sessions_for_four_requests() -> None:
+async def test_defect_pool_of_one_ran_four_workers_for_four_requests() -> None:
     agent, gate = gated()
     async with Client(session_factory=agent, pool_size=1) as client:
         calls = [soon(client.run(str(number))) for number in range(4)]
@@ -26,7 +26,7 @@ async def test_defect_pool_of_one_ran_four_sessions_for_four_requests() -> None:
 
 
 @virtual
-async def test_defect_crash_was_told_as_a_timeout_after_all_of_it() -> None:
+async def test_defect_crash_was_reported_as_a_timeout() -> None:
     agent, gate = gated()
     async with Client(session_factory=agent) as client:
         call = soon(client.run("x", timeout=300))
@@ -39,7 +39,7 @@ async def test_defect_crash_was_told_as_a_timeout_after_all_of_it() -> None:
 
 
 @virtual
-async def test_defect_abort_was_told_as_a_crash() -> None:
+async def test_defect_abort_was_reported_as_a_crash() -> None:
     agent, gate = gated()
     signal = asyncio.Event()
     async with Client(session_factory=agent) as client:
@@ -104,7 +104,7 @@ async def test_defect_prompt_was_injected_twice() -> None:
 
 
 @virtual
-async def test_defect_reaper_of_idle_sessions_never_ran() -> None:
+async def test_defect_reaper_of_idle_workers_never_ran() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, max_idle=600) as client:
         heard = Heard(client)
@@ -136,7 +136,7 @@ async def test_defect_wrong_options_were_never_refused() -> None:
 
 
 @virtual
-async def test_defect_idle_sessions_asked_the_model_again_and_again() -> None:
+async def test_defect_idle_workers_asked_the_model_again_and_again() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, max_idle=None) as client:
         await client.run("x")

@@ -11,7 +11,7 @@ import pytest
 import remuda
 from remuda import errors
 from remuda.pool.events import NAMES
-from remuda.pool.options import AsyncRunOptions, ClientOptions, ProfileOptions, Settings
+from remuda.pool.options import AsyncRunOptions, ClientOptions, ClientSettings, ProfileOptions
 from remuda.pool.types import RunResult
 from remuda.testing.pool import FakeAgent
 from support import ROOT
@@ -52,7 +52,7 @@ def test_table_of_the_client_has_every_option_with_its_default() -> None:
     table = rows("option")
     own = set(ClientOptions.__annotations__) - set(ProfileOptions.__annotations__)
     assert set(table) == own
-    defaults = {field.name: field.default for field in fields(Settings) if field.name != "wanted"}
+    defaults = {field.name: field.default for field in fields(ClientSettings) if field.name != "wanted"}
     for name, shown in table.items():
         value = defaults[name]
         assert shown == f"`{value!r}`".replace("'", '"')

@@ -16,7 +16,7 @@ from support.pool import Heard, crashing, gated, lasting, settled, soon, virtual
 
 
 @virtual
-async def test_request_whose_session_is_lost_before_it_was_told_gets_another_in_its_place() -> None:
+async def test_request_whose_worker_is_lost_before_it_began_gets_another() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent) as client:
         heard = Heard(client)
@@ -33,7 +33,7 @@ async def test_request_whose_session_is_lost_before_it_was_told_gets_another_in_
 
 
 @virtual
-async def test_request_that_lost_its_session_still_waits_no_longer_than_it_may() -> None:
+async def test_request_that_lost_its_worker_still_waits_no_longer_than_it_may() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, spawn_timeout=1000) as client:
         await client.run("zero")
@@ -51,7 +51,7 @@ async def test_request_that_lost_its_session_still_waits_no_longer_than_it_may()
 
 
 @virtual
-async def test_session_that_is_too_old_is_replaced() -> None:
+async def test_worker_that_is_too_old_is_replaced() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, max_session_age=60) as client:
         heard = Heard(client)
@@ -62,7 +62,7 @@ async def test_session_that_is_too_old_is_replaced() -> None:
 
 
 @virtual
-async def test_limits_of_idle_sessions_are_kept_without_any_request() -> None:
+async def test_limits_of_idle_workers_are_kept_without_any_request() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, max_session_age=60, max_idle=20, pool_size=2) as client:
         heard = Heard(client)
@@ -79,7 +79,7 @@ async def test_limits_of_idle_sessions_are_kept_without_any_request() -> None:
 
 
 @virtual
-async def test_session_that_comes_of_age_while_it_serves_ends_behind_its_request() -> None:
+async def test_worker_that_reaches_max_age_while_busy_ends_after_its_request() -> None:
     agent, gate = gated()
     async with Client(session_factory=agent, max_session_age=60) as client:
         heard = Heard(client)
@@ -95,7 +95,7 @@ async def test_session_that_comes_of_age_while_it_serves_ends_behind_its_request
 
 
 @virtual
-async def test_session_serves_no_more_than_its_number_of_requests() -> None:
+async def test_worker_ends_after_its_number_of_requests() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, max_requests_per_session=2) as client:
         heard = Heard(client)
@@ -121,7 +121,7 @@ async def test_limits_of_none_are_no_limits() -> None:
 
 
 @virtual
-async def test_dirty_session_is_never_used_again_and_says_why() -> None:
+async def test_dirty_worker_is_never_used_again_and_says_why() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent) as client:
         heard = Heard(client)
@@ -136,7 +136,7 @@ async def test_dirty_session_is_never_used_again_and_says_why() -> None:
 
 @virtual
 @pytest.mark.parametrize("error", [None, OSError("odd")])
-async def test_session_that_cannot_be_cleared_is_dirty(error: Exception | None) -> None:
+async def test_worker_that_cannot_be_cleared_is_dirty(error: Exception | None) -> None:
     agent = FakeAgent()
 
     async def renewing(session: FakeSession) -> None:
@@ -155,7 +155,7 @@ async def test_session_that_cannot_be_cleared_is_dirty(error: Exception | None) 
 
 
 @virtual
-async def test_session_that_crashes_while_it_is_cleared_is_crashed() -> None:
+async def test_worker_that_crashes_while_it_is_cleared_is_crashed() -> None:
     agent = FakeAgent()
     agent.renewing = crashing("exit:2")
     async with Client(session_factory=agent) as client:
@@ -167,7 +167,7 @@ async def test_session_that_crashes_while_it_is_cleared_is_crashed() -> None:
 
 
 @virtual
-async def test_session_that_crashes_while_idle_is_gone_before_the_next_request() -> None:
+async def test_worker_that_crashes_while_idle_is_gone_before_the_next_request() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent) as client:
         heard = Heard(client)
@@ -185,7 +185,7 @@ async def test_session_that_crashes_while_idle_is_gone_before_the_next_request()
 
 
 @virtual
-async def test_idle_session_makes_room_for_another_profile() -> None:
+async def test_idle_worker_makes_room_for_another_profile() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent) as client:
         heard = Heard(client)
@@ -197,7 +197,7 @@ async def test_idle_session_makes_room_for_another_profile() -> None:
 
 
 @virtual
-async def test_session_that_is_being_stopped_is_waited_for_before_another_profile_loses_its_own() -> None:
+async def test_worker_that_is_being_stopped_is_awaited_before_another_is_ended() -> None:
     agent, gate = gated()
     agent.interrupting = lasting(0.1)
     gate.open("one", "three")
@@ -236,7 +236,7 @@ async def test_busy_profile_does_not_starve_another() -> None:
 
 
 @virtual
-async def test_profiles_that_take_turns_share_a_session_in_runs() -> None:
+async def test_profiles_that_take_turns_share_a_worker_in_runs() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, max_requests_per_session=None) as client:
         await asyncio.gather(*(client.run(str(n), model="ab"[n % 2]) for n in range(64)))

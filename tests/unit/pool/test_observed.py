@@ -22,7 +22,7 @@ from support.pool import Heard, gated, settled, soon, virtual
 
 
 @virtual
-async def test_events_tell_the_life_of_a_session_and_of_a_request() -> None:
+async def test_events_report_a_worker_and_a_request() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent) as client:
         heard = Heard(client)
@@ -46,7 +46,7 @@ async def test_event_of_a_failure_has_its_code() -> None:
 
 
 @virtual
-async def test_listener_that_raises_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_listener_that_raises_is_logged_and_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
     def bad(event: object) -> None:
         raise ZeroDivisionError
 
@@ -60,7 +60,7 @@ async def test_listener_that_raises_is_logged_and_harms_nobody(caplog: pytest.Lo
 
 
 @virtual
-async def test_listener_that_was_taken_off_hears_no_more() -> None:
+async def test_listener_that_was_removed_is_not_called() -> None:
     heard: list[object] = []
     async with Client(session_factory=FakeAgent()) as client:
         client.on("request.done", heard.append)
@@ -90,7 +90,7 @@ def test_listener_that_cannot_be_called_is_refused(listener: Any) -> None:
         Client(session_factory=FakeAgent()).on("request.done", listener)
 
 
-def test_event_that_nobody_knows_is_refused() -> None:
+def test_unknown_event_is_refused() -> None:
     with pytest.raises(InvalidOptions):
         Client(session_factory=FakeAgent()).on("request.dnoe", print)  # type: ignore[arg-type]
 
@@ -292,7 +292,7 @@ async def test_permissions_callback_of_a_request_wins_over_the_clients() -> None
 
 
 @virtual
-async def test_permissions_for_always_cost_the_session() -> None:
+async def test_permission_for_always_ends_the_worker() -> None:
     async def decide(request: PermissionRequest) -> Decision:
         return Allow(always=True)
 
@@ -314,7 +314,7 @@ async def test_permissions_request_is_an_event_of_the_stream_and_names_its_reque
 
 
 @virtual
-async def test_profile_asks_only_when_somebody_decides() -> None:
+async def test_profile_asks_only_with_a_handler() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, pool_size=2) as client:
         await client.run("x")
@@ -331,7 +331,7 @@ def forget(clients: list[Client]) -> None:
 
 
 @virtual
-async def test_client_that_is_forgotten_warns_and_ends_its_sessions() -> None:
+async def test_client_without_references_warns_and_ends_its_workers() -> None:
     agent = FakeAgent()
     clients = [Client(session_factory=agent)]
     await clients[0].run("x")

@@ -14,9 +14,8 @@ import pytest
 
 from remuda import Client, CommandNotFound, InvalidOptions
 from remuda.errors import CommandNotExecutable
-from remuda.pool.options import Settings, read_client, read_run
-from remuda.pool.profile import Profile
-from remuda.pool.resolve import Resolver
+from remuda.pool.options import ClientSettings, read_client, read_run
+from remuda.pool.profile import Profile, Resolver
 from remuda.testing.pool import FakeAgent
 from support.pool import gated, soon, virtual
 
@@ -24,7 +23,7 @@ from support.pool import gated, soon, virtual
 def profile_of(client: dict[str, Any], request: dict[str, Any], **environ: str) -> Profile:
     settings = read_client(client)
     options = read_run(request, settings)
-    return Resolver(settings, environ).profile(options.wanted, options.permissions, find_binary=False)
+    return Resolver(settings, environ).profile(options.profile, options.permissions, find_binary=False)
 
 
 # ── defaults ──
@@ -32,7 +31,7 @@ def profile_of(client: dict[str, Any], request: dict[str, Any], **environ: str) 
 
 def test_client_defaults_are_those_of_the_original() -> None:
     settings = read_client({})
-    assert settings == Settings()
+    assert settings == ClientSettings()
     assert (settings.pool_size, settings.backend, settings.claude_binary) == (1, "terminal", "claude")
     assert (settings.max_requests_per_session, settings.max_session_age, settings.max_idle) == (50, 3600, 600)
     assert (settings.acquire_timeout, settings.spawn_timeout, settings.default_timeout) == (30, 30, 300)
@@ -43,14 +42,14 @@ def test_run_not_given_or_none_is_as_the_client_says() -> None:
     settings = read_client({"model": "m", "default_timeout": 7, "permissions": "allow", "env": {"A": "1"}})
     for given in ({}, {"model": None, "timeout": None, "permissions": None, "env": None}):
         options = read_run(given, settings)
-        assert (options.wanted.model, options.timeout, options.permissions) == ("m", 7, "allow")
-        assert options.wanted.env == {"A": "1"}
+        assert (options.profile.model, options.timeout, options.permissions) == ("m", 7, "allow")
+        assert options.profile.env == {"A": "1"}
 
 
 def test_run_given_wins_over_the_client() -> None:
     settings = read_client({"model": "m", "allowed_tools": ["Read"], "default_timeout": 7})
     options = read_run({"model": "n", "allowed_tools": [], "timeout": 1, "permissions": "allow"}, settings)
-    assert (options.wanted.model, options.wanted.allowed_tools) == ("n", ())
+    assert (options.profile.model, options.profile.allowed_tools) == ("n", ())
     assert (options.timeout, options.permissions) == (1, "allow")
 
 
@@ -172,14 +171,14 @@ async def test_prewarm_wrong_option_is_refused_before_anything_runs(name: str, v
 
 @virtual
 @pytest.mark.parametrize("prompt", ["", "  \n", None, b"x", "a\0b", "\udcff"])
-async def test_run_prompt_that_is_none_is_refused(prompt: object) -> None:
+async def test_run_invalid_prompt_is_refused(prompt: object) -> None:
     async with Client(session_factory=FakeAgent()) as client:
         with pytest.raises(InvalidOptions):
             await client.run(prompt)  # type: ignore[arg-type]
 
 
 @virtual
-async def test_run_id_that_is_on_its_way_is_refused_and_free_again_behind_it() -> None:
+async def test_run_id_in_use_is_refused_and_free_again_afterwards() -> None:
     agent, gate = gated()
     async with Client(session_factory=agent, pool_size=2) as client:
         call = soon(client.run("one", request_id="same"))
@@ -318,7 +317,7 @@ def program(path: Path, *, mode: int = 0o755) -> Path:
 def binary_of(binary: str, **environ: str) -> str:
     settings = read_client({"claude_binary": binary})
     options = read_run({}, settings)
-    return Resolver(settings, environ).profile(options.wanted, options.permissions).binary
+    return Resolver(settings, environ).profile(options.profile, options.permissions).binary
 
 
 def test_binary_is_found_on_the_path_of_the_request(tmp_path: Path) -> None:
@@ -327,7 +326,7 @@ def test_binary_is_found_on_the_path_of_the_request(tmp_path: Path) -> None:
     assert binary_of(str(found)) == str(found)
 
 
-def test_binary_that_is_missing_or_cannot_be_run_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_binary_that_cannot_run_is_reported_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(CommandNotFound):
         binary_of("claude", PATH=str(tmp_path))
     with pytest.raises(CommandNotFound):

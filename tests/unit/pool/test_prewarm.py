@@ -36,7 +36,7 @@ async def test_prewarm_counts_what_is_up_and_tops_up_the_rest() -> None:
 
 
 @virtual
-async def test_prewarm_returns_when_the_sessions_are_ready() -> None:
+async def test_prewarm_returns_when_the_workers_are_ready() -> None:
     agent = FakeAgent()
     agent.opening = lasting(5)
     async with Client(session_factory=agent, pool_size=2) as client:
@@ -46,7 +46,7 @@ async def test_prewarm_returns_when_the_sessions_are_ready() -> None:
 
 
 @virtual
-async def test_prewarm_warmup_prompt_runs_once_in_each_session_and_is_forgotten() -> None:
+async def test_prewarm_warmup_prompt_runs_once_in_each_worker_and_is_forgotten() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, pool_size=2, warmup_prompt="hum") as client:
         await client.prewarm()
@@ -59,7 +59,7 @@ async def test_prewarm_warmup_prompt_runs_once_in_each_session_and_is_forgotten(
 
 
 @virtual
-async def test_warmup_prompt_is_not_for_sessions_that_a_request_started() -> None:
+async def test_warmup_prompt_is_not_for_workers_that_a_request_started() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, warmup_prompt="hum") as client:
         await client.run("x")
@@ -111,7 +111,7 @@ async def test_prewarm_of_more_than_the_pool_can_keep_is_refused() -> None:
 
 @virtual
 @pytest.mark.parametrize("count", [-1, 1.5, "2", True])
-async def test_prewarm_count_that_is_none_is_refused(count: object) -> None:
+async def test_prewarm_invalid_count_is_refused(count: object) -> None:
     async with Client(session_factory=FakeAgent()) as client:
         with pytest.raises(InvalidOptions):
             await client.prewarm(count)  # type: ignore[arg-type]
@@ -194,7 +194,7 @@ async def test_prewarm_whose_warmup_prompt_fails_raises() -> None:
 
 
 @virtual
-async def test_what_stands_ready_is_replaced_when_it_crashes_ages_or_gets_dirty() -> None:
+async def test_prewarmed_worker_is_replaced_when_it_crashes_ages_or_is_dirty() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, max_session_age=60, max_requests_per_session=3) as client:
         heard = Heard(client)
@@ -218,7 +218,7 @@ async def test_what_stands_ready_is_replaced_when_it_crashes_ages_or_gets_dirty(
 
 
 @virtual
-async def test_what_stands_ready_may_idle_for_as_long_as_it_likes() -> None:
+async def test_prewarmed_worker_has_no_idle_limit() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, pool_size=2, max_session_age=None) as client:
         await client.prewarm(1)
@@ -285,7 +285,7 @@ async def test_replacement_is_made_at_once_again_when_one_has_served() -> None:
 
 
 @virtual
-async def test_request_that_comes_while_a_session_is_prewarmed_takes_that_one() -> None:
+async def test_request_that_comes_while_a_worker_is_prewarmed_takes_that_one() -> None:
     agent = FakeAgent()
     agent.opening = lasting(9)
     async with Client(session_factory=agent, pool_size=2, acquire_timeout=1) as client:

@@ -15,7 +15,7 @@ from remuda.pool.protocol import (
     MAX_GREETING_BYTES,
     MAX_PROMPT_BYTES,
     VERSION,
-    Conversation,
+    PoolProtocol,
     encode,
     hello,
 )
@@ -26,15 +26,15 @@ DONE = {"type": "done", "result": {"text": "x"}, "more": True}
 ERROR = {"type": "error", "code": "TIMEOUT", "message": "late"}
 
 
-def server() -> Conversation:
-    return Conversation(server=True)
+def server() -> PoolProtocol:
+    return PoolProtocol(server=True)
 
 
-def peer() -> Conversation:
-    return Conversation(server=False)
+def peer() -> PoolProtocol:
+    return PoolProtocol(server=False)
 
 
-def heard(conversation: Conversation, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+def heard(conversation: PoolProtocol, *messages: dict[str, Any]) -> list[dict[str, Any]]:
     return [got for one in messages for got in conversation.receive(encode(one))]
 
 
@@ -69,7 +69,7 @@ def test_encode_any_text_comes_out_as_it_went_in(prompt: str, env: dict[str, str
     assert heard(server(), HELLO, message)[1] == message
 
 
-def test_encode_a_byte_that_is_no_text_comes_out_as_it_went_in() -> None:
+def test_encode_a_byte_that_is_not_utf8_arrives_unchanged() -> None:
     odd = b"\xff\xfe/x".decode("utf-8", "surrogateescape")
     (_, got) = heard(server(), HELLO, {**RUN, "options": {"env": {"P": odd}}})
     assert got["options"]["env"]["P"].encode("utf-8", "surrogateescape") == b"\xff\xfe/x"
@@ -90,7 +90,7 @@ def test_encode_more_than_a_frame_may_have_is_our_own_error() -> None:
         encode({"type": "run", "prompt": "x" * 100}, max_bytes=50)
 
 
-def test_receive_a_field_that_nobody_knows_is_passed_over() -> None:
+def test_receive_ignores_unknown_fields() -> None:
     message = {**RUN, "colour": "red"}
     assert heard(server(), {**HELLO, "mood": 3}, message)[1] == message
 
@@ -165,7 +165,7 @@ def test_receive_from_the_server_what_it_may_not_say_is_its_error(bad: dict[str,
         heard(one, bad)
 
 
-def test_receive_an_event_behind_the_end_is_the_servers_error() -> None:
+def test_receive_an_event_after_the_end_is_the_servers_error() -> None:
     one = peer()
     heard(one, HELLO, DONE)
     with pytest.raises(RemoteProtocolError):
@@ -178,7 +178,7 @@ def test_receive_an_error_in_place_of_the_greeting_is_heard() -> None:
     assert one.is_over
 
 
-def test_receive_another_version_is_told_as_that() -> None:
+def test_receive_another_version_is_reported_as_that() -> None:
     with pytest.raises(RemoteProtocolError, match="version 2"):
         heard(peer(), {**HELLO, "version": 2})
 
@@ -189,10 +189,10 @@ def test_receive_a_long_greeting_is_refused_by_its_length_alone() -> None:
 
 
 def test_receive_a_frame_beyond_the_servers_bound_is_refused_by_its_length_alone() -> None:
-    one = Conversation(server=True, max_bytes=1000)
+    one = PoolProtocol(server=True, max_bytes=1000)
     heard(one, HELLO)
     list(one.receive((1000).to_bytes(4, "big")))
-    other = Conversation(server=True, max_bytes=1000)
+    other = PoolProtocol(server=True, max_bytes=1000)
     heard(other, HELLO)
     with pytest.raises(RemoteProtocolError):
         list(other.receive((1001).to_bytes(4, "big")))

@@ -16,7 +16,7 @@ from support.pool import Heard, crashing, gated, hang, settled, soon, virtual
 
 
 @virtual
-async def test_agent_error_is_the_requests_own_and_its_session_serves_again() -> None:
+async def test_agent_error_is_the_requests_own_and_its_worker_serves_again() -> None:
     async def fail_once(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         if request.prompt == "bad":
             raise AgentError("400: no")
@@ -32,7 +32,7 @@ async def test_agent_error_is_the_requests_own_and_its_session_serves_again() ->
 
 
 @virtual
-async def test_prompt_that_a_backend_cannot_carry_is_refused_and_its_session_serves_again() -> None:
+async def test_prompt_that_a_backend_cannot_carry_is_refused_and_its_worker_serves_again() -> None:
     async def refuse(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         if request.prompt.startswith("/"):
             raise InvalidOptions("a command")
@@ -48,7 +48,7 @@ async def test_prompt_that_a_backend_cannot_carry_is_refused_and_its_session_ser
 
 @virtual
 @pytest.mark.parametrize("error", [RuntimeError("bug"), RemudaError("odd")])
-async def test_error_that_nobody_expects_ends_its_request_and_its_session_only(error: Exception) -> None:
+async def test_unexpected_error_ends_its_request_and_its_worker_only(error: Exception) -> None:
     async def break_once(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         if request.prompt == "bad":
             raise error
@@ -65,7 +65,7 @@ async def test_error_that_nobody_expects_ends_its_request_and_its_session_only(e
 
 
 @virtual
-async def test_turn_without_an_answer_is_an_error_and_costs_its_session() -> None:
+async def test_turn_without_an_answer_is_an_error_and_ends_its_worker() -> None:
     async def silent(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         yield Token("…")
 
@@ -81,7 +81,7 @@ async def test_turn_without_an_answer_is_an_error_and_costs_its_session() -> Non
 
 
 @virtual
-async def test_crash_is_told_at_once_with_the_last_words_and_another_session_serves_next() -> None:
+async def test_crash_is_raised_at_once_with_the_last_output() -> None:
     agent, gate = gated()
     async with Client(session_factory=agent) as client:
         heard = Heard(client)
@@ -100,7 +100,7 @@ async def test_crash_is_told_at_once_with_the_last_words_and_another_session_ser
 
 
 @virtual
-async def test_crash_of_which_only_the_exit_tells_still_ends_the_request() -> None:
+async def test_crash_that_only_on_exit_reports_still_ends_the_request() -> None:
     # A backend whose turn does not notice that its process is gone.
     agent = FakeAgent(hang)
     async with Client(session_factory=agent) as client:
@@ -116,7 +116,7 @@ async def test_crash_of_which_only_the_exit_tells_still_ends_the_request() -> No
 
 
 @virtual
-async def test_request_whose_session_crashed_is_never_retried_by_itself() -> None:
+async def test_request_whose_worker_crashed_is_never_retried_by_itself() -> None:
     agent = FakeAgent(hang)
     async with Client(session_factory=agent) as client:
         call = soon(client.run("one"))

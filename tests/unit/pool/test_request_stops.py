@@ -16,7 +16,7 @@ from support.pool import Heard, gated, hang, never, settled, soon, until_set, vi
 
 
 @virtual
-async def test_run_timeout_tells_at_once_stops_the_turn_and_reuses_the_session() -> None:
+async def test_run_timeout_raises_at_once_stops_the_turn_and_reuses_the_worker() -> None:
     agent = FakeAgent(hang)
     stopped = asyncio.Event()
     agent.interrupting = until_set(stopped)
@@ -117,7 +117,7 @@ async def test_abort_by_id_ends_that_request_and_no_other() -> None:
 
 
 @virtual
-async def test_run_whose_task_is_cancelled_is_aborted_and_its_session_serves_again() -> None:
+async def test_run_whose_task_is_cancelled_is_aborted_and_its_worker_serves_again() -> None:
     agent, gate = gated()
     async with Client(session_factory=agent) as client:
         heard = Heard(client)
@@ -133,7 +133,7 @@ async def test_run_whose_task_is_cancelled_is_aborted_and_its_session_serves_aga
 
 
 @virtual
-async def test_run_that_is_aborted_before_the_agent_was_told_needs_no_interrupt() -> None:
+async def test_run_aborted_before_its_turn_needs_no_interrupt() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent) as client:
         await client.prewarm()
@@ -150,7 +150,7 @@ async def test_run_that_is_aborted_before_the_agent_was_told_needs_no_interrupt(
 
 
 @virtual
-async def test_turn_that_cannot_be_proven_stopped_costs_its_session() -> None:
+async def test_turn_without_proof_that_it_stopped_ends_its_worker() -> None:
     agent, gate = gated()
 
     async def interrupting(session: FakeSession) -> None:
@@ -168,7 +168,7 @@ async def test_turn_that_cannot_be_proven_stopped_costs_its_session() -> None:
 
 
 @virtual
-async def test_turn_that_does_not_let_go_costs_its_session_in_a_bounded_time() -> None:
+async def test_turn_that_does_not_stop_ends_its_worker_in_a_bounded_time() -> None:
     class Deaf(FakeSession):
         async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
             try:

@@ -22,7 +22,7 @@ from remuda import (
     Usage,
     WaitTimeout,
 )
-from remuda.pool.call import Call
+from remuda.pool.pool_request import PoolRequest
 from remuda.pool.types import Answered, BackendName, Raw, Request, SessionEvent
 from remuda.testing.pool import FakeAgent, FakeSession
 from support.pool import Heard, failing, gated, lasting, settled, soon, until_set, virtual
@@ -31,7 +31,7 @@ from support.pool import Heard, failing, gated, lasting, settled, soon, until_se
 
 
 @virtual
-async def test_run_two_after_each_other_share_one_session() -> None:
+async def test_run_two_after_each_other_share_one_worker() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent) as client:
         heard = Heard(client)
@@ -44,7 +44,7 @@ async def test_run_two_after_each_other_share_one_session() -> None:
 
 
 @virtual
-async def test_run_after_another_waits_for_its_session_to_be_cleared_although_there_is_room() -> None:
+async def test_run_after_another_waits_for_its_worker_to_be_cleared_although_there_is_room() -> None:
     agent = FakeAgent()
     agent.renewing = lasting(0.1)
     async with Client(session_factory=agent, pool_size=4) as client:
@@ -71,7 +71,7 @@ async def test_run_on_a_backend_without_processes_between_requests_is_never_warm
 
 
 @virtual
-async def test_run_result_names_everything_that_the_agent_told() -> None:
+async def test_run_result_has_everything_that_the_agent_reported() -> None:
     async def tell(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         yield Answered(
             "text",
@@ -106,7 +106,7 @@ async def test_run_names_what_has_no_name() -> None:
 
 
 @virtual
-async def test_run_two_at_once_have_two_sessions() -> None:
+async def test_run_two_at_once_have_two_workers() -> None:
     agent, gate = gated()
     async with Client(session_factory=agent, pool_size=2) as client:
         runs = [soon(client.run("a")), soon(client.run("b"))]
@@ -135,7 +135,7 @@ async def test_run_waits_its_turn_in_order() -> None:
 
 
 @virtual
-async def test_run_of_another_profile_has_another_session_and_only_what_it_asked_for(tmp_path: str) -> None:
+async def test_run_of_another_profile_has_another_worker_and_only_what_it_asked_for(tmp_path: str) -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, pool_size=2, env={"A": "1"}) as client:
         await client.run("one", env={"B": "2"}, model="small", cwd=tmp_path)
@@ -151,7 +151,7 @@ async def test_run_of_another_profile_has_another_session_and_only_what_it_asked
 
 
 @virtual
-async def test_run_is_handed_a_session_only_when_the_clearing_is_over() -> None:
+async def test_run_is_handed_a_worker_only_when_the_clearing_is_over() -> None:
     agent = FakeAgent()
     cleared = asyncio.Event()
     agent.renewing = until_set(cleared)
@@ -189,7 +189,7 @@ async def test_stream_yields_what_happens_and_then_the_result() -> None:
 
 
 @virtual
-async def test_stream_of_a_failure_tells_it_and_then_raises_it() -> None:
+async def test_stream_of_a_failure_yields_it_and_then_raises_it() -> None:
     async with Client(session_factory=FakeAgent(failing)) as client:
         events = client.stream("x")
         assert await anext(events) == Token("hm")
@@ -207,7 +207,7 @@ async def test_stream_wrong_options_are_refused_before_it_is_iterated() -> None:
 
 
 @virtual
-async def test_stream_that_is_left_early_is_aborted_and_its_session_serves_again() -> None:
+async def test_stream_that_is_left_early_is_aborted_and_its_worker_serves_again() -> None:
     agent, gate = gated()
     async with Client(session_factory=agent) as client:
         heard = Heard(client)
@@ -230,7 +230,7 @@ async def test_stream_that_is_never_iterated_begins_nothing() -> None:
 
 
 @virtual
-async def test_stream_whose_reader_is_slow_lets_its_session_go() -> None:
+async def test_stream_whose_reader_is_slow_lets_its_worker_go() -> None:
     agent = FakeAgent()
     async with Client(session_factory=agent, default_timeout=5) as client:
         events = client.stream("slow reader")
@@ -254,7 +254,7 @@ async def test_request_that_has_ended_leaves_nothing_in_memory() -> None:
         await settled()
         gc.collect()
         loop = asyncio.get_running_loop()  # other tests may have left some behind in what they raised
-        calls = [one for one in gc.get_objects() if isinstance(one, Call)]
+        calls = [one for one in gc.get_objects() if isinstance(one, PoolRequest)]
         assert [call for call in calls if call.ended.get_loop() is loop] == []
 
 
@@ -262,7 +262,7 @@ async def test_request_that_has_ended_leaves_nothing_in_memory() -> None:
 
 
 @virtual
-async def test_complete_fills_in_the_usage_that_came_behind_the_answer() -> None:
+async def test_complete_fills_in_the_usage_that_came_after_the_answer() -> None:
     async def tell(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         yield Answered("done")
 

@@ -138,7 +138,7 @@ def test_ctrl_c_while_it_waits_aborts_the_request(interruptible: None) -> None:
     assert codes == ["ABORTED"]
 
 
-def test_what_runs_when_the_thread_is_stopped_is_told() -> None:
+def test_work_that_runs_when_the_thread_stops_raises() -> None:
     thread, begun = LoopThread(), threading.Event()
 
     async def work() -> None:
@@ -178,7 +178,7 @@ def test_close_again_and_from_many_threads_is_one_end() -> None:
     assert agent.sessions[0].log.count("close") == 1
 
 
-def test_close_behind_a_stream_that_was_not_read_to_its_end() -> None:
+def test_close_after_a_stream_that_was_not_read_to_its_end() -> None:
     client = SyncClient(session_factory=FakeAgent())
     events = client.stream("x")
     next(events)
@@ -247,7 +247,7 @@ def forget(clients: list[SyncClient], thread: threading.Thread) -> None:
     thread.join(LONG)  # its last errand may still hold the client
 
 
-def test_client_that_is_forgotten_warns_and_ends_its_sessions_and_its_thread() -> None:
+def test_client_without_references_warns_and_ends_workers_and_thread() -> None:
     agent = FakeAgent()
     clients = [SyncClient(session_factory=agent)]
     clients[0].run("x")

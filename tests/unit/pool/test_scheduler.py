@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.pool.policy import (
+from remuda.pool.scheduler import (
     Action,
     Evict,
     HandOver,
     Limits,
     Member,
+    PrewarmTarget,
     Spawn,
     State,
     Waiter,
-    Wish,
     decide,
-    next_look,
-    worn,
+    expired_limit,
+    next_decision_at,
 )
 
 NOW = 1000.0
@@ -46,25 +46,25 @@ def waiters(*profiles: str, since: float = NOW, passed: int = 0) -> list[Waiter]
 def plan(
     members: Sequence[Member] = (),
     waiting: Sequence[Waiter] = (),
-    wishes: dict[str, Wish] | None = None,
+    targets: dict[str, PrewarmTarget] | None = None,
     **limits: int | float | None,
 ) -> list[Action]:
     counted = Counter(waiter.profile for waiter in waiting)
-    return decide(members, waiting, counted, wishes or {}, Limits(**limits), NOW)  # type: ignore[arg-type]
+    return decide(members, waiting, counted, targets or {}, Limits(**limits), NOW)  # type: ignore[arg-type]
 
 
 # ── waiters ──
 
 
-def test_decide_idle_session_of_the_profile_goes_to_the_waiter() -> None:
+def test_decide_idle_worker_of_the_profile_goes_to_the_waiter() -> None:
     assert plan([member("a", "P")], waiters("P")) == [HandOver("a", 1)]
 
 
-def test_decide_idle_session_of_another_profile_is_never_handed_over() -> None:
+def test_decide_idle_worker_of_another_profile_is_never_handed_over() -> None:
     assert plan([member("a", "Q")], waiters("P"), size=2) == [Spawn("P", 1)]
 
 
-def test_decide_of_several_idle_sessions_the_last_used_serves() -> None:
+def test_decide_of_several_idle_workers_the_last_used_serves() -> None:
     resting = [member("a", "P", used=NOW - 9), member("b", "P", used=NOW - 1), member("c", "P", used=NOW - 5)]
     assert plan(resting, waiters("P"), size=3) == [HandOver("b", 1)]
 
@@ -77,13 +77,13 @@ def test_decide_waiters_of_one_profile_are_served_in_order() -> None:
 
 
 @pytest.mark.parametrize("state", [SPAWNING, CLEARING])
-def test_decide_session_that_comes_is_waited_for_although_there_is_room(state: State) -> None:
+def test_decide_worker_that_comes_is_waited_for_although_there_is_room(state: State) -> None:
     assert plan([member("a", "P", state)], waiters("P"), size=4) == []
     assert plan([member("a", "P", state)], waiters("P", "P"), size=4) == [Spawn("P", 1)]
 
 
 @pytest.mark.parametrize("state", [BUSY, STOPPING, CLOSING])
-def test_decide_session_that_may_not_come_is_not_waited_for(state: State) -> None:
+def test_decide_worker_that_may_not_come_is_not_waited_for(state: State) -> None:
     assert plan([member("a", "P", state)], waiters("P"), size=4) == [Spawn("P", 1)]
 
 
@@ -108,7 +108,7 @@ def test_decide_spawn_of_a_younger_waiter_covers_it_and_the_older_gets_another()
 # ── making room ──
 
 
-def test_decide_full_pool_ends_the_idle_session_that_was_not_used_for_longest() -> None:
+def test_decide_full_pool_ends_the_idle_worker_that_was_not_used_for_longest() -> None:
     resting = [member("a", "Q", used=NOW - 1), member("b", "R", used=NOW - 5)]
     assert plan(resting, waiters("P"), size=2) == [Evict("b", "displaced")]
 
@@ -119,26 +119,26 @@ def test_decide_room_that_is_being_made_is_not_made_twice() -> None:
     assert plan(members, waiters("P", "P"), size=2) == [Evict("b", "displaced")]
 
 
-def test_decide_session_that_is_being_stopped_is_waited_for_before_another_is_ended() -> None:
+def test_decide_worker_that_is_being_stopped_is_waited_for_before_another_is_ended() -> None:
     members = [member("a", "P", STOPPING), member("b", "Q")]
     assert plan(members, waiters("P"), size=2) == []
     assert plan(members, waiters("P", "P"), size=2) == [Evict("b", "displaced")]
     assert plan(members, waiters("P", since=NOW - 2), size=2) == [Evict("b", "displaced")]
 
 
-def test_decide_session_near_its_limit_is_ended_first() -> None:
+def test_decide_worker_near_its_limit_is_ended_first() -> None:
     resting = [member("a", "Q", used=NOW - 5, served=1), member("b", "R", used=NOW, served=45)]
     assert plan(resting, waiters("P"), size=2) == [Evict("b", "displaced")]
 
 
-def test_decide_session_that_was_wished_for_is_ended_last() -> None:
+def test_decide_worker_that_a_target_keeps_is_ended_last() -> None:
     resting = [member("a", "Q", used=NOW - 5), member("b", "R")]
-    wishes = {"Q": Wish(1)}
-    assert plan(resting, waiters("P"), wishes, size=2) == [Evict("b", "displaced")]
-    assert plan([member("a", "Q")], waiters("P"), wishes, size=1) == [Evict("a", "displaced")]
+    targets = {"Q": PrewarmTarget(1)}
+    assert plan(resting, waiters("P"), targets, size=2) == [Evict("b", "displaced")]
+    assert plan([member("a", "Q")], waiters("P"), targets, size=1) == [Evict("a", "displaced")]
 
 
-def test_decide_session_with_a_younger_waiter_of_its_own_is_not_ended_for_an_older_one() -> None:
+def test_decide_worker_with_a_younger_waiter_of_its_own_is_not_ended_for_an_older_one() -> None:
     resting = [member("a", "P")]
     assert plan(resting, waiters("Q", "P"), size=1) == [HandOver("a", 2, passed=(1,))]
 
@@ -188,75 +188,73 @@ def test_decide_alternating_profiles_share_one_seat_in_runs_and_none_starves() -
         (Member("a", "P", IDLE, born=NOW, used=NOW, served=2), {"max_requests": 2}, "max_requests"),
     ],
 )
-def test_decide_idle_session_past_a_limit_is_ended(
-    old: Member, limits: dict[str, float], reason: str
-) -> None:
+def test_decide_idle_worker_past_a_limit_is_ended(old: Member, limits: dict[str, float], reason: str) -> None:
     assert plan([old], **limits) == [Evict("a", reason)]  # type: ignore[arg-type]
     assert plan([old], waiters("P"), **limits) == [Evict("a", reason)]  # type: ignore[arg-type]
 
 
-def test_decide_busy_session_past_a_limit_is_left_alone() -> None:
+def test_decide_busy_worker_past_a_limit_is_left_alone() -> None:
     assert plan([Member("a", "P", BUSY, born=0, used=0, served=99)]) == []
 
 
 def test_decide_without_limits_nothing_is_too_old() -> None:
     old = Member("a", "P", IDLE, born=-1e9, used=-1e9, served=10**9)
     assert plan([old], max_age=None, max_idle=None, max_requests=None) == []
-    assert next_look([old], {}, Limits(max_age=None, max_idle=None), NOW) is None
+    assert next_decision_at([old], {}, Limits(max_age=None, max_idle=None), NOW) is None
 
 
-def test_decide_idle_for_long_but_wished_for_is_kept() -> None:
+def test_decide_idle_worker_that_a_target_keeps_stays() -> None:
     resting = [member("a", "P", used=NOW - 700), member("b", "P", used=NOW - 600)]
-    assert plan(resting, wishes={"P": Wish(1)}, size=2) == [Evict("a", "max_idle")]
-    assert next_look(resting[1:], {"P": Wish(1)}, Limits(max_age=None), NOW) is None
+    assert plan(resting, targets={"P": PrewarmTarget(1)}, size=2) == [Evict("a", "max_idle")]
+    assert next_decision_at(resting[1:], {"P": PrewarmTarget(1)}, Limits(max_age=None), NOW) is None
 
 
-def test_worn_tells_the_limit_that_was_reached() -> None:
+def test_expired_limit_is_the_limit_that_was_reached() -> None:
     limits = Limits(max_requests=2, max_age=60.0)
-    assert worn(Member("a", "P", born=NOW, served=1), limits, NOW + 59.9) is None
-    assert worn(Member("a", "P", born=NOW, served=2), limits, NOW) == "max_requests"
-    assert worn(Member("a", "P", born=NOW, served=1), limits, NOW + 60) == "max_age"
+    assert expired_limit(Member("a", "P", born=NOW, served=1), limits, NOW + 59.9) is None
+    assert expired_limit(Member("a", "P", born=NOW, served=2), limits, NOW) == "max_requests"
+    assert expired_limit(Member("a", "P", born=NOW, served=1), limits, NOW + 60) == "max_age"
 
 
-def test_next_look_is_when_the_first_limit_is_reached() -> None:
+def test_next_decision_is_when_the_first_limit_is_reached() -> None:
     members = [Member("a", "P", IDLE, born=0, used=900), Member("b", "P", BUSY, born=0, used=0)]
-    assert next_look(members, {}, Limits(max_age=3600, max_idle=600), NOW) == 1500
-    assert next_look(members, {}, Limits(max_age=1100, max_idle=600), NOW) == 1100
-    assert next_look(members, {"Q": Wish(1, not_before=NOW + 1)}, Limits(), NOW) == NOW + 1
+    assert next_decision_at(members, {}, Limits(max_age=3600, max_idle=600), NOW) == 1500
+    assert next_decision_at(members, {}, Limits(max_age=1100, max_idle=600), NOW) == 1100
+    assert next_decision_at(members, {"Q": PrewarmTarget(1, not_before=NOW + 1)}, Limits(), NOW) == NOW + 1
 
 
-# ── wishes ──
+# ── targets ──
 
 
-def test_decide_wish_is_topped_up_from_free_room_behind_the_waiters() -> None:
-    wishes = {"P": Wish(2)}
-    assert plan([], (), wishes, size=3) == [Spawn("P", None), Spawn("P", None)]
-    assert plan([], waiters("Q", "Q"), wishes, size=3) == [Spawn("Q", 1), Spawn("Q", 2), Spawn("P", None)]
-    assert plan([member("a", "P", BUSY), member("b", "P", CLEARING)], (), wishes, size=3) == []
+def test_decide_target_is_filled_from_free_room_after_the_waiters() -> None:
+    targets = {"P": PrewarmTarget(2)}
+    assert plan([], (), targets, size=3) == [Spawn("P", None), Spawn("P", None)]
+    assert plan([], waiters("Q", "Q"), targets, size=3) == [Spawn("Q", 1), Spawn("Q", 2), Spawn("P", None)]
+    assert plan([member("a", "P", BUSY), member("b", "P", CLEARING)], (), targets, size=3) == []
 
 
-def test_decide_session_that_is_ended_no_longer_fulfils_a_wish() -> None:
-    assert plan([member("a", "P", CLOSING)], (), {"P": Wish(1)}, size=2) == [Spawn("P", None)]
-    assert plan([member("a", "P", CLOSING)], (), {"P": Wish(1)}, size=1) == []
+def test_decide_worker_that_is_being_ended_does_not_count_for_a_target() -> None:
+    assert plan([member("a", "P", CLOSING)], (), {"P": PrewarmTarget(1)}, size=2) == [Spawn("P", None)]
+    assert plan([member("a", "P", CLOSING)], (), {"P": PrewarmTarget(1)}, size=1) == []
 
 
-def test_decide_wish_ends_others_only_while_somebody_waits_for_it() -> None:
+def test_decide_target_ends_other_workers_only_while_it_is_urgent() -> None:
     resting = [member("a", "Q")]
-    assert plan(resting, (), {"P": Wish(1)}, size=1) == []
-    assert plan(resting, (), {"P": Wish(1, pressing=True)}, size=1) == [Evict("a", "displaced")]
-    both = {"P": Wish(1, pressing=True), "Q": Wish(1)}
+    assert plan(resting, (), {"P": PrewarmTarget(1)}, size=1) == []
+    assert plan(resting, (), {"P": PrewarmTarget(1, urgent=True)}, size=1) == [Evict("a", "displaced")]
+    both = {"P": PrewarmTarget(1, urgent=True), "Q": PrewarmTarget(1)}
     assert plan(resting, (), both, size=1) == []
 
 
-def test_decide_wish_whose_starts_failed_waits() -> None:
-    assert plan([], (), {"P": Wish(1, not_before=NOW + 1)}) == []
-    assert plan([], (), {"P": Wish(1, not_before=NOW)}) == [Spawn("P", None)]
+def test_decide_target_whose_starts_failed_waits() -> None:
+    assert plan([], (), {"P": PrewarmTarget(1, not_before=NOW + 1)}) == []
+    assert plan([], (), {"P": PrewarmTarget(1, not_before=NOW)}) == [Spawn("P", None)]
 
 
 # ── whatever the snapshot ──
 
 PROFILES = "PQR"
-Snapshot = tuple[list[Member], list[Waiter], dict[str, Wish], Limits]
+Snapshot = tuple[list[Member], list[Waiter], dict[str, PrewarmTarget], Limits]
 
 
 @st.composite
@@ -279,8 +277,8 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     for number, moment in enumerate(since):
         queue.append(Waiter(number, draw(st.sampled_from(PROFILES)), moment, draw(st.integers(0, 20))))
     _mark_spawning(draw, members, queue)
-    wishes = {
-        profile: Wish(draw(st.integers(0, size)), draw(st.booleans()), draw(st.floats(0, 2 * NOW)))
+    targets = {
+        profile: PrewarmTarget(draw(st.integers(0, size)), draw(st.booleans()), draw(st.floats(0, 2 * NOW)))
         for profile in draw(st.sets(st.sampled_from(PROFILES)))
     }
     limits = Limits(
@@ -290,7 +288,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         draw(st.none() | st.floats(1, 2 * NOW)),
         patience=draw(st.sampled_from([0.0, 2.0, 500.0])),
     )
-    return members, queue, wishes, limits
+    return members, queue, targets, limits
 
 
 def _mark_spawning(draw: st.DrawFn, members: list[Member], queue: list[Waiter]) -> None:
@@ -303,8 +301,8 @@ def _mark_spawning(draw: st.DrawFn, members: list[Member], queue: list[Waiter]) 
 
 
 def decided(snapshot: Snapshot) -> list[Action]:
-    members, queue, wishes, limits = snapshot
-    return decide(members, queue, Counter(waiter.profile for waiter in queue), wishes, limits, NOW)
+    members, queue, targets, limits = snapshot
+    return decide(members, queue, Counter(waiter.profile for waiter in queue), targets, limits, NOW)
 
 
 @given(snapshots())
@@ -315,28 +313,28 @@ def test_size_is_never_exceeded(snapshot: Snapshot) -> None:
 
 
 @given(snapshots())
-def test_only_idle_sessions_are_touched_and_each_once(snapshot: Snapshot) -> None:
+def test_only_idle_workers_are_touched_and_each_once(snapshot: Snapshot) -> None:
     idle = {member.id for member in snapshot[0] if member.state is IDLE}
-    touched = [action.session for action in decided(snapshot) if not isinstance(action, Spawn)]
+    touched = [action.worker for action in decided(snapshot) if not isinstance(action, Spawn)]
     assert len(set(touched)) == len(touched)
     assert set(touched) <= idle
 
 
 @given(snapshots())
-def test_session_serves_its_own_profile_and_each_profile_in_order(snapshot: Snapshot) -> None:
+def test_worker_serves_its_own_profile_and_each_profile_in_order(snapshot: Snapshot) -> None:
     members, queue, _, _ = snapshot
     kinds = {member.id: member.profile for member in members}
     handed = [action for action in decided(snapshot) if isinstance(action, HandOver)]
     for profile in PROFILES:
-        served = [action.waiter for action in handed if kinds[action.session] == profile]
+        served = [action.waiter for action in handed if kinds[action.worker] == profile]
         assert served == [waiter.id for waiter in queue if waiter.profile == profile][: len(served)]
 
 
 @given(snapshots())
-def test_no_session_rests_while_somebody_waits_for_its_profile(snapshot: Snapshot) -> None:
+def test_no_worker_is_idle_while_a_request_of_its_profile_waits(snapshot: Snapshot) -> None:
     members, queue, _, _ = snapshot
     actions = decided(snapshot)
-    touched = {action.session for action in actions if not isinstance(action, Spawn)}
+    touched = {action.worker for action in actions if not isinstance(action, Spawn)}
     served = {action.waiter for action in actions if isinstance(action, HandOver)}
     resting = {member.profile for member in members if member.state is IDLE and member.id not in touched}
     assert not resting & {waiter.profile for waiter in queue if waiter.id not in served}
@@ -357,27 +355,29 @@ def test_no_waiter_is_passed_over_that_was_so_for_long(snapshot: Snapshot) -> No
 
 
 @given(snapshots())
-def test_nothing_is_displaced_without_somebody_who_needs_the_room(snapshot: Snapshot) -> None:
-    members, queue, wishes, limits = snapshot
+def test_no_worker_is_displaced_without_a_request_that_needs_the_room(snapshot: Snapshot) -> None:
+    members, queue, targets, limits = snapshot
     actions = decided(snapshot)
     displaced = [action for action in actions if isinstance(action, Evict) and action.reason == "displaced"]
-    pressing = sum(wish.count for wish in wishes.values() if wish.pressing)
+    urgent = sum(target.count for target in targets.values() if target.urgent)
     handed = sum(isinstance(action, HandOver) for action in actions)
-    assert len(displaced) <= len(queue) - handed + pressing
+    assert len(displaced) <= len(queue) - handed + urgent
     if displaced:
         assert len(members) + sum(isinstance(action, Spawn) for action in actions) == limits.size
 
 
 @given(snapshots())
-def test_each_start_is_for_a_waiter_without_one_of_the_same_profile_or_for_a_wish(snapshot: Snapshot) -> None:
-    _, queue, wishes, _ = snapshot
+def test_each_start_is_for_a_waiter_without_one_of_the_same_profile_or_for_a_target(
+    snapshot: Snapshot,
+) -> None:
+    _, queue, targets, _ = snapshot
     starts = [action for action in decided(snapshot) if isinstance(action, Spawn)]
     mine = [action.waiter for action in starts if action.waiter is not None]
     assert len(set(mine)) == len(mine)
     by_id = {waiter.id: waiter for waiter in queue}
     for action in starts:
         if action.waiter is None:
-            assert wishes[action.profile].count > 0
+            assert targets[action.profile].count > 0
         else:
             assert by_id[action.waiter].profile == action.profile
             assert not by_id[action.waiter].spawning
@@ -385,17 +385,17 @@ def test_each_start_is_for_a_waiter_without_one_of_the_same_profile_or_for_a_wis
 
 @given(snapshots())
 def test_to_decide_again_right_away_changes_nothing(snapshot: Snapshot) -> None:
-    members, queue, wishes, limits = snapshot
+    members, queue, targets, limits = snapshot
     by_id = {member.id: member for member in members}
     for action in decided(snapshot):
         match action:
             case HandOver():
-                by_id[action.session].state = BUSY
+                by_id[action.worker].state = BUSY
                 queue = [waiter for waiter in queue if waiter.id != action.waiter]
             case Evict():
-                by_id[action.session].state = CLOSING
+                by_id[action.worker].state = CLOSING
             case Spawn():
                 members.append(Member(f"n{len(members)}", action.profile, SPAWNING, NOW, NOW))
                 for waiter in queue:
                     waiter.spawning = waiter.spawning or waiter.id == action.waiter
-    assert decided((members, queue, wishes, limits)) == []
+    assert decided((members, queue, targets, limits)) == []

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from remuda.errors import InputError
-from remuda.pool.errand import environment, prewarm_message, run_message, whole_options
 from remuda.pool.protocol import MAX_PROMPT_BYTES, encode
+from remuda.pool.request_builder import environment, prewarm_message, run_message, whole_options
 
 SHELL = {"_": "/usr/bin/remuda", "SHLVL": "3", "OLDPWD": "/a", "PWD": "/b"}
 TERMINAL = {"TMUX": "/tmp/x,1,2", "TMUX_PANE": "%5", "COLUMNS": "80", "KITTY_PID": "7"}

@@ -1,7 +1,7 @@
-"""Where a pool is served: its socket on disk, and the sole right to it.
+"""The socket on disk where a pool is served, and the lock on it.
 
-Beside `pool.sock` lies `pool.sock.pid`, locked for as long as the server lives, as a keeper's is: the lock
-says who serves, and a socket that was left behind is replaced.
+Next to `pool.sock` is `pool.sock.pid`. The server holds a lock on it for as long as it lives, as a keeper
+does: the lock shows who serves, and a socket without one is replaced.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from remuda.errors import FolderUnusable, PoolNotServed, SessionExists
 from remuda.keeper.claim import Claim, read_holder
 from remuda.paths import SessionPaths
 
-from .line import connect
+from .pool_connection import connect
 
 _PROBE_TIMEOUT = 5.0
 
 
 class PoolPaths(SessionPaths):
-    """`name` is the socket's own."""
+    """`name` is the file name of the socket."""
 
     @property
     def socket(self) -> Path:
@@ -33,35 +33,37 @@ class PoolPaths(SessionPaths):
         return self.folder / f"{self.name}.pid"
 
 
-class Door:
-    """From `open` to `close`. Not for two threads."""
+class PoolSocket:
+    """Use from `open` to `close`, in one thread."""
 
     def __init__(self, path: str) -> None:
-        whole = Path(path).expanduser().absolute()
-        self.path = str(whole)
-        self._paths = PoolPaths(whole.parent, whole.name)
+        absolute = Path(path).expanduser().absolute()
+        self.path = str(absolute)
+        self._paths = PoolPaths(absolute.parent, absolute.name)
         self._claim: Claim | None = None
-        self._made: tuple[int, int] | None = None
+        self._file_id: tuple[int, int] | None = None
 
     def open(self) -> socket.socket:
-        """Accepting from the moment it can be seen, by this user alone. Raises `SessionExists` when somebody
-        serves there, and `FolderUnusable` where others could put something in its place."""
+        """Return a listening socket that only this user can reach.
+
+        Raises `SessionExists` if a pool is served there, `FolderUnusable` if other users could replace it.
+        """
         try:
             self._claim = Claim.take(self._paths)
         except SessionExists:
             raise self._taken() from None
         try:
-            self._look()
+            self._check_unserved()
             self._claim.write_pids(os.getpid(), os.getpid())
             listener = self._claim.listen()
         except BaseException:
             self.close()
             raise
-        self._made = self._there()
+        self._file_id = self._current_file()
         return listener
 
-    def _look(self) -> None:
-        """Whoever answers without holding the lock is no server of ours, and still not ours to replace."""
+    def _check_unserved(self) -> None:
+        """Raise if a server answers that does not hold the lock: it is not ours to replace."""
         try:
             if not stat.S_ISSOCK(os.lstat(self.path).st_mode):
                 raise FolderUnusable(f"{self.path} is not a socket", hint="choose another path with --socket")
@@ -81,21 +83,21 @@ class Door:
             hint="stop it with 'remuda pool stop', or choose another path with --socket",
         )
 
-    def _there(self) -> tuple[int, int] | None:
+    def _current_file(self) -> tuple[int, int] | None:
         try:
-            found = os.lstat(self.path)
+            status = os.lstat(self.path)
         except FileNotFoundError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def hide(self) -> None:
-        """Who comes now finds nobody; those who have come are heard. Only what we made is removed."""
-        if self._made is not None and self._there() == self._made:
+        """Remove the socket file, if it is still ours. Existing connections stay."""
+        if self._file_id is not None and self._current_file() == self._file_id:
             os.unlink(self.path)
-        self._made = None
+        self._file_id = None
 
     def close(self) -> None:
-        """Idempotent."""
+        """Remove the socket file and release the lock. May be called repeatedly."""
         self.hide()
         if self._claim is not None:
             self._claim.release()

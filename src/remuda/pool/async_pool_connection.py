@@ -1,23 +1,29 @@
-"""One connection to `remuda pool serve`, in an event loop: as `line`, with the same errors and bounds."""
+"""A connection to `remuda pool serve` in an event loop: errors and limits as in `pool_connection`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from types import TracebackType
 from typing import Self
 
 from remuda._version import __version__
-from remuda.errors import RemoteProtocolError, RemudaError
+from remuda.errors import RemudaError
 
-from .line import FULL_PAUSE, broken, check_begun, full, hung_up, late, refused, silent, try_connect
-from .protocol import Conversation, Message, encode, hello
+from .pool_connection import (
+    READ_BYTES,
+    RETRY_INTERVAL,
+    Replies,
+    backlog_full,
+    late,
+    server_error,
+    silent,
+    try_connect,
+)
+from .protocol import Message, encode, hello
 
-_READ_BYTES = 1 << 16
 
-
-class AsyncLine:
-    """Use as a context manager, or `close` it; either cancels a request that runs."""
+class AsyncPoolConnection:
+    """Use as a context manager, or `close` it; either cancels a running request."""
 
     def __init__(
         self, path: str, silence_timeout: float, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -25,29 +31,27 @@ class AsyncLine:
         self.greeting: Message = {}
         self._path, self._silence = path, silence_timeout
         self._reader, self._writer = reader, writer
-        self._conversation = Conversation(server=False)
-        self._waiting: deque[Message] = deque()
-        self._told = False
+        self._replies = Replies(path)
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + silence_timeout
         self._reason: RemudaError | None = None
 
     @classmethod
     async def ask(cls, path: str, request: Message, *, silence_timeout: float) -> Self:
-        """Say what is wanted to whoever serves there, and hear that he is the one."""
+        """Connect, send a hello and the request, and wait for the hello of the server."""
         data = encode(hello(client_version=__version__)) + encode(request)
-        line = await cls._open(path, silence_timeout)
+        connection = await cls._open(path, silence_timeout)
         try:
-            line._writer.write(data)
-            await line._sent()
-            first = await line.next()
+            connection._writer.write(data)
+            await connection._drain()
+            first = await connection.next()
             if first["type"] == "error":
-                raise refused(first)
+                raise server_error(first)
         except BaseException:
-            line.close()
+            connection.close()
             raise
-        line.greeting, line._deadline = first, float("inf")
-        return line
+        connection.greeting, connection._deadline = first, float("inf")
+        return connection
 
     @classmethod
     async def _open(cls, path: str, timeout: float) -> Self:
@@ -55,22 +59,22 @@ class AsyncLine:
         deadline = loop.time() + timeout
         while (sock := try_connect(path)) is None:
             if loop.time() > deadline:
-                raise full(path)
-            await asyncio.sleep(FULL_PAUSE)
+                raise backlog_full(path)
+            await asyncio.sleep(RETRY_INTERVAL)
         reader, writer = await asyncio.open_unix_connection(sock=sock)
         return cls(path, timeout, reader, writer)
 
     def expect(self, within: float) -> None:
-        """The answer is there in so many seconds, however often the server says that it lives."""
+        """Require the answer within this many seconds, however often the server says it is alive."""
         self._deadline = self._loop.time() + within
 
     async def send(self, message: Message) -> None:
         if not self._writer.is_closing():
             self._writer.write(encode(message))
-            await self._sent()
+            await self._drain()
 
-    async def _sent(self) -> None:
-        """What cannot be sent because the other end hung up is told when it is read: it may have said why."""
+    async def _drain(self) -> None:
+        """If the server has closed, the next read raises, since it may have sent a reason."""
         try:
             async with asyncio.timeout(self._silence):
                 await self._writer.drain()
@@ -80,34 +84,27 @@ class AsyncLine:
             pass
 
     async def next(self) -> Message:
-        """The next message but for signs of life."""
-        while True:
-            while self._waiting:
-                message = self._waiting.popleft()
-                if message["type"] != "alive":
-                    self._told = check_begun(message, told=self._told)
-                    return message
+        """Wait for the next message other than `alive`."""
+        while (message := self._replies.next()) is None:
             if self._loop.time() > self._deadline:
                 raise late(self._path)
-            await self._receive()
+            data = await self._read()
+            if not data and self._reason is not None:
+                raise self._reason
+            self._replies.feed(data)
+        return message
 
-    async def _receive(self) -> None:
+    async def _read(self) -> bytes:
         try:
             async with asyncio.timeout(self._silence):
-                data = await self._reader.read(_READ_BYTES)
+                return await self._reader.read(READ_BYTES)
         except TimeoutError:
             raise silent(self._path, self._silence) from None
         except ConnectionError:
-            data = b""
-        if not data:
-            raise self._reason or hung_up(self._path, self._conversation)
-        try:
-            self._waiting.extend(self._conversation.receive(data))
-        except RemoteProtocolError as error:
-            raise broken(self._path, error) from None
+            return b""
 
-    def leave(self, reason: RemudaError) -> None:
-        """Hang up; whoever waits for a message is told why."""
+    def abort(self, reason: RemudaError) -> None:
+        """Disconnect; a caller that waits for a message gets `reason`."""
         self._reason = self._reason or reason
         self._writer.transport.abort()
 

@@ -1,12 +1,13 @@
-"""One request, from the call to its end.
+"""One request, from the caller to its end, and who decides its permission requests.
 
-A call ends once, with an answer or with an error, and whoever waits for it is told in that moment. What the
-ending leaves to be done on its session (stop the turn, clear) is the pool's, and nobody waits for it.
+A request ends once, with an answer or with an error, and its caller gets that at once. What is then left to
+do on its worker (stop the turn, clear the conversation) is done by the pool; no caller waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
 from collections.abc import Callable
 from copy import copy
@@ -14,15 +15,19 @@ from dataclasses import replace
 
 from remuda.errors import Aborted, RemudaError, SessionCrashed, WaitTimeout
 
-from .observe import Observer
-from .options import RunSettings
-from .permission import decider
+from .events import LOG, PoolObserver
+from .options import RequestSettings
 from .profile import Profile
 from .types import (
+    Allow,
     Answered,
+    Decision,
+    Deny,
     Done,
     Failed,
+    PermissionHandler,
     PermissionRequest,
+    Permissions,
     Raw,
     Request,
     RunResult,
@@ -32,17 +37,19 @@ from .types import (
     ToolUse,
 )
 
+REFUSED = Deny("Permission was not granted: no one is available to decide.")
 
-class Call:
-    """Iterate over it for its events. `quiet`: the last one only."""
+
+class PoolRequest:
+    """Iterate over it for its events. `quiet`: only for the last one."""
 
     def __init__(
         self,
         request_id: str,
         prompt: str,
         profile: Profile,
-        options: RunSettings,
-        observer: Observer,
+        options: RequestSettings,
+        observer: PoolObserver,
         *,
         permission_timeout: float,
         quiet: bool = False,
@@ -55,9 +62,9 @@ class Call:
         self.always = False
         """Whether a permission was given for the rest of the conversation."""
         decide = decider(options.permissions, permission_timeout, self._note_always)
-        self.request = Request(request_id, prompt, decide, raw)
-        self.let_go: Callable[[], object] = _nothing
-        """What the pool does when the call ends early."""
+        self.for_worker = Request(request_id, prompt, decide, raw)
+        self.on_early_end: Callable[[], object] = _nothing
+        """Called when the request fails: takes it out of the queue, or stops its turn."""
         self.on_answer: Callable[[RunResult], object] = _nothing
         self._observer, self._quiet = observer, quiet
         self._loop = asyncio.get_running_loop()
@@ -67,27 +74,27 @@ class Call:
         self._watch = self._watching(options.signal) if options.signal is not None else None
         self._items: deque[StreamEvent | Raw] = deque()
         self._reader: asyncio.Future[None] | None = None
-        self._session_id: str | None = None
+        self._worker_id: str | None = None
         self._tools: dict[str, str] = {}
         self._waited = 0.0
         self._warm = False
 
     # ── on its way ──
 
-    def handed(self, session_id: str, *, warm: bool) -> float:
-        """It has a session now. Returns how long that took."""
-        self._session_id, self._warm = session_id, warm
+    def handed_over(self, worker_id: str, *, warm: bool) -> float:
+        """Note which worker got it. Return how many seconds that took."""
+        self._worker_id, self._warm = worker_id, warm
         self._waited = self._loop.time() - self.since
         return self._waited
 
-    def given_back(self) -> None:
-        """That session was lost before it was told anything."""
-        self._session_id = None
+    def returned(self) -> None:
+        """Note that its worker was lost before it got the request."""
+        self._worker_id = None
 
     def push(self, event: SessionEvent) -> None:
         if self.ended.done() or self._quiet or isinstance(event, Answered):
             return
-        if isinstance(event, Raw) and not self.request.raw:
+        if isinstance(event, Raw) and not self.for_worker.raw:
             return
         if isinstance(event, PermissionRequest) and not event.request_id:
             event = replace(event, request_id=self.id)
@@ -110,26 +117,28 @@ class Call:
         self._observer.done(result)
 
     def fail(self, error: RemudaError) -> bool:
-        """False when it had ended before."""
+        """End with an error. Return False if the request had ended before."""
         if self.ended.done():
             return False
-        if error.request_id is not None:  # that of another request, which failed for the same reason
+        if error.request_id is not None:  # another request failed with the same error
             error = copy(error)
         error.request_id = self.id
         self.error = error
         self._end(Failed(error))
-        self._observer.failed(self.id, self._session_id, error, self._loop.time() - self.since)
-        self.let_go()
+        self._observer.failed(self.id, self._worker_id, error, self._loop.time() - self.since)
+        self.on_early_end()
         return True
 
     def abort(self, why: str = "the request was aborted") -> bool:
         return self.fail(Aborted(why))
 
     def crash(self, detail: str) -> bool:
-        return self.fail(crashed(self._session_id or "", detail))
+        return self.fail(
+            SessionCrashed(f"worker {self._worker_id or ''} exited during the request", detail=detail)
+        )
 
     def _expire(self) -> None:
-        where = "(waiting for a worker)" if self._session_id is None else f"from worker {self._session_id}"
+        where = "(waiting for a worker)" if self._worker_id is None else f"from worker {self._worker_id}"
         self.fail(WaitTimeout(f"no answer within {self.timeout:g} s {where}"))
 
     def _end(self, last: Done | Failed) -> None:
@@ -149,14 +158,14 @@ class Call:
     def _note_always(self) -> None:
         self.always = True
 
-    # ── who reads it ──
+    # ── its reader ──
 
     def _put(self, item: StreamEvent | Raw) -> None:
         self._items.append(item)
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    def __aiter__(self) -> Call:
+    def __aiter__(self) -> PoolRequest:
         return self
 
     async def __anext__(self) -> StreamEvent | Raw:
@@ -170,9 +179,39 @@ class Call:
         return self._items.popleft()
 
 
-def crashed(session_id: str, detail: str) -> SessionCrashed:
-    return SessionCrashed(f"worker {session_id} exited during the request", detail=detail)
-
-
 def _nothing(*_: object) -> None:
     pass
+
+
+# ── permissions ──
+
+
+def decider(permissions: Permissions, timeout: float, on_always: Callable[[], None]) -> PermissionHandler:
+    """Return a handler that never raises: if the caller's fails, is late or returns nonsense, it denies."""
+
+    async def decide(request: PermissionRequest) -> Decision:
+        if permissions == "deny":
+            return REFUSED
+        decision = Allow() if permissions == "allow" else await _call(permissions, request, timeout)
+        if isinstance(decision, Allow) and decision.always:
+            on_always()
+        return decision
+
+    return decide
+
+
+async def _call(handler: PermissionHandler, request: PermissionRequest, timeout: float) -> Decision:
+    try:
+        async with asyncio.timeout(timeout):
+            decision: object = handler(request)
+            if inspect.isawaitable(decision):
+                decision = await decision
+    except TimeoutError:
+        return Deny(f"Permission was not granted: no decision within {timeout:g} seconds.")
+    except Exception:  # noqa: BLE001  # it is the caller's code
+        LOG.exception("the permission handler failed on %s", request.tool)
+        return Deny("Permission was not granted: the permission handler failed.")
+    if isinstance(decision, Allow | Deny):
+        return decision
+    LOG.error("the permission handler returned %s, not Allow or Deny", type(decision).__name__)
+    return Deny("Permission was not granted: the permission handler made no decision.")

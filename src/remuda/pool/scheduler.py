@@ -1,17 +1,17 @@
-"""Which session serves whom, what is started, what is ended. Pure: a snapshot in, actions out.
+"""Which worker serves which request, what is started, what is ended. Pure: a snapshot in, actions out.
 
-    decide(members, waiters, wishes, limits, now) → HandOver · Spawn · Evict …
+    decide(members, waiters, targets, limits, now) → HandOver · Spawn · Evict …
 
-- There are never more than `size` members. One that is starting, being cleared or being ended counts: it is a
-  process until it is gone.
-- Waiters of one profile are served in the order in which they came.
-- A waiter with no session of its profile may be passed over by younger ones whose profile stands ready, so
-  that profiles that take turns do not end each other's sessions each time. But only for `patience` seconds,
-  about what a start costs, and `passes` times: then the next session that comes to rest makes room for it.
-- What is ended to make room is what is missed least: nobody waits for its profile, nobody wished it kept, it
-  is near its limits anyway, it was not used for longest.
-- A wish (`prewarm`) is what should stand ready. It is topped up from free room, after all waiters; it ends
-  sessions of others only while its caller waits for it.
+- There are never more than `size` members. A worker that is starting, being cleared or being ended counts: it
+  is a process until it is gone.
+- Requests of one profile are served in the order in which they came.
+- A request without a worker of its profile may be passed over by younger ones whose profile has one ready, so
+  that profiles in turn do not end each other's workers each time. But only for `patience` seconds, about the
+  cost of a start, and `passes` times: then the next worker that becomes free makes room for it.
+- To make room, the least useful worker is ended: no request waits for its profile, no target keeps it, it is
+  near its limits anyway, it was not used for longest.
+- A target (`prewarm`) is how many workers are kept ready. It is filled from free room, after all waiting
+  requests; it ends other workers only while its caller waits for it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Literal
 
 Reason = Literal["crashed", "max_requests", "max_age", "max_idle", "dirty", "displaced", "closed"]
 
-NEARLY_WORN = 0.9
-"""Of its limit; such a session is ended before others."""
+NEARLY_EXPIRED = 0.9
+"""Share of a limit from which on a worker is ended before others."""
 
 
 class State(StrEnum):
@@ -43,7 +43,7 @@ COMING = frozenset([State.SPAWNING, State.CLEARING])
 
 @dataclass(slots=True)
 class Member:
-    """A session, as far as it matters here."""
+    """A worker, as far as it matters here."""
 
     id: str
     profile: str
@@ -56,25 +56,25 @@ class Member:
 
 @dataclass(slots=True)
 class Waiter:
-    """A request that has no session yet."""
+    """A request that has no worker yet."""
 
     id: int
     profile: str
     since: float
     passed: int = 0
     spawning: bool = False
-    """Whether a session is being started for it."""
+    """Whether a worker is being started for it."""
 
 
 @dataclass(slots=True)
-class Wish:
-    """That `count` sessions of a profile stand ready."""
+class PrewarmTarget:
+    """Keep `count` workers of a profile ready."""
 
     count: int
-    pressing: bool = False
-    """Whether somebody waits for it."""
+    urgent: bool = False
+    """Whether a caller waits for it."""
     not_before: float = 0.0
-    """After failures: when to try again."""
+    """When to try again after failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +89,22 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    session: str
+    worker: str
     waiter: int
     passed: tuple[int, ...] = ()
-    """Older waiters that were passed over by it."""
+    """Older requests that this one passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
     profile: str
     waiter: int | None
-    """Whom it fails when it fails."""
+    """The request that fails if the start fails; None for a target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    session: str
+    worker: str
     reason: Reason
 
 
@@ -115,21 +115,24 @@ def decide(
     members: Iterable[Member],
     waiters: Iterable[Waiter],
     waiting: Mapping[str, int],
-    wishes: Mapping[str, Wish],
+    targets: Mapping[str, PrewarmTarget],
     limits: Limits,
     now: float,
 ) -> list[Action]:
-    """`waiters` come oldest first; `waiting` is how many there are of each profile, which the caller knows
-    without counting thousands of them each time."""
-    plan = _Plan(list(members), Counter(waiting), wishes, limits, now)
+    """Return the actions to take now, in order.
+
+    `waiters` come oldest first. `waiting` is their number by profile, which the caller keeps: counting
+    thousands of them each time would be slow.
+    """
+    plan = _Plan(list(members), Counter(waiting), targets, limits, now)
     plan.recycle()
     plan.serve(waiters)
     plan.keep()
     return plan.actions
 
 
-def worn(member: Member, limits: Limits, now: float) -> Reason | None:
-    """Why a session that has just served must not serve again."""
+def expired_limit(member: Member, limits: Limits, now: float) -> Reason | None:
+    """Return the limit that a worker has reached, so that it must not serve again; None if it may."""
     if limits.max_requests is not None and member.served >= limits.max_requests:
         return "max_requests"
     if limits.max_age is not None and now >= member.born + limits.max_age:
@@ -137,45 +140,45 @@ def worn(member: Member, limits: Limits, now: float) -> Reason | None:
     return None
 
 
-def next_look(
-    members: Iterable[Member], wishes: Mapping[str, Wish], limits: Limits, now: float
+def next_decision_at(
+    members: Iterable[Member], targets: Mapping[str, PrewarmTarget], limits: Limits, now: float
 ) -> float | None:
-    """When `decide` will have something to do although nothing happens."""
+    """Return when `decide` will have something to do although nothing happens; None for never."""
     members = list(members)
     have = Counter(member.profile for member in members if member.state is not State.CLOSING)
     times = [
-        wish.not_before
-        for profile, wish in wishes.items()
-        if have[profile] < wish.count and wish.not_before > now
+        target.not_before
+        for profile, target in targets.items()
+        if have[profile] < target.count and target.not_before > now
     ]
     for member in members:
         if member.state is not State.IDLE:
             continue
         if limits.max_age is not None:
             times.append(member.born + limits.max_age)
-        if limits.max_idle is not None and have[member.profile] > _wished(wishes, member.profile):
+        if limits.max_idle is not None and have[member.profile] > _target_count(targets, member.profile):
             times.append(member.used + limits.max_idle)
     return min(times, default=None)
 
 
-def _wished(wishes: Mapping[str, Wish], profile: str) -> int:
-    wish = wishes.get(profile)
-    return 0 if wish is None else wish.count
+def _target_count(targets: Mapping[str, PrewarmTarget], profile: str) -> int:
+    target = targets.get(profile)
+    return 0 if target is None else target.count
 
 
 class _Plan:
-    """What is left to give away, and the actions so far."""
+    """The workers and the room that are left, and the actions so far."""
 
     def __init__(
         self,
         members: list[Member],
         waiting: Counter[str],
-        wishes: Mapping[str, Wish],
+        targets: Mapping[str, PrewarmTarget],
         limits: Limits,
         now: float,
     ) -> None:
         self.actions: list[Action] = []
-        self._waiting, self._wishes, self._limits, self._now = waiting, wishes, limits, now
+        self._waiting, self._targets, self._limits, self._now = waiting, targets, limits, now
         self._free = limits.size - len(members)
         self._closing = sum(member.state is State.CLOSING for member in members)
         self._coming = Counter(member.profile for member in members if member.state in COMING)
@@ -183,23 +186,25 @@ class _Plan:
         self._have = Counter(member.profile for member in members if member.state is not State.CLOSING)
         resting = sorted((m for m in members if m.state is State.IDLE), key=lambda m: (m.used, m.id))
         self._idle = {member.id: member for member in resting}
-        self._bare: defaultdict[str, deque[Waiter]] = defaultdict(deque)
-        self._skipped: list[int] = []
+        self._without_start: defaultdict[str, deque[Waiter]] = defaultdict(deque)
+        self._passed_over: list[int] = []
 
     # ── limits ──
 
     def recycle(self) -> None:
         for member in list(self._idle.values()):
-            reason = worn(member, self._limits, self._now) or self._slept_long(member)
+            reason = expired_limit(member, self._limits, self._now) or self._idle_too_long(member)
             if reason is not None:
                 self._evict(member, reason)
                 self._closing += 1
 
-    def _slept_long(self, member: Member) -> Reason | None:
+    def _idle_too_long(self, member: Member) -> Reason | None:
         if self._limits.max_idle is None or self._now < member.used + self._limits.max_idle:
             return None
-        # One that is wished for would only be started again.
-        return "max_idle" if self._have[member.profile] > _wished(self._wishes, member.profile) else None
+        # One that a target keeps would only be started again.
+        return (
+            "max_idle" if self._have[member.profile] > _target_count(self._targets, member.profile) else None
+        )
 
     # ── waiters ──
 
@@ -214,17 +219,17 @@ class _Plan:
         if (member := self._ready(profile)) is not None:
             del self._idle[member.id]
             self._waiting[profile] -= 1
-            self.actions.append(HandOver(member.id, waiter.id, tuple(self._skipped)))
+            self.actions.append(HandOver(member.id, waiter.id, tuple(self._passed_over)))
             return
         if not waiter.spawning:
-            self._bare[profile].append(waiter)
+            self._without_start[profile].append(waiter)
         if self._coming[profile] > 0:
             self._coming[profile] -= 1
         elif not self._make_room(waiter):
-            self._skipped.append(waiter.id)
+            self._passed_over.append(waiter.id)
 
     def _ready(self, profile: str) -> Member | None:
-        """The one that was used last: those that are not needed come of age undisturbed."""
+        """Return the worker that was used last, so that those not needed reach `max_idle`."""
         for member in reversed(self._idle.values()):
             if member.profile == profile:
                 return member
@@ -233,11 +238,13 @@ class _Plan:
     def _make_room(self, waiter: Waiter) -> bool:
         due = self._is_due(waiter)
         if self._free > 0:
-            self._spawn(waiter.profile, self._bare[waiter.profile].popleft().id)
+            self._spawn(waiter.profile, self._without_start[waiter.profile].popleft().id)
         elif self._closing > 0:
             self._closing -= 1
         elif self._stopping[waiter.profile] > 0 and not due:
-            self._stopping[waiter.profile] -= 1  # it most often comes back, and nobody else need go
+            self._stopping[waiter.profile] -= (
+                1  # it most often becomes ready again, and then no other worker has to end
+            )
         elif (victim := self._victim(due=due)) is not None:
             self._evict(victim, "displaced")
         else:
@@ -247,28 +254,28 @@ class _Plan:
     def _is_due(self, waiter: Waiter) -> bool:
         return waiter.passed >= self._limits.passes or self._now - waiter.since >= self._limits.patience
 
-    # ── wishes ──
+    # ── targets ──
 
     def keep(self) -> None:
-        for profile, wish in self._wishes.items():
-            if wish.not_before > self._now and not wish.pressing:
+        for profile, target in self._targets.items():
+            if target.not_before > self._now and not target.urgent:
                 continue
-            for _ in range(wish.count - self._have[profile]):
-                if not self._top_up(profile, wish):
+            for _ in range(target.count - self._have[profile]):
+                if not self._top_up(profile, target):
                     break
 
-    def _top_up(self, profile: str, wish: Wish) -> bool:
+    def _top_up(self, profile: str, target: PrewarmTarget) -> bool:
         if self._free > 0:
             self._spawn(profile, None)
         elif self._closing > 0:
             self._closing -= 1
-        elif wish.pressing and (victim := self._victim(due=False, spare_wished=True)) is not None:
+        elif target.urgent and (victim := self._victim(due=False, spare_targets=True)) is not None:
             self._evict(victim, "displaced")
         else:
             return False
         return True
 
-    # ── what both use ──
+    # ── shared ──
 
     def _spawn(self, profile: str, waiter: int | None) -> None:
         self._free -= 1
@@ -280,31 +287,31 @@ class _Plan:
         self._have[member.profile] -= 1
         self.actions.append(Evict(member.id, reason))
 
-    def _victim(self, *, due: bool, spare_wished: bool = False) -> Member | None:
-        """`due`: even one that a younger waiter would have got."""
+    def _victim(self, *, due: bool, spare_targets: bool = False) -> Member | None:
+        """Return the worker to end. `due`: even one that a younger request would have got."""
         resting = Counter(member.profile for member in self._idle.values())
         candidates = [
             member
             for member in self._idle.values()
             if (due or resting[member.profile] > self._waiting[member.profile])
-            and not (spare_wished and self._is_wished(member))
+            and not (spare_targets and self._is_kept(member))
         ]
         return min(candidates, key=self._value, default=None)
 
-    def _is_wished(self, member: Member) -> bool:
-        return self._have[member.profile] <= _wished(self._wishes, member.profile)
+    def _is_kept(self, member: Member) -> bool:
+        return self._have[member.profile] <= _target_count(self._targets, member.profile)
 
     def _value(self, member: Member) -> tuple[bool, bool, bool, float, str]:
         return (
             self._waiting[member.profile] > 0,
-            self._is_wished(member),
-            not self._nearly_worn(member),
+            self._is_kept(member),
+            not self._nearly_expired(member),
             member.used,
             member.id,
         )
 
-    def _nearly_worn(self, member: Member) -> bool:
+    def _nearly_expired(self, member: Member) -> bool:
         limits, age = self._limits, self._now - member.born
-        return (limits.max_requests is not None and member.served >= NEARLY_WORN * limits.max_requests) or (
-            limits.max_age is not None and age >= NEARLY_WORN * limits.max_age
-        )
+        return (
+            limits.max_requests is not None and member.served >= NEARLY_EXPIRED * limits.max_requests
+        ) or (limits.max_age is not None and age >= NEARLY_EXPIRED * limits.max_age)

@@ -1,8 +1,8 @@
-"""The terminal backend: one Claude Code on a terminal that anybody may attach to, for many conversations.
+"""The terminal backend: one agent on a terminal that the user may attach to, for many conversations.
 
-A prompt goes through the session's inbox and is typed by its keeper, as any message is. A conversation is
-cleared by `/clear`, and fresh when the agent has told of the new one. A session into which somebody typed, or
-of whose conversation something would outlive it, is not used again.
+A prompt is handed to the worker's keeper, which types it as it types every message. A conversation is cleared
+by a command of the agent, and is new when the agent has reported the new one. A worker is not used again if
+a user typed into it, or if something of its conversation would carry over.
 """
 
 from __future__ import annotations
@@ -37,82 +37,82 @@ from remuda.keeper.spec import SessionSpec
 from remuda.supervised.process import outliving
 
 from .events import LOG
-from .kept import Kept
+from .keeper_session import KeeperSession
 from .profile import Profile
-from .terminal_turn import KeptTurn
+from .terminal_turn import TerminalTurn
 from .types import BackendName, Raw, Request, SessionEvent, Usage
 
 Document = dict[str, Any]
 _COLS, _ROWS = 100, 30
-_LOOK_TIMEOUT = 1.0
+_SCREEN_TIMEOUT = 1.0
 _STRAYED = "the agent started a turn on its own"
-_LAST_BREATH = 0.5
-"""What a helper of the turn, a hook say, has to end by itself."""
+_HELPER_TIMEOUT = 0.5
+"""Seconds that a helper of the turn, a hook for example, has to end by itself."""
 
 
-class TerminalSession:
+class TerminalWorker:
     backend: ClassVar[BackendName] = "terminal"
 
     def __init__(self, session_id: str, profile: Profile, folder: Path) -> None:
         self.id = session_id
         self.profile = profile
         self.name = f"pool-{session_id.removeprefix('s_')}"
-        """What `remuda attach` calls it."""
+        """Its name for `remuda attach`."""
         self._agent = find_warm(profile.agent)
         spec = make_spec(self.name, profile, folder)
-        self._kept = Kept(spec, self._hear, self._gone, [self._agent.prompt_event])
+        self._keeper = KeeperSession(spec, self._on_event, self._exited, [self._agent.prompt_event])
         self._fresh = False
         self._ready: asyncio.Future[None] | None = None
-        self._turn: KeptTurn | None = None
+        self._turn: TerminalTurn | None = None
         self._conversation: str | None = None
         self._entrypoint: str | None = None
         self._model: str | None = None
         self._listeners: list[Callable[[str], None]] = []
-        self._told = False
-        self._spoiling: asyncio.Task[Document] | None = None
+        self._reported = False
+        self._killing: asyncio.Task[Document] | None = None
         self._prompted = False
-        """Whether somebody gave it a prompt in this conversation: we, or something that woke it."""
+        """Whether it got a prompt in this conversation: ours, or one that woke it."""
 
     @property
     def agent_pid(self) -> int:
-        return self._kept.pid
+        return self._keeper.pid
 
-    # ── coming up ──
+    # ── starting ──
 
     async def open(self, timeout: float) -> None:
         why = "the agent has not started"
         try:
             async with asyncio.timeout(timeout):
-                status = await self._kept.start(timeout)
+                status = await self._keeper.start(timeout)
                 if not status.get("hooks_expected", True):
                     raise InvalidOptions(
                         f"the terminal backend needs the agent's hooks: {'; '.join(status['degraded'])}"
                     )
                 why = "the agent is not ready for a prompt"
                 await self._until_ready()
-                self._note(await self._kept.request("status"))
+                self._note(await self._keeper.request("status"))
         except TimeoutError:
-            raise SpawnTimeout(f"{why} after {timeout:g} s: {await self._last_look()}") from None
+            raise SpawnTimeout(f"{why} after {timeout:g} s: {await self._screen_text()}") from None
         except SessionCrashed as crash:
             raise SpawnFailed(f"the agent exited before it was ready: {crash.detail}") from None
         except (SessionDead, SessionNotFound, SessionUnreachable) as error:
             raise SpawnFailed(f"the keeper exited before the agent was ready: {error.message}") from None
-        self._entrypoint = self._agent.entrypoint(self.profile.env, self._kept.pid)
+        self._entrypoint = self._agent.entrypoint(self.profile.env, self._keeper.pid)
         self._fresh = True
 
     async def _until_ready(self) -> None:
-        """Until a prompt would be typed at once."""
+        """Wait until a prompt would be typed at once."""
         while True:
             self._ready = asyncio.get_running_loop().create_future()
-            found = await self._kept.request("ready")
-            if found["ready"]:
+            reply = await self._keeper.request("ready")
+            if reply["ready"]:
                 return
             await self._ready
 
-    async def _last_look(self) -> str:
-        """What its screen shows: a question, perhaps, that nobody can answer."""
+    async def _screen_text(self) -> str:
+        """Return what its screen shows, such as a question that no one can answer."""
         try:
-            lines = (await self._kept.request("screen", within=_LOOK_TIMEOUT))["lines"]
+            lines = (await self._keeper.request("screen", within=_SCREEN_TIMEOUT))["lines"]
         except RemudaError:
             return "its screen is not available"
         return " / ".join(line.strip() for line in lines if line.strip())[-1000:] or "its screen is empty"
@@ -124,18 +124,23 @@ class TerminalSession:
 
     # ── a request ──
 
+    def _new_turn(self, request: Request) -> TerminalTurn:
+        turn = TerminalTurn(new_id(time.time()), request, self._keeper.request, self._agent.is_denial)
+        self._turn = turn
+        return turn
+
     async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
         self._agent.check_prompt(request.prompt)
-        if self._kept.detail is not None:
-            raise self._kept.crashed()
+        if self._keeper.detail is not None:
+            raise self._keeper.crashed()
         if not self._fresh:
             raise SessionDirty("the conversation was not cleared")
         self._fresh = False
-        turn = self._turn = KeptTurn(new_id(time.time()), request, self._kept.request, self._agent.is_denial)
-        turn.put = asyncio.ensure_future(self._kept.put(request.prompt, turn.id))
-        turn.put.add_done_callback(_seen)
+        turn = self._new_turn(request)
+        turn.submitted = asyncio.ensure_future(self._keeper.submit(request.prompt, turn.id))
+        turn.submitted.add_done_callback(_retrieve_error)
         began = time.monotonic()
-        await asyncio.shield(turn.put)
+        await asyncio.shield(turn.submitted)
         async with aclosing(turn.events()) as events:
             async for event in events:
                 yield event
@@ -143,19 +148,19 @@ class TerminalSession:
             for message in await self._messages(turn, time.monotonic() - began):
                 yield message
         answer = turn.answer()
-        if self._model is None:  # its keeper was asked before the agent had told it
+        if self._model is None:  # the agent had not reported it when the keeper was asked
             await self._learn_model()
         yield replace(answer, entrypoint=self._entrypoint, model=self._model)
 
     async def _learn_model(self) -> None:
         try:
-            status = await self._kept.request("status")
-        except RemudaError:  # it is gone behind its answer, which counts
+            status = await self._keeper.request("status")
+        except RemudaError:  # it exited after its answer, which counts
             return
         self._model = (status.get("conversation") or {}).get("model")
 
-    async def _messages(self, turn: KeptTurn, seconds: float) -> list[Raw]:
-        conversation = (await self._kept.request("status")).get("conversation") or {}
+    async def _messages(self, turn: TerminalTurn, seconds: float) -> list[Raw]:
+        conversation = (await self._keeper.request("status")).get("conversation") or {}
         path = conversation.get("transcript_path")
         prompt_id = (turn.stopped or turn.ended or {}).get("prompt_id")
         if turn.end not in ("answered", "failed") or not path:
@@ -173,14 +178,14 @@ class TerminalSession:
 
     async def interrupt(self, timeout: float) -> bool:
         turn = self._turn
-        if turn is None or self._kept.detail is not None:
+        if turn is None or self._keeper.detail is not None:
             return False
         try:
             async with asyncio.timeout(timeout):
-                if turn.put is not None:
-                    await asyncio.shield(turn.put)
+                if turn.submitted is not None:
+                    await asyncio.shield(turn.submitted)
                 if turn.ended is None:
-                    await self._kept.request("interrupt", id=turn.id)
+                    await self._keeper.request("interrupt", id=turn.id)
                 await turn.until(lambda: turn.ended is not None)
         except (TimeoutError, RemudaError):
             return False
@@ -213,17 +218,17 @@ class TerminalSession:
         self._turn, self._fresh = None, True
 
     async def _end_turn(self) -> None:
-        """What was answered is written down a moment later; what was given up must have been stopped."""
+        """Wait until an answered turn is recorded. One that was left must have been stopped."""
         turn = self._turn
-        if self._kept.detail is not None:
-            raise self._kept.crashed()
+        if self._keeper.detail is not None:
+            raise self._keeper.crashed()
         if turn is None:
             return
         if turn.always:
             raise SessionDirty("carry-over: a permission for the rest of the conversation")
         if turn.ended is None and turn.stopped is None:
             raise SessionDirty("the agent did not confirm that the turn stopped")
-        await self._check_clean()  # first: what it left running may be waited for
+        await self._check_clean()  # first: the end may wait for processes that it left running
         await turn.until(lambda: turn.ended is not None)
         if not turn.proven:
             raise SessionDirty(f"the outcome of the prompt is unknown: {turn.ended}")
@@ -231,10 +236,8 @@ class TerminalSession:
     async def _clear(self) -> None:
         before = self._conversation
         command = self._agent.clear_command
-        request = Request("", command, _undecided)
-        clear = KeptTurn(new_id(time.time()), request, self._kept.request, self._agent.is_denial)
-        self._turn = clear
-        await self._kept.put(command, clear.id, command=True)
+        clear = self._new_turn(Request("", command, _undecided))
+        await self._keeper.submit(command, clear.id, command=True)
         await clear.until(lambda: clear.ended is not None)
         ended = clear.ended or {}
         self._conversation = ended.get("session_id")
@@ -244,67 +247,67 @@ class TerminalSession:
         await self._until_ready()
 
     async def _check_clean(self) -> None:
-        found = await self._kept.request("cleanliness")
-        if reasons := dirt(found):
+        report = await self._keeper.request("cleanliness")
+        if reasons := carry_over(report):
             raise SessionDirty("; ".join(reasons))
-        strangers = [int(one["pid"]) for one in found["processes"]]
-        if strangers and (left := await outliving(strangers, _LAST_BREATH)):
-            command = next(one["command"] for one in found["processes"] if one["pid"] == left[0])
+        started = [int(one["pid"]) for one in report["processes"]]
+        if started and (left := await outliving(started, _HELPER_TIMEOUT)):
+            command = next(one["command"] for one in report["processes"] if one["pid"] == left[0])
             raise SessionDirty(f"carry-over: {len(left)} running processes, such as {command or left[0]}")
 
-    # ── being told ──
+    # ── events ──
 
-    def _hear(self, event: Document) -> None:
+    def _on_event(self, event: Document) -> None:
         kind = event["event"]
         if kind == "ready" and self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
         elif kind == "typed" and self._fresh:
             self._spoil("a user typed into it")
-        elif kind == "hook":  # a state alone is not sure to tell it: its other sources may see the work first
+        elif kind == "hook":  # a state alone may come from another source, which saw the work first
             self._prompted = True
             if self._fresh:
                 self._spoil(_STRAYED)
         elif kind == "state" and self._fresh and event["state"] in WORKING and event["source"] == "hook":
             self._spoil(_STRAYED)
         if self._turn is not None:
-            self._turn.hear(event)
+            self._turn.on_event(event)
 
     def _spoil(self, why: str) -> None:
-        """While it waits for a request. Nobody may be given it: it counts as ended before it is."""
+        """End the worker between two requests. It counts as exited at once, so that no request gets it."""
         self._fresh = False
         LOG.warning("ending worker %s: %s", self.id, why)
-        self._spoiling = asyncio.get_running_loop().create_task(self._kept.request("kill"))
-        self._spoiling.add_done_callback(_seen)
-        self._tell(why)
+        self._killing = asyncio.get_running_loop().create_task(self._keeper.request("kill"))
+        self._killing.add_done_callback(_retrieve_error)
+        self._report_exit(why)
 
     # ── the end ──
 
     def on_exit(self, listener: Callable[[str], None]) -> None:
         self._listeners.append(listener)
 
-    def _gone(self, detail: str) -> None:
+    def _exited(self, detail: str) -> None:
         self._fresh = False
-        self._break(detail)
-        self._tell(detail)
+        self._fail_waits(detail)
+        self._report_exit(detail)
 
-    def _tell(self, detail: str) -> None:
-        if not self._told:
-            self._told = True
+    def _report_exit(self, detail: str) -> None:
+        if not self._reported:
+            self._reported = True
             for listener in self._listeners:
                 listener(detail)
 
-    def _break(self, detail: str) -> None:
+    def _fail_waits(self, detail: str) -> None:
         crash = SessionCrashed("the agent exited", detail=detail)
         if self._turn is not None:
             self._turn.crash(crash)
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(crash)
-            self._ready.exception()  # seen, if nobody waits any more
+            self._ready.exception()  # retrieved, in case nothing waits for it
 
     async def close(self, timeout: float) -> None:
         self._fresh = False
-        self._break(self._kept.detail or "it was closed")
-        await self._kept.close(timeout)
+        self._fail_waits(self._keeper.detail or "it was closed")
+        await self._keeper.close(timeout)
 
 
 def make_spec(name: str, profile: Profile, folder: Path) -> SessionSpec:
@@ -333,20 +336,20 @@ def make_spec(name: str, profile: Profile, folder: Path) -> SessionSpec:
     )
 
 
-def dirt(found: Document) -> Sequence[str]:
-    """What of the conversation would reach the next one, but for processes, which may be about to end."""
-    reasons = [f"carry-over: {one}" for one in found["residue"]]
-    if found["typed"]:
+def carry_over(report: Document) -> Sequence[str]:
+    """Return what would carry over to the next conversation; not processes, which may be about to end."""
+    reasons = [f"carry-over: {one}" for one in report["residue"]]
+    if report["typed"]:
         reasons.append("a user typed into it")
-    if found["composer"] == "draft" or found["stashed"]:
+    if report["composer"] == "draft" or report["stashed"]:
         reasons.append("a draft is left in the composer")
-    if found["permission_mode"] != found["first_permission_mode"]:
-        reasons.append(f"the permission mode changed to {found['permission_mode']}")
+    if report["permission_mode"] != report["first_permission_mode"]:
+        reasons.append(f"the permission mode changed to {report['permission_mode']}")
     return reasons
 
 
-def _seen(done: asyncio.Future[Any]) -> None:
-    """Whoever waits for it is told what went wrong; perhaps nobody does any more."""
+def _retrieve_error(done: asyncio.Future[Any]) -> None:
+    """Avoid a warning of asyncio if nothing waits for it any more; a waiter still gets the error."""
     if not done.cancelled():
         done.exception()
 

@@ -1,5 +1,7 @@
-"""Readers of single options: each takes a name and a value, and gives the value as it is used, or raises
-`InvalidOptions`. Pure."""
+"""Checks of single options: each takes a name and a value and returns the value to use. Pure.
+
+They raise `InvalidOptions`.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ Reader = Callable[[str, object], object]
 
 
 def read_all(given: Mapping[str, object], known: Mapping[str, Reader], of: str) -> dict[str, Any]:
-    """None is as if it were not given, but where it means `no limit`."""
-    read = {}
+    """Return the checked options. None means not checked, except where it means "no limit"."""
+    values = {}
     check_options(given, known, of)
     for name, value in given.items():
         reader = known[name]
         if value is not None or reader in (limit, count_limit):
-            read[name] = reader(name, value)
-    return read
+            values[name] = reader(name, value)
+    return values
 
 
 def _wrong(name: str, value: object, wanted: str) -> InvalidOptions:
@@ -43,10 +45,10 @@ def text(name: str, value: object) -> str:
 
 
 def word(name: str, value: object) -> str:
-    given = text(name, value)
-    if not given:
+    checked = text(name, value)
+    if not checked:
         raise InvalidOptions(f"{name} is empty")
-    return given
+    return checked
 
 
 def path(name: str, value: object) -> str:
@@ -67,7 +69,7 @@ def config(name: str, value: object) -> str:
 def many(
     read: Callable[[str, object], str], *, alone: bool = False
 ) -> Callable[[str, object], tuple[str, ...]]:
-    """A sequence; `alone`: or one by itself. A plain string is no sequence: it would be its letters."""
+    """Read a sequence; with `alone` also a single value. A string is refused: it would be read by letters."""
 
     def reader(name: str, value: object) -> tuple[str, ...]:
         if alone and isinstance(value, str | os.PathLike | Mapping):
@@ -146,31 +148,31 @@ def permissions(name: str, value: object) -> object:
 
 
 def request_id(name: str, value: object) -> str:
-    given = text(name, value)
-    if len(given) > MAX_REQUEST_ID or _REQUEST_ID.fullmatch(given) is None:
+    checked = text(name, value)
+    if len(checked) > MAX_REQUEST_ID or _REQUEST_ID.fullmatch(checked) is None:
         raise InvalidOptions(
-            f"{given[:64]!r} is not a valid {name}",
+            f"{checked[:64]!r} is not a valid {name}",
             hint=f"use 1 to {MAX_REQUEST_ID} letters, digits and . _ - @ +; start with a letter, digit or _",
         )
-    return given
+    return checked
 
 
 def signal(name: str, value: object) -> object:
-    # Not one of threads: nothing could wait for it here.
+    # Not a threading.Event: a coroutine cannot wait for it.
     if not hasattr(value, "is_set") or not inspect.iscoroutinefunction(getattr(value, "wait", None)):
         raise _wrong(name, value, "an asyncio.Event")
     return value
 
 
 def prompt(name: str, value: object) -> str:
-    given = text(name, value)
-    if not given.strip():
+    checked = text(name, value)
+    if not checked.strip():
         raise InvalidOptions(f"{name} is empty")
     try:
-        given.encode()
+        checked.encode()
     except UnicodeEncodeError as error:
         raise InvalidOptions(f"{name} is not valid Unicode: {error.reason}") from None
-    return given
+    return checked
 
 
 def count_from(name: str, value: object, least: int) -> int:

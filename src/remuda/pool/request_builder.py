@@ -1,4 +1,4 @@
-"""What is asked of a served pool, made of the caller's own folder and environment."""
+"""Builds requests to a served pool, with the folder and the environment of the caller."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Of the shell that calls: they differ from call to call and mean nothing to a session that serves many.
-_OF_A_SHELL = ("_", "SHLVL", "OLDPWD", "PWD")
+# Set by the calling shell: they differ between calls and mean nothing to a worker that serves many.
+_SHELL_VARIABLES = ("_", "SHLVL", "OLDPWD", "PWD")
 
 
 def environment(inherited: Mapping[str, str], cwd: str) -> dict[str, str]:
-    """The caller's, without what describes his shell and his terminal: two terminals can share a session."""
-    kept = {name: value for name, value in without_terminal(inherited).items() if name not in _OF_A_SHELL}
+    """Return the environment without shell and terminal, so that two terminals share a worker."""
+    kept = {
+        name: value for name, value in without_terminal(inherited).items() if name not in _SHELL_VARIABLES
+    }
     return {**kept, "PWD": cwd}
 
 
@@ -35,8 +37,10 @@ def run_message(
     permissions: str | None = None,
     requires: Mapping[str, str] | None = None,
 ) -> Message:
-    """`options` are those of `Client.run`; a `cwd` in them is taken from `cwd`, an `env` laid over `environ`.
-    `requires` is what the pool must be like (`backend`, `agent`, `claude_binary`), or it refuses.
+    """Return a `run` message.
+
+    `options` are those of `Client.run`: a relative `cwd` in them starts at `cwd`; `env` changes `environ`.
+    `requires` are facts of the pool (`backend`, `agent`, `claude_binary`); it refuses if they differ.
 
     Raises `InputError` for a prompt that is too long.
     """
@@ -70,7 +74,7 @@ def prewarm_message(
 
 
 def whole_options(options: Mapping[str, Any], *, cwd: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """With a folder and an environment that are all of the caller's and nothing of the server's."""
+    """Return the options with the complete folder and environment, so that none of the server's is used."""
     folder = os.path.realpath(os.path.join(cwd, os.path.expanduser(_plain(options.get("cwd") or ""))))
     env = environment(environ, folder)
     for name, value in (options.get("env") or {}).items():
@@ -78,12 +82,12 @@ def whole_options(options: Mapping[str, Any], *, cwd: str, environ: Mapping[str,
             env.pop(name, None)
         else:
             env[name] = value
-    given = {name: _plain(value) for name, value in options.items() if value is not None}
-    return {**given, "cwd": folder, "env": env}
+    plain = {name: _plain(value) for name, value in options.items() if value is not None}
+    return {**plain, "cwd": folder, "env": env}
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can have it."""
+    """Return a value that JSON can hold."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return [_plain(one) for one in value] if isinstance(value, tuple | list) else value

@@ -1,4 +1,4 @@
-"""What a keeper tells, as the pool has it: dirt, last words, and text that was shown before its end."""
+"""What a keeper tells, as the pool has it: carry_over, last words, and text that was shown before its end."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from remuda.pool.kept import last_words
+from remuda.pool.keeper_session import exit_detail
 from remuda.pool.profile import Profile
-from remuda.pool.terminal import dirt, make_spec
 from remuda.pool.terminal_turn import overlap
+from remuda.pool.terminal_worker import carry_over, make_spec
 
 CLEAN: dict[str, Any] = {
     "typed": False,
@@ -23,9 +23,9 @@ CLEAN: dict[str, Any] = {
 }
 
 
-def test_dirt_of_a_clean_session_is_none() -> None:
-    assert dirt(CLEAN) == []
-    assert dirt({**CLEAN, "composer": None}) == []
+def test_clean_worker_has_no_carry_over() -> None:
+    assert carry_over(CLEAN) == []
+    assert carry_over({**CLEAN, "composer": None}) == []
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_dirt_of_a_clean_session_is_none() -> None:
         {"residue": ["a scheduled prompt"]},
     ],
 )
-def test_dirt_of_each_kind_is_told(found: dict[str, Any]) -> None:
-    [reason] = dirt({**CLEAN, **found})
+def test_each_kind_of_carry_over_is_a_reason(found: dict[str, Any]) -> None:
+    [reason] = carry_over({**CLEAN, **found})
     assert reason
 
 
@@ -52,8 +52,8 @@ def test_dirt_of_each_kind_is_told(found: dict[str, Any]) -> None:
         ("x" * 5000, "exit:1 -- " + "x" * 1900),
     ],
 )
-def test_last_words_are_short(said: str | None, words: str) -> None:
-    assert last_words({"code": 1, "last_output": said}) == words
+def test_exit_detail_is_short(said: str | None, words: str) -> None:
+    assert exit_detail({"code": 1, "last_output": said}) == words
     assert len(words) < 2048
 
 
@@ -88,7 +88,7 @@ def profile(**more: Any) -> Profile:
     return Profile(**{**given, **more})
 
 
-def test_spec_of_a_session_ends_with_its_owner_and_leaves_nothing() -> None:
+def test_spec_of_a_worker_ends_with_its_owner_and_leaves_nothing() -> None:
     spec = make_spec("pool-1", profile(), Path("/sessions"))
     assert (spec.ephemeral, spec.trust, spec.single_try, spec.tools, spec.once) == (
         True,
@@ -109,6 +109,6 @@ def test_spec_asks_the_caller_or_denies_for_every_prompt(asks: bool) -> None:
     assert "--model=m" in spec.argv
 
 
-def test_spec_that_asks_for_no_checks_is_not_asked_back() -> None:
+def test_spec_without_permission_checks_skips_the_question() -> None:
     spec = make_spec("pool-1", profile(permission_mode="bypassPermissions"), Path("/sessions"))
     assert "skipDangerousModePermissionPrompt" in " ".join(spec.argv)

@@ -1,6 +1,7 @@
-"""An agent on a terminal of its own, kept for as long as this process lives: start, requests, certain end.
+"""A session that this process starts, talks to through its keeper, and that ends with this process.
 
-The keeper holds the other end of a pipe of ours. However we end, it ends the agent and removes its traces.
+The keeper holds the other end of a pipe of ours. However this process ends, the keeper ends the agent and
+removes its files.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from remuda.errors import RemudaError, SessionCrashed
+from remuda.errors import InvalidOptions, RemudaError, SessionCrashed
 from remuda.inbox.journal import Inbox
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.keeper.claim import read_holder
@@ -30,35 +31,37 @@ from .events import LOG
 
 Document = dict[str, Any]
 _DETAIL_CHARACTERS = 1900
-_LAST_BREATH = 1.0
-_LOOK_INTERVAL = 0.01
+_END_TIMEOUT = 1.0
+_POLL_INTERVAL = 0.01
 _SHORT_CHARACTERS = 1 << 16
-_MOST_GRACE = 2.0
+"""A prompt of this length fits into a frame, also if each character needs 12 bytes in JSON."""
+_MAX_KILL_GRACE = 2.0
 
 
-class Kept:
-    """`on_event` hears what its keeper tells; `on_gone` once that the agent has ended, with its last words.
+class KeeperSession:
+    """Calls `on_event` with each event of the keeper, and `on_exit` once with the last output of the agent.
 
-    Both also between two requests, and neither after `close`.
+    Both are also called between two requests, and neither after `close`.
     """
 
     def __init__(
         self,
         spec: SessionSpec,
         on_event: Callable[[Document], None],
-        on_gone: Callable[[str], None],
+        on_exit: Callable[[str], None],
         hooks: Sequence[str] = (),
     ) -> None:
-        """`hooks`: of those of the agent's it is told too, but not what they tell."""
+        """`hooks` are names of the agent's hooks that are reported too, without the prompt in them."""
         self.pid = 0
         self.detail: str | None = None
-        """Its last words, once it has ended."""
+        """How it ended, with its last output; None while it runs."""
         self._spec = spec
         self._on_event = on_event
-        self._on_gone = on_gone
+        self._on_exit = on_exit
         self._hooks = list(hooks)
         self._paths = SessionPaths.of(spec.name, Path(spec.folder))
         self._inbox = Inbox(self._paths.inbox, durable=False)
+        self._can_submit = True
         self._thread = ThreadPoolExecutor(1, f"remuda-{spec.name}")
         self._starting: asyncio.Future[Attended] | None = None
         self._lock = threading.Lock()
@@ -68,26 +71,26 @@ class Kept:
         self._client: AsyncKeeperClient | None = None
         self._closing: asyncio.Task[None] | None = None
 
-    # ── coming up ──
+    # ── starting ──
 
     async def start(self, timeout: float) -> Document:
-        """What its keeper says of it. Raises what a start can raise."""
+        """Start the session and return its status. Raises the errors of a start."""
         loop = asyncio.get_running_loop()
         self._starting = loop.run_in_executor(self._thread, self._start, timeout)
-        self._thread.submit(sweep, self._paths.folder)  # behind the start, which does not wait for it
+        self._thread.submit(sweep, self._paths.folder)  # after the start, which does not wait for it
         await asyncio.shield(self._starting)
         self._client = await AsyncKeeperClient.connect(
-            self._spec.name, self._paths.folder, self._hear, self._lost, timeout=timeout
+            self._spec.name, self._paths.folder, self._on_keeper_event, self._keeper_lost, timeout=timeout
         )
         status = await self._client.request("watch", tools=True, hooks=self._hooks, without=["prompt"])
-        if not status["alive"]:  # it ended before anybody heard it
-            said = "\n".join((await self._client.request("screen"))["lines"])
-            self._gone(last_words({"code": status["exit_code"], "last_output": said}))
+        if not status["alive"]:  # it ended before we were connected
+            screen = "\n".join((await self._client.request("screen"))["lines"])
+            self._exited(exit_detail({"code": status["exit_code"], "last_output": screen}))
             raise self.crashed()
         return status
 
     def _start(self, timeout: float) -> Attended:
-        """In a thread of ours: it may come up when nobody waits for it any more."""
+        """Runs in our thread, and may end after the caller has given up."""
         private_folder(self._paths.folder)
         started = start_attended(self._spec, timeout)
         os.close(started.news)
@@ -99,10 +102,10 @@ class Kept:
             self._drop_lifeline()
         return started
 
-    # ── talking ──
+    # ── requests ──
 
     async def request(self, op: str, **args: Any) -> Document:
-        """Raises `SessionCrashed` when there is nobody left to ask."""
+        """Send a request to the keeper. Raises `SessionCrashed` if the agent or the keeper has ended."""
         if self._client is None or self.detail is not None:
             raise self.crashed()
         try:
@@ -112,11 +115,14 @@ class Kept:
                 raise self.crashed() from None
             raise
 
-    async def put(self, prompt: str, message_id: str, *, command: bool = False) -> None:
-        """Into its inbox. It is done also when nobody waits for it any more."""
-        if len(prompt) <= _SHORT_CHARACTERS:  # it waits for no disk, and takes less time than a thread
-            self._inbox.put(prompt, message_id=message_id, command=command)
-            return
+    async def submit(self, prompt: str, message_id: str, *, command: bool = False) -> None:
+        """Hand a message to the keeper. A long one goes through the inbox, where no frame limits its size."""
+        if self._can_submit and len(prompt) <= _SHORT_CHARACTERS:
+            try:
+                await self.request("submit", id=message_id, prompt=prompt, command=command)
+                return
+            except InvalidOptions:  # an older keeper, which has not taken it
+                self._can_submit = False
         loop = asyncio.get_running_loop()
         await asyncio.shield(
             loop.run_in_executor(
@@ -128,27 +134,27 @@ class Kept:
         detail = "it was closed" if self.detail is None else self.detail
         return SessionCrashed("the agent exited", detail=detail)
 
-    # ── hearing ──
+    # ── events ──
 
-    def _hear(self, event: Document) -> None:
+    def _on_keeper_event(self, event: Document) -> None:
         if event["event"] == "exited":
-            self._gone(last_words(event))
+            self._exited(exit_detail(event))
         elif self.detail is None:
             self._on_event(event)
 
-    def _lost(self) -> None:
-        self._gone("exit:? -- the keeper exited")
+    def _keeper_lost(self) -> None:
+        self._exited("exit:? -- the keeper exited")
 
-    def _gone(self, detail: str) -> None:
+    def _exited(self, detail: str) -> None:
         if self.detail is None:
             self.detail = detail
             if self._closing is None:
-                self._on_gone(detail)
+                self._on_exit(detail)
 
     # ── the end ──
 
     async def close(self, timeout: float) -> None:
-        """End the agent and all that it started. Idempotent; safe at any moment; never raises."""
+        """End the agent and all processes it started. May be called at any time, repeatedly; never raises."""
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(timeout))
         await asyncio.wait([self._closing])
@@ -157,17 +163,17 @@ class Kept:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         try:
-            await self._ask_to_end(deadline, min(_MOST_GRACE, timeout / 2))
+            await self._ask_to_end(deadline, min(_MAX_KILL_GRACE, timeout / 2))
             if self._client is not None:
                 self._client.close()
             with self._lock:
                 self._abandoned = True
             self._drop_lifeline()
             if self._keeper_pid:
-                await self._outlive(max(0.1, deadline - loop.time()))
+                await self._until_keeper_gone(max(0.1, deadline - loop.time()))
             if self._starting is not None and self._starting.done():
                 await self._remove_rest()
-        except Exception:  # noqa: BLE001  # there is nothing else to be done for it
+        except Exception:  # noqa: BLE001  # nothing else can be done for it
             LOG.exception("cannot end session %s", self._spec.name)
         self._inbox.close()
         self._thread.shutdown(wait=False)
@@ -179,38 +185,39 @@ class Kept:
                     await asyncio.shield(self._starting)
                 if self._client is not None and self.detail is None:
                     await self._client.request("kill", grace=grace)
-        except (RemudaError, OSError):  # it never came up, does not come up, or is gone
+        except (RemudaError, OSError):  # it did not start, or is gone
             pass
 
     def _drop_lifeline(self) -> None:
         with self._lock:
             self._lifeline.close()
 
-    async def _outlive(self, timeout: float) -> None:
-        """Until its keeper is gone. One that does not go is killed."""
+    async def _until_keeper_gone(self, timeout: float) -> None:
+        """Wait until the keeper is gone; kill it if it stays."""
         if await outliving([self._keeper_pid], timeout):
             holder = read_holder(self._paths)
             if holder is not None and holder.keeper_pid == self._keeper_pid:
                 send_signal(self._keeper_pid, signal.SIGKILL)
-                await outliving([self._keeper_pid], _LAST_BREATH)
+                await outliving([self._keeper_pid], _END_TIMEOUT)
 
     async def _remove_rest(self) -> None:
-        """What a keeper leaves that was killed, perhaps before it had said that it is there."""
+        """Remove the files of a keeper that was killed, perhaps before it had reported its start."""
         paths = self._paths
         if any(path.exists() for path in (paths.inbox, paths.scratch, paths.log, paths.pid)):
             await asyncio.get_running_loop().run_in_executor(self._thread, _remove_when_free, paths)
 
 
 def _remove_when_free(paths: SessionPaths) -> None:
-    """Its keeper's lock goes with its process, a moment after the end of that was told."""
-    deadline = time.monotonic() + _LAST_BREATH
+    """Remove the files when the lock of the keeper is free, a moment after its process has ended."""
+    deadline = time.monotonic() + _END_TIMEOUT
     while read_holder(paths) is not None:
         if time.monotonic() > deadline:
             return
-        time.sleep(_LOOK_INTERVAL)
+        time.sleep(_POLL_INTERVAL)
     remove(paths)
 
 
-def last_words(exited: Document) -> str:
-    said = str(exited.get("last_output") or "").strip()[-_DETAIL_CHARACTERS:]
-    return f"exit:{exited.get('code')}" + (f" -- {said}" if said else "")
+def exit_detail(exited: Document) -> str:
+    """Return the exit code and the end of the last output."""
+    output = str(exited.get("last_output") or "").strip()[-_DETAIL_CHARACTERS:]
+    return f"exit:{exited.get('code')}" + (f" -- {output}" if output else "")
