@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from remuda.agents.claude.profile import refusals
+from remuda.agents import DEFAULT_AGENT
+from remuda.agents.warm import find_warm
 from remuda.errors import AgentError, InvalidOptions, from_code
 from remuda.oneshot.emit import Emitter
 from remuda.oneshot.request import PrintRequest as Request
@@ -40,7 +41,9 @@ def run_cold(prompt: str, flags: Mapping[str, Any]) -> int:
             "--permissions allow needs a pool",
             hint="start one with 'remuda pool serve', or name the tools with --allowed-tools",
         )
-    for refusal in refusals(PartialProfile(extra_args=tuple(flags.get("--arg", [])))):
+    for refusal in find_warm(DEFAULT_AGENT).refusals(
+        PartialProfile(extra_args=tuple(flags.get("--arg", [])))
+    ):
         raise InvalidOptions(refusal, hint="'remuda print' may accept it")
     if (request_id := flags.get("--request-id")) is not None:
         check_request_id("request_id", request_id)
