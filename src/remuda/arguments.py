@@ -19,7 +19,7 @@ _MOST_SHOWN = 40
 
 
 def shown(value: object) -> str:
-    """The beginning of a value, for an error."""
+    """Return the beginning of a value, for an error."""
     if isinstance(value, (str, bytes)):
         value = value[: _MOST_SHOWN + 1]
     try:
@@ -46,7 +46,10 @@ def check_options(given: Iterable[str], known: Iterable[str], of: str) -> None:
 
 
 def check_text(name: str, value: object) -> str:
-    """A text that the system can be given. Of surrogates only those that Python makes of file names."""
+    """Return a text that the system accepts.
+
+    The only surrogates are those that Python makes of file names.
+    """
     if not isinstance(value, str):
         raise wrong(name, value, "a string")
     if "\0" in value:
@@ -60,14 +63,14 @@ def check_text(name: str, value: object) -> str:
 
 
 def check_path(name: str, value: object) -> str:
-    """A path as a text."""
+    """Return a path as a text."""
     if not isinstance(value, (str, os.PathLike)):
         raise wrong(name, value, "a path")
     return check_text(name, os.fspath(value))
 
 
 def absolute_path(name: str, value: object) -> Path:
-    """With the user's home for `~`, or another user's for `~user`."""
+    """Return the path with the user's home for `~`, or another user's for `~user`."""
     from pathlib import Path
 
     try:
@@ -77,14 +80,14 @@ def absolute_path(name: str, value: object) -> Path:
 
 
 def check_words(name: str, value: object) -> list[str]:
-    """A sequence of texts. A plain text is not one: it would be its letters."""
+    """Return a sequence of texts. A plain text is not one: it would be its letters."""
     if not isinstance(value, (list, tuple)):
         raise wrong(name, value, "a list of strings")
     return [check_text(f"{name}[{number}]", one) for number, one in enumerate(value)]
 
 
 def check_variables(name: str, value: object) -> dict[str, str]:
-    """Names and values of variables of an environment."""
+    """Return names and values of variables of an environment."""
     if not hasattr(value, "items"):
         raise wrong(name, value, "a mapping of strings")
     variables = dict(value.items())

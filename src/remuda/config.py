@@ -1,6 +1,6 @@
-"""The configuration file: Heimdall's keys, and ours beside them.
+"""The configuration file: Heimdall's keys, and our own.
 
-The first of these that exists is used, whole; files are not merged:
+The first of these that exists is used alone; files are not merged:
 
     --config FILE            must exist
     ./remuda.toml            then ./heimdall.toml
@@ -38,7 +38,7 @@ _MAX_FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a session is started with where the command line says nothing."""
+    """What a session is started with if the command line does not say."""
 
     socket_dir: str | None = None
     scrollback_bytes: int = 65536
@@ -122,7 +122,7 @@ def load_config(explicit: Path | None, cwd: Path, environ: Mapping[str, str]) ->
 
 
 def _check_owner(path: Path) -> None:
-    # It can set a program's environment: a file that another user put in our way is not ours to obey.
+    # It can set a program's environment: do not obey a file that another user put in our way.
     if path.stat().st_uid not in (os.getuid(), 0):
         raise InvalidOptions(f"{path} belongs to another user", hint="pass it with --config to use it anyway")
 
@@ -187,7 +187,7 @@ def _checked(key: str, value: object, where: str) -> object:
 
 
 def _shown(value: object) -> str:
-    """A value for an error, cut. Python does not print an integer of more than 4,300 digits."""
+    """Return a value for an error, cut. Python does not print an integer of more than 4,300 digits."""
     try:
         text = repr(value)
     except ValueError:
@@ -203,7 +203,7 @@ def check_variable(name: str, what: str) -> str:
 
 
 def _classifier(value: object, where: str) -> dict[str, Any]:
-    """`classifier = "simple"`, or one table `[classifier.simple]` with its thresholds."""
+    """Read `classifier = "simple"`, or one table `[classifier.simple]` with its thresholds."""
     if isinstance(value, str):
         return {"classifier": _classifier_name(value, where)}
     if not isinstance(value, dict) or len(value) != 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def sha256(data: bytes) -> str:
-    """In hexadecimal digits."""
+    """Return the digest in hexadecimal digits."""
     try:
         from _sha2 import sha256 as make  # 3.12 and later
     except ImportError:

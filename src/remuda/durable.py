@@ -1,4 +1,4 @@
-"""Files: reading what may be anything, and writing what survives a crash at any instant.
+"""Files: read what may be anything, and write what survives a crash at any instant.
 
 A clone or another program can put a pipe, a device or a symbolic link where a file is expected. What is read
 here is a regular file of a bounded size; what is written here is a new file, and no link is followed to it.
@@ -48,7 +48,7 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> 
 
 
 def open_new(path: Path, mode: int = 0o600) -> int:
-    """Open a new file for writing. What had its name, left by a crash or put there, is removed."""
+    """Open a new file for writing. An older file with this name, left by a crash or put there, is removed."""
     path.unlink(missing_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     os.fchmod(fd, mode)  # whatever the umask
@@ -64,7 +64,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Put `data` at `path`: whole or not at all, and on the disk when this returns."""
+    """Write `data` to `path` atomically. It is on the disk when this returns."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     fd = open_new(temporary, mode)
     try:

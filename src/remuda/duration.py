@@ -19,7 +19,7 @@ _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of `2h30m`. Zero, a missing unit and an unknown unit are errors."""
+    """Return the seconds of `2h30m`. Zero, a missing unit and an unknown unit are errors."""
     if not re.fullmatch(r"(?:[0-9]+[smhd])+", text):
         raise InvalidOptions(
             f"{text!r} is not a duration", hint="write for example 90s, 45m, 24h, 7d or 2h30m"
@@ -77,9 +77,9 @@ def as_seconds(name: str, value: object) -> float:
 
 
 def show_duration(seconds: float, *, whole: bool = False) -> str:
-    """Short, for a table: `850ms`, `12s`, `3m`, `2h30m`, `4d`. Never more than has passed.
+    """Format a duration, short, for a table: `850ms`, `12s`, `3m`, `2h30m`, `4d`. Never more than has passed.
 
-    `whole`: in whole seconds, `0s` for less than one.
+    `whole`: without fractions of a second, `0s` for less than one.
     """
     seconds = clamp_seconds(seconds)
     if seconds < 1 and not whole:
@@ -94,8 +94,10 @@ def show_duration(seconds: float, *, whole: bool = False) -> str:
 
 
 def parse_moment(text: str, now: float) -> float:
-    """Since the epoch, of `14:30` (the next time that a clock here shows that) or `2026-02-03 09:00`."""
-    from datetime import datetime, timedelta  # slow to load, and seldom wanted
+    """Return the time since the epoch of `14:30` (the next time that a clock here shows that) or `2026-02-03
+    09:00`.
+    """
+    from datetime import datetime, timedelta  # slow to load, and rarely needed
 
     here = datetime.fromtimestamp(now)
     try:
@@ -114,7 +116,7 @@ def parse_moment(text: str, now: float) -> float:
 
 
 def show_moment(at: float, now: float) -> str:
-    """As short as it can be said: `14:30`, `Tue 09:00` within six days, else `2026-02-03 09:00`."""
+    """Format a time as short as possible: `14:30`, `Tue 09:00` within six days, else `2026-02-03 09:00`."""
     import time
 
     then, today = time.localtime(min(max(0.0, finite(at)), _LAST_MOMENT)), time.localtime(now)

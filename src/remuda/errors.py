@@ -44,7 +44,7 @@
     │   ├── TmuxGone            no tmux server answers
     │   ├── TmuxTargetGone      the pane, window, session or client no longer exists
     │   ├── NoTmuxClient        no tmux client is attached
-    │   └── NoOrigin            there is no pane to return to
+    │   └── NoOrigin            no pane to return to
     └── ProtocolError
         ├── LocalProtocolError  we tried to send what the protocol cannot carry
         └── RemoteProtocolError the peer broke the protocol

@@ -1,7 +1,7 @@
-"""Small immutable records: as `@dataclass(frozen=True, slots=True)`, without what `dataclasses` has beside.
+"""Small immutable records: like `@dataclass(frozen=True, slots=True)`, without the rest of `dataclasses`.
 
 A dataclass compiles its methods when its module is loaded, which takes half a millisecond each. A keeper had
-forty of nothing but data, and a command that asks one question of a keeper half of those.
+forty of pure data, and a command that sends one request to a keeper half of those.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def frozen(cls: type[T]) -> type[T]:
-    """Its annotations are its fields, in order; a value in the class is a default and is shared."""
+    """Make a record class.
+
+    Its annotations are its fields, in order; a value in the class is a shared default.
+    """
     names = tuple(vars(cls).get("__annotations__", ()))  # their own, as they were written
     body = {key: value for key, value in cls.__dict__.items() if key not in ("__dict__", "__weakref__")}
     defaults = {name: body.pop(name) for name in names if name in body}

@@ -1,4 +1,7 @@
-"""The kernel's notice of changed files, without waiting for it: Linux alone. Callers poll elsewhere."""
+"""The kernel's notifications of changed files, without waiting for them.
+
+Linux only: callers poll elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Inotify:
-    """Raises `OSError` where there is none, or when the user's limit of them is reached."""
+    """Watches files. Raises `OSError` without inotify, or when the user's limit is reached."""
 
     def __init__(self) -> None:
         if not sys.platform.startswith("linux"):
@@ -32,10 +35,9 @@ class Inotify:
             raise OSError(self._errno(), "inotify_init1")
 
     def add(self, path: Path, mask: int) -> int | None:
-        """The number of the watch; None when there is nothing at that path.
+        """Watch a path. Returns the number of the watch; None if the path does not exist.
 
-        Raises `OSError` for all else, as when the user has as many watches as are allowed: nothing would be
-        told of that path.
+        Raises `OSError` for any other failure, such as the limit of watches: the path would not be watched.
         """
         number: int = self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask)
         if number >= 0:
@@ -50,16 +52,16 @@ class Inotify:
         self._libc.inotify_rm_watch(self.fd, number)
 
     def drain(self) -> bool:
-        """Forget what has come; whether anything had."""
+        """Drop all events. Returns whether there were any."""
         try:
             return bool(os.read(self.fd, 65536))
         except BlockingIOError:
             return False
 
     def read(self) -> Iterator[tuple[int, int, str]]:
-        """What has come: the watch, the mask, and of a folder the name of the file in it.
+        """Yield the events: the watch, the mask, and for a folder the name of the file in it.
 
-        After an `OVERFLOW`, of no watch, some was lost.
+        After an `OVERFLOW`, which has no watch, some events were lost.
         """
         try:
             data = os.read(self.fd, 65536)

@@ -41,7 +41,7 @@ _MOST_NEAR = 3
 
 
 def near_names(word: str, known: Iterable[str]) -> list[str]:
-    """Those of `known` that `word` may be a typing mistake for, the most likely first."""
+    """Return those of `known` that `word` may be a typing mistake for, the most likely first."""
     word = word[:MAX_NAME_BYTES]
     most = max(1, len(word) // 3)
     found = [
@@ -53,13 +53,13 @@ def near_names(word: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question for a hint; empty when nothing known is near."""
+    """Return a question for a hint; empty when nothing known is near."""
     near = near_names(word, known)
     return "did you mean " + " or ".join(f"'{one}'" for one in near) + "?" if near else ""
 
 
 def _distance(one: str, other: str) -> int:
-    """How many letters must be put in, left out, replaced or swapped with the next."""
+    """Return how many letters must be inserted, removed, replaced or swapped with the next."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for y, left in enumerate(one, 1):

@@ -1,6 +1,6 @@
-"""Where things lie. All of it is under one folder of the user's; see docs/reference/files.md.
+"""Where files are: all under one folder of the user's; see docs/reference/files.md.
 
-A session's files lie side by side, as Heimdall lays them, so that its client can work on our folder:
+The files of all sessions are in one folder, as Heimdall has them, so that its client can work on our folder:
 
     <sessions>/<name>.sock   the keeper's socket
     <sessions>/<name>.pid    two lines, keeper and child; locked while the keeper lives
@@ -8,7 +8,7 @@ A session's files lie side by side, as Heimdall lays them, so that its client ca
     <sessions>/<name>.json   ours: the session's record, kept after its death
     <sessions>/<name>.history, .history.1   ours: what the program printed last, kept after its death
     <sessions>/<name>.d/     ours: what the keeper makes for the agent (settings overlay)
-    <sessions>/<name>.inbox/ ours: the session's inbox, laid out as heartbeat-rs lays it; outlives the session
+    <sessions>/<name>.inbox/ ours: the session's inbox, with the files of heartbeat-rs; outlives the session
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SOCKET_PATH_BYTES = 107 if sys.platform.startswith("linux") else 103
 
 
 def home(environ: Mapping[str, str] | None = None) -> Path:
-    """`$REMUDA_HOME`, else `$XDG_STATE_HOME/remuda`, else `~/.local/state/remuda`."""
+    """Return `$REMUDA_HOME`, else `$XDG_STATE_HOME/remuda`, else `~/.local/state/remuda`."""
     environ = os.environ if environ is None else environ
     if own := environ.get("REMUDA_HOME"):
         return Path(own).expanduser().absolute()
@@ -45,8 +45,10 @@ def home(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def config_home(environ: Mapping[str, str]) -> Path:
-    """Where the user's own configuration lies. A relative `$XDG_CONFIG_HOME` is ignored: it would name a
-    folder below any working folder."""
+    """Return the folder of the user's own configuration.
+
+    A relative `$XDG_CONFIG_HOME` is ignored: it would name a folder below any working folder.
+    """
     named = environ.get("XDG_CONFIG_HOME", "")
     return Path(named) if os.path.isabs(named) else Path(environ.get("HOME") or "/", ".config")
 
@@ -56,7 +58,7 @@ def sessions_folder() -> Path:
 
 
 def accounts_folder() -> Path:
-    """What keepers know of the limits of the accounts that they share."""
+    """Return the folder for what keepers know of the limits of the accounts that they share."""
     return home() / "accounts"
 
 
@@ -105,7 +107,7 @@ class SessionPaths:
 
 
 def known_names(folder: Path) -> set[str]:
-    """The names of all sessions in `folder`, alive or not."""
+    """Return the names of all sessions in `folder`, alive or not."""
     try:
         entries = os.listdir(folder)
     except OSError:
@@ -115,9 +117,9 @@ def known_names(folder: Path) -> set[str]:
 
 
 def private_folder(path: Path) -> Path:
-    """Make `path` (and its parents) if missing; 0700 whatever the umask. Raise if it is not ours to use.
+    """Make `path` (and its parents) if missing; 0700 whatever the umask. Raise if we may not use it.
 
-    A folder below our own home is tightened; one that the user named elsewhere is left as it is.
+    A folder below our own home is tightened; one that the user named elsewhere stays unchanged.
     """
     try:
         _make(path)
@@ -151,8 +153,8 @@ def _make(path: Path) -> None:
 class SocketAddress:
     """A path that fits into a socket address and means `path`, valid while the context is open.
 
-    A path that is too long is reached through its folder's descriptor (`/proc/self/fd/N/name`), which
-    the kernel resolves to the same file; where there is no /proc a clear error is all we have.
+    A path that is too long is reached through its folder's descriptor (`/proc/self/fd/N/name`), which the
+    kernel resolves to the same file; without /proc it is an error.
     """
 
     def __init__(self, path: Path) -> None:
@@ -176,7 +178,7 @@ class SocketAddress:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """Who is at the other end of a socket, by the kernel's word: who connected, or who listens."""
+    """Return the user at the other end of a socket, by the kernel: who connected, or who listens."""
     import socket
     import struct
 

@@ -1,7 +1,7 @@
-"""All processes that can be seen, at one moment: parents, process sessions, start times, some variables.
+"""All visible processes at one moment: parents, process sessions, start times, some variables.
 
-A number alone does not name a process: it is used again. Here one is named by its number and its start time,
-and is signalled by a descriptor where the system has such.
+A pid alone does not identify a process, because pids are reused. Here a process is identified by its pid and
+its start time, and is signalled by a descriptor where the system has such.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _POLL_INTERVAL = 0.05
 
 @frozen
 class Process:
-    """One that lives, or lived: nothing else has its number and start time."""
+    """A process that lives, or lived: no other has its pid and start time."""
 
     pid: int
     started: str
 
     def signal(self, number: int) -> None:
-        """Do nothing if it has ended, or is another user's."""
+        """Send a signal. Does nothing if the process has ended, or is another user's."""
         fd = _open(self.pid)
         try:
             if start_ticks(self.pid) != self.started:
@@ -72,7 +72,7 @@ class Entry:
 
 
 def read_table() -> dict[int, Entry]:
-    """All living processes by their numbers. Zombies do not live."""
+    """Return all living processes by their pids, without zombies."""
     return dict(_read_proc() if _LINUX else _read_ps())
 
 
@@ -97,7 +97,7 @@ def _session_of(pid: int) -> int:
 
 
 def with_descendants(pids: Iterable[int], table: dict[int, Entry]) -> set[int]:
-    """Those of `pids` that are in the table, and all that descend from them."""
+    """Return those of `pids` that are in the table, and their descendants."""
     children: dict[int, list[int]] = {}
     for pid, entry in table.items():
         children.setdefault(entry.parent, []).append(pid)
@@ -111,7 +111,7 @@ def with_descendants(pids: Iterable[int], table: dict[int, Entry]) -> set[int]:
 
 
 def read_variables(first: str, others: Collection[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Of each process that was started with the variable `first`, the values of it and of `others`."""
+    """Return the values of `first` and `others` for each process that was started with `first`."""
     for pid, words in _environments(first):
         pairs = (word.partition("=") for word in words)
         found = {name: value for name, _, value in pairs if name == first or name in others}
@@ -133,7 +133,10 @@ def _environments(first: str) -> Iterator[tuple[int, Iterable[str]]]:
 
 
 def open_files(pid: int) -> Iterator[tuple[int, str, bool]]:
-    """Each descriptor of a process: its number, the file's path, and whether that was removed. Linux only."""
+    """Yield each descriptor of a process: its number, the file's path, and whether that was removed.
+
+    Linux only.
+    """
     try:
         numbers = os.listdir(f"/proc/{pid}/fd")
     except OSError:
@@ -147,8 +150,9 @@ def open_files(pid: int) -> Iterator[tuple[int, str, bool]]:
 
 
 def locked_files(pid: int, suffix: str) -> Iterator[tuple[str, bool]]:
-    """Each file whose name ends so, and that the process has locked (flock) for itself: its path, and whether
-    that was removed. Linux only."""
+    """Yield each file with this suffix that the process itself has locked (flock): its path, and whether it
+    was removed. Linux only.
+    """
     for number, path, removed in open_files(pid):
         if path.endswith(suffix) and _has_locked(pid, number):
             yield path, removed
@@ -163,12 +167,15 @@ def _has_locked(pid: int, number: int) -> bool:
 
 
 def _is_lock_of(pid: int, words: list[str]) -> bool:
-    """As in `lock: 1: FLOCK ADVISORY WRITE 2103 fe:00:2146632 0 EOF`. A forked one has the same line."""
+    """Read a line such as `lock: 1: FLOCK ADVISORY WRITE 2103 fe:00:2146632 0 EOF`.
+
+    A forked process has the same line.
+    """
     return words[:1] == ["lock:"] and words[2:6] == ["FLOCK", "ADVISORY", "WRITE", str(pid)]
 
 
 def lock_holders(suffix: str) -> Iterator[tuple[Process, str, bool]]:
-    """Each process with the files that `locked_files` tells of it. Linux only."""
+    """Yield each process with its `locked_files`. Linux only."""
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc") if _LINUX else ())):
         for path, removed in locked_files(pid, suffix):
             if started := start_ticks(pid):

@@ -1,8 +1,8 @@
-"""Processes: who descends from whom, when one started, signals to them, and the adoption of orphans.
+"""Processes: descendants, start times, signals, environments, and the adoption of orphans.
 
-The kernel forgets a process's ancestry when its parent dies. A keeper therefore makes itself the reaper
-of its descendants' orphans, and the walk from the keeper finds every one of them, also those in process
-sessions of their own (an agent's shell tool starts one) and daemons that forked twice.
+The kernel forgets a process's ancestry when its parent dies. A keeper therefore makes itself the reaper of
+its descendants' orphans, and the walk from the keeper finds every one of them, also those in process sessions
+of their own (an agent's shell tool starts one) and daemons that forked twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINUX = sys.platform.startswith("linux")
 
 
 def adopt_orphans() -> bool:
-    """Become the reaper of all descendants' orphans. False where the system has no such thing."""
+    """Become the reaper of all descendants' orphans. Returns False where the system does not support that."""
     if not _LINUX:
         return False
     import ctypes
@@ -27,9 +27,9 @@ def adopt_orphans() -> bool:
 
 
 def descendants(pid: int, *, surely: bool = False) -> list[int]:
-    """All living descendants of `pid`, parents before children. Zombies are not living."""
-    # The kernel's own lists are quick, but may miss one while others exit: that nobody is left is believed
-    # only of a look at all, and so is that nobody is new (`surely`).
+    """Return all living descendants of `pid`, parents before children, without zombies."""
+    # The kernel's own lists are quick, but may miss a process while others exit. So an empty result comes
+    # only from a scan of all processes; with `surely`, every result does.
     return (not surely and _listed_descendants(pid)) or _searched_descendants(pid)
 
 
@@ -88,7 +88,7 @@ def _living_ps() -> Iterator[tuple[int, int]]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the state on; the command before it may hold anything."""
+    """Return the fields of /proc/PID/stat from the state on; the command before it may hold anything."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -97,7 +97,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Is there a process of that number that is not a zombie? Says nothing of whose it is."""
+    """Return whether a process with that pid exists and is not a zombie. Any user's process counts."""
     if pid <= 0:
         return False
     if _LINUX:
@@ -113,7 +113,7 @@ def is_alive(pid: int) -> bool:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """To one that has ended, or is another user's, nothing happens."""
+    """Send a signal. Does nothing if the process has ended, or is another user's."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -121,7 +121,7 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def command_lines() -> Iterator[tuple[int, list[str]]]:
-    """Of all processes that can be seen, the words of their commands, or the first of very many."""
+    """Yield the words of the commands of all visible processes; only the first of very many."""
     if not _LINUX:
         for line in _output_of_ps("-axww", "-o", "pid=,command=").splitlines():
             number, *words = line.split()
@@ -136,17 +136,17 @@ def command_lines() -> Iterator[tuple[int, list[str]]]:
 
 
 def variable_of(pid: int, name: str) -> str | None:
-    """What a process was started with under that name; None where it has none or the system does not tell."""
+    """Return the value of a variable that a process was started with; None if missing or unknown."""
     if not _LINUX:
         found = _told_variables(_output_of_ps("eww", "-o", "command=", "-p", str(pid)), name)
-        return found[-1] if found else None  # what stands behind its words
+        return found[-1] if found else None  # what follows its words
     mark = f"{name}=".encode()
     variable = next((one for one in _variables(pid) if one.startswith(mark)), None)
     return None if variable is None else os.fsdecode(variable[len(mark) :])
 
 
 def with_variable(name: str, value: str) -> Iterator[int]:
-    """Living processes but this one with that in their environment, whatever became of their ancestors."""
+    """Return living processes but this one with that in their environment, whatever their ancestors."""
     for pid in _with_variable_proc(f"{name}={value}".encode()) if _LINUX else _with_variable_ps(name, value):
         if pid != os.getpid() and is_alive(pid):
             yield pid
@@ -164,7 +164,7 @@ def _with_variable_ps(name: str, value: str) -> Iterator[int]:
 
 
 def _told_variables(words: str, name: str) -> list[str]:
-    """As `ps e` tells them, behind the words of the command: values without blanks in them."""
+    """Return variables as `ps e` shows them, after the words of the command: values without blanks."""
     return [word.partition("=")[2] for word in words.split() if word.startswith(f"{name}=")]
 
 
@@ -176,7 +176,7 @@ def _variables(pid: int) -> list[bytes]:
 
 
 def start_ticks(pid: int) -> str | None:
-    """When the process started, as the system counts it: tells a process from a later one of its number."""
+    """Return when the process started, by the system's count: it distinguishes processes that reuse a pid."""
     if _LINUX:
         fields = _stat(pid)
         return fields[19] if fields else None
@@ -184,14 +184,14 @@ def start_ticks(pid: int) -> str | None:
 
 
 def _asked_of_ps(pid: int, column: str) -> str:
-    """Empty when there is no such process."""
+    """Return the start time by `ps`. Empty if the process does not exist."""
     return _output_of_ps("-o", f"{column}=", "-p", str(pid)).strip()
 
 
 def _output_of_ps(*words: str) -> str:
     import subprocess
 
-    # As Claude Code asks there for when a process began (2.1.325), which it writes into its registry.
+    # As Claude Code reads there when a process began (2.1.325), which it writes into its registry.
     env = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
     command = ["ps", *words]
     return subprocess.run(

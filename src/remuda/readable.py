@@ -1,15 +1,17 @@
-"""Waiting for one descriptor, whatever its number: `select` takes none beyond 1023."""
+"""Wait for one descriptor, whatever its number: `select` takes none beyond 1023."""
 
 from __future__ import annotations
 
 import select
 
 _LONGEST = 2**31 - 1
-"""What the kernel can be told: 24 days."""
+"""The maximum of the kernel: 24 days."""
 
 
 def is_readable(fd: int, timeout: float | None) -> bool:
-    """Whether there is something to read, or its end, within `timeout` seconds; None waits for ever."""
+    """Return whether there is something to read, or its end, within `timeout` seconds; None waits without
+    limit.
+    """
     waiter = select.poll()
     waiter.register(fd, select.POLLIN)
     return bool(waiter.poll(None if timeout is None else min(timeout * 1000, _LONGEST)))

@@ -232,7 +232,7 @@ class Session:
                 suppress(InvalidOptions, SessionDead, SessionUnreachable),
                 self.attach(read_only=True) as client,
             ):
-                client.request("history")  # the keeper writes down all that was printed by now
+                client.request("history")  # the keeper writes everything printed so far
         try:
             reader = HistoryReader(self._paths)
         except OSError:

@@ -33,7 +33,7 @@ _WIDE_SPACES = (
 _HARMLESS = "\n\t" + _JOINERS + _WIDE_SPACES
 _GREATEST = sys.float_info.max
 _INTEGER_DIGITS = 18
-"""Every integer of so many digits fits into 64 bits."""
+"""Every integer of this many digits fits into 64 bits."""
 
 
 class BadJson(ValueError):

@@ -1,4 +1,4 @@
-"""Accepts connections on a listening socket, under the rule of `Admission`."""
+"""Accept connections on a listening socket, under the rule of `Admission`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .rule import Admission, Limits, fit
 log = logging.getLogger("remuda.admission")
 
 BACKLOG = 1024
-"""A flood fills this queue before we accept from it, and a client that finds it full waits for a second."""
+"""A flood fills this queue before we accept from it; a client that finds it full waits for a second."""
 PENDING_TIMEOUT = 10.0
 """A connection that has not shown the token by then is dropped."""
 # Few in each round of the loop: a connection's head is read a few rounds after it came, and until then it
@@ -46,7 +46,7 @@ class Connection:
             transport.abort()
 
     def trust(self) -> bool:
-        """False when there are too many of these already."""
+        """Mark it as trusted. Returns False when there are too many trusted ones already."""
         trusted = self._acceptor.admission.trust(self)
         if trusted:
             self._overdue.cancel()
@@ -64,7 +64,7 @@ class Connection:
 
 
 class Acceptor:
-    """Accepts from `open` to `close`. `make_protocol` gets each connection that came in."""
+    """Accepts from `open` to `close`. `make_protocol` gets each accepted connection."""
 
     def __init__(self, listener: socket.socket, limits: Limits, make_protocol: Factory) -> None:
         self._listener = listener
@@ -110,7 +110,7 @@ class Acceptor:
             entered += self._enter(Connection(self, sock))
 
     def _make_room(self, error: OSError) -> None:
-        """The listener stays readable: without a pause we would try again at once, without end."""
+        """Pause after an error: the listener stays readable, and we would try again at once, without end."""
         if not is_readable(self._listener.fileno(), 0):  # the kernel looks for a descriptor first
             return
         log.warning("cannot accept a connection: %s", error.strerror)
@@ -151,14 +151,14 @@ class Acceptor:
             self._report()
 
     def _report(self) -> None:
-        """A flood must not fill the log."""
+        """Log dropped connections at intervals: a flood must not fill the log."""
         if self._dropped:
             log.warning("dropped %d connections that had shown no token: too many came", self._dropped)
             self._dropped, self._report_at = 0, self._loop.time() + _REPORT_INTERVAL
 
 
 def fitting(*wanted: Limits) -> tuple[Limits, ...]:
-    """As `fit`, for what this process may open now."""
+    """Return the limits of `fit` for the descriptors that this process may open now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return fit(wanted, soft if soft != resource.RLIM_INFINITY else 1 << 20)
 

@@ -24,14 +24,16 @@ _UID_AT = _HEADER.size + 64
 
 
 def is_own_peer(sock: socket.socket) -> bool | None:
-    """Whether the peer is a process of this user or of root. None where that is not known, as on macOS."""
+    """Return whether the peer is a process of this user or of root; None if unknown, as on macOS."""
     uid = tcp_peer_uid(sock)
     return None if uid is None else uid in (os.getuid(), 0)
 
 
 def tcp_peer_uid(sock: socket.socket) -> int | None:
-    """None where the kernel does not say. One question about one connection, about 40 microseconds:
-    /proc/net/tcp lists those of all users, and another user could make that list long.
+    """Return the user of the peer; None where the kernel does not say.
+
+    This is one query about one connection, about 40 microseconds: /proc/net/tcp lists those of all users, and
+    another user could make that list long.
     """
     if not hasattr(socket, "AF_NETLINK"):
         return None
@@ -54,7 +56,7 @@ def _question(sock: socket.socket) -> bytes:
 
 
 def _read(answer: bytes) -> int | None:
-    """A socket that its process has closed is listed as root's: only one that is open counts."""
+    """Read the answer. A socket that its process has closed is listed as root's: only an open one counts."""
     if len(answer) < _UID_AT + 8 or _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
     uid, inode = struct.unpack_from("=II", answer, _UID_AT)

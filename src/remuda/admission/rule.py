@@ -1,10 +1,10 @@
 """Which connections a server keeps, and which it drops for a new one. Pure: no sockets, no clock.
 
 A connection is pending until it has shown the token, then trusted. Each has a limit of its own, so another
-user, who has no token, can only displace pending connections. The newest comes in, and the oldest pending one
-goes: a client of ours sends its head at once, and is trusted before it can become the oldest. A peer known to
-be another user's comes in only when the one that it displaces has had its time: else it is closed at once,
-before a transport and a parser are made for it.
+user, who has no token, can only displace pending connections. A new connection displaces the oldest pending
+one: a client of ours sends its head at once, and is trusted before it can become the oldest. A peer known to
+be another user's displaces only one that has had its time: else it is closed at once, before a transport and
+a parser are made for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Limits(NamedTuple):
 
 
 def fit(wanted: tuple[Limits, ...], descriptors: int) -> tuple[Limits, ...]:
-    """The limits of all servers of a process, made smaller where it may not open that many files."""
+    """Return the limits of all servers of a process, reduced if it may not open that many files."""
     total = sum(pending + trusted for pending, trusted in wanted)
     part = min(1.0, max(0, descriptors - RESERVED_DESCRIPTORS) / total)
     return tuple(
@@ -39,8 +39,8 @@ def fit(wanted: tuple[Limits, ...], descriptors: int) -> tuple[Limits, ...]:
 class Admission(Generic[C]):
     """The connections of one listening socket.
 
-    `is_own` says whether a peer is this user or root, None where that is not known. It is called at most once
-    for a connection, and only when the pending ones are at their limit.
+    `is_own` returns whether a peer is this user or root, None if unknown. It is called at most once for a
+    connection, and only when the pending ones are at their limit.
     """
 
     def __init__(self, limits: Limits, is_own: Callable[[C], bool | None]) -> None:
@@ -85,7 +85,7 @@ class Admission(Generic[C]):
         return next(iter(self._pending), None)
 
     def leave(self, one: C) -> None:
-        """It is closed. May be called twice."""
+        """Remove a closed connection. May be called twice."""
         self._pending.pop(one, None)
         self._owned.pop(one, None)
         self._trusted.discard(one)

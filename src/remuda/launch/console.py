@@ -1,4 +1,4 @@
-"""The user's own terminal while a launched program is shown on it: raw, and put back on every way out."""
+"""The user's own terminal while a launched program is shown on it: raw, and always restored."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any
 from remuda.keeper.child import Child
 from remuda.terminal.pty import get_size
 
-# What a full-screen program switches on and can no longer switch off when it was killed: the other screen,
+# What a full-screen program switches on and cannot switch off any more when it was killed: the other screen,
 # mouse, focus and colour reports, bracketed paste, key reports, colours, a hidden cursor.
 RESET = (
     b"\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2031l\x1b[?2004l"
     b"\x1b[<u\x1b[>4m\x1b[0m\x1b[?25h\r\n"
 )
-# Ctrl-Z, as it is and as terminals send it that report keys. Claude Code (2.1.325) then waits for a shell's
-# `fg`, which cannot come; it listens for that a moment after the key. Others take no notice.
+# Ctrl-Z, plain and as sent by terminals that report keys. Claude Code (2.1.325) then waits for a shell's
+# `fg`, which cannot come; it listens for that a moment after the key. Other programs ignore the signal.
 _SUSPEND = re.compile(rb"\x1a|\x1b\[122;5u")
 _WAKE_AFTER = (0.2, 0.6, 1.5, 4.0)
 
 
 def is_ours(stdin: int = 0, stdout: int = 1) -> bool:
-    """Is somebody there to type and to see it? A job in the background must not touch its terminal."""
+    """Return whether a user can type and see it. A job in the background must not touch its terminal."""
     try:
         return os.isatty(stdin) and os.isatty(stdout) and os.tcgetpgrp(stdin) == os.getpgrp()
     except OSError:
@@ -34,7 +34,7 @@ def is_ours(stdin: int = 0, stdout: int = 1) -> bool:
 
 
 class Console:
-    """What is typed goes to the program, and it has the size of the user's terminal."""
+    """Sends what is typed to the program, and gives it the size of the user's terminal."""
 
     def __init__(self, child: Child, stdin: int = 0, stdout: int = 1) -> None:
         self._child = child

@@ -1,7 +1,7 @@
-"""What the program prints, handed on at the pace of whoever reads it.
+"""Pass on what the program prints, at the pace of its reader.
 
-The descriptor stays blocking: it is shared with the shell that started us and with whatever else it runs.
-So it is written to only when it can take something, and in pieces that cannot hold us up.
+The descriptor stays blocking: it is shared with the shell that started us and with its other programs. So it
+is written to only when it can take something, and in pieces that cannot block us.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _PIPE_PIECE, _TERMINAL_PIECE = select.PIPE_BUF, 256
 
 
 class Output:
-    """`full` is called when too much waits, `room` when it no longer does.
+    """Calls `full` when too much waits, `room` when it no longer does.
 
-    `lost` is called once if it cannot be written at all; from then on all is dropped.
+    Calls `lost` once if nothing can be written at all; from then on output is dropped.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Output:
         self._waits = self._can_be_waited_for()
 
     def _can_be_waited_for(self) -> bool:
-        """Not a file: that takes everything at once, and the kernel's event queue refuses it."""
+        """Return False for a file: it takes everything at once, and the kernel's event queue refuses it."""
         mode = os.fstat(self._fd).st_mode
         if stat.S_ISREG(mode):
             return False
@@ -70,7 +70,7 @@ class Output:
         poll.register(self._fd, select.POLLOUT)
         sent = 0
         with memoryview(self._waiting) as view:
-            # Once around for each event at most as much as one read brings: timers and signals come between.
+            # For each event at most as much as one read brings, so that timers and signals get their turn.
             while sent < min(len(view), HIGH_BYTES) and poll.poll(0):
                 took = self._attempt(view[sent:], self._piece)
                 if not took:
@@ -80,7 +80,7 @@ class Output:
         self._tell_of_room()
 
     def _attempt(self, data: bytes | memoryview, piece: int) -> int:
-        """Write at least the first `piece`, if any can be; how much that was."""
+        """Write at least the first `piece`, if possible. Returns how many bytes that was."""
         sent = 0
         try:
             while sent < min(piece, len(data)):

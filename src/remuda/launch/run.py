@@ -31,9 +31,9 @@ TIMED_OUT, IDLE_EXHAUSTED = 124, 125
 # Between SIGTERM and SIGKILL, when the program is asked to end.
 GRACE = 2.0
 # After the end of the program: how long it is read from while others still hold its terminal, and how long
-# after a forced end what was read may take to reach the reader.
+# after a forced end the output may take to reach the reader.
 DRAIN_TIMEOUT = 2.0
-# The agent takes the two Escapes for one key press each only with a pause behind them.
+# The agent takes the two Escapes for one key press each only with a pause after them.
 ESCAPE_PAUSE = 0.05
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -52,7 +52,7 @@ def launch(plan: Plan, tell: Callable[[str], None]) -> int:
     Takes over the process: its signals, its standard input and output, its orphans. Raises what `spawn` does.
     """
     _fill_standard_descriptors()
-    logging.getLogger("remuda.keeper").setLevel(logging.ERROR)  # a KILL after the grace is no news
+    logging.getLogger("remuda.keeper").setLevel(logging.ERROR)  # a KILL after the grace is expected
     if logging.lastResort is not None:  # it prints on the user's terminal
         logging.lastResort.setFormatter(PrintableFormatter())
     adopt_orphans()
@@ -60,7 +60,9 @@ def launch(plan: Plan, tell: Callable[[str], None]) -> int:
 
 
 def _fill_standard_descriptors() -> None:
-    """Else the terminal would get a closed one's number, and the program its own output for input."""
+    """Open the null device for closed streams: else the terminal would get their number, and the program its
+    own output as input.
+    """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)
@@ -79,7 +81,7 @@ class _Launch:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[Ending] = self._loop.create_future()
         self._hurried = asyncio.Event()
-        """Set when there is no more time to wait for whoever reads the output."""
+        """Set when there is no more time to wait for the reader of the output."""
         self._remove_stale_signal()
         with contextlib.ExitStack() as stack:
             self._catch_signals()
@@ -119,7 +121,7 @@ class _Launch:
 
     def _catch_signals(self) -> None:
         for one in _ENDING_SIGNALS:
-            # `nohup`, and shells for jobs in the background, have some ignored: they stay so.
+            # `nohup`, and shells for jobs in the background, ignore some: they stay ignored.
             if signal.getsignal(one) is not signal.SIG_IGN:
                 self._loop.add_signal_handler(one, self._told_by_signal, one)
 
@@ -157,15 +159,15 @@ class _Launch:
             self._idle.heard(self._loop.time())
 
     def _output_lost(self, error: OSError) -> None:
-        if isinstance(error, BrokenPipeError):  # as a program that writes to a closed pipe is ended
+        if isinstance(error, BrokenPipeError):  # as a program ends that writes to a closed pipe
             self._told_by_signal(signal.SIGPIPE)
-        else:  # a full disk is no reason to stop the work
+        else:  # the work goes on with a full disk
             self._note(f"the output cannot be written ({error.strerror}); going on without it")
 
     def _look_for_silence(self) -> None:
         if self._idle is None or self._over.done():
             return
-        if self._output.is_full:  # it would speak if it were heard
+        if self._output.is_full:  # it may print, but its output is not read
             self._idle.heard(self._loop.time())
         verdict = self._idle.check(self._loop.time())
         if verdict == "give_up":
@@ -222,7 +224,7 @@ class _Launch:
             self._plan.exit_signal.unlink(missing_ok=True)
 
     async def _flush(self, forced: bool) -> None:
-        """All that was printed reaches whoever reads our output, however slow, unless we are in a hurry."""
+        """Wait until the reader has all output, however slow it is, unless we are in a hurry."""
         if forced:
             self._at(self._loop.time() + DRAIN_TIMEOUT, self._hurried.set)
         left = DRAIN_TIMEOUT

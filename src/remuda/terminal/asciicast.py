@@ -1,4 +1,4 @@
-"""Recording a session as asciicast v2: one JSON header line, then one line per event."""
+"""Record a session as asciicast v2: one JSON header line, then one line per event."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from remuda.durable import open_new
 
 
 def _open_new(path: Path) -> int:
-    """A new file for its owner alone, in place of one that is there: that may be readable by others, or open.
+    """Create a new file for its owner alone. It replaces an old one, which others may be able to read, or
+    have open.
 
-    A symbolic link or a pipe is replaced as well, and not what it leads to. Raises `OSError`, also for what
-    belongs to another user, and for a device: to replace /dev/null would harm the system.
+    A symbolic link or a pipe is replaced as well, and not what it leads to. Raises `OSError`, also for a file
+    of another user, and for a device: to replace /dev/null would harm the system.
     """
     if os.path.lexists(path) and os.lstat(path).st_uid != os.getuid():
         raise PermissionError(errno.EPERM, "it belongs to another user")

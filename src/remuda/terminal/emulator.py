@@ -1,7 +1,7 @@
 """One terminal of libghostty-vt as a Python object: the only code that calls into the library.
 
-Everything here is in the library's own terms; what a screen is to the rest of the program is said in
-`ghostty.py`, how its state becomes bytes in `paint.py`.
+Everything here uses the library's own terms; `ghostty.py` makes a screen for the rest of the program of it,
+and `paint.py` turns its state into bytes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ SCROLLBACK_BYTES = 1 << 20
 CONTINUATION_BYTES = 1 << 20
 """How much of an unfinished sequence is remembered, so that it can be repeated to a second terminal."""
 CELL_PIXELS = (8, 16)
-"""What size reports say of a cell. Nobody can know: the outer terminals differ."""
+"""The size of a cell in size reports. It cannot be known: the outer terminals differ."""
 
 _CURSOR_STYLES = {int(g.CursorStyle.UNDERLINE): 4, int(g.CursorStyle.BAR): 6}
 _BEFORE, _HOME = ("modes", "tabstops"), b"\x1b[H"
-"""What the formatter emits before the cells; it goes home before these, and emits the rest behind them."""
+"""What the formatter emits before the cells; it moves to the home position before these, and emits the rest
+after them.
+"""
 
 
 class EngineError(Exception):
@@ -32,7 +34,7 @@ class EngineError(Exception):
 
 
 class Terminal:
-    """A handle on one emulated terminal, freed by `close` or by the collector."""
+    """A handle on one emulated terminal, freed by `close` or by the garbage collector."""
 
     def __init__(self, handle: c.c_void_p) -> None:
         self._lib = g.load()
@@ -57,7 +59,7 @@ class Terminal:
         return terminal
 
     def clone(self) -> Terminal | None:
-        """A copy that can be fed to see what would happen; None while a sequence too long is unfinished."""
+        """Return a copy that can be fed for a trial; None while an overlong sequence is unfinished."""
         data, size = c.c_void_p(), c.c_size_t()
         if self._lib.ghostty_snapshot_encode_alloc(self.handle, None, c.byref(data), c.byref(size)):
             return None
@@ -79,7 +81,7 @@ class Terminal:
 
     @property
     def render(self) -> RenderState:
-        """The library's account for renderers, as of now. It copies the screen, so on demand only."""
+        """Return the library's state for renderers, as of now. It copies the screen, so only on demand."""
         if self._render is None:
             self._render = RenderState()
         if self._stale:
@@ -108,7 +110,7 @@ class Terminal:
         return value.value
 
     def get_multi(self, keys: Any, places: Any) -> None:
-        """Fills every place of an array of addresses with the value of the key beside it."""
+        """Fill every place of an array of addresses with the value of its key."""
         result = self._lib.ghostty_terminal_get_multi(self.handle, len(keys), keys, places, None)
         _check(result, "get_multi")
 
@@ -139,13 +141,13 @@ class Terminal:
         return bytes(value)
 
     def mode(self, number: int) -> bool:
-        """Whether a DEC private mode is set."""
+        """Return whether a DEC private mode is set."""
         value = g.ModeConfig(mode=number)
         _check(self._lib.ghostty_terminal_get(self.handle, g.Data.MODE, c.byref(value)), "mode")
         return bool(value.value)
 
     def continuation(self) -> bytes:
-        """The bytes of the sequence or character that was cut at the end of the last write."""
+        """Return the bytes of the sequence or character that was cut at the end of the last write."""
         self._written.value = 0
         function = self._lib.ghostty_terminal_continuation_buf
         function(self.handle, None, 0, c.byref(self._written))
@@ -155,7 +157,7 @@ class Terminal:
         return buffer.raw[: self._written.value]
 
     def ref(self, x: int, y: int) -> g.GridRef:
-        """A cell of the active area; valid until the terminal changes."""
+        """Return a cell of the active area; valid until the terminal changes."""
         return self._ref(g.PointTag.ACTIVE, x, y)
 
     def _ref(self, tag: g.PointTag, x: int, y: int) -> g.GridRef:
@@ -166,14 +168,14 @@ class Terminal:
 
     @property
     def scrolled_rows(self) -> int:
-        """How many rows have scrolled off the top and are remembered."""
+        """Return how many rows have scrolled off the top and are remembered."""
         value = c.c_size_t()
         result = self._lib.ghostty_terminal_get(self.handle, g.Data.SCROLLBACK_ROWS, c.byref(value))
         _check(result, "scrolled_rows")
         return value.value
 
     def rows_text(self, start: int, end: int, *, styled: bool, unwrap: bool) -> str:
-        """Rows `start` to `end` as lines, counted from the first that scrolled off; `end` is left out.
+        """Return rows `start` to `end` (excluded) as lines, counted from the first that scrolled off.
 
         `unwrap` joins the rows of a line that the terminal wrapped. Blank rows at the end are left out.
         """
@@ -186,7 +188,7 @@ class Terminal:
         return self._format(options).decode("utf-8", "replace").replace("\r\n", "\n")
 
     def row_wraps(self, y: int) -> bool:
-        """Whether the line goes on in the row after `y`, which is counted as for `rows_text`."""
+        """Return whether the line goes on in the row after `y`, which is counted as for `rows_text`."""
         return self.row_flag(self._screen_ref(0, y), g.RowData.WRAP)
 
     def _screen_ref(self, x: int, y: int) -> g.GridRef:
@@ -199,7 +201,7 @@ class Terminal:
         return value.value
 
     def wide(self, ref: g.GridRef) -> int:
-        """Which part of a wide character the cell is: a `CellWide`."""
+        """Return which part of a wide character the cell is: a `CellWide`."""
         cell, value = c.c_uint64(), c.c_int()
         self._lib.ghostty_grid_ref_cell(c.byref(ref), c.byref(cell))
         self._lib.ghostty_cell_get(cell, g.CellData.WIDE, c.byref(value))
@@ -212,21 +214,21 @@ class Terminal:
         return value.value
 
     def link(self, ref: g.GridRef) -> bytes:
-        """The address of the hyperlink on the cell; empty without one."""
+        """Return the address of the hyperlink on the cell; empty without one."""
         arguments = (c.byref(ref), self._buffer, len(self._buffer), c.byref(self._written))
         if self._lib.ghostty_grid_ref_hyperlink_uri(*arguments):
             return b""
         return self._buffer.raw[: self._written.value]
 
     def plain(self, end: tuple[int, int]) -> str:
-        """The active area as text, one line for a row, without what is blank at the ends."""
+        """Return the active area as text, one line for a row, without trailing blanks."""
         selection = _selection(self.ref(0, 0), self.ref(*end))
         return self._format(_options(selection, g.Format.PLAIN, trim=True)).decode("utf-8", "replace")
 
     def cells(self, y: int, left: int, right: int) -> bytes:
-        """Columns `left` to `right` of a row, the last one included: text and SGR, nothing else.
+        """Return columns `left` to `right` (included) of a row: text and SGR, nothing else.
 
-        Blanks at the end are left out. A character that is wide and lies on an edge is included whole.
+        Blanks at the end are left out. A wide character on an edge is included completely.
         """
         text = self._formatted(y, left, right)
         if text and b"\x1b" not in text:
@@ -244,7 +246,9 @@ class Terminal:
         return b"".join(parts[:until])
 
     def _raw_cells(self, y: int) -> memoryview:
-        """A row as the library holds it: 0 is a cell that was never written, or erased without a colour."""
+        """Return a row as the library holds it: 0 is a cell that was never written, or erased without a
+        colour.
+        """
         render = self.render
         if y not in self._raw:
             self._raw[y] = memoryview(render.raw_row(y)).cast("Q")
@@ -267,7 +271,7 @@ class Terminal:
         yield coloured and b"\x1b[0m"
 
     def _background(self, cell: int) -> bytes:
-        """The SGR of a cell that holds a background and nothing else; empty for any other."""
+        """Return the SGR of a cell that holds a background and nothing else; empty for any other."""
         tag, index, rgb = c.c_int(), c.c_uint8(), g.ColorRgb()
         self._lib.ghostty_cell_get(cell, g.CellData.CONTENT_TAG, c.byref(tag))
         if tag.value == g.CellContent.BG_COLOR_PALETTE:
@@ -279,7 +283,7 @@ class Terminal:
         return b""
 
     def restoring(self, name: str) -> bytes:
-        """What the library would emit to restore one part of the terminal's state beside the cells."""
+        """Return what the library would emit to restore one part of the terminal's state, not the cells."""
         selection = _selection(corner := self.ref(0, 0), corner)
         options = _options(selection, g.Format.VT)
         cell = self._format(options)
@@ -305,7 +309,7 @@ class Terminal:
 
 
 class RenderState:
-    """Which rows changed, and how the cursor looks: what only a renderer of the library can ask."""
+    """Which rows changed, and how the cursor looks: only a renderer of the library can query that."""
 
     def __init__(self) -> None:
         self._lib = g.load()
@@ -326,14 +330,14 @@ class RenderState:
         _check(self._lib.ghostty_render_state_update(self._state, terminal), "render_state_update")
 
     def cursor_style(self) -> int:
-        """The parameter of DECSCUSR for the cursor as it is."""
+        """Return the parameter of DECSCUSR for the current cursor."""
         style, blink = c.c_int(), c.c_bool()
         self._get(g.RenderData.CURSOR_VISUAL_STYLE, style)
         self._get(g.RenderData.CURSOR_BLINKING, blink)
         return _CURSOR_STYLES.get(style.value, 2) - blink.value
 
     def take_dirty(self) -> set[int] | None:
-        """The rows that changed since the last call; None for all."""
+        """Return the rows that changed since the last call; None for all."""
         dirty = c.c_int()
         self._get(g.RenderData.DIRTY, dirty)
         rows = self._dirty_rows() if dirty.value == g.RenderDirty.PARTIAL else set()
@@ -348,7 +352,10 @@ class RenderState:
         return rows
 
     def raw_row(self, y: int) -> bytes:
-        """The cells of a row, eight bytes each. The library only steps forward: cheap in ascending order."""
+        """Return the cells of a row, eight bytes each.
+
+        The library only steps forward: cheap in ascending order.
+        """
         if self._at is None or self._at >= y:
             self._get(g.RenderData.ROW_ITERATOR, self._walk)
             self._at = -1

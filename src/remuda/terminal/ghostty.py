@@ -1,4 +1,4 @@
-"""The `Screen` on libghostty-vt: the state that programs of ours ask for, and what the terminal says back."""
+"""The `Screen` on libghostty-vt: the state that other code queries, and the terminal's answers."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class GhosttyScreen:
         return self._terminal.wide(self._terminal.ref(x, y)) == part
 
     def paint(self) -> bytes:
-        """See `paint.py` for what is carried and what cannot be."""
+        """Return the bytes of `Screen.paint`. See `paint.py` for what is carried and what cannot be."""
         return paint(self._terminal)
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ def _on_notification(shown: deque[NotificationShown]) -> Any:
 
 
 class _Vitals:
-    """The few values that are asked for after every change, read with one call."""
+    """The few values that are needed after every change, read with one call."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal

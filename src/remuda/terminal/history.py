@@ -53,14 +53,14 @@ class Resized:
 
 @frozen
 class Gap:
-    """So many bytes of output could not be written here."""
+    """This many bytes of output could not be written here."""
 
     byte_count: int
 
 
 @frozen
 class Painted:
-    """The whole screen at this point, for a reader that did not see what led to it."""
+    """The complete screen at this point, for a reader that did not see what led to it."""
 
     data: bytes
 
@@ -77,7 +77,7 @@ def output_record(data: bytes) -> bytes:
 
 
 def output_header(byte_count: int) -> bytes:
-    """What is in front of so much output in a record, for those who write the output from where it lies."""
+    """Return the head of an output record, for callers that write the output without a copy."""
     return header(Kind.OUTPUT, byte_count)
 
 
@@ -104,7 +104,7 @@ class HistoryParser:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a record that is not whole."""
+        """Bytes of a record that is not complete."""
         return self._reader.pending_bytes
 
     def feed(self, data: bytes) -> Iterator[HistoryEvent]:

@@ -354,7 +354,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 @cache
 def load() -> c.CDLL:
-    """The library with our declarations on it; raises `EngineUnavailable` with the reason."""
+    """Return the library with our declarations; raises `EngineUnavailable` with the reason."""
     try:
         lib = c.CDLL(str(_library_file()))
         for name, (restype, argtypes) in _SIGNATURES.items():

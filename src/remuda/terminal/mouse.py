@@ -1,7 +1,7 @@
-"""Mouse reports, from the user's terminal into the session's: another origin, and the encoding it asked for.
+"""Translate mouse reports of the user's terminal for the session: another origin, and the requested encoding.
 
-A view asks the user's terminal for SGR reports whatever the program asked for: they alone have no limits
-and can be told from text. Here they become what the program expects.
+A view asks the user's terminal for SGR reports whatever the program asked for: only they have no limits and
+cannot be mistaken for text. Here they become what the program expects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEGACY_LIMIT = 223
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """The part of the session that is seen: its corner in the session and its size."""
+    """The visible part of the session: its corner in the session and its size."""
 
     left: int
     top: int
@@ -31,7 +31,7 @@ class Area:
 
 
 class MouseTranslator:
-    """Shifts and re-encodes the reports in a stream of input; all else passes untouched."""
+    """Shifts and re-encodes the reports in a stream of input; everything else passes unchanged."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -42,7 +42,7 @@ class MouseTranslator:
         return bool(self._held)
 
     def translate(self, data: bytes, area: Area, modes: frozenset[int]) -> bytes:
-        """`data` as the session is to get it. A report that is cut at the end waits for the next call.
+        """Return `data` for the session. A report that is cut at the end waits for the next call.
 
         Outside of the area a press, a wheel turn and a bare move are dropped; a release and a drag are moved
         to its edge, so that no button stays down for the program.
@@ -56,7 +56,7 @@ class MouseTranslator:
 
 
 class WheelReader:
-    """Reports of a mouse that the program did not ask for: the wheel is told, all else is dropped."""
+    """Handle reports of a mouse that the program did not ask for: count the wheel, drop the rest."""
 
     def __init__(self) -> None:
         self._held = b""

@@ -1,22 +1,21 @@
-"""A terminal's state as the bytes that bring another terminal into it.
+"""Return a terminal's state as the bytes that bring another terminal into it.
 
-The library's own formatter restores contents, but not the state around them: it moves the cursor after
-origin mode is on, knows one screen of two, and neither saved cursors nor the stack of keyboard flags. So
-the order is ours, and what cannot be asked is tried out on a clone: a cursor saved by DECSC is seen by
+The library's own formatter restores contents, but not the state around them: it moves the cursor after origin
+mode is on, knows one screen of two, and neither saved cursors nor the stack of keyboard flags. So the order
+is ours, and state that cannot be queried is tried out on a clone: a cursor saved by DECSC is found by
 restoring it there.
 
-Carried: title, folder, changed colours, tab stops, the cells of the shown screen and, under a program on
-the alternate screen, of the main one, with styles and hyperlinks, both saved cursors, margins, modes,
-character sets, protection, the keyboard stack, the cursor and its style, the pending wrap, the unfinished
-sequence at the end.
+Carried: title, folder, changed colours, tab stops, the cells of the shown screen and, under a program on the
+alternate screen, of the main one, with styles and hyperlinks, both saved cursors, margins, modes, character
+sets, protection, the keyboard stack, the cursor and its style, the pending wrap, the unfinished sequence at
+the end.
 
-Not carried, because the library does not tell: the `id` of hyperlinks and which cells are protected,
-prompt marks (OSC 133), modes saved by XTSAVE, what a program left on the alternate screen that is not
-shown, the origin-mode cursor of a program that changed margins under it, and the soft wrap of a row whose
-next row starts blank (it matters to reflow and to copying), and the style of the blank that a wide character
-leaves at the end of a row. What CSI b would repeat is carried if it stands
-before the cursor. An unfinished sequence of more than a megabyte is
-cut off; its rest will show as text.
+Not carried, because the library does not report it: the `id` of hyperlinks and which cells are protected,
+prompt marks (OSC 133), modes saved by XTSAVE, what a program left on the alternate screen that is not shown,
+the origin-mode cursor of a program that changed margins under it, and the soft wrap of a row whose next row
+starts blank (it matters to reflow and to copying), and the style of the blank that a wide character leaves at
+the end of a row. What CSI b would repeat is carried if it is directly before the cursor. An unfinished
+sequence of more than a megabyte is cut off; its rest will show as text.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _CONTROLS = re.compile(rb"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class _Pen:
-    """The cursor with all that it carries: what DECSC saves."""
+    """The cursor with its attributes: what DECSC saves."""
 
     x: int
     y: int
@@ -62,7 +61,7 @@ class _Pen:
 
 
 def paint(terminal: Terminal) -> bytes:
-    """See `Screen.paint`. O(screen): about a millisecond at 220x50, whatever ran before."""
+    """Return the bytes of `Screen.paint`. O(screen): about a millisecond at 220x50, whatever ran before."""
     modes = dict(_MODE.findall(terminal.restoring("modes")))
     clone = terminal.clone()
     try:
@@ -85,7 +84,7 @@ def paint(terminal: Terminal) -> bytes:
 
 
 def row(terminal: Terminal, y: int, left: int, right: int, *, edge: int = 0) -> bytes:
-    """Columns `left` to `right` of row `y`, the last one included, where `edge` is the first column shown."""
+    """Return columns `left` to `right` (included) of row `y`, where `edge` is the first column shown."""
     cells, start = terminal.cells(y, left, right), terminal.ref(left, y)
     if not terminal.row_flag(start, g.RowData.HYPERLINK):
         return cells
@@ -93,7 +92,7 @@ def row(terminal: Terminal, y: int, left: int, right: int, *, edge: int = 0) -> 
 
 
 def _links(terminal: Terminal, y: int, columns: range, edge: int) -> Iterator[bytes]:
-    """The cells with hyperlinks once more, each run in its column: a row is formatted without them."""
+    """Write the cells with hyperlinks once more, each run in its column: a row is formatted without them."""
     for uri, run in groupby(columns, key=lambda x: terminal.link(terminal.ref(x, y))):
         if uri:
             first, *rest = run
@@ -115,7 +114,7 @@ def _clean(text: bytes) -> bytes:
 
 
 def _colours(terminal: Terminal) -> bytes:
-    """Only what the program changed: an outer terminal keeps its own colours for the rest."""
+    """Return only the colours that the program changed: an outer terminal keeps its own for the rest."""
     now, default = (terminal.palette(k) for k in (g.Data.COLOR_PALETTE, g.Data.COLOR_PALETTE_DEFAULT))
     changed = (i for i in range(0, len(now), 3) if now[i : i + 3] != default[i : i + 3])
     parts = [b"\x1b]4;%d;rgb:%02x/%02x/%02x\x1b\\" % (i // 3, *now[i : i + 3]) for i in changed]
@@ -131,7 +130,9 @@ def _set(modes: dict[bytes, bytes], name: bytes) -> bytes:
 
 
 def _main_screen(terminal: Terminal, modes: dict[bytes, bytes]) -> bytes:
-    """The hidden main screen, its saved cursor and keyboard flags, and the step to the alternate screen."""
+    """Return the hidden main screen, its saved cursor and keyboard flags, and the step to the alternate
+    screen.
+    """
     entry = next((name for name in (b"?1049", b"?1047") if name in modes), b"?47")
     hidden = terminal.clone()
     if hidden is None:
@@ -147,7 +148,7 @@ def _main_screen(terminal: Terminal, modes: dict[bytes, bytes]) -> bytes:
 
 
 def _contents(terminal: Terminal) -> bytes:
-    """All cells of the shown screen; expects a blank screen, no margins and default modes."""
+    """Return all cells of the shown screen; expects a blank screen, no margins and default modes."""
     cols, parts, flows = terminal.number(g.Data.COLS), [], False
     for y in range(terminal.number(g.Data.ROWS)):
         cells = row(terminal, y, 0, cols - 1)
@@ -158,7 +159,7 @@ def _contents(terminal: Terminal) -> bytes:
 
 
 def _flows(terminal: Terminal, y: int, cols: int) -> bool:
-    """Whether the next row follows row `y` by itself when both are written without a break."""
+    """Return whether the next row follows row `y` by itself when both are written without a break."""
     row, last = terminal.ref(0, y), terminal.ref(cols - 1, y)
     if not terminal.row_flag(row, g.RowData.WRAP) or terminal.row_flag(row, g.RowData.HYPERLINK):
         return False
@@ -175,7 +176,7 @@ def _flows(terminal: Terminal, y: int, cols: int) -> bool:
 
 
 def _saved(terminal: Terminal, clone: Terminal | None) -> bytes:
-    """The cursor that DECRC would bring back on the shown screen."""
+    """Return the cursor that DECRC would restore on the shown screen."""
     if clone is None:
         return b""
     clone.write(CANCEL + RESTORE)
@@ -196,7 +197,7 @@ def _pen(terminal: Terminal) -> _Pen:
 
 
 def _place(terminal: Terminal, pen: _Pen, top: int = 0, left: int = 0) -> bytes:
-    """Brings the cursor into the state of `pen` where the margins start at `top` and `left`."""
+    """Bring the cursor into the state of `pen` where the margins start at `top` and `left`."""
     parts = [b"\x1b[?6h" if pen.origin else b""]
     top, left = (top, left) if pen.origin else (0, 0)
     before = _start_of(terminal, pen.x if pen.pending_wrap else pen.x - 1, pen.y)
@@ -210,7 +211,7 @@ def _place(terminal: Terminal, pen: _Pen, top: int = 0, left: int = 0) -> bytes:
 
 
 def _unplace(pen: _Pen) -> bytes:
-    """Back from `_place` to the defaults that everything else is written in."""
+    """Return from `_place` to the defaults that everything else is written in."""
     return (
         (b"\x1b[?6l" if pen.origin else b"")
         + b"\x1b[0m"
@@ -226,7 +227,7 @@ def _current(terminal: Terminal) -> bytes:
 
 
 def _start_of(terminal: Terminal, x: int, y: int) -> int:
-    """The column in which the character that covers `x` starts."""
+    """Return the column in which the character that covers `x` starts."""
     return x - 1 if x > 0 and terminal.wide(terminal.ref(x, y)) == g.CellWide.SPACER_TAIL else x
 
 
@@ -239,7 +240,7 @@ def _style(terminal: Terminal) -> bytes:
 
 
 def _keyboard(clone: Terminal | None) -> bytes:
-    """The stack of keyboard flags of the clone's screen, read by popping it."""
+    """Return the stack of keyboard flags of the clone's screen, read by popping it."""
     if clone is None:
         return b""
     levels = []

@@ -1,4 +1,4 @@
-"""Output of a program as text, for people: without what only a terminal understands. Pure."""
+"""Return a program's output as text for people, without control sequences. Pure."""
 
 from __future__ import annotations
 

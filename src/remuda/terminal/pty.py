@@ -15,15 +15,18 @@ from pathlib import Path
 from remuda.errors import CommandNotExecutable, CommandNotFound, FolderUnusable, SpawnFailed
 
 READ_BYTES = 4096
-"""More is never handed out at once."""
+"""The maximum that is handed out at once."""
 DRAIN_BYTES = 131072
-"""One read of a flood: half of what a socket buffers. Less is slower (by a fifth), more makes laggards."""
+"""One read of a flood: half of what a socket buffers.
+
+Less is slower (by a fifth), more makes watchers lag.
+"""
 _LINUX = sys.platform.startswith("linux")
 _BLOCKED = (errno.EAGAIN, errno.EINTR)
 
 
 def set_size(fd: int, cols: int, rows: int) -> None:
-    """Tell the terminal its size; the kernel tells the foreground programs by SIGWINCH."""
+    """Set the size of the terminal; the kernel notifies the foreground programs by SIGWINCH."""
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
 
 
@@ -33,7 +36,7 @@ def get_size(fd: int) -> tuple[int, int]:
 
 
 def resolve_program(program: str, env: Mapping[str, str], cwd: Path) -> str:
-    """The file that `program` names, as the child's own PATH and folder see it."""
+    """Return the file that `program` names, in the child's own PATH and folder."""
     if "/" in program:
         path = Path(os.path.join(cwd, program))
         if not path.exists():
@@ -72,10 +75,11 @@ class Pty:
         os.set_blocking(fd, False)
 
     def drain(self, first: bytes = b"", limit_bytes: int = DRAIN_BYTES) -> bytes | None:
-        """`first` and what can be read now, up to about `limit_bytes`; b"" for nothing, None at the end.
+        """Return `first` and what can be read now, up to about `limit_bytes`; b"" for nothing, None at the
+        end.
 
-        The kernel hands out a terminal's output in pieces of at most 4 KiB. Gathering them here makes one
-        frame of many, which is what lets a hundred watchers share one flood.
+        The kernel returns a terminal's output in pieces of at most 4 KiB. Gathering them here makes one frame
+        of many, so that a hundred watchers can share one flood.
         """
         pieces = [first] if first else []
         size = len(first)
@@ -94,7 +98,10 @@ class Pty:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def write(self, data: bytes | memoryview) -> int:
-        """How many bytes the terminal took, 0 when it is full. Raises `OSError` when it is gone."""
+        """Write, and return how many bytes the terminal took, 0 when it is full.
+
+        Raises `OSError` when it is gone.
+        """
         try:
             return os.write(self.fd, data)
         except OSError as error:
@@ -103,7 +110,10 @@ class Pty:
             raise
 
     def unread_bytes(self) -> int:
-        """How much of what was written the program has not read yet. Raises `OSError` where none can tell."""
+        """Return how many written bytes the program has not read yet.
+
+        Raises `OSError` where that is unknown.
+        """
         slave = os.open(self.terminal, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             unread: int = struct.unpack("i", fcntl.ioctl(slave, termios.FIONREAD, b"\0" * 4))[0]
@@ -123,8 +133,8 @@ class Pty:
 def spawn(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], cols: int, rows: int) -> Pty:
     """Start `argv` on a terminal of that size.
 
-    The calling process's own working folder is changed for a moment and put back: call it where no other
-    thread minds.
+    The calling process's own working folder is changed for a moment and restored: call it where no other
+    thread depends on it.
     """
     check_folder(cwd)
     program = resolve_program(argv[0], env, cwd)
@@ -179,7 +189,7 @@ def _resettable_signals() -> list[signal.Signals]:
 
 
 def _start_by_fork(program: str, argv: Sequence[str], env: Mapping[str, str], slave_name: str) -> int:
-    """For systems where opening a terminal does not make it the controlling one."""
+    """Do the same on systems where opening a terminal does not make it the controlling one."""
     report_read, report_write = os.pipe()
     pid = os.fork()
     if pid == 0:

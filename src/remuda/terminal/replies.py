@@ -1,9 +1,9 @@
-"""Telling a terminal's answers from a person's typing.
+"""Separate a terminal's answers from what a person types.
 
-The keeper answers the agent's queries itself. A real terminal that is shown the agent's raw output sees
-the same queries and answers them too, into the same input stream; those answers must not reach the agent
-a second time, where they would be typed text. None of them can be typed on a keyboard, except that a
-cursor position report looks like a modified F3 key: it is dropped only when one is expected.
+The keeper answers the agent's queries itself. A real terminal that shows the agent's raw output sees the same
+queries and answers them too, into the same input stream. Those answers must not reach the agent a second
+time, where they would be typed text. None of them can be typed on a keyboard, except that a cursor position
+report looks like a modified F3 key: it is dropped only when one is expected.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _ANSWER = re.compile(
 )
 _CURSOR_ANSWER = re.compile(rb"\x1b\[\d+;\d+R")
 CURSOR_QUERY = b"\x1b[6n"
-# The beginning of an answer whose end comes with the next read. Never so much as a key could send.
+# The beginning of an answer whose end comes with the next read. Never as much as a key could send.
 _CUT = re.compile(rb"\x1b(?:\[[?>=][\d;$]*|P[>!01][^\x07\x1b]*\x1b?|\][\dlL][^\x07\x1b]*\x1b?)\Z")
 _CUT_BYTES = 4096
 
 
 def count_cursor_answers(replies: bytes) -> int:
-    """How many of the answers that our own terminal gave are cursor positions."""
+    """Return how many of the answers that our own terminal gave are cursor positions."""
     return len(_CURSOR_ANSWER.findall(replies))
 
 
 @dataclass(slots=True)
 class ReplyFilter:
-    """Takes a terminal's answers out of one client's input."""
+    """Removes a terminal's answers from one client's input."""
 
     answered: int = 0
     """Cursor queries of the session that this client has answered, or was never shown."""
     begun: bytes = b""
-    """The beginning of an answer, held back until its end comes."""
+    """The beginning of an answer, held until its end comes."""
 
     def strip(self, data: bytes, cursor_queries: int) -> bytes:
-        """`data` without answers, given how many cursor queries the session has made in all."""
+        """Return `data` without answers, given how many cursor queries the session has made in all."""
         data, self.begun = self.begun + data, b""
         if b"\x1b" not in data:
             return data

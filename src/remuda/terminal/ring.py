@@ -1,4 +1,4 @@
-"""The last bytes of a session's output, in whole pieces: what a plain Heimdall client is shown first."""
+"""The last bytes of a session's output, in pieces: what a plain Heimdall client is shown first."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ PIECE_BYTES = 4096
 
 
 class Ring:
-    """Keeps pieces until they exceed the bound, then forgets whole pieces, oldest first.
+    """Keeps pieces until they exceed the bound, then drops pieces, oldest first.
 
-    A read of the terminal can be larger than the whole bound; it is kept in pieces of at most 4 KiB, so
-    that one more byte never costs more than one piece of history.
+    A read of the terminal can be larger than the bound; it is kept in pieces of at most 4 KiB, so that one
+    more byte never costs more than one piece of history.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -23,7 +23,7 @@ class Ring:
         return len(self._pieces)
 
     def append(self, data: bytes) -> None:
-        # Of a long read only its end can survive.
+        # Only the end of a long read can be kept.
         skip = max(0, (len(data) - self._max) // PIECE_BYTES) * PIECE_BYTES
         for start in range(skip, len(data), PIECE_BYTES):
             piece = data[start : start + PIECE_BYTES]

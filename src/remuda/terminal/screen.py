@@ -1,8 +1,8 @@
 """What a terminal shows: the model that a keeper and an attached client keep of a session's screen.
 
-`Screen` is the port; `terminal/ghostty.py` is the one engine behind it. Where its library is missing,
-`open_screen` gives None and `unavailable_reason` says why: a session runs on without a screen, degraded.
-The engine is loaded by the first of these calls, never by importing this module.
+`Screen` is the port; `terminal/ghostty.py` is its one engine. Where its library is missing, `open_screen`
+returns None and `unavailable_reason` says why: a session runs without a screen, degraded. The engine is
+loaded by the first of these calls, never by importing this module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ synchronized update (2026), reports of the colour scheme (2031).
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where the cursor stands, counted from 0, and whether the program shows it."""
+    """The place of the cursor, counted from 0, and whether the program shows it."""
 
     x: int
     y: int
@@ -30,7 +30,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """What the program asked of its terminal and an outer terminal must therefore do."""
+    """What the program requested of its terminal, so that an outer terminal must do it."""
 
     dec: frozenset[int]
     """Those of `OUTER_MODES` that are set."""
@@ -58,7 +58,7 @@ class NotificationShown:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What went past the screen since it was last asked for: to be passed on at once, or dropped."""
+    """What went past the screen since the last query: pass it on at once, or drop it."""
 
     bells: int = 0
     clipboard: tuple[ClipboardWritten, ...] = ()
@@ -66,7 +66,7 @@ class Signals:
 
 
 class Screen(Protocol):
-    """A terminal without glass: fed with what the program writes, asked for what it would show.
+    """A terminal without a display: it is fed what the program writes, and queried for what it would show.
 
     Not to be used from two threads at once. `feed` releases the GIL while it works, so it may run in a worker
     thread, as long as nothing else touches this screen until it returns; different screens are independent.
@@ -97,9 +97,9 @@ class Screen(Protocol):
 
     @property
     def plain(self) -> bool:
-        """Whether printable ASCII, if it came now, would be shown as it is and in default attributes.
+        """Whether printable ASCII, if it came now, would be shown unchanged and in default attributes.
 
-        False is the answer when in doubt. In the last column it may still wrap.
+        False when in doubt. In the last column it may still wrap.
         """
         ...
 
@@ -109,38 +109,42 @@ class Screen(Protocol):
         ...
 
     def feed(self, data: bytes) -> None:
-        """Takes any bytes, cut anywhere, and never raises for what they say."""
+        """Take any bytes, cut anywhere. Never raises for their content."""
         ...
 
     def resize(self, cols: int, rows: int) -> None:
-        """Reflows the main screen, history included.
+        """Reflow the main screen, history included.
 
-        What is shown afterwards depends on the history, which `paint` does not carry: a copy that was made by
-        `paint` is to be painted anew after a resize, not resized along.
+        The result depends on the history, which `paint` does not carry: after a resize, paint a copy again
+        instead of resizing it.
         """
         ...
 
     def take_replies(self) -> bytes:
-        """What the terminal answered to the program's queries since the last call: goes to its input.
+        """Return the terminal's answers to the program's queries since the last call, for its input.
 
-        To be taken after every `feed`; nothing is dropped, so what nobody takes stays.
+        Call it after every `feed`; nothing is dropped, so answers pile up otherwise.
         """
         ...
 
     def take_signals(self) -> Signals:
-        """Bells, clipboard writes and notifications since the last call. Bounded: the oldest give way."""
+        """Return bells, clipboard writes and notifications since the last call.
+
+        Bounded: the oldest are dropped.
+        """
         ...
 
     def take_dirty(self) -> set[int] | None:
-        """The rows that may have changed since the last call; None means all."""
+        """Return the rows that may have changed since the last call; None means all."""
         ...
 
     def lines(self) -> list[str]:
-        """The visible rows as text without trailing blanks; exactly `rows` entries."""
+        """Return the visible rows as text without trailing blanks; exactly `rows` entries."""
         ...
 
     def styled_row(self, y: int, width: int, left: int = 0) -> bytes:
-        """Row `y` from column `left` on, at most `width` columns, for a terminal's row and its first column.
+        """Return row `y` from column `left` on, at most `width` columns, for a terminal's row and its first
+        column.
 
         A wide character on either edge is left out, never split. The bytes start and end with default
         attributes and leave out trailing blanks. They contain SGR and hyperlinks (which are set with moves
@@ -149,16 +153,16 @@ class Screen(Protocol):
         ...
 
     def paint(self) -> bytes:
-        """The bytes that bring any terminal of this size into the very state of this one."""
+        """Return the bytes that bring any terminal of this size into exactly this state."""
         ...
 
     def close(self) -> None:
-        """Frees the memory of the engine now. May be called again."""
+        """Free the memory of the engine now. May be called again."""
         ...
 
 
 def open_screen(cols: int, rows: int) -> Screen | None:
-    """A blank screen, or None where no emulator is available (see `unavailable_reason`)."""
+    """Return a blank screen, or None where no emulator is available (see `unavailable_reason`)."""
     from .libghostty import EngineUnavailable
 
     try:
@@ -170,7 +174,9 @@ def open_screen(cols: int, rows: int) -> Screen | None:
 
 
 def unavailable_reason() -> str | None:
-    """Why `open_screen` gives None here, in one sentence for the user; None when it gives a screen."""
+    """Return why `open_screen` returns None here, in one sentence for the user; None when it returns a
+    screen.
+    """
     from .libghostty import EngineUnavailable, load
 
     try:

@@ -1,9 +1,9 @@
 """What a program printed, as lines of text: for `logs`, and to scroll back in `attach`.
 
-The output goes through a terminal, as when it was printed: a line that was drawn over is shown as it was at
-last. What has scrolled off the top is taken out of the terminal as it goes, so memory is bounded.
+The output goes through a terminal, as when it was printed: a line that was drawn over has its last content.
+Rows that have scrolled off the top are taken out of the terminal at once, so memory is bounded.
 
-Text comes out with colours (SGR) or without; no other control is in it but what a cell can hold.
+Text comes out with colours (SGR) or without; it has no other control but what a cell can hold.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .plain import plain_text
 _PIECE_BYTES = 1 << 14
 _SCROLLBACK_BYTES = 64 << 20
 _SCROLLBACK_LINES = 100_000
-"""Of one piece: a sequence of a few bytes can scroll a whole screen."""
+"""Bytes of one piece: a sequence of a few bytes can scroll a complete screen."""
 _FORGET = b"\x1b[3J"
 _LONGEST_LINE = 1 << 20
 """A sequence of a few bytes can make a line longer by thousands of characters."""
 _WITHIN = rb"[\x00-\x17\x19\x1c-\x1f\x7f]"
-"""Controls that may stand in a sequence, and do not end it."""
+"""Controls that may occur in a sequence, and do not end it."""
 _ERASING = re.compile(rb"(\x1b%b*+(?:c|\[(?:%b|[0-?])*+J))" % (_WITHIN, _WITHIN))
 _CUT = re.compile(rb"\x1b%b*+(?:\[(?:%b|[0-?])*+)?\Z" % (_WITHIN, _WITHIN))
 _CANCEL = b"\x18"
@@ -32,7 +32,10 @@ _MAIN_SCREEN = b"\x1b[?1049l"
 
 
 def open_transcript(*, styled: bool, unwrap: bool) -> Transcript | PlainTranscript:
-    """`unwrap` joins what the terminal broke into rows. Without the emulator, text without sequences."""
+    """Return the lines.
+
+    `unwrap` joins rows that the terminal wrapped. Without the emulator, text without sequences.
+    """
     try:
         return Transcript(styled=styled, unwrap=unwrap)
     except EngineUnavailable:
@@ -44,7 +47,7 @@ def gap_line(gap: Gap) -> str:
 
 
 class Transcript:
-    """Takes the events of a history and gives lines. A line that was given is never given again."""
+    """Takes the events of a history and returns lines. Each line is returned once."""
 
     def __init__(self, *, styled: bool, unwrap: bool) -> None:
         self._styled = styled
@@ -52,7 +55,7 @@ class Transcript:
         self._begun = ""
         """The beginning of a line whose rows have not all scrolled off."""
         self._given = 0
-        """How many rows at the top of the screen were given already."""
+        """How many rows at the top of the screen were returned already."""
         self._held = b""
         """The beginning of a sequence that may erase."""
         self._open(80, 24)
@@ -64,7 +67,7 @@ class Transcript:
         self._size = cols, rows
 
     def take(self, events: Iterable[HistoryEvent]) -> Iterator[str]:
-        """The lines that are complete: they have scrolled off, or the session was started anew."""
+        """Return the lines that are complete: they have scrolled off, or the session was started again."""
         for event in events:
             if isinstance(event, Output | Painted):
                 yield from self._feed(event.data)
@@ -79,9 +82,9 @@ class Transcript:
                 self._anew(*self._size)
 
     def settled(self) -> Iterator[str]:
-        """Lines of the screen that a program which prints line by line is done with.
+        """Return lines of the screen that a program which prints line by line is done with.
 
-        Such a program has nothing below its cursor. Of another, lines come when they scroll off.
+        Such a program has nothing below its cursor. For others, lines come when they scroll off.
         """
         terminal, rows = self._terminal, self._size[1]
         if terminal.enumerated(Data.ACTIVE_SCREEN):
@@ -96,9 +99,9 @@ class Transcript:
             self._given = row
 
     def rest(self) -> Iterator[str]:
-        """What the screen shows and was not given, without the blank rows at its end."""
+        """Return what the screen shows and was not returned, without the blank rows at its end."""
         if self._terminal.enumerated(Data.ACTIVE_SCREEN):
-            # Of the other screen what the alternate one covers.
+            # Of the main screen, what the alternate one covers.
             shown = self._screen_text()
             self._terminal.write(_CANCEL + _MAIN_SCREEN)
             yield from self._scrolled()
@@ -129,7 +132,7 @@ class Transcript:
         self._open(cols, rows)
 
     def _resize(self, cols: int, rows: int) -> Iterator[str]:
-        """Rows are broken anew, so that rows that were given cannot be counted any more."""
+        """Rows are wrapped again, so that the rows that were returned cannot be counted any more."""
         if (cols, rows) == self._size:
             return
         yield from self._scrolled()
@@ -162,7 +165,7 @@ class Transcript:
         yield from self._scrolled()
         yield from self._write(sequence)
         if self._given and not terminal.enumerated(Data.ACTIVE_SCREEN):
-            # What comes into rows that are blank now was not given.
+            # What comes into rows that are blank now was not returned.
             first = terminal.scrolled_rows
             text = terminal.rows_text(first, first + self._given, styled=False, unwrap=False)
             left = max(text.count("\n") + 1, terminal.number(Data.CURSOR_Y)) if text else 0
@@ -172,13 +175,16 @@ class Transcript:
         terminal = self._terminal
         count = terminal.scrolled_rows
         if not count or terminal.continuation():
-            return  # in the middle of a sequence the terminal cannot be told to forget
+            return  # in the middle of a sequence the terminal cannot be cleared
         skipped, self._given = min(self._given, count), max(0, self._given - count)
         yield from self._lines(skipped, count)
         terminal.write(_FORGET)
 
     def _lines(self, start: int, end: int) -> Iterator[str]:
-        """All rows from `start` to `end`, blank ones too. The beginning of a line is kept for its end."""
+        """Return all rows from `start` to `end`, blank ones too.
+
+        The beginning of a line is kept for its end.
+        """
         if start >= end:
             return
         text = self._text(start, end)
@@ -206,7 +212,7 @@ class Transcript:
 
 
 class PlainTranscript:
-    """Where there is no emulator: the text of the output, without what only a terminal understands."""
+    """The text of the output without control sequences, for systems without the emulator."""
 
     def __init__(self) -> None:
         self._begun = b""

@@ -1,13 +1,13 @@
 """What an attached user sees: one session's screen and a status bar, drawn by us.
 
-The program's bytes do not reach the user's terminal. They go into a `Screen`, and the rows of it that
-changed are drawn here. So nothing that a program sends can touch the bar, and a terminal of another size than
-the session's shows it clipped (following the cursor) or with blank margins, never garbled. One exception is
-plain text that means the same there as here (`room`): the echo of what is typed.
+The program's bytes do not reach the user's terminal. They go into a `Screen`, and its changed rows are drawn
+here. So nothing that a program sends can touch the bar. A terminal of another size than the session's shows
+it clipped (following the cursor) or with blank margins, never garbled. One exception is plain text that means
+the same there as here (`room`): the echo of what is typed.
 
-No I/O: every method gives the bytes to write. The shown part of the session starts in the terminal's top
-left corner; where it is clipped, mouse reports are off by the clipped part and `translate_input` puts them
-right. The terminal is never asked anything, so none of its input is a reply.
+No I/O: every method returns the bytes to write. The shown part of the session starts in the terminal's top
+left corner; where it is clipped, mouse reports are off by the clipped part and `translate_input` corrects
+them. The terminal is never queried, so none of its input is a reply.
 
 Passed on: mouse, focus, paste, cursor-key, keypad and keyboard modes, the cursor's style, the title,
 hyperlinks, bells, clipboard writes (OSC 52) and notifications (OSC 9, 777). Not passed on: images, colours
@@ -41,13 +41,16 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class View:
-    """Draws `screen` on a terminal of `cols` by `rows`. One screen has one view: it takes what changed."""
+    """Draws `screen` on a terminal of `cols` by `rows`. One screen has one view: it takes the changes."""
 
     _place: bytes
     _shown: bool
 
     def __init__(self, screen: Screen, cols: int, rows: int, *, bar: bool, wheel: bool = False) -> None:
-        """`wheel`: the terminal is asked for mouse reports also where the program does not want any."""
+        """Make a view.
+
+        `wheel`: ask the terminal for mouse reports also where the program does not want any.
+        """
         self._screen = screen
         self._bar = bar
         self._mouse = MouseTranslator()
@@ -71,13 +74,13 @@ class View:
     def held(self) -> bool:
         """Whether the program is in the middle of a synchronized update.
 
-        `render` draws all the same. A caller that waits for the end, say a tenth of a second at most, spares
-        the user half-drawn frames.
+        `render` draws anyway. A caller that waits for the end, a tenth of a second at most, spares the user
+        half-drawn frames.
         """
         return 2026 in self._screen.modes.dec
 
     def resize(self, cols: int, rows: int) -> None:
-        """The user's terminal has another size: the next `render` draws everything."""
+        """Set the size of the user's terminal: the next `render` draws everything."""
         self._cols, self._rows = max(cols, 1), max(rows, 1)
         self._height = self._rows - (1 if self._bar and rows > 1 else 0)
         self._left = self._top = 0
@@ -97,14 +100,14 @@ class View:
         self._page = rows
 
     def enter(self) -> bytes:
-        """Takes the terminal over. To be followed by `leave`, whatever happens."""
+        """Take over the terminal. Call `leave` afterwards, whatever happens."""
         self._entered = True
         self.resize(self._cols, self._rows)
         self._forget_modes()
         return ENTER
 
     def leave(self) -> bytes:
-        """Gives the terminal back as it was; nothing when it was not taken, or was given back already."""
+        """Restore the terminal; empty if it was not taken over, or was restored already."""
         if not self._entered:
             return b""
         undone = self._switch_modes(frozenset()) + (b"\x1b[<u" if self._keyboard is not None else b"")
@@ -112,7 +115,7 @@ class View:
         return undone + LEAVE
 
     def render(self, bar_left: str = "", bar_right: str = "") -> bytes:
-        """What to write to bring the terminal up to date; empty when it is."""
+        """Return what to write to bring the terminal up to date; empty if it is."""
         cursor = self._screen.cursor
         rows = self._changed_rows(cursor) + self._changed_bar(bar_left, bar_right)
         drawn = b"".join(rows)
@@ -130,9 +133,9 @@ class View:
     def room(self) -> int:
         """How many characters of printable ASCII the terminal may be sent as the program sends them.
 
-        They mean the same on both: the terminal's cursor stands where the program's does, both write in
-        default attributes, and neither wraps or splits a wide character. Only right after a `render`, with
-        nothing fed since. Who makes use of it says so with `wrote`.
+        They mean the same on both: the terminal's cursor is where the program's is, both write in default
+        attributes, and neither wraps or splits a wide character. Only right after a `render`, with nothing
+        fed since. A caller that uses it calls `wrote`.
         """
         screen, cursor, area = self._screen, self._screen.cursor, self.area
         before = max(0, cursor.x - 1)
@@ -143,9 +146,9 @@ class View:
         return max(0, area.left + area.cols - 1 - cursor.x)
 
     def wrote(self, data: bytes) -> bool:
-        """The terminal was sent `data` within its `room`, and the screen has been fed with it now.
+        """Note that the terminal was sent `data` within its `room`, and the screen has been fed with it now.
 
-        Whether the screen took it as foreseen. If not, the next `render` draws everything.
+        Returns whether the screen took it as expected. If not, the next `render` draws everything.
         """
         cursor = self._screen.cursor
         rows = self._changed_rows(cursor)
@@ -167,7 +170,7 @@ class View:
         return not asked & TRACKING and not (_WHEEL_ARROWS in asked and self._screen.alternate)
 
     def take_wheel(self, data: bytes) -> tuple[int, bytes]:
-        """How many times the wheel was turned up, less down, where the program has no use for it.
+        """Return how many times the wheel was turned up, less down, where the program does not use it.
 
         With the input that is left. A report that is cut at the end of `data` is kept for the next call.
         """
@@ -176,10 +179,10 @@ class View:
         return self._wheel.take(data) if self._is_wheel_ours(self._screen.modes.dec) else (0, data)
 
     def translate_input(self, data: bytes) -> bytes:
-        """The user's input as the session is to get it: mouse reports in its coordinates and encoding.
+        """Return the user's input for the session: mouse reports in its coordinates and encoding.
 
-        A report outside of what is shown of the session (on the bar, on a margin) is dropped. A report that
-        is cut at the end of `data` is kept for the next call.
+        A report outside of the shown part (on the bar, on a margin) is dropped. A report that is cut at the
+        end of `data` is kept for the next call.
         """
         if b"\x1b" not in data and not self._mouse.holds:
             return data
@@ -196,7 +199,7 @@ class View:
         return [self._row(i) for i in candidates if i in shown and self._is_new(i)]
 
     def _follow(self, cursor: Cursor) -> bool:
-        """Moves the shown part along with the cursor; whether everything must be looked at again."""
+        """Move the shown part along with the cursor; return whether everything must be checked again."""
         size = (self._screen.cols, self._screen.rows)
         left = _scrolled(self._left, cursor.x, self._cols, size[0])
         top = _scrolled(self._top, cursor.y, self._height, size[1])
@@ -216,7 +219,7 @@ class View:
         return self._screen.styled_row(y, self._cols, self._left) if y < self._screen.rows else b""
 
     def _row(self, i: int) -> bytes:
-        # Erased first: behind a full row the cursor stands on the last cell, not after it.
+        # Erased first: after a full row the cursor is on the last cell, not after it.
         return b"\x1b[%d;1H\x1b[K%b" % (i + 1, self._drawn[i] or b"")
 
     def _changed_bar(self, left: str, right: str) -> list[bytes]:
@@ -291,7 +294,7 @@ class View:
 
 
 def _scrolled(start: int, cursor: int, shown: int, size: int) -> int:
-    """The first shown line of `size`, moved no more than needed to have `cursor` among `shown`."""
+    """Return the first shown line of `size`, moved no more than needed to have `cursor` among `shown`."""
     start = min(max(start, cursor - shown + 1), cursor)
     return max(0, min(start, size - shown))
 
@@ -320,7 +323,7 @@ def _clean(text: str) -> bytes:
 
 @lru_cache(maxsize=8)
 def bar_text(left: str, right: str, cols: int) -> str:
-    """One line of exactly `cols` columns; when both do not fit, the right end gives way."""
+    """Return one line of exactly `cols` columns; if both do not fit, the right end is cut."""
     left, right = (_fitted(_CONTROLS.sub(" ", text), cols) for text in (left, right))
     room = cols - _width(left) - 1
     right = _fitted(right, room) if room > 0 else ""
@@ -328,7 +331,7 @@ def bar_text(left: str, right: str, cols: int) -> str:
 
 
 def clipped(line: str, cols: int) -> str:
-    """As much of a line of text and SGR as fits into `cols` columns, with all of its SGR."""
+    """Return as much of a line of text and SGR as fits into `cols` columns, with all of its SGR."""
     parts, left = _SGR.split(line), cols
     for i in range(0, len(parts), 2):
         parts[i] = _fitted(parts[i], left)

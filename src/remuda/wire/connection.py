@@ -1,4 +1,4 @@
-"""Both ends of a connection, without I/O: bytes in, events out; words in, bytes out.
+"""Both ends of a connection, without I/O: bytes in, events out; values in, bytes out.
 
     keeper end                              client end
     ──────────                              ──────────
@@ -6,9 +6,10 @@
     receive() ◀── INPUT SUBSCRIBE STATUS RESIZE KILL HELLO REQUEST ACK
     OUTPUT STATUS_RESP EXIT WELCOME RESPONSE EVENT REPAINT ──▶ receive()
 
-A keeper tolerates what it does not know (`UnknownFrame`), as Heimdall does; what is known and malformed
-is a `RemoteProtocolError`, and the connection is to be closed. Our additions are refused to a peer that
-did not say HELLO first (`LocalProtocolError`): an old client never sees a type byte that it does not know.
+A keeper tolerates frames that it does not know (`UnknownFrame`), as Heimdall does. A known frame that is
+malformed is a `RemoteProtocolError`, and the connection must be closed. Our additions are refused to a peer
+that did not say HELLO first (`LocalProtocolError`): an old client never sees a type byte that it does not
+know.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class KillAsked:
 class HelloReceived:
     """The peer knows our additions. `window_bytes` 0 means that it does not acknowledge output.
 
-    `raw`: a terminal is shown the output as it is, and will answer the queries in it.
+    `raw`: the output goes to a real terminal, which will answer the queries in it.
     """
 
     version: int
@@ -120,7 +121,7 @@ class EventReceived:
 
 @frozen
 class RepaintReceived:
-    """The whole screen anew: forget what was drawn, and feed this to a terminal that was reset."""
+    """The complete screen: forget what was drawn, and feed this to a terminal that was reset."""
 
     data: bytes
 
@@ -209,14 +210,17 @@ class KeeperConnection:
 
     @property
     def between_frames(self) -> bool:
-        """Whether what comes next is the first byte of a frame."""
+        """Whether the next byte is the first of a frame."""
         return not self._reader.buffer
 
     def greeting(self) -> bytes:
         return MODE_BINARY
 
     def receive(self, data: bytes) -> Iterator[KeeperEvent]:
-        """What `data` said, in order; what stands before a broken word is heard. To be read to its end."""
+        """Yield the events in `data`, in order; those before a broken frame are still valid.
+
+        Read it to its end.
+        """
         return map(self._understand, self._reader.feed(data))
 
     def _understand(self, one: Frame) -> KeeperEvent:
@@ -258,11 +262,14 @@ class ClientConnection:
 
     @property
     def between_frames(self) -> bool:
-        """Whether what comes next is the first byte of a frame."""
+        """Whether the next byte is the first of a frame."""
         return self._greeted and not self._reader.buffer
 
     def receive(self, data: bytes) -> Iterator[ClientEvent]:
-        """What `data` said, in order; what stands before a broken word is heard. To be read to its end."""
+        """Yield the events in `data`, in order; those before a broken frame are still valid.
+
+        Read it to its end.
+        """
         if not self._greeted and data:
             if data[:1] != MODE_BINARY:
                 raise RemoteProtocolError(f"the peer speaks mode 0x{data[0]:02x}, not binary framing")
@@ -271,18 +278,18 @@ class ClientConnection:
         return map(self._understand, self._reader.feed(data))
 
     def expect_heimdall(self) -> None:
-        """The peer is a supervisor that knows nothing of ours, and whose last output may have no header."""
+        """Note that the peer is a Heimdall supervisor, whose last output may have no header."""
         reader = HeimdallReader()
         reader.buffer = self._reader.buffer
         self._reader = reader
 
     def end(self) -> Iterator[ClientEvent]:
-        """The stream has ended: what is left of it that means something."""
+        """Return the events in what is left, at the end of the stream."""
         return map(self._understand, self._reader.rest())
 
     @property
     def cut_short(self) -> bool:
-        """At the end of the stream: did it end within a frame?"""
+        """Return whether the stream ended within a frame."""
         return self._reader.pending_bytes > 0
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Frames: `[type: u8][length: u32 BE][payload]`.
 
-`FrameReader` is fed whatever a socket gave and yields whole frames; it owns its buffer and its bound.
-A length beyond the bound is the peer's error and ends the connection: nothing after it can be trusted.
+`FrameReader` is fed what a socket gave and yields complete frames; it owns its buffer and its bound. A length
+beyond the bound is the peer's error and ends the connection: nothing after it can be trusted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Frame(NamedTuple):
 
 
 def header(frame_type: int, payload_bytes: int) -> bytes:
-    """The five bytes before a payload, for those who write the payload from where it lies."""
+    """Return the five bytes before a payload, for callers that write the payload without a copy."""
     if payload_bytes > MAX_PAYLOAD_BYTES:
         raise LocalProtocolError(f"a frame of {payload_bytes} bytes exceeds {MAX_PAYLOAD_BYTES}")
     return _HEAD.pack(frame_type, payload_bytes)
@@ -35,15 +35,15 @@ def frame(frame_type: int, payload: bytes = b"") -> bytes:
 
 
 def short_headers(frame_type: int) -> tuple[bytes, ...]:
-    """The headers of all frames of a type whose payload is shorter than `SHORT_BYTES`, by its length.
+    """Return the headers of all frames of a type whose payload is shorter than `SHORT_BYTES`, by its length.
 
-    For those who cannot wait: a short frame is made by adding, and known by `startswith`.
+    For hot paths: a short frame is made by adding, and recognised by `startswith`.
     """
     return tuple(header(frame_type, size) for size in range(SHORT_BYTES))
 
 
 def split(frame_type: int, data: bytes, chunk_bytes: int = MAX_PAYLOAD_BYTES) -> Iterator[bytes]:
-    """`data` as one or more frames of a type whose payloads simply follow each other."""
+    """Return `data` as one or more frames of a type whose payloads simply follow each other."""
     for start in range(0, len(data), chunk_bytes):
         yield frame(frame_type, data[start : start + chunk_bytes])
 
@@ -57,11 +57,11 @@ class FrameReader:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a frame that has begun and is not whole. At the end of a stream this must be 0."""
+        """Bytes of a frame that is not complete yet. At the end of a stream this must be 0."""
         return len(self.buffer)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """All frames that are whole now, one by one: those before a broken one are still good.
+        """Yield all frames that are complete now: those before a broken one are still good.
 
         What is not taken from the iterator comes with the next call.
         """
@@ -69,7 +69,7 @@ class FrameReader:
         return self._frames()
 
     def rest(self) -> Iterator[Frame]:
-        """What the end of the stream makes of the bytes that wait: nothing, for a frame that is cut."""
+        """Return the frames in the waiting bytes at the end of the stream: none, for a frame that is cut."""
         return iter(())
 
     def _frames(self) -> Iterator[Frame]:

@@ -1,7 +1,7 @@
 """What the frames mean.
 
-The types below 0x10 and 0x81 to 0x83 are Heimdall's and keep its meaning exactly. The others are ours;
-a keeper sends them only to a peer that said HELLO.
+The types below 0x10 and 0x81 to 0x83 are Heimdall's and keep its meaning exactly. The others are ours; a
+keeper sends them only to a peer that said HELLO.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from .frames import HEADER_BYTES, Frame, FrameReader, frame, header, short_heade
 
 MODE_BINARY: Final = b"\x00"
 PROTOCOL_VERSION: Final = 1
-"""Of our additions. A peer with another version still speaks Heimdall's part, and both say so."""
+"""Version of our additions.
+
+With another version, both peers still use Heimdall's part, and both report it.
+"""
 
 
 class Type(IntEnum):
@@ -52,7 +55,7 @@ SHORT_OUTPUT: Final = short_headers(Type.OUTPUT)
 
 
 class StateByte(IntEnum):
-    """States as Heimdall's wire knows them; ours are mapped onto these."""
+    """States in Heimdall's protocol; ours are mapped onto these."""
 
     IDLE = 0x00
     THINKING = 0x01
@@ -83,7 +86,7 @@ _BEGUN_HEADER = re.compile(rb"[\x81-\x83](?:\x00.{0,2})?\Z", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Heimdall's fifteen bytes. Durations saturate at what 32 bits hold."""
+    """Return Heimdall's fifteen bytes. Durations saturate at what 32 bits hold."""
 
     pid: int
     idle_ms: int
@@ -97,7 +100,7 @@ class Status:
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Status:
-        """At least 14 bytes: the reserved one may be missing, and more may follow one day."""
+        """Read at least 14 bytes: the reserved one may be missing, and more may follow one day."""
         if len(payload) < _STATUS.size:
             raise RemoteProtocolError(f"a status of {len(payload)} bytes is too short")
         pid, idle_ms, alive, state, state_ms = _STATUS.unpack_from(payload)
@@ -176,7 +179,7 @@ def json_frame(frame_type: Type, document: dict[str, Any]) -> bytes:
         text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise LocalProtocolError(f"cannot be written as JSON: {error}") from error
-    # A lone surrogate stands for a byte of an argument that is no UTF-8; so written, it is JSON's own escape.
+    # A lone surrogate is a byte of an argument that is not UTF-8; so written, it is JSON's own escape.
     return frame(frame_type, text.encode("utf-8", "backslashreplace"))
 
 
