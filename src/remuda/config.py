@@ -113,12 +113,12 @@ def load_config(explicit: Path | None, cwd: Path, environ: Mapping[str, str]) ->
         if not explicit.is_file():
             raise InvalidOptions(f"configuration file not found: {explicit}")
         return _read(explicit)  # the user named it: its owner does not matter
-    found = candidates(cwd, environ)
-    path = next((one for one in found if one.is_file()), None)
+    paths = candidates(cwd, environ)
+    path = next((one for one in paths if one.is_file()), None)
     if path is None:
         return Config()
     _check_owner(path)
-    return _read(path, trusted=path.parent != cwd or path in found[2:])
+    return _read(path, trusted=path.parent != cwd or path in paths[2:])
 
 
 def _check_owner(path: Path) -> None:
@@ -143,23 +143,23 @@ def _check_harmless(document: Mapping[str, Any], path: Path) -> None:
 
 def _read(path: Path, *, trusted: bool = True) -> Config:
     try:
-        found = tomllib.loads(read_regular(path, _MAX_FILE_BYTES).decode())
+        document = tomllib.loads(read_regular(path, _MAX_FILE_BYTES).decode())
     except OSError as error:
         raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
     except RecursionError:
         raise InvalidOptions(f"{path}: nested too deeply") from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise InvalidOptions(f"{path}: {error}") from error
-    config = parse_config(found, path)
+    config = parse_config(document, path)
     if not trusted:
-        _check_harmless(found, path)
+        _check_harmless(document, path)
     return config
 
 
-def parse_config(found: Mapping[str, Any], path: Path | None = None) -> Config:
+def parse_config(document: Mapping[str, Any], path: Path | None = None) -> Config:
     where = f"{path}: " if path else ""
     values: dict[str, Any] = {"source": path}
-    for key, value in found.items():
+    for key, value in document.items():
         if key == "classifier":
             values |= _classifier(value, where)
         elif key == "env":

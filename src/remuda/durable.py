@@ -21,15 +21,15 @@ def open_regular(path: str | os.PathLike[str]) -> int:
     The null device is an empty file: `--config /dev/null` means no configuration.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) and not _is_null(found):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) and not _is_null(status):
         os.close(fd)
         raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
     return fd
 
 
-def _is_null(found: os.stat_result) -> bool:
-    return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
+def _is_null(status: os.stat_result) -> bool:
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == os.stat(os.devnull).st_rdev
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:

@@ -103,8 +103,8 @@ def parse_moment(text: str, now: float) -> float:
     try:
         if _CLOCK.fullmatch(text):
             hour, minute = map(int, text.split(":"))
-            found = here.replace(hour=hour, minute=minute, second=0, microsecond=0)
-            return (found if found > here else found + timedelta(days=1)).timestamp()
+            moment = here.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            return (moment if moment > here else moment + timedelta(days=1)).timestamp()
         at = datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise InvalidOptions(

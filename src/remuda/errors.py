@@ -344,10 +344,10 @@ class PoolBroken(RemoteProtocolError):
 
 
 def _tree(base: type[RemudaError]) -> dict[str, type[RemudaError]]:
-    found = {base.code: base}
+    by_code = {base.code: base}
     for sub in base.__subclasses__():
-        found |= _tree(sub)
-    return found
+        by_code |= _tree(sub)
+    return by_code
 
 
 def from_code(code: str, message: str, hint: str | None = None) -> RemudaError:

@@ -42,14 +42,14 @@ def _init(self: Any, *values: Any, **named: Any) -> None:
 
 def _complete(self: Any, values: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
     names, kind = self.__match_args__, type(self).__name__
-    given = dict(zip(names, values, strict=False))
-    wrong = [name for name in named if name not in names or name in given]
+    by_position = dict(zip(names, values, strict=False))
+    wrong = [name for name in named if name not in names or name in by_position]
     if len(values) > len(names) or wrong:
         raise TypeError(f"{kind} has {', '.join(names) or 'no fields'}; given too much: {values!r} {named!r}")
-    found = {**self._defaults, **given, **named}
-    if missing := [name for name in names if name not in found]:
+    fields = {**self._defaults, **by_position, **named}
+    if missing := [name for name in names if name not in fields]:
         raise TypeError(f"{kind} needs {', '.join(missing)}")
-    return tuple(found[name] for name in names)
+    return tuple(fields[name] for name in names)
 
 
 def _values(self: Any) -> tuple[Any, ...]:

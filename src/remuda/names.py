@@ -44,12 +44,12 @@ def near_names(word: str, known: Iterable[str]) -> list[str]:
     """Return those of `known` that `word` may be a typing mistake for, the most likely first."""
     word = word[:MAX_NAME_BYTES]
     most = max(1, len(word) // 3)
-    found = [
+    near = [
         (far, name)
         for name in {*known}
         if abs(len(name) - len(word)) <= most and (far := _distance(word.lower(), name.lower())) <= most
     ]
-    return [name for far, name in sorted(found) if far == min(found)[0]][:_MOST_NEAR]
+    return [name for far, name in sorted(near) if far == min(near)[0]][:_MOST_NEAR]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

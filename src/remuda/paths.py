@@ -123,19 +123,19 @@ def private_folder(path: Path) -> Path:
     """
     try:
         _make(path)
-        found = path.stat()
-        if path.is_relative_to(home()) and found.st_uid == os.getuid() and found.st_mode & 0o077:
+        status = path.stat()
+        if path.is_relative_to(home()) and status.st_uid == os.getuid() and status.st_mode & 0o077:
             path.chmod(0o700)
-            found = path.stat()
+            status = path.stat()
     except OSError as error:
         raise FolderUnusable(f"cannot use folder {path}: {error.strerror}") from error
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise FolderUnusable(f"{path} is not a folder")
-    if found.st_uid != os.getuid():
+    if status.st_uid != os.getuid():
         raise FolderUnusable(
             f"folder {path} belongs to another user", hint="set REMUDA_HOME to a folder that you own"
         )
-    if stat.S_IMODE(found.st_mode) & 0o022:
+    if stat.S_IMODE(status.st_mode) & 0o022:
         raise FolderUnusable(
             f"other users can write to folder {path}", hint=f"chmod 700 {path}, or choose another"
         )

@@ -101,22 +101,22 @@ def with_descendants(pids: Iterable[int], table: dict[int, Entry]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, entry in table.items():
         children.setdefault(entry.parent, []).append(pid)
-    found: set[int] = set()
+    family: set[int] = set()
     queue = [pid for pid in pids if pid in table]
     while queue:
-        if (pid := queue.pop()) not in found:
-            found.add(pid)
+        if (pid := queue.pop()) not in family:
+            family.add(pid)
             queue += children.get(pid, [])
-    return found
+    return family
 
 
 def read_variables(first: str, others: Collection[str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Return the values of `first` and `others` for each process that was started with `first`."""
     for pid, words in _environments(first):
         pairs = (word.partition("=") for word in words)
-        found = {name: value for name, _, value in pairs if name == first or name in others}
-        if first in found:
-            yield pid, found
+        variables = {name: value for name, _, value in pairs if name == first or name in others}
+        if first in variables:
+            yield pid, variables
 
 
 def _environments(first: str) -> Iterator[tuple[int, Iterable[str]]]:

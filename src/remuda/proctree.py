@@ -34,13 +34,13 @@ def descendants(pid: int, *, surely: bool = False) -> list[int]:
 
 
 def _listed_descendants(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     queue = [pid]
     while queue:
         kids = [kid for kid in _listed_children(queue.pop(0)) if is_alive(kid)]
-        found += kids
+        pids += kids
         queue += kids
-    return found
+    return pids
 
 
 def _listed_children(pid: int) -> list[int]:
@@ -57,13 +57,13 @@ def _searched_descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for child, parent in _living():
         children.setdefault(parent, []).append(child)
-    found: list[int] = []
+    pids: list[int] = []
     queue = [pid]
     while queue:
         kids = children.get(queue.pop(0), [])
-        found += kids
+        pids += kids
         queue += kids
-    return found
+    return pids
 
 
 def _living() -> Iterator[tuple[int, int]]:
@@ -138,8 +138,8 @@ def command_lines() -> Iterator[tuple[int, list[str]]]:
 def variable_of(pid: int, name: str) -> str | None:
     """Return the value of a variable that a process was started with; None if missing or unknown."""
     if not _LINUX:
-        found = _told_variables(_output_of_ps("eww", "-o", "command=", "-p", str(pid)), name)
-        return found[-1] if found else None  # what follows its words
+        variables = _told_variables(_output_of_ps("eww", "-o", "command=", "-p", str(pid)), name)
+        return variables[-1] if variables else None  # what follows its words
     mark = f"{name}=".encode()
     variable = next((one for one in _variables(pid) if one.startswith(mark)), None)
     return None if variable is None else os.fsdecode(variable[len(mark) :])

@@ -141,9 +141,11 @@ class Session:
         where = _folder(folder)
         config = load_config(None, Path.cwd(), os.environ)
         variables = [f"{key}={value}" for key, value in check_variables("env", env or {}).items()]
-        said = {"cwd": cwd, "variables": variables, **options}
+        start_options = {"cwd": cwd, "variables": variables, **options}
         limit = check_seconds("timeout", timeout)
-        start_session(compose(name, check_words("command", command), where, said, config).spec, limit)
+        start_session(
+            compose(name, check_words("command", command), where, start_options, config).spec, limit
+        )
         return cls(name, folder=where)
 
     @classmethod
@@ -164,9 +166,9 @@ class Session:
     @classmethod
     def _of(cls, paths: SessionPaths) -> Self:
         """Make one without a look at its files."""
-        made = cls.__new__(cls)
-        made._paths = paths
-        return made
+        session = cls.__new__(cls)
+        session._paths = paths
+        return session
 
     @property
     def name(self) -> str:

@@ -125,8 +125,8 @@ def finite(value: object, default: float = 0.0) -> float:
     return number if math.isfinite(number) else default
 
 
-def _escaped(found: re.Match[str]) -> str:
-    one = found[0]
+def _escaped(match: re.Match[str]) -> str:
+    one = match[0]
     if one.isprintable() or one in _JOINERS:
         return one
     return _REPLACEMENT if _SURROGATE.match(one) else json.dumps(one)[1:-1]
@@ -159,8 +159,8 @@ def _bounded(value: Any) -> Any:
 
 def _check_depth(text: str, most: int) -> None:
     depth = 0
-    for found in _BRACKETS.finditer(text):
-        if (mark := found[0]) in "[{":
+    for bracket in _BRACKETS.finditer(text):
+        if (mark := bracket[0]) in "[{":
             depth += 1
             if depth > most:
                 raise BadJson(f"nested deeper than {most} levels")

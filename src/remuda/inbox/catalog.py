@@ -54,19 +54,19 @@ class Listed:
 
 def list_messages(folder: Path) -> list[Listed]:
     """Return the messages of an inbox in the order of sending, without prompts: see `with_prompts`."""
-    found: dict[str, Listed] = {}
+    listed: dict[str, Listed] = {}
     with translated_errors():
         receipts = list(json_lines(str(folder / "receipts.jsonl")))
     for one in receipts:
         message, at = str(one.get("id")), number(one.get("at"))
-        first = found[message].sent_at if message in found else (_sent_at(message) or at)
+        first = listed[message].sent_at if message in listed else (_sent_at(message) or at)
         attempt, reason = int(number(one.get("attempt"))) or 1, str(one.get("reason") or "")
-        found[message] = Listed(message, folder, str(one.get("stage")), at, first, attempt, reason)
+        listed[message] = Listed(message, folder, str(one.get("stage")), at, first, attempt, reason)
     for entry in _waiting(folder):
-        known, at = found.get(entry.id), number(entry.fields.get("at")) or _sent_at(entry.id)
+        known, at = listed.get(entry.id), number(entry.fields.get("at")) or _sent_at(entry.id)
         if known is None or known.ended:  # a plain line may have the id of an earlier one
-            found[entry.id] = Listed(entry.id, folder, "accepted", at, at)
-    return sorted(found.values(), key=lambda one: one.sent_at)
+            listed[entry.id] = Listed(entry.id, folder, "accepted", at, at)
+    return sorted(listed.values(), key=lambda one: one.sent_at)
 
 
 def _waiting(folder: Path) -> list[Entry]:
@@ -99,13 +99,13 @@ def _prompts(folder: Path, wanted: set[str]) -> dict[str, str]:
     has_lines = any(one.startswith("line-") for one in wanted)
     named = [one.encode() for one in wanted]
     key = Key(Files(str(folder / "inbox.jsonl")).key)
-    found: dict[str, str] = {}
+    prompts: dict[str, str] = {}
     for start, line in raw_lines_with(folder / "inbox.jsonl", ""):
         if has_lines or any(one in line for one in named):
             entry = Entry(start, start + len(line), line.decode("utf-8", "replace").strip(), key)
             if entry.id in wanted:
-                found[entry.id] = entry.text
-    return found
+                prompts[entry.id] = entry.text
+    return prompts
 
 
 def find_by_prefix(wanted: str, folders: list[Path]) -> Trace:
@@ -120,10 +120,10 @@ def find_by_prefix(wanted: str, folders: list[Path]) -> Trace:
     if len(near) > 1:
         names = ", ".join(name for name, _ in near[:_NAMED]) + (", …" if len(near) > _NAMED else "")
         raise InvalidOptions(f"'{wanted}' matches {len(near)} messages", hint=f"give more of the id: {names}")
-    found = trace(near[0][1], near[0][0]) if near else None
-    if found is None:
+    receipt = trace(near[0][1], near[0][0]) if near else None
+    if receipt is None:
         raise MessageNotFound(f"message '{wanted}' not found", hint="'remuda messages' lists them")
-    return found
+    return receipt
 
 
 def _ids_with(folder: Path, beginning: str) -> set[str]:
@@ -141,7 +141,7 @@ def find_last(folders: list[Path]) -> Trace:
         key=lambda one: one.sent_at,
         default=None,
     )
-    found = trace(newest.folder, newest.id) if newest is not None else None
-    if found is None:
+    receipt = trace(newest.folder, newest.id) if newest is not None else None
+    if receipt is None:
         raise MessageNotFound("no messages yet", hint="'remuda send NAME TEXT' sends one")
-    return found
+    return receipt

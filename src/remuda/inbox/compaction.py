@@ -56,7 +56,7 @@ def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Rec
         inbox = stop_hook.Inbox(files)
         try:
             inbox.open()
-            given, note = _punch(inbox) if inbox.reader is not None else (0, "")
+            freed, note = _punch(inbox) if inbox.reader is not None else (0, "")
             # The outbox first: the receipts say which messages are open.
             kept = _Receipts(files.receipts, _unpassed(inbox))
             outbox = _rewrite(files, files.outbox, small, lambda lines: _kept_answers(lines, kept.open, now))
@@ -67,7 +67,7 @@ def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Rec
                 dedup = _rewrite(files, path, small, lambda lines: _kept_keys(lines, cursor, now))
         finally:
             inbox.close()
-    return Reclaimed(given, receipts, outbox, dedup, note)
+    return Reclaimed(freed, receipts, outbox, dedup, note)
 
 
 # ── our own files ──
@@ -110,14 +110,14 @@ def _unpassed(inbox: stop_hook.Inbox) -> set[str]:
 
     If the queue's own file is lost, only the receipts say which of them are done.
     """
-    found: set[str] = set()
+    ids: set[str] = set()
     position = inbox.queue.cursor
     while inbox.reader is not None and position < inbox.queue.frontier:
         entry, position = inbox.reader.next(position)
         if entry is None:
             break
-        found.add(entry.id)
-    return found
+        ids.add(entry.id)
+    return ids
 
 
 class _Receipts:

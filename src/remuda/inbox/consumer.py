@@ -184,22 +184,22 @@ class Consumer:
 
         An earlier plain line may have had the same id.
         """
-        said = inbox.files.last_line(inbox.files.outbox) or {}
+        last_answer = inbox.files.last_line(inbox.files.outbox) or {}
         return (
-            said.get("id") == message
-            and "bounced" not in said
+            last_answer.get("id") == message
+            and "bounced" not in last_answer
             and all(one.get("stage") not in stop_hook.FINAL for one in read_receipts(self.folder, message))
         )
 
     def _submitted(self, message: str, attempt: int) -> Mapping[str, Any] | None:
         """Return the facts in the receipt of this attempt."""
-        found: Mapping[str, Any] | None = None
+        facts: Mapping[str, Any] | None = None
         for one in read_receipts(self.folder, message):
             if one.get("stage") in stop_hook.FINAL:  # of an earlier message with this id
-                found = None
+                facts = None
             elif one.get("stage") == "submitted" and one.get("attempt") == attempt:
-                found = {key: one[key] for key in _CONVERSATION if one.get(key)}
-        return found
+                facts = {key: one[key] for key in _CONVERSATION if one.get(key)}
+        return facts
 
     def tidy(self) -> None:
         """Free disk space when the files have grown by some megabytes; if that fails, it is tried later."""

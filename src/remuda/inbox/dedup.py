@@ -54,8 +54,8 @@ class Keys:
         try:
             if position > os.fstat(fd).st_size:  # the file was replaced
                 position = 0
-            found = _search(fd, position, key, Key(self._files.key))
-            return str(found["id"]) if found is not None and self._counts(found) else None
+            record = _search(fd, position, key, Key(self._files.key))
+            return str(record["id"]) if record is not None and self._counts(record) else None
         finally:
             os.close(fd)
 
@@ -69,7 +69,7 @@ def _field(name: str, value: str) -> bytes:
 
 
 def _records(data: bytes, needle: bytes) -> list[dict[str, Any]]:
-    found = []
+    records = []
     for line in data.split(b"\n"):
         if line and needle in line:
             try:
@@ -77,8 +77,8 @@ def _records(data: bytes, needle: bytes) -> list[dict[str, Any]]:
             except ValueError:  # torn by a crash
                 continue
             if isinstance(document, dict):
-                found.append(document)
-    return found
+                records.append(document)
+    return records
 
 
 def _search(fd: int, position: int, key: str, secret: Key) -> dict[str, Any] | None:
@@ -88,7 +88,7 @@ def _search(fd: int, position: int, key: str, secret: Key) -> dict[str, Any] | N
         position = os.lseek(fd, position, os.SEEK_DATA)
     except (OSError, AttributeError):  # no data after it, or a system that cannot say
         pass
-    rest, found = b"", None
+    rest, record = b"", None
     while chunk := os.pread(fd, _CHUNK, position):
         position += len(chunk)
         start = position - len(chunk) - len(rest)
@@ -98,5 +98,5 @@ def _search(fd: int, position: int, key: str, secret: Key) -> dict[str, Any] | N
             if wanted in line:
                 entry = Entry(0, 0, line.strip(b"\0 \r").decode("utf-8", "replace"), secret)
                 if entry.fields.get("dedup") == key:
-                    found = {"id": entry.id, "at": entry.fields.get("at"), "end": start}
-    return found
+                    record = {"id": entry.id, "at": entry.fields.get("at"), "end": start}
+    return record

@@ -88,14 +88,14 @@ def _label(document: dict[str, Any], field: str) -> str:
     return one_line(_text(field, document.get(field) or ""))
 
 
-def _when(given: object, now: datetime) -> datetime:
+def _when(timestamp: object, now: datetime) -> datetime:
     """Return when it was said: a date as JavaScript writes it, or its milliseconds; else now."""
-    if given is None:
+    if timestamp is None:
         return now
     try:
-        if isinstance(given, str):
-            return datetime.fromisoformat(given).astimezone(now.tzinfo)
-        return datetime.fromtimestamp(_number("ts", given) / 1000, now.tzinfo)
+        if isinstance(timestamp, str):
+            return datetime.fromisoformat(timestamp).astimezone(now.tzinfo)
+        return datetime.fromtimestamp(_number("ts", timestamp) / 1000, now.tzinfo)
     except (ValueError, OverflowError, OSError):
         raise InputError("'ts' is not a time") from None
 

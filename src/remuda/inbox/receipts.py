@@ -116,9 +116,9 @@ def _after(receipts: list[dict[str, Any]], one: dict[str, Any] | None) -> list[d
 def find(message: str, folders: list[Path]) -> Trace:
     """Return the receipt of a message in one of these folders. Raises `MessageNotFound`."""
     for folder in folders:
-        found = trace(folder, message)
-        if found is not None:
-            return found
+        receipt = trace(folder, message)
+        if receipt is not None:
+            return receipt
     raise MessageNotFound(f"message '{message}' not found", hint="'remuda messages' lists recent messages")
 
 
@@ -138,22 +138,22 @@ def follow(
     with _Watch(folder) as watch:
         while True:
             # The search for the first step reads the inbox, which may be long: once is enough.
-            found = trace(folder, message, seen)
-            if found is None:
+            current = trace(folder, message, seen)
+            if current is None:
                 raise MessageNotFound(f"message '{message}' not found in {folder}")
             # Not by their number: old receipts may have been removed since.
-            if seen is None or found.steps[-1] != seen.steps[-1]:
-                yield found
-            seen = found
-            if found.ended:
+            if seen is None or current.steps[-1] != seen.steps[-1]:
+                yield current
+            seen = current
+            if current.ended:
                 return
             longest = _LONGEST_WAIT
             if attend is not None:
-                attend(found)
+                attend(current)
                 longest = _ATTENDED_WAIT
             left = longest if deadline is None else deadline - time.monotonic()
             if left <= 0:
-                raise WaitTimeout(f"message {message} has not ended in time; it is {found.stage}")
+                raise WaitTimeout(f"message {message} has not ended in time; it is {current.stage}")
             watch.wait(min(left, longest))
 
 

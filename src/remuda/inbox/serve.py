@@ -186,8 +186,8 @@ class InjectServer:
         return _Request(target, headers)
 
     def _check_token(self, headers: dict[str, str]) -> None:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode("latin-1"), self._token)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(token.strip().encode("latin-1"), self._token)
         if scheme.lower() != "bearer" or not right:
             what = "the token is wrong" if "authorization" in headers else "no token was sent"
             raise _Refused(
@@ -270,10 +270,10 @@ def _read_id(body: bytes) -> str:
 
 
 def _parse_line(line: str) -> tuple[str, str]:
-    found = re.fullmatch(r"([A-Z]+) (\S+) HTTP/1\.[01]", line)
-    if found is None:
+    match = re.fullmatch(r"([A-Z]+) (\S+) HTTP/1\.[01]", line)
+    if match is None:
         raise _Refused(400, "this is not an HTTP request")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def _parse_headers(fields: list[str]) -> dict[str, str]:

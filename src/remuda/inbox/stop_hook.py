@@ -204,8 +204,8 @@ def _check_depth(text: str) -> None:
 
     depth = 0
     # A string without an end goes to the end of the text: else each quote in it would begin another search.
-    for found in re.finditer(r'"(?:[^"\\]|\\.)*+"?|[][{}]', text, re.DOTALL):
-        depth += (found[0] in "[{") - (found[0] in "]}")
+    for bracket in re.finditer(r'"(?:[^"\\]|\\.)*+"?|[][{}]', text, re.DOTALL):
+        depth += (bracket[0] in "[{") - (bracket[0] in "]}")
         if depth > MAX_DEPTH:
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
 
@@ -260,10 +260,10 @@ def number(value: object) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return 0.0
     try:
-        found = float(value)
+        result = float(value)
     except OverflowError:
         return 0.0
-    return found if found - found == 0 else 0.0
+    return result if result - result == 0 else 0.0
 
 
 def seconds(value: object) -> float:
@@ -290,11 +290,11 @@ def open_file(path: str, flags: int) -> int:
         if error.errno in (ENXIO, EISDIR):
             raise NotOurFile(path, "is not a regular file") from error
         raise
-    found = posix.fstat(fd)
+    status = posix.fstat(fd)
     wrong = ""
-    if found.st_mode & 0o170000 != 0o100000:
+    if status.st_mode & 0o170000 != 0o100000:
         wrong = "is not a regular file"
-    elif found.st_uid != posix.geteuid() and (found.st_uid or flags & (O_WRONLY | O_RDWR)):
+    elif status.st_uid != posix.geteuid() and (status.st_uid or flags & (O_WRONLY | O_RDWR)):
         wrong = "belongs to another user"
     if wrong:
         posix.close(fd)
@@ -832,10 +832,10 @@ class Reader:
     def __init__(self, fd: int, key: "Key | None" = None, grace: float = TORN_GRACE) -> None:
         self._fd = fd
         self._key = key
-        found = posix.fstat(fd)
-        self.size = found.st_size
-        self._settled = time.time() - found.st_mtime >= grace or found.st_mtime > time.time() + grace
-        self.settles_at = found.st_mtime + grace
+        status = posix.fstat(fd)
+        self.size = status.st_size
+        self._settled = time.time() - status.st_mtime >= grace or status.st_mtime > time.time() + grace
+        self.settles_at = status.st_mtime + grace
         """The wall time at which a last line without its end counts as complete, if no more is written."""
         self.torn = False
         """Whether a last line without its end is being ignored."""
@@ -1546,15 +1546,15 @@ class Inbox:
 
     def answer(self, message: str, payload: "Json") -> None:
         """Write the agent's answer to the outbox; once, also if a crash repeats this tick."""
-        said = {
+        record = {
             "id": message,
             "session_id": payload.get("session_id"),
             "text": payload.get("last_assistant_message"),
         }
         if payload.get("usage"):
-            said["usage"] = payload["usage"]
-        said["at"] = iso_time()
-        self.files.append(self.files.outbox, said, once=True)
+            record["usage"] = payload["usage"]
+        record["at"] = iso_time()
+        self.files.append(self.files.outbox, record, once=True)
 
     # ── giving up ──
 
@@ -2138,8 +2138,8 @@ def parse_options(words: "list[str]") -> Options:
     options = Options()
     if words[:1] == ["help"]:
         show_help()
-    given = iter(words)
-    for word in given:
+    remaining = iter(words)
+    for word in remaining:
         flag, equals, value = word.partition("=")
         if word in ("-h", "--help"):
             show_help()
@@ -2148,7 +2148,7 @@ def parse_options(words: "list[str]") -> Options:
         elif flag == "--idle-tick" and not equals:
             options.idle_tick = True
         elif flag in _VALUES:
-            taken = value if equals else next(given, None)
+            taken = value if equals else next(remaining, None)
             if taken is None:
                 fail(f"{flag} needs a value", 2)
             _VALUES[flag](options, taken)
@@ -2169,12 +2169,12 @@ def _choice(name: str, *choices: str) -> "Any":
 def _seconds(name: str) -> "Any":
     def take(options: Options, value: str) -> None:
         try:
-            given = float(value)
+            seconds = float(value)
         except ValueError:
-            given = -1.0
-        if not 0 <= given < LONGEST:
+            seconds = -1.0
+        if not 0 <= seconds < LONGEST:
             fail(f"invalid value '{value}' for --{name}: a number of seconds", 2)
-        setattr(options, name.replace("-", "_"), given)
+        setattr(options, name.replace("-", "_"), seconds)
 
     return take
 
@@ -2295,9 +2295,9 @@ def say(decision: Decision, options: Options) -> int:
             except OSError as error:
                 tell(f"{program()}: cannot touch {options.signal_file}: {error.strerror}")
         return 0
-    said = f'{{"decision":"block","reason":{encode_json(decision.text)}}}'
+    line = f'{{"decision":"block","reason":{encode_json(decision.text)}}}'
     try:
-        write_all(1, said.encode())
+        write_all(1, line.encode())
     except OSError as error:
         return 0 if error.errno == EPIPE else 1
     return 0

@@ -58,12 +58,12 @@ class Writer:
         """
         fd = stop_hook.open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
-            found = os.fstat(fd)
-            as_left = self._left == (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            end_line = b"" if as_left or not _is_torn(fd, found) else b"\n"
+            before = os.fstat(fd)
+            as_left = self._left == (before.st_dev, before.st_ino, before.st_size, before.st_mtime_ns)
+            end_line = b"" if as_left or not _is_torn(fd, before) else b"\n"
             if end_line:
-                found = os.fstat(fd)
-            line = stop_hook.marked_line(self._secret(found.st_size), line, found.st_size + len(end_line))
+                before = os.fstat(fd)
+            line = stop_hook.marked_line(self._secret(before.st_size), line, before.st_size + len(end_line))
             data = end_line + line
             # In one write, so that no other writer's line can get into it. On a full disk part of it remains:
             # a broken envelope, which no consumer hands out.
@@ -73,18 +73,18 @@ class Writer:
                 os.fsync(fd)
             # While it is open: the inode number of a removed file may be used again at once.
             there = os.stat(self._path)
-            end = found.st_size + len(data)
-            if there.st_ino == found.st_ino and there.st_dev == found.st_dev and there.st_size == end:
-                self._left = (found.st_dev, found.st_ino, end, there.st_mtime_ns)
+            end = before.st_size + len(data)
+            if there.st_ino == before.st_ino and there.st_dev == before.st_dev and there.st_size == end:
+                self._left = (before.st_dev, before.st_ino, end, there.st_mtime_ns)
             else:
                 self._left, end = None, self._look_again(fd, there, line)
         finally:
             os.close(fd)
-        if self.synced != (found.st_dev, found.st_ino):
+        if self.synced != (before.st_dev, before.st_ino):
             # The process that created the file, a foreign writer or one that was killed, may not have done
             # this.
             self._files.sync()
-            self.synced = (found.st_dev, found.st_ino)
+            self.synced = (before.st_dev, before.st_ino)
         self._files.crossed(end - len(data), end)
         return end
 
@@ -135,15 +135,15 @@ def _is_same_file(one: os.stat_result, other: os.stat_result) -> bool:
     return (one.st_ino, one.st_mtime_ns, one.st_dev) == (other.st_ino, other.st_mtime_ns, other.st_dev)
 
 
-def _is_torn(fd: int, found: os.stat_result) -> bool:
+def _is_torn(fd: int, status: os.stat_result) -> bool:
     """Return whether the last line has no end. A writer that is still at it gets time to end it."""
-    if _ends(fd, found.st_size):
+    if _ends(fd, status.st_size):
         return False
     deadline = time.monotonic() + stop_hook.TORN_GRACE
-    while time.time() - found.st_mtime < stop_hook.TORN_GRACE and time.monotonic() <= deadline:
+    while time.time() - status.st_mtime < stop_hook.TORN_GRACE and time.monotonic() <= deadline:
         time.sleep(_TORN_LOOK)
-        found = os.fstat(fd)
-        if _ends(fd, found.st_size):
+        status = os.fstat(fd)
+        if _ends(fd, status.st_size):
             return False
     return True
 

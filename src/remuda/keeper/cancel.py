@@ -77,11 +77,11 @@ def cancel_message(
     `session` is the one whose inbox this is. A second call is harmless. Raises `MessageNotFound`; `NotSafe`
     for a message in flight with an agent that no keeper has; `WaitTimeout` when its turn does not stop.
     """
-    found = trace(inbox, message)
-    if found is None:
+    receipt = trace(inbox, message)
+    if receipt is None:
         raise MessageNotFound(f"message '{message}' not found in {inbox}")
-    if found.ended:
-        return _fate(found, asked=False)
+    if receipt.ended:
+        return _fate(receipt, asked=False)
     deadline = time.monotonic() + timeout
     while True:
         left = max(0.0, deadline - time.monotonic())
@@ -132,14 +132,14 @@ def _without_keeper(inbox: Path, message: str, *, kept: bool) -> Trace | None:
     """Return the message at its end. None when a keeper has the inbox now."""
     journal = Inbox(inbox)
     try:
-        found = journal.take_back(message)
-        if found == "in flight" and kept:
+        outcome = journal.take_back(message)
+        if outcome == "in flight" and kept:
             # Its keeper was killed. Whether the agent saw the message is unknown, so it is not handed out
             # again.
             journal.recover("deadletter")
     except InboxBusy:
         return None
-    if found == "in flight" and not kept:
+    if outcome == "in flight" and not kept:
         raise NotSafe(
             f"message {message} is in flight with an agent that Remuda did not start",
             hint="interrupt the agent in its own terminal",
@@ -150,18 +150,18 @@ def _without_keeper(inbox: Path, message: str, *, kept: bool) -> Trace | None:
     return last
 
 
-def _fate(found: Trace, *, asked: bool) -> Cancelled:
+def _fate(receipt: Trace, *, asked: bool) -> Cancelled:
     """Read the outcome from the receipts. `asked`: it had not ended before."""
-    reason = found.reason
-    if found.stage == "acked":
-        return Cancelled(Fate.ANSWERED, found.id)
+    reason = receipt.reason
+    if receipt.stage == "acked":
+        return Cancelled(Fate.ANSWERED, receipt.id)
     if asked and reason.startswith((UNWANTED, _UNWANTED_BEFORE)):
-        seen = any(one["stage"] == "submitted" for one in found.steps)
-        return Cancelled(Fate.NOT_RETRIED if seen else Fate.TAKEN_BACK, found.id, reason)
-    ends = [one.get("end") for one in found.steps if one["stage"] == "ended"]
+        seen = any(one["stage"] == "submitted" for one in receipt.steps)
+        return Cancelled(Fate.NOT_RETRIED if seen else Fate.TAKEN_BACK, receipt.id, reason)
+    ends = [one.get("end") for one in receipt.steps if one["stage"] == "ended"]
     if asked and ends[-1:] == ["interrupted"]:
-        return Cancelled(Fate.INTERRUPTED, found.id, reason)
-    return Cancelled(Fate.ENDED, found.id, f"{found.stage}: {reason}" if reason else found.stage)
+        return Cancelled(Fate.INTERRUPTED, receipt.id, reason)
+    return Cancelled(Fate.ENDED, receipt.id, f"{receipt.stage}: {reason}" if reason else receipt.stage)
 
 
 def cancel_turn(name: str, folder: Path, timeout: float = DEFAULT_CANCEL_TIMEOUT) -> Cancelled | None:

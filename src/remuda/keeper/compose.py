@@ -119,8 +119,8 @@ def _record_to_resume(paths: SessionPaths) -> SessionRecord:
 
 def _remembered(options: Mapping[str, Any], record: SessionRecord | None) -> dict[str, Any]:
     """Use the options of the last run where none is given now."""
-    said = {key: value for key, value in options.items() if value is not None}
-    return {**options, **(record.options if record else {}), **said}
+    given_now = {key: value for key, value in options.items() if value is not None}
+    return {**options, **(record.options if record else {}), **given_now}
 
 
 def _forgotten(record: SessionRecord | None, added: Mapping[str, str]) -> list[str]:
@@ -154,10 +154,10 @@ def _command(agent_name: str, cmd: list[str], *, explicit: bool) -> list[str]:
 
 
 def _variables(options: dict[str, Any]) -> dict[str, str]:
-    found = {}
+    variables = {}
     for entry in options.get("variables") or ():
         name, equals, value = entry.partition("=")
         if not name or not equals:
             raise InvalidOptions(f"--env {entry!r} is not NAME=VALUE")
-        found[name] = value
-    return found
+        variables[name] = value
+    return variables

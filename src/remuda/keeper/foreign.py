@@ -90,5 +90,5 @@ def _program(pid: int, paths: SessionPaths) -> tuple[set[int], dict[int, Entry]]
 
 
 def _kin_of(pids: set[int], table: dict[int, Entry]) -> set[Process]:
-    found = with_kin(pids, table) - {os.getpid()}
-    return {Process(pid, table[pid].started) for pid in found}
+    kin = with_kin(pids, table) - {os.getpid()}
+    return {Process(pid, table[pid].started) for pid in kin}

@@ -63,10 +63,10 @@ class HistoryReader:
 
     def _is_replaced(self) -> bool:
         try:
-            found = os.stat(self._path)
+            there = os.stat(self._path)
         except FileNotFoundError:
             return False
-        return (found.st_dev, found.st_ino) != _identity(self._fds[0])
+        return (there.st_dev, there.st_ino) != _identity(self._fds[0])
 
     def _is_needed(self, event: HistoryEvent) -> bool:
         """Return whether to yield it. Only readers that lack what led to a screen need its picture."""
@@ -90,8 +90,8 @@ class HistoryReader:
 
 
 def _identity(fd: int) -> tuple[int, int]:
-    found = os.fstat(fd)
-    return found.st_dev, found.st_ino
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
 
 
 def last_screen(paths: SessionPaths) -> Screen | None:

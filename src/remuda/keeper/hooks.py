@@ -168,13 +168,13 @@ class HookServer:
             raise _Refused(400, f"its body cannot be read: {error}") from None
 
 
-def _same(given: bytes, token: bytes) -> bool:
+def _same(shown_token: bytes, token: bytes) -> bool:
     """Compare in a time that does not depend on the token.
 
     The library's own loads OpenSSL: 3 MB per keeper.
     """
-    different = len(given) ^ len(token)
-    for one, other in zip(given, token, strict=False):
+    different = len(shown_token) ^ len(token)
+    for one, other in zip(shown_token, token, strict=False):
         different |= one ^ other
     return different == 0
 

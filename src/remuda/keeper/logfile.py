@@ -46,8 +46,8 @@ class _PrivateHandler(logging.FileHandler):
         try:
             line = f"{self.format(record)}\n"
             stream = self.stream or self._reopened()
-            found = os.fstat(stream.fileno())
-            size = found.st_size + len(line.encode(errors="backslashreplace"))
+            status = os.fstat(stream.fileno())
+            size = status.st_size + len(line.encode(errors="backslashreplace"))
             if 0 < self._max_bytes < size:
                 self.stream = None
                 stream.close()

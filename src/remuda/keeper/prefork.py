@@ -79,10 +79,10 @@ def close_all_but(*kept: int) -> None:
     A caller may have left a lock or a pipe open.
     """
     try:
-        found = [int(entry) for entry in os.listdir("/dev/fd")]
+        descriptors = [int(entry) for entry in os.listdir("/dev/fd")]
     except OSError:  # this folder does not exist everywhere
-        found = list(range(_DESCRIPTORS))
-    for fd in found:
+        descriptors = list(range(_DESCRIPTORS))
+    for fd in descriptors:
         if fd > 2 and fd not in kept:
             try:
                 os.close(fd)

@@ -54,8 +54,8 @@ class SessionRecord:
     def load(cls, path: Path) -> SessionRecord | None:
         """Return the record; None if it is missing or cannot be read."""
         try:
-            found = parse_json(durable.read_regular(path), keep_surrogates=True)
-            known = {key: found[key] for key in cls.__dataclass_fields__ if key in found}
+            document = parse_json(durable.read_regular(path), keep_surrogates=True)
+            known = {key: document[key] for key in cls.__dataclass_fields__ if key in document}
             return cls(**known)
         except (OSError, ValueError, TypeError):
             return None

@@ -55,13 +55,13 @@ def _search(folder: Path, records: Mapping[str, SessionRecord]) -> dict[str, lis
     marked = _marked(folder, records)
     table = read_table()
     spared = with_descendants(_keepers(folder, records), table) | {os.getpid()}
-    found = {}
+    survivors = {}
     for name, record in sorted(records.items()):
         seeds = {pid for pid in marked.get(name, ()) if pid in table and _is_younger(table[pid], record)}
         seeds |= _of_record(record, table)
         if left := with_kin(seeds - spared, table) - spared:
-            found[name] = [Process(pid, table[pid].started) for pid in sorted(left)]
-    return found
+            survivors[name] = [Process(pid, table[pid].started) for pid in sorted(left)]
+    return survivors
 
 
 def survivors_of(paths: SessionPaths, *, unrecorded: bool = False) -> list[Process]:
@@ -78,19 +78,19 @@ def survivors_of(paths: SessionPaths, *, unrecorded: bool = False) -> list[Proce
 def _open_records(folder: Path, only: str | None = None) -> dict[str, SessionRecord]:
     """Return the records without an end: their keepers live, or were killed."""
     paths = [SessionPaths(folder, only).record] if only else folder.glob("*.json")
-    found = (SessionRecord.load(path) for path in paths)
-    return {one.name: one for one in found if one is not None and one.ended_at is None}
+    records = (SessionRecord.load(path) for path in paths)
+    return {one.name: one for one in records if one is not None and one.ended_at is None}
 
 
 def _marked(folder: Path, names: Collection[str]) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = {}
+    pids_by_session: dict[str, set[int]] = {}
     where = os.path.realpath(folder)
     others = (FOLDER_VARIABLE, "REMUDA_HOME", "XDG_STATE_HOME", "HOME")
     for pid, environ in read_variables(_NAME_VARIABLE, others):
         name = environ[_NAME_VARIABLE]
         if name in names and os.path.realpath(_folder_of(environ)) == where:
-            found.setdefault(name, set()).add(pid)
-    return found
+            pids_by_session.setdefault(name, set()).add(pid)
+    return pids_by_session
 
 
 def _folder_of(environ: Mapping[str, str]) -> Path:
@@ -135,30 +135,30 @@ def _of_record(record: SessionRecord, table: dict[int, Entry]) -> set[int]:
     they do.
     """
     entry = table.get(record.child_pid)
-    found = {record.child_pid} if entry and entry.started == record.child_started else set()
+    pids = {record.child_pid} if entry and entry.started == record.child_started else set()
     if record.terminal and not os.path.exists(record.terminal):  # its master is gone
-        found |= {pid for pid in table if _has_open(pid, record)}
-    return found
+        pids |= {pid for pid in table if _has_open(pid, record)}
+    return pids
 
 
 def _has_open(pid: int, record: SessionRecord) -> bool:
     for number, path, removed in open_files(pid):
         if removed and path == record.terminal:
             try:
-                made = os.stat(f"/proc/{pid}/fd/{number}").st_ctime_ns
+                created_at = os.stat(f"/proc/{pid}/fd/{number}").st_ctime_ns
             except OSError:
                 continue
-            if made == record.terminal_made:
+            if created_at == record.terminal_made:
                 return True
     return False
 
 
 def with_kin(seeds: set[int], table: dict[int, Entry]) -> set[int]:
     """Add their descendants, and all in process sessions that one of them leads or whose leader has ended."""
-    found = with_descendants(seeds, table)
-    sessions = {table[pid].session for pid in found}
-    own = {one for one in sessions if one > 1 and (one in found or one not in table)}
-    return with_descendants([*found, *(pid for pid, entry in table.items() if entry.session in own)], table)
+    family = with_descendants(seeds, table)
+    sessions = {table[pid].session for pid in family}
+    own = {one for one in sessions if one > 1 and (one in family or one not in table)}
+    return with_descendants([*family, *(pid for pid, entry in table.items() if entry.session in own)], table)
 
 
 def end_survivors(paths: SessionPaths, grace: float) -> tuple[int, list[Process]]:

@@ -105,8 +105,8 @@ class PolledWatch:
 
     def _look(self) -> None:
         try:
-            found = os.stat(self._path)
-            now = (found.st_ino, found.st_size, found.st_mtime_ns)
+            status = os.stat(self._path)
+            now = (status.st_ino, status.st_size, status.st_mtime_ns)
         except OSError:
             now = None
         if now != self._seen:

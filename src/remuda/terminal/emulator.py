@@ -161,10 +161,10 @@ class Terminal:
         return self._ref(g.PointTag.ACTIVE, x, y)
 
     def _ref(self, tag: g.PointTag, x: int, y: int) -> g.GridRef:
-        found = g.GridRef(size=c.sizeof(g.GridRef))
+        ref = g.GridRef(size=c.sizeof(g.GridRef))
         point = g.Point(tag, g.PointValue(x, y, 0))
-        _check(self._lib.ghostty_terminal_grid_ref(self.handle, point, c.byref(found)), "grid_ref")
-        return found
+        _check(self._lib.ghostty_terminal_grid_ref(self.handle, point, c.byref(ref)), "grid_ref")
+        return ref
 
     @property
     def scrolled_rows(self) -> int:
@@ -320,10 +320,10 @@ class RenderState:
         self._at: int | None = None
 
     def _new(self, kind: str) -> c.c_void_p:
-        made = c.c_void_p()
-        _check(getattr(self._lib, f"{kind}_new")(None, c.byref(made)), kind)
-        self._free.append(weakref.finalize(self, getattr(self._lib, f"{kind}_free"), made))
-        return made
+        handle = c.c_void_p()
+        _check(getattr(self._lib, f"{kind}_new")(None, c.byref(handle)), kind)
+        self._free.append(weakref.finalize(self, getattr(self._lib, f"{kind}_free"), handle))
+        return handle
 
     def update(self, terminal: c.c_void_p) -> None:
         self._at = None

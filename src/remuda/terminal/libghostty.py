@@ -370,9 +370,11 @@ def _library_file() -> Path:
     if spec is None or spec.origin is None:
         raise EngineUnavailable("the package pyghostty is not installed")
     folder = Path(spec.origin).parent
-    found = re.search(r'__version__\s*=\s*"([^"]+)"', Path(spec.origin).read_text(encoding="utf-8"))
-    if found is None or found[1] != VERSION:
-        raise EngineUnavailable(f"pyghostty is {found[1] if found else 'of unknown version'}, not {VERSION}")
+    version = re.search(r'__version__\s*=\s*"([^"]+)"', Path(spec.origin).read_text(encoding="utf-8"))
+    if version is None or version[1] != VERSION:
+        raise EngineUnavailable(
+            f"pyghostty is {version[1] if version else 'of unknown version'}, not {VERSION}"
+        )
     for name in ("libghostty-vt.so", "libghostty-vt.dylib"):
         if (folder / "_lib" / name).exists():
             return folder / "_lib" / name

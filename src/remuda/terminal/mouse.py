@@ -52,7 +52,7 @@ class MouseTranslator:
             return data
         if cut := _UNFINISHED.search(data):
             data, self._held = data[: cut.start()], data[cut.start() :]
-        return _REPORT.sub(lambda found: _translated(found, area, modes), data)
+        return _REPORT.sub(lambda report: _translated(report, area, modes), data)
 
 
 class WheelReader:
@@ -70,13 +70,13 @@ class WheelReader:
         data, self._held = self._held + data, b""
         if cut := _UNFINISHED.search(data):
             data, self._held = data[: cut.start()], data[cut.start() :]
-        buttons = [int(found[1]) for found in _REPORT.finditer(data)]
+        buttons = [int(report[1]) for report in _REPORT.finditer(data)]
         return buttons.count(_WHEEL) - buttons.count(_WHEEL + 1), _REPORT.sub(b"", data)
 
 
-def _translated(found: re.Match[bytes], area: Area, modes: frozenset[int]) -> bytes:
-    button, x, y = (int(number) for number in found.groups()[:3])
-    released = found[4] == b"m"
+def _translated(report: re.Match[bytes], area: Area, modes: frozenset[int]) -> bytes:
+    button, x, y = (int(number) for number in report.groups()[:3])
+    released = report[4] == b"m"
     inside = 1 <= x <= area.cols and 1 <= y <= area.rows
     dragged = button & _DRAG and button & _NO_BUTTON != _NO_BUTTON and not button & _WHEEL
     if not inside and not released and not dragged:

@@ -120,8 +120,8 @@ def _colours(terminal: Terminal) -> bytes:
     parts = [b"\x1b]4;%d;rgb:%02x/%02x/%02x\x1b\\" % (i // 3, *now[i : i + 3]) for i in changed]
     dynamic = ((10, g.Data.COLOR_FOREGROUND), (11, g.Data.COLOR_BACKGROUND), (12, g.Data.COLOR_CURSOR))
     for code, key in dynamic:
-        if found := terminal.colour(key):
-            parts.append(b"\x1b]%d;rgb:%02x/%02x/%02x\x1b\\" % (code, *found))
+        if colour := terminal.colour(key):
+            parts.append(b"\x1b]%d;rgb:%02x/%02x/%02x\x1b\\" % (code, *colour))
     return b"".join(parts)
 
 

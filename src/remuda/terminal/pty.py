@@ -140,7 +140,7 @@ def spawn(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], cols: int, 
     program = resolve_program(argv[0], env, cwd)
     master, slave = os.openpty()
     set_size(slave, cols, rows)
-    slave_name, made = os.ttyname(slave), os.fstat(slave).st_ctime_ns
+    slave_name, created_at = os.ttyname(slave), os.fstat(slave).st_ctime_ns
     before = os.getcwd()
     try:
         os.chdir(cwd)
@@ -151,7 +151,7 @@ def spawn(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], cols: int, 
     finally:
         os.chdir(before)
         os.close(slave)
-    return Pty(pid, master, slave_name, made)
+    return Pty(pid, master, slave_name, created_at)
 
 
 def _explain(program: str, error: OSError) -> Exception:

@@ -121,16 +121,16 @@ class HeimdallReader(FrameReader):
                 end = HEADER_BYTES + int.from_bytes(buffer[1:HEADER_BYTES], "big")
                 if len(buffer) < end:
                     return
-                found = Frame(buffer[0], bytes(buffer[HEADER_BYTES:end]))
+                frame = Frame(buffer[0], bytes(buffer[HEADER_BYTES:end]))
             else:
                 following = _SUPERVISOR_HEADER.search(buffer)
                 # Its header may be cut: what could be the beginning of one waits.
                 begun = following or _BEGUN_HEADER.search(buffer)
                 end = begun.start() if begun else len(buffer)
-                found = Frame(Type.OUTPUT, bytes(buffer[:end]))
+                frame = Frame(Type.OUTPUT, bytes(buffer[:end]))
             del buffer[:end]
-            if found.payload or found.type != Type.OUTPUT:
-                yield found
+            if frame.payload or frame.type != Type.OUTPUT:
+                yield frame
             elif end == 0:
                 return
 
