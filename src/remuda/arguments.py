@@ -83,7 +83,7 @@ def check_words(name: str, value: object) -> list[str]:
     """Return a sequence of texts. A plain text is not one: it would be its letters."""
     if not isinstance(value, (list, tuple)):
         raise wrong(name, value, "a list of strings")
-    return [check_text(f"{name}[{number}]", one) for number, one in enumerate(value)]
+    return [check_text(f"{name}[{index}]", one) for index, one in enumerate(value)]
 
 
 def check_variables(name: str, value: object) -> dict[str, str]:

@@ -175,8 +175,8 @@ def parse_config(document: Mapping[str, Any], path: Path | None = None) -> Confi
 
 
 def _checked(key: str, value: object, where: str) -> object:
-    wanted = _TYPES[key]
-    right = isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
+    expected_type = _TYPES[key]
+    right = isinstance(value, expected_type) and (bool in expected_type or not isinstance(value, bool))
     if not right or (isinstance(value, (int, float)) and not 0 <= value < math.inf):
         raise InvalidOptions(f"{where}{key} cannot be {_shown(value)}")
     if isinstance(value, (int, float)) and value > (most := _MOST.get(key, math.inf)):
@@ -232,12 +232,12 @@ def _boss(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidOptions(f"{where}[boss] must be a table, not {_shown(value)}")
     for key, one in value.items():
-        wanted = _BOSS_TYPES.get(key)
-        if wanted is None:
+        expected_type = _BOSS_TYPES.get(key)
+        if expected_type is None:
             raise InvalidOptions(
                 f"{where}[boss] has the unknown key {key!r}", hint=f"known: {', '.join(sorted(_BOSS_TYPES))}"
             )
-        if not isinstance(one, wanted) or (isinstance(one, bool) and bool not in wanted):
+        if not isinstance(one, expected_type) or (isinstance(one, bool) and bool not in expected_type):
             raise InvalidOptions(f"{where}[boss] {key} cannot be {_shown(one)}")
     if not 0 <= value.get("port", 0) <= 65535:
         raise InvalidOptions(f"{where}[boss] port cannot be {_shown(value['port'])}")

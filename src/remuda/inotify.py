@@ -39,17 +39,17 @@ class Inotify:
 
         Raises `OSError` for any other failure, such as the limit of watches: the path would not be watched.
         """
-        number: int = self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask)
-        if number >= 0:
-            return number
+        watch: int = self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask)
+        if watch >= 0:
+            return watch
         code = self._errno()
         if code in (ENOENT, ENOTDIR):
             return None
         reason = "no more inotify watches are allowed" if code == ENOSPC else os.strerror(code)
         raise OSError(code, reason, str(path))
 
-    def remove(self, number: int) -> None:
-        self._libc.inotify_rm_watch(self.fd, number)
+    def remove(self, watch: int) -> None:
+        self._libc.inotify_rm_watch(self.fd, watch)
 
     def drain(self) -> bool:
         """Drop all events. Returns whether there were any."""
@@ -69,9 +69,9 @@ class Inotify:
             return
         at = 0
         while at < len(data):
-            number, mask, _, length = _HEAD.unpack_from(data, at)
+            watch, mask, _, length = _HEAD.unpack_from(data, at)
             at += _HEAD.size + length
-            yield number, mask, os.fsdecode(data[at - length : at].rstrip(b"\0"))
+            yield watch, mask, os.fsdecode(data[at - length : at].rstrip(b"\0"))
 
     def close(self) -> None:
         if self.fd >= 0:

@@ -28,16 +28,16 @@ class Process:
     pid: int
     started: str
 
-    def signal(self, number: int) -> None:
+    def signal(self, signal_number: int) -> None:
         """Send a signal. Does nothing if the process has ended, or is another user's."""
         fd = _open(self.pid)
         try:
             if start_ticks(self.pid) != self.started:
                 return
             if fd is None:
-                os.kill(self.pid, number)
+                os.kill(self.pid, signal_number)
             else:
-                signal.pidfd_send_signal(fd, number)
+                signal.pidfd_send_signal(fd, signal_number)
         except (ProcessLookupError, PermissionError):
             pass
         finally:
@@ -141,26 +141,26 @@ def open_files(pid: int) -> Iterator[tuple[int, str, bool]]:
         numbers = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return
-    for number in numbers:
+    for fd in numbers:
         try:
-            path = os.readlink(f"/proc/{pid}/fd/{number}")
+            path = os.readlink(f"/proc/{pid}/fd/{fd}")
         except OSError:
             continue
-        yield int(number), path.removesuffix(_DELETED), path.endswith(_DELETED)
+        yield int(fd), path.removesuffix(_DELETED), path.endswith(_DELETED)
 
 
 def locked_files(pid: int, suffix: str) -> Iterator[tuple[str, bool]]:
     """Yield each file with this suffix that the process itself has locked (flock): its path, and whether it
     was removed. Linux only.
     """
-    for number, path, removed in open_files(pid):
-        if path.endswith(suffix) and _has_locked(pid, number):
+    for fd, path, removed in open_files(pid):
+        if path.endswith(suffix) and _has_locked(pid, fd):
             yield path, removed
 
 
-def _has_locked(pid: int, number: int) -> bool:
+def _has_locked(pid: int, fd: int) -> bool:
     try:
-        with open(f"/proc/{pid}/fdinfo/{number}") as file:
+        with open(f"/proc/{pid}/fdinfo/{fd}") as file:
             return any(_is_lock_of(pid, line.split()) for line in file)
     except OSError:
         return False

@@ -112,10 +112,10 @@ def is_alive(pid: int) -> bool:
     return not _asked_of_ps(pid, "stat").startswith("Z")
 
 
-def send_signal(pid: int, number: int) -> None:
+def send_signal(pid: int, signal_number: int) -> None:
     """Send a signal. Does nothing if the process has ended, or is another user's."""
     try:
-        os.kill(pid, number)
+        os.kill(pid, signal_number)
     except (ProcessLookupError, PermissionError):
         pass
 
@@ -124,8 +124,8 @@ def command_lines() -> Iterator[tuple[int, list[str]]]:
     """Yield the words of the commands of all visible processes; only the first of very many."""
     if not _LINUX:
         for line in _output_of_ps("-axww", "-o", "pid=,command=").splitlines():
-            number, *words = line.split()
-            yield int(number), words
+            pid, *words = line.split()
+            yield int(pid), words
         return
     for entry in filter(str.isdecimal, os.listdir("/proc")):
         try:
@@ -138,7 +138,7 @@ def command_lines() -> Iterator[tuple[int, list[str]]]:
 def variable_of(pid: int, name: str) -> str | None:
     """Return the value of a variable that a process was started with; None if missing or unknown."""
     if not _LINUX:
-        variables = _told_variables(_output_of_ps("eww", "-o", "command=", "-p", str(pid)), name)
+        variables = _variables_in(_output_of_ps("eww", "-o", "command=", "-p", str(pid)), name)
         return variables[-1] if variables else None  # what follows its words
     mark = f"{name}=".encode()
     variable = next((one for one in _variables(pid) if one.startswith(mark)), None)
@@ -159,11 +159,11 @@ def _with_variable_proc(wanted: bytes) -> Iterator[int]:
 def _with_variable_ps(name: str, value: str) -> Iterator[int]:
     for line in _output_of_ps("axeww", "-o", "pid=,command=").splitlines():
         pid, _, words = line.strip().partition(" ")
-        if value in _told_variables(words, name):
+        if value in _variables_in(words, name):
             yield int(pid)
 
 
-def _told_variables(words: str, name: str) -> list[str]:
+def _variables_in(words: str, name: str) -> list[str]:
     """Return variables as `ps e` shows them, after the words of the command: values without blanks."""
     return [word.partition("=")[2] for word in words.split() if word.startswith(f"{name}=")]
 

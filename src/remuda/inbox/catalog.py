@@ -90,39 +90,39 @@ def with_prompts(messages: Iterable[Listed]) -> list[Listed]:
     messages = list(messages)
     texts: dict[tuple[Path, str], str] = {}
     for folder in {one.folder for one in messages}:
-        wanted = {one.id for one in messages if one.folder == folder}
-        texts |= {(folder, name): text for name, text in _prompts(folder, wanted).items()}
+        ids = {one.id for one in messages if one.folder == folder}
+        texts |= {(folder, name): text for name, text in _prompts(folder, ids).items()}
     return [replace(one, prompt=texts.get((one.folder, one.id), one.prompt)) for one in messages]
 
 
-def _prompts(folder: Path, wanted: set[str]) -> dict[str, str]:
-    has_lines = any(one.startswith("line-") for one in wanted)
-    named = [one.encode() for one in wanted]
+def _prompts(folder: Path, ids: set[str]) -> dict[str, str]:
+    has_lines = any(one.startswith("line-") for one in ids)
+    named = [one.encode() for one in ids]
     key = Key(Files(str(folder / "inbox.jsonl")).key)
     prompts: dict[str, str] = {}
     for start, line in raw_lines_with(folder / "inbox.jsonl", ""):
         if has_lines or any(one in line for one in named):
             entry = Entry(start, start + len(line), line.decode("utf-8", "replace").strip(), key)
-            if entry.id in wanted:
+            if entry.id in ids:
                 prompts[entry.id] = entry.text
     return prompts
 
 
-def find_by_prefix(wanted: str, folders: list[Path]) -> Trace:
+def find_by_prefix(prefix: str, folders: list[Path]) -> Trace:
     """Return the message with this id, or the only one whose id begins with it.
 
     Raises `MessageNotFound`, and `InvalidOptions` if several ids begin with it.
     """
     for folder in folders:
-        if (exact := trace(folder, wanted)) is not None:
+        if (exact := trace(folder, prefix)) is not None:
             return exact
-    near = sorted((name, folder) for folder in folders for name in _ids_with(folder, wanted))
+    near = sorted((name, folder) for folder in folders for name in _ids_with(folder, prefix))
     if len(near) > 1:
         names = ", ".join(name for name, _ in near[:_NAMED]) + (", …" if len(near) > _NAMED else "")
-        raise InvalidOptions(f"'{wanted}' matches {len(near)} messages", hint=f"give more of the id: {names}")
+        raise InvalidOptions(f"'{prefix}' matches {len(near)} messages", hint=f"give more of the id: {names}")
     receipt = trace(near[0][1], near[0][0]) if near else None
     if receipt is None:
-        raise MessageNotFound(f"message '{wanted}' not found", hint="'remuda messages' lists them")
+        raise MessageNotFound(f"message '{prefix}' not found", hint="'remuda messages' lists them")
     return receipt
 
 

@@ -83,7 +83,7 @@ def _records(data: bytes, needle: bytes) -> list[dict[str, Any]]:
 
 def _search(fd: int, position: int, key: str, secret: Key) -> dict[str, Any] | None:
     """Return the last envelope with this key. Skips the holes of `compaction`."""
-    wanted = _field("dedup", key)
+    needle = _field("dedup", key)
     try:
         position = os.lseek(fd, position, os.SEEK_DATA)
     except (OSError, AttributeError):  # no data after it, or a system that cannot say
@@ -95,7 +95,7 @@ def _search(fd: int, position: int, key: str, secret: Key) -> dict[str, Any] | N
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             start += len(line) + 1
-            if wanted in line:
+            if needle in line:
                 entry = Entry(0, 0, line.strip(b"\0 \r").decode("utf-8", "replace"), secret)
                 if entry.fields.get("dedup") == key:
                     record = {"id": entry.id, "at": entry.fields.get("at"), "end": start}

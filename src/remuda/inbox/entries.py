@@ -57,30 +57,30 @@ def entry_of(letter: Letter, key: Key) -> Entry:
     return Entry(int(stop_hook.number(letter.get("start_offset"))), 0, str(letter.get("raw_line")), key)
 
 
-def choose_letters(letters: list[Letter], wanted: str | None, key: Key) -> list[Letter]:
+def choose_letters(letters: list[Letter], letter_id: str | None, key: Key) -> list[Letter]:
     """Return the letters that can be put back: all, or the one with this entry or message id."""
-    chosen = letters if wanted is None else [find_letter(letters, wanted, lambda one: _names(one, key))]
+    chosen = letters if letter_id is None else [find_letter(letters, letter_id, lambda one: _names(one, key))]
     whole = [one for one in chosen if _is_whole(entry_of(one, key))]
-    if wanted is not None and not whole:
+    if letter_id is not None and not whole:
         why = entry_of(chosen[0], key).broken or "its prompt is empty"
-        raise InputError(f"dead letter '{wanted}' cannot be redriven: {why}", hint="send its prompt again")
+        raise InputError(f"dead letter '{letter_id}' cannot be redriven: {why}", hint="send its prompt again")
     return whole
 
 
 T = TypeVar("T")
 
 
-def find_letter(letters: list[T], wanted: str, names: Callable[[T], set[str]]) -> T:
+def find_letter(letters: list[T], prefix: str, names: Callable[[T], set[str]]) -> T:
     """Return the one with that name, or the only one with a name that begins with it.
 
     Raises `MessageNotFound`, and `InvalidOptions` if several begin with it.
     """
-    exact = [one for one in letters if wanted in names(one)]
-    near = exact or [one for one in letters if any(name.startswith(wanted) for name in names(one))]
-    if not near or not wanted:
-        raise MessageNotFound(f"dead letter '{wanted}' not found", hint="'remuda inbox dead' lists them")
+    exact = [one for one in letters if prefix in names(one)]
+    near = exact or [one for one in letters if any(name.startswith(prefix) for name in names(one))]
+    if not near or not prefix:
+        raise MessageNotFound(f"dead letter '{prefix}' not found", hint="'remuda inbox dead' lists them")
     if len(near) > 1 and not exact:
-        raise InvalidOptions(f"'{wanted}' matches {len(near)} dead letters", hint="give more of the id")
+        raise InvalidOptions(f"'{prefix}' matches {len(near)} dead letters", hint="give more of the id")
     return near[0]
 
 

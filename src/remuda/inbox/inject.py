@@ -57,9 +57,9 @@ def _from_document(document: dict[str, Any], now: datetime) -> Injected:
     chat = "content" in document
     if chat == ("prompt" in document):
         raise InputError("the body needs either 'prompt' or 'content'")
-    known = {"content", *_CHAT} if chat else {"prompt"}
-    if unknown := sorted(set(document) - known - set(_OPTIONS)):
-        names = ", ".join(sorted(known | set(_OPTIONS)))
+    fields = {"content", *_CHAT} if chat else {"prompt"}
+    if unknown := sorted(set(document) - fields - set(_OPTIONS)):
+        names = ", ".join(sorted(fields | set(_OPTIONS)))
         raise InputError(f"unknown field '{unknown[0]}'", hint=f"known: {names}")
     options = {}
     for field, (name, read) in _OPTIONS.items():

@@ -192,8 +192,8 @@ class Inbox:
         assert message.dedup is not None
         keys = Keys(self._files)
         with Lock(self._files), self._writer.lock():
-            if (known := keys.find(message.dedup)) is not None:
-                return Accepted(known, duplicate=True)
+            if (accepted_id := keys.find(message.dedup)) is not None:
+                return Accepted(accepted_id, duplicate=True)
             end = self._writer.append(message.line)
             try:
                 keys.add(message, end)
@@ -339,9 +339,9 @@ class Inbox:
         dead, key = list(self.dead_letters()), Key(self._files.key)
         whole = choose_letters(dead, choose, key)
         messages = [redriven_message(one, key) for one in whole]
-        known = self._known({message.id for message in messages})
+        present = self._known({message.id for message in messages})
         for message, letter in zip(messages, whole, strict=True):
-            if message.id not in known:  # else a crash ended this before the letters were removed
+            if message.id not in present:  # else a crash ended this before the letters were removed
                 self._writer.append(message.line)
                 self._note_redriven(message, entry_of(letter, key).id)
         taken = {line for line, one in parsed_lines(lines) if one in whole}

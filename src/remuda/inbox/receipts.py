@@ -190,10 +190,10 @@ def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
     """Return the first step from the inbox itself: what is written there is accepted."""
     if message.startswith("line-"):
         try:
-            known = any(entry.id == message for entry in Inbox(folder).waiting())
+            is_waiting = any(entry.id == message for entry in Inbox(folder).waiting())
         except FolderUnusable:  # we may not lock it
-            known = False
-        return {"id": message, "stage": "accepted"} if known else None
+            is_waiting = False
+        return {"id": message, "stage": "accepted"} if is_waiting else None
     key = Key(Files(str(folder / "inbox.jsonl")).key)
     for start, line in raw_lines_with(folder / "inbox.jsonl", message):
         entry = Entry(start, start + len(line), line.decode("utf-8", "replace").strip(), key)

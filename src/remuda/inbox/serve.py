@@ -122,8 +122,8 @@ class InjectServer:
         self._acceptor = Acceptor(listener, limits, stream_protocol(self._serve, MAX_HEAD_BYTES, self._tasks))
         self._acceptor.open()
         port = listener.getsockname()[1]
-        shown = f"[{address}]" if ":" in address else address
-        self.url = f"http://{shown}:{port}"
+        host_part = f"[{address}]" if ":" in address else address
+        self.url = f"http://{host_part}:{port}"
 
     async def close(self) -> None:
         """Accept no more. Complete requests are still answered, for up to `CLOSE_TIMEOUT` seconds."""

@@ -542,8 +542,8 @@ def consumer_of(files: Files) -> "str | None":
 
 def _holder(data: bytes) -> str:
     try:
-        known = decode_json(data)
-        return f"{known['who']} (pid {known['pid']})"
+        owner = decode_json(data)
+        return f"{owner['who']} (pid {owner['pid']})"
     except (ValueError, KeyError, TypeError):  # it has not written it yet
         return "another consumer"
 
@@ -939,25 +939,25 @@ class Queue:
         return min([int(one["start"]) for one in self.held] + [self.frontier])
 
     def load(self, reader: "Reader | None") -> None:
-        known = self._read_own()
+        saved = self._read_own()
         needed = reader is not None or exists(self._files.in_flight)
-        self.frontier = self._stored = self._read_offset(known, needed=needed)
-        if known is not None and reader is not None and self.frontier > reader.size:
+        self.frontier = self._stored = self._read_offset(saved, needed=needed)
+        if saved is not None and reader is not None and self.frontier > reader.size:
             # The offset is not a place in the inbox; whether ours belongs to this file is checked below.
             self.notice = f"{self._files.offset} was beyond the inbox; restored from .inbox-queue.json"
-            self.frontier, self.changed = int(known["cursor"]), True
-        if known is not None and int(known.get("cursor", -1)) == self.frontier:
-            self.frontier, self.held = int(known["frontier"]), list(known["held"])
-            self.marked = int(known["marked"]) if _is_place(known.get("marked")) else None
-        elif known is not None:
+            self.frontier, self.changed = int(saved["cursor"]), True
+        if saved is not None and int(saved.get("cursor", -1)) == self.frontier:
+            self.frontier, self.held = int(saved["frontier"]), list(saved["held"])
+            self.marked = int(saved["marked"]) if _is_place(saved.get("marked")) else None
+        elif saved is not None:
             # The offset was written and the queue was not: everything before it is acknowledged, and after it
             # everything up to the frontier except what is held. An offset that was set back is read from
             # again.
             offset = self.frontier
-            if offset > int(known.get("cursor", -1)):
-                self.frontier = max(offset, int(known["frontier"]))
-                self.held = [one for one in known["held"] if int(one["start"]) >= offset]
-        self._known, self._reader = known or {}, reader
+            if offset > int(saved.get("cursor", -1)):
+                self.frontier = max(offset, int(saved["frontier"]))
+                self.held = [one for one in saved["held"] if int(one["start"]) >= offset]
+        self._known, self._reader = saved or {}, reader
         self.forgotten = number(self._known.get("forgotten"))
         self._replaced_size = int(number(self._known.get("replaced_size")))
         self.replaced_at = number(self._known.get("replaced_at"))
@@ -1115,7 +1115,7 @@ class Queue:
             return due - now.wall
         return due - number(one["since"]) - now.since(number(one["since"]), one.get("clock"))
 
-    def _read_offset(self, known: "Json | None", *, needed: bool = True) -> int:
+    def _read_offset(self, saved: "Json | None", *, needed: bool = True) -> int:
         """Read the offset.
 
         Raises `OffsetCorrupt`, if it is `needed`: an inbox without a file has nothing to hand out.
@@ -1125,11 +1125,11 @@ class Queue:
         text = (data or b"").decode("utf-8", "replace").strip()
         if _is_count(text):
             return int(text)
-        if known is not None:
+        if saved is not None:
             what = "missing" if data is None else f"corrupt ({text[:40]!r})"
             self.notice = f"{self._files.offset} was {what}; restored from .inbox-queue.json"
             self.changed = True
-            return int(known["cursor"])
+            return int(saved["cursor"])
         if data is None or not needed:
             self._no_cursor = data is None
             return 0
@@ -1140,11 +1140,11 @@ class Queue:
 
     def _read_own(self) -> "Json | None":
         try:
-            known = self._files.read_json(self._files.queue)
+            saved = self._files.read_json(self._files.queue)
         except ValueError:
-            known = self._as_before()
-        self._lost = "missing" if known is None else "" if _is_queue(known) else "corrupt"
-        return None if self._lost else known
+            saved = self._as_before()
+        self._lost = "missing" if saved is None else "" if _is_queue(saved) else "corrupt"
+        return None if self._lost else saved
 
     def _as_before(self) -> "Json":
         """Read a number as an earlier version may have written it: an unlimited delay as `inf`, which is not
@@ -1152,10 +1152,10 @@ class Queue:
         """
         data = read_file(self._files.queue) or b""
         try:
-            known = decode_json(data.replace(b": inf,", b": 0.0,").replace(b": nan,", b": 0.0,"))
+            saved = decode_json(data.replace(b": inf,", b": 0.0,").replace(b": nan,", b": 0.0,"))
         except ValueError:
             return {}
-        return known if isinstance(known, dict) else {}
+        return saved if isinstance(saved, dict) else {}
 
     def save(self, reader: "Reader | None") -> None:
         """Save it. It is on the disk when this returns."""
@@ -1328,11 +1328,11 @@ class Queue:
         return now.wall + min(self.wait(one, now) for one in self.held)
 
 
-def _is_queue(known: "Json") -> bool:
+def _is_queue(document: "Json") -> bool:
     """Return whether our code wrote it: else nothing in it is trusted."""
-    if not _is_place(known.get("cursor")) or not _is_place(known.get("frontier")):
+    if not _is_place(document.get("cursor")) or not _is_place(document.get("frontier")):
         return False
-    held = known.get("held")
+    held = document.get("held")
     return isinstance(held, list) and all(
         isinstance(one, dict)
         and _is_place(one.get("start"))
@@ -2033,8 +2033,8 @@ class FolderWatch:
             _signal.pthread_sigmask(_signal.SIG_BLOCK, [self._signal, _signal.SIGIO])
             self._fd = posix.open(self._folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
             fcntl.fcntl(self._fd, fcntl.F_SETSIG, self._signal)
-            wanted = fcntl.DN_MODIFY | fcntl.DN_CREATE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT
-            fcntl.fcntl(self._fd, fcntl.F_NOTIFY, wanted)
+            events = fcntl.DN_MODIFY | fcntl.DN_CREATE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT
+            fcntl.fcntl(self._fd, fcntl.F_NOTIFY, events)
         except (ImportError, AttributeError, OSError):
             self._signal = 0
         return self
@@ -2115,9 +2115,9 @@ class Options:
 
 def tell(text: str) -> None:
     """Print one line on standard error. It may quote a sender, whose text must not control the terminal."""
-    shown = "".join(one if one.isprintable() else "\ufffd" for one in text) + "\n"
+    line = "".join(one if one.isprintable() else "\ufffd" for one in text) + "\n"
     if sys.stderr is not None:  # Python has none where it was closed
-        sys.stderr.write(shown)
+        sys.stderr.write(line)
 
 
 def fail(message: str, code: int) -> "NoReturn":

@@ -91,16 +91,16 @@ class AsyncKeeperClient(asyncio.Protocol):
 
         Raises the error that the keeper reports, and `SessionUnreachable` if the keeper ends or is silent.
         """
-        number = next(self._numbers)
-        answer = self._waiting[number] = self._loop.create_future()
+        request_id = next(self._numbers)
+        answer = self._waiting[request_id] = self._loop.create_future()
         try:
-            self._send(ClientConnection.request(number, op, args))
+            self._send(ClientConnection.request(request_id, op, args))
             async with asyncio.timeout(within):
                 document = await answer
         except TimeoutError:
             raise SessionUnreachable(f"the keeper of '{self.name}' does not answer") from None
         finally:
-            self._waiting.pop(number, None)
+            self._waiting.pop(request_id, None)
         result = _result(document)
         return await self._whole(result) if "parcel" in result else result
 

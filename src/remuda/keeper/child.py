@@ -204,10 +204,10 @@ class Child:
                 self._look_again()
         self._reaped.set()
 
-    def signal(self, number: int) -> None:
+    def signal(self, signal_number: int) -> None:
         """Send one signal to all processes of the session."""
         for pid in self._concerned():
-            send_signal(pid, number)
+            send_signal(pid, signal_number)
 
     def wake(self) -> None:
         """Continue a program that suspended itself, as a shell's `fg` does. A running program ignores it.

@@ -159,9 +159,9 @@ class KeeperClient:
             raise SessionUnreachable(
                 f"session '{self.name}' is run by another program or version, which does not support this"
             )
-        number = next(self._numbers)
-        self._sock.sendall(ClientConnection.request(number, op, args))
-        document = self._response(number).document
+        request_id = next(self._numbers)
+        self._sock.sendall(ClientConnection.request(request_id, op, args))
+        document = self._response(request_id).document
         if not document.get("ok"):
             error = document.get("error") or {}
             raise from_code(error.get("code", ""), error.get("message", "refused"), error.get("hint"))
@@ -184,11 +184,11 @@ class KeeperClient:
             "source": "status byte",
         }
 
-    def _response(self, number: int) -> wire.ResponseReceived:
+    def _response(self, request_id: int) -> wire.ResponseReceived:
         deadline = time.monotonic() + ANSWER_TIMEOUT
         while True:
             event = self._next_of(wire.ResponseReceived, deadline=deadline)
-            if isinstance(event, wire.ResponseReceived) and event.id == number:
+            if isinstance(event, wire.ResponseReceived) and event.id == request_id:
                 return event
 
     def _next_of(self, *kinds: type, deadline: float | None = None) -> ClientEvent:

@@ -46,10 +46,10 @@ class ForeignEnd:
             else:
                 hung_up = self._listen()
             table = read_table()
-            known = {
+            pids = {
                 one.pid for one in self._kin if one.pid in table and table[one.pid].started == one.started
             }
-            self._kin = _kin_of(known, table)
+            self._kin = _kin_of(pids, table)
             if not self._kin and (hung_up or self._code is not None):
                 return self._code
             self._signal(now)
@@ -73,11 +73,11 @@ class ForeignEnd:
 
     def _signal(self, now: float) -> None:
         for process in self._kin:
-            number = signal_for(now, self._grace, self._sent.get(process))
-            if number is not None:
-                process.signal(number)
+            signal_number = signal_for(now, self._grace, self._sent.get(process))
+            if signal_number is not None:
+                process.signal(signal_number)
                 process.signal(signal.SIGCONT)  # a stopped process takes its TERM only when it runs
-                self._sent[process] = number
+                self._sent[process] = signal_number
 
 
 def _program(pid: int, paths: SessionPaths) -> tuple[set[int], dict[int, Entry]]:

@@ -229,10 +229,10 @@ class Health:
     def _judge_transcript(self, turn: _Turn) -> None:
         if turn.recorded or turn.answered or not (turn.stopped or (turn.worked and not self.hooked)):
             return
-        path = self._observation.transcript_path or self._told_transcript()
+        path = self._observation.transcript_path or self._reported_transcript()
         self._set("transcript", _NO_TRANSCRIPT.format(_why_unreadable(path)), missing=True)
 
-    def _told_transcript(self) -> Path | None:
+    def _reported_transcript(self) -> Path | None:
         path = self._observation.conversation.get("transcript_path")
         return Path(path) if isinstance(path, str) else None
 

@@ -27,14 +27,14 @@ def _number(args: dict[str, Any], key: str) -> int:
 
 def shortened(argv: list[str]) -> list[str]:
     """Return the command, shortened: a list of files can be longer than a frame."""
-    shown: list[str] = []
+    words: list[str] = []
     room = _ARGV_CHARACTERS
     for word in argv:
         if len(word) > room:
-            return [*shown, "…"]
-        shown.append(word)
+            return [*words, "…"]
+        words.append(word)
         room -= len(word)
-    return shown
+    return words
 
 
 def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def prepare(spec: SessionSpec, paths: SessionPaths, begun: Begun | None) -> Prep
     if not adopt_orphans():
         degraded.append("orphans of the program cannot be adopted on this system")
     mailbox = _open_mailbox(spec, begun.agent if begun else find_agent(spec.agent), paths, degraded)
-    known = SessionRecord.load(paths.record) if spec.resume else None
-    conversation = dict(known.conversation) if known else {}
+    record = SessionRecord.load(paths.record) if spec.resume else None
+    conversation = dict(record.conversation) if record else {}
     recorder = _open_recorder(spec)
     if begun is None:
         may_ask = mailbox is not None and find_agent(spec.agent).takes_argument(spec.argv)

@@ -55,8 +55,8 @@ class SessionRecord:
         """Return the record; None if it is missing or cannot be read."""
         try:
             document = parse_json(durable.read_regular(path), keep_surrogates=True)
-            known = {key: document[key] for key in cls.__dataclass_fields__ if key in document}
-            return cls(**known)
+            fields = {key: document[key] for key in cls.__dataclass_fields__ if key in document}
+            return cls(**fields)
         except (OSError, ValueError, TypeError):
             return None
 

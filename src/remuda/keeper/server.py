@@ -124,10 +124,10 @@ class Server:
 class Peer:
     """One connection."""
 
-    def __init__(self, server: Server, sock: socket.socket, number: int) -> None:
+    def __init__(self, server: Server, sock: socket.socket, client_id: int) -> None:
         self.server = server
         self.session = server.session
-        self.number = number
+        self.client_id = client_id
         self.connection = KeeperConnection()
         self.outlet = Outlet(sock, self.connection, self.close)
         self._replies = ReplyFilter()
@@ -164,7 +164,7 @@ class Peer:
             and data[:5] == ONE_KEY
             and data[5] != 0x1B
             and self._types_plainly
-            and self.session.last_typist == self.number
+            and self.session.last_typist == self.client_id
         ):
             if not self.session.keyboard.type(data[5:]):
                 self._wait_for_program()
@@ -174,7 +174,7 @@ class Peer:
             for event in self.connection.receive(data):
                 self._hear(event)
         except RemudaError as error:
-            log.warning("dropped client %d: %s", self.number, error)
+            log.warning("dropped client %d: %s", self.client_id, error)
             self.close()
         if self.outlet.backlogged and not self._closed:
             self._pause()
@@ -208,8 +208,8 @@ class Peer:
             if not data:  # sent by its terminal, not by its user
                 return
         session = self.session
-        if session.last_typist != self.number:
-            session.client_typed(self.number)
+        if session.last_typist != self.client_id:
+            session.client_typed(self.client_id)
         if not session.keyboard.type(data):
             self._wait_for_program()
 
@@ -261,9 +261,9 @@ class Peer:
         if self.read_only or not (event.cols and event.rows):
             return
         try:
-            self.session.client_size(self.number, event.cols, event.rows)
+            self.session.client_size(self.client_id, event.cols, event.rows)
         except InvalidOptions as error:
-            log.warning("client %d: %s", self.number, error)
+            log.warning("client %d: %s", self.client_id, error)
 
     def on_kill(self, event: wire.KillAsked) -> None:
         if not self.read_only:
@@ -298,7 +298,7 @@ class Peer:
         self.outlet.acked(event.byte_count)
 
     def on_unknown(self, event: wire.UnknownFrame) -> None:
-        log.warning("client %d sent an unknown frame type 0x%02x", self.number, event.type)
+        log.warning("client %d sent an unknown frame type 0x%02x", self.client_id, event.type)
 
     # ── events ──
 
@@ -331,7 +331,7 @@ class Peer:
         self.server.peers.discard(self)
         self.session.discard_outlet(self.outlet)
         self.session.discard_listener(self.note)
-        self.session.client_gone(self.number)
+        self.session.client_gone(self.client_id)
         self.server.peers_changed()
 
 

@@ -142,10 +142,10 @@ def _of_record(record: SessionRecord, table: dict[int, Entry]) -> set[int]:
 
 
 def _has_open(pid: int, record: SessionRecord) -> bool:
-    for number, path, removed in open_files(pid):
+    for fd, path, removed in open_files(pid):
         if removed and path == record.terminal:
             try:
-                created_at = os.stat(f"/proc/{pid}/fd/{number}").st_ctime_ns
+                created_at = os.stat(f"/proc/{pid}/fd/{fd}").st_ctime_ns
             except OSError:
                 continue
             if created_at == record.terminal_made:
@@ -171,11 +171,11 @@ def end_survivors(paths: SessionPaths, grace: float) -> tuple[int, list[Process]
     left: list[Process] = []
     while (now := time.monotonic() - begun) < grace + KILL_LIMIT and (left := survivors_of(paths)):
         for process in left:
-            number = signal_for(now, grace, sent.get(process))
-            if number is not None:
-                process.signal(number)
+            signal_number = signal_for(now, grace, sent.get(process))
+            if signal_number is not None:
+                process.signal(signal_number)
                 process.signal(signal.SIGCONT)  # a stopped process takes its TERM only when it runs
-                sent[process] = number
+                sent[process] = signal_number
         time.sleep(LOOK_INTERVAL)
     return len(sent), left
 

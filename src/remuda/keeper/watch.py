@@ -71,18 +71,18 @@ class FileWatch:
 
     def _watch_above(self) -> Path:
         """Watch the nearest folder that exists, and return the path that is missing in it."""
-        for wanted, folder in pairwise([self._path, *self._path.parents]):
+        for missing, folder in pairwise([self._path, *self._path.parents]):
             if self._add(folder, _FOLDER_MASK):
-                return wanted
+                return missing
         raise FileNotFoundError(f"no folder above {self._path} can be watched")
 
     def _add(self, path: Path, mask: int) -> bool:
-        number = self._inotify.add(path, mask)
-        if number is None:
+        watch = self._inotify.add(path, mask)
+        if watch is None:
             return False
-        if number != self._watch and self._watch >= 0:
+        if watch != self._watch and self._watch >= 0:
             self._inotify.remove(self._watch)
-        self._watch = number
+        self._watch = watch
         return True
 
     def close(self) -> None:

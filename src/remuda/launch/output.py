@@ -77,7 +77,7 @@ class Output:
                     break
                 sent += took
         del self._waiting[: len(self._waiting) if self._is_lost else sent]
-        self._tell_of_room()
+        self._report_room()
 
     def _attempt(self, data: bytes | memoryview, piece: int) -> int:
         """Write at least the first `piece`, if possible. Returns how many bytes that was."""
@@ -91,7 +91,7 @@ class Output:
                 self._lost(error)
         return sent
 
-    def _tell_of_room(self) -> None:
+    def _report_room(self) -> None:
         if not self._waiting:
             self._loop.remove_writer(self._fd)
             self.flushed.set()

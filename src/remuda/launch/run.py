@@ -42,8 +42,8 @@ class Ending(enum.Enum):
     EXITED = enum.auto()
     TIMED_OUT = enum.auto()
     SILENT = enum.auto()
-    TOLD_BY_FILE = enum.auto()
-    TOLD_BY_SIGNAL = enum.auto()
+    EXIT_FILE = enum.auto()
+    SIGNALLED = enum.auto()
 
 
 def launch(plan: Plan, tell: Callable[[str], None]) -> int:
@@ -123,7 +123,7 @@ class _Launch:
         for one in _ENDING_SIGNALS:
             # `nohup`, and shells for jobs in the background, ignore some: they stay ignored.
             if signal.getsignal(one) is not signal.SIG_IGN:
-                self._loop.add_signal_handler(one, self._told_by_signal, one)
+                self._loop.add_signal_handler(one, self._signalled, one)
 
     def _spawn(self, watched: bool) -> Pty:
         cols, rows = get_size(1) if watched else (COLS, ROWS)
@@ -160,7 +160,7 @@ class _Launch:
 
     def _output_lost(self, error: OSError) -> None:
         if isinstance(error, BrokenPipeError):  # as a program ends that writes to a closed pipe
-            self._told_by_signal(signal.SIGPIPE)
+            self._signalled(signal.SIGPIPE)
         else:  # the work goes on with a full disk
             self._note(f"the output cannot be written ({error.strerror}); going on without it")
 
@@ -185,20 +185,20 @@ class _Launch:
 
     def _look_for_signal(self) -> None:
         if self._plan.exit_signal is not None and self._plan.exit_signal.exists():
-            self._finish(Ending.TOLD_BY_FILE)
+            self._finish(Ending.EXIT_FILE)
 
     def _timed_out(self) -> None:
         if self._over.done():
             self._hurried.set()
         self._finish(Ending.TIMED_OUT)
 
-    def _told_by_signal(self, number: signal.Signals) -> None:
+    def _signalled(self, signal_number: signal.Signals) -> None:
         if self._over.done():
             self._hurried.set()
             self._child.hasten(0.0)
             return
-        self._number = number
-        self._finish(Ending.TOLD_BY_SIGNAL)
+        self._number = signal_number
+        self._finish(Ending.SIGNALLED)
 
     def _finish(self, ending: Ending) -> None:
         if not self._over.done():
@@ -214,13 +214,13 @@ class _Launch:
                 self._note(f"timeout after {self._plan.timeout:g}s; killing it and every process it started")
             case Ending.SILENT:
                 self._note(f"still no output after {self._plan.max_idle_retries} prompts; killing it")
-            case Ending.TOLD_BY_FILE:
+            case Ending.EXIT_FILE:
                 self._note(f"exit signal {self._plan.exit_signal} found; ending it")
-            case Ending.TOLD_BY_SIGNAL:
+            case Ending.SIGNALLED:
                 self._note(f"{signal.Signals(self._number).name}; ending it and every process it started")
-        asked = ending in (Ending.TOLD_BY_FILE, Ending.TOLD_BY_SIGNAL)
+        asked = ending in (Ending.EXIT_FILE, Ending.SIGNALLED)
         await self._child.end(GRACE if asked else 0.0)
-        if ending is Ending.TOLD_BY_FILE and self._plan.exit_signal is not None:
+        if ending is Ending.EXIT_FILE and self._plan.exit_signal is not None:
             self._plan.exit_signal.unlink(missing_ok=True)
 
     async def _flush(self, forced: bool) -> None:
@@ -256,9 +256,9 @@ class _Launch:
                 return TIMED_OUT
             case Ending.SILENT:
                 return IDLE_EXHAUSTED
-            case Ending.TOLD_BY_FILE:
+            case Ending.EXIT_FILE:
                 return 0
-            case Ending.TOLD_BY_SIGNAL:
+            case Ending.SIGNALLED:
                 return 128 + self._number
 
     def _note(self, line: str) -> None:

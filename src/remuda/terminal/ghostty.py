@@ -215,14 +215,14 @@ class _Vitals:
         self.x, self.y, self.visible = c.c_uint16(), c.c_uint16(), c.c_bool()
         self.keyboard = c.c_uint8()
         self.modes = [g.ModeConfig(mode=number) for number in OUTER_MODES]
-        wanted: dict[g.Data, Any] = {
+        values: dict[g.Data, Any] = {
             g.Data.CURSOR_X: self.x,
             g.Data.CURSOR_Y: self.y,
             g.Data.CURSOR_VISIBLE: self.visible,
             g.Data.KITTY_KEYBOARD_FLAGS: self.keyboard,
         }
-        keys = [*wanted, *(g.Data.MODE for _ in self.modes)]
-        places = [c.addressof(value) for value in (*wanted.values(), *self.modes)]
+        keys = [*values, *(g.Data.MODE for _ in self.modes)]
+        places = [c.addressof(value) for value in (*values.values(), *self.modes)]
         self._keys = (c.c_int * len(keys))(*keys)
         self._places = (c.c_void_p * len(places))(*places)
 

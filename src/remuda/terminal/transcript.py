@@ -102,11 +102,11 @@ class Transcript:
         """Return what the screen shows and was not returned, without the blank rows at its end."""
         if self._terminal.enumerated(Data.ACTIVE_SCREEN):
             # Of the main screen, what the alternate one covers.
-            shown = self._screen_text()
+            lines = self._screen_text()
             self._terminal.write(_CANCEL + _MAIN_SCREEN)
             yield from self._scrolled()
             yield from self._screen_rest()
-            yield from shown
+            yield from lines
         else:
             yield from self._scrolled()
             yield from self._screen_rest()

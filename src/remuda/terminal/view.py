@@ -209,8 +209,8 @@ class View:
 
     def _is_new(self, i: int) -> bool:
         text = self._text(i)
-        known, self._drawn[i] = self._drawn[i], text
-        return text != known
+        drawn, self._drawn[i] = self._drawn[i], text
+        return text != drawn
 
     def _text(self, i: int) -> bytes:
         if self._page is not None:
@@ -226,8 +226,8 @@ class View:
         if self._height == self._rows:
             return []
         bar = bar_text(left, right, self._cols).encode("utf-8", "replace")
-        known, self._drawn_bar = self._drawn_bar, bar
-        return [] if bar == known else [b"\x1b[%d;1H\x1b[7m%b\x1b[0m" % (self._rows, bar)]
+        drawn, self._drawn_bar = self._drawn_bar, bar
+        return [] if bar == drawn else [b"\x1b[%d;1H\x1b[7m%b\x1b[0m" % (self._rows, bar)]
 
     # --- cursor
 
@@ -279,12 +279,10 @@ class View:
             outer |= {_WHEEL_ARROWS}
         return outer
 
-    def _switch_modes(self, wanted: frozenset[int]) -> bytes:
-        off, on = sorted(self._modes - wanted), sorted(wanted - self._modes)
-        self._modes = wanted
-        return b"".join(
-            [_mode(number, on=False) for number in off] + [_mode(number, on=True) for number in on]
-        )
+    def _switch_modes(self, modes: frozenset[int]) -> bytes:
+        off, on = sorted(self._modes - modes), sorted(modes - self._modes)
+        self._modes = modes
+        return b"".join([_mode(mode, on=False) for mode in off] + [_mode(mode, on=True) for mode in on])
 
     def _switch_keyboard(self, flags: int) -> bytes:
         if flags == (self._keyboard or 0):

@@ -61,9 +61,9 @@ def choose_client(clients: Sequence[Client], *, name: str | None = None, pane: P
     if not humans:
         raise NoTmuxClient("no client is attached to this tmux server", hint="attach first: tmux attach")
     sessions = {place.session_id for place in pane.places} if pane is not None else set()
-    shown = [client for client in humans if pane is not None and client.pane_id == pane.id]
+    showing = [client for client in humans if pane is not None and client.pane_id == pane.id]
     near = [client for client in humans if client.session_id in sessions]
-    return max(shown or near or humans, key=lambda client: client.activity)
+    return max(showing or near or humans, key=lambda client: client.activity)
 
 
 class View(NamedTuple):
@@ -108,12 +108,12 @@ def jump(
     if who.pane_id == pane.id:
         return Jump(who.name, pane, place, has_moved=False)
     file = TrailFile(folder, tmux.address, who.name)
-    known = file.read(view.snapshot.server_pid, who.pid)
-    file.write(next_trail(known, who, view.snapshot.server_pid, pane.id))
+    trail = file.read(view.snapshot.server_pid, who.pid)
+    file.write(next_trail(trail, who, view.snapshot.server_pid, pane.id))
     try:
         tmux.output(*steps(who, pane, place, zoom=pane.is_zoomed))
     except BaseException:
-        file.write(known)
+        file.write(trail)
         raise
     return Jump(who.name, pane, place, has_moved=True)
 
@@ -208,9 +208,9 @@ class Trail(NamedTuple):
     target: str
 
 
-def next_trail(known: Trail | None, client: Client, server_pid: int, target: str) -> Trail:
-    if known is not None and client.pane_id == known.target:
-        return known._replace(target=target)
+def next_trail(trail: Trail | None, client: Client, server_pid: int, target: str) -> Trail:
+    if trail is not None and client.pane_id == trail.target:
+        return trail._replace(target=target)
     return Trail(
         server_pid, client.pid, client.session_id, client.window_id, client.pane_id, client.is_zoomed, target
     )

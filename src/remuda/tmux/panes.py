@@ -127,8 +127,8 @@ def snapshot_of(address: Address, rows: Sequence[Sequence[str]]) -> Snapshot:
     named = [dict(zip(FIELDS, row, strict=True)) for row in rows]
     for facts in named:
         place = _place(facts)
-        if known := panes.get(facts["pane_id"]):
-            panes[known.id] = known._replace(places=(*known.places, place))
+        if pane := panes.get(facts["pane_id"]):
+            panes[pane.id] = pane._replace(places=(*pane.places, place))
         else:
             panes[facts["pane_id"]] = _pane(facts, place)
     if not named:
@@ -247,8 +247,8 @@ def _read_proc(pid: int) -> tuple[int, int] | None:
     except OSError:
         return None
     # The minor number is split around the major one.
-    number = int(fields[4])
-    return int(fields[1]), os.makedev(number >> 8 & 0xFFF, number & 0xFF | number >> 12 & 0xFFF00)
+    device = int(fields[4])
+    return int(fields[1]), os.makedev(device >> 8 & 0xFFF, device & 0xFF | device >> 12 & 0xFFF00)
 
 
 def _read_ps(pid: int) -> tuple[int, int] | None:
