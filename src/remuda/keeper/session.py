@@ -18,10 +18,9 @@ from remuda.agents.state import Evidence, Source, State, Vote
 from remuda.agents.timing import Classifier
 from remuda.paths import SessionPaths
 from remuda.terminal.asciicast import Recorder
-from remuda.terminal.plain import plain_text
 from remuda.terminal.pty import Pty
 from remuda.terminal.replies import count_cursor_answers
-from remuda.terminal.ring import Ring
+from remuda.terminal.ring import Ring, plain_text
 from remuda.terminal.screen import Screen
 from remuda.untrusted import one_line
 from remuda.wire.frames import SHORT_BYTES

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 
 PIECE_BYTES = 4096
+_ESCAPES = re.compile(
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x09\x0b-\x1f]"
+)
 
 
 class Ring:
@@ -34,3 +38,8 @@ class Ring:
 
     def snapshot(self) -> bytes:
         return b"".join(self._pieces)
+
+
+def plain_text(output: bytes) -> str:
+    """Return a program's output as text for people, without control sequences."""
+    return _ESCAPES.sub(b"", output).decode(errors="replace")

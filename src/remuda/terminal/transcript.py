@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from .emulator import Terminal
 from .history import Begun, Gap, HistoryEvent, Output, Painted, Resized
 from .libghostty import Data, EngineUnavailable, Option
-from .plain import plain_text
+from .ring import plain_text
 
 _PIECE_BYTES = 1 << 14
 _SCROLLBACK_BYTES = 64 << 20
