@@ -33,9 +33,9 @@ class OftenReconcile(Reconcile):
         self._measuring = 0.0
         self._figures = os.open(os.environ[FILE], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
 
-    async def _cycle(self) -> None:
+    async def _poll(self) -> None:
         began = time.thread_time()
-        await super()._cycle()
+        await super()._poll()
         look, cpu = time.thread_time() - began, time.process_time() - self._measuring
         same = _same_work()
         self._measuring += same

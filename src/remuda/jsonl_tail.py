@@ -95,7 +95,7 @@ class JsonlTail:
         if self.recent_bytes is not None:
             most = MAX_LINE_BYTES if is_same else self.recent_bytes
             if size - self.offset > most:
-                self.offset = size - self.recent_bytes - 1  # a line that begins just there is whole
+                self.offset = size - self.recent_bytes - 1  # a line that begins exactly there is complete
                 self._restart(skips_line=True)
         return size
 

@@ -74,7 +74,7 @@ class PermissionReader(Protocol):
         """Return what there is to decide on: reason, tool, input and message; options, and a diff."""
 
     def is_plain(self, given: Mapping[str, Any], field: str) -> bool:
-        """Whether the command in `field` is all that is requested: not a way around a sandbox as well."""
+        """Whether the command in `field` is the complete request: not a way around a sandbox as well."""
 
     def path_fields(self, given: object) -> Iterator[object]:
         """Yield the value of each field that holds a path, at any depth, also one of a wrong type."""

@@ -1,1 +1,1 @@
-"""The boss: one optional process per user that knows which agent waits for a human, and carries answers."""
+"""The boss: one optional process per user that knows which agents wait for a human, and answers them."""

@@ -1,6 +1,6 @@
 """`python -m remuda.boss`: the boss in a process of its own, as `remuda up --detach` starts it.
 
-It says on the descriptor that it is given how its start went, in one line of JSON, and closes it.
+It writes one line of JSON about its start to the given descriptor, and closes it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Asking the boss, over its Unix socket. Blocking, with a bound on every wait, and quick to load.
+"""Send requests to the boss over its Unix socket. Blocking, with a timeout on every wait, and quick to
+import.
 
-Written by hand, since importing the standard library's client takes longer than the whole of a question.
+Written by hand: importing the client of the standard library takes longer than a complete request.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _MAX_BODY_BYTES = 256 << 20
 
 
 class BossClient:
-    """One connection for each question: the boss may die between two of them, and come back."""
+    """Opens a connection for each request: the boss may restart between two of them."""
 
     def __init__(self, folder: BossFolder | None = None, *, timeout: float = ANSWER_TIMEOUT) -> None:
         self.folder = folder or BossFolder.default()
         self._timeout = timeout
 
     def get(self, *parts: str, **query: Any) -> Any:
-        """`get("queue", "next")` asks `/v1/queue/next`. Raises `BossDown`, or the error that it was told."""
+        """`get("queue", "next")` requests `/v1/queue/next`. Raises `BossDown`, or the error of the boss."""
         given = {name: _text(value) for name, value in query.items() if value is not None}
         return self._ask("GET", _path(parts) + (f"?{urlencode(given)}" if given else ""), None, self._timeout)
 
@@ -39,7 +40,7 @@ class BossClient:
         return self._ask("POST", _path(parts), body or {}, timeout or self._timeout)
 
     def changes(self) -> ChangeStream:
-        """Tells when something has changed since this was called. Raises `BossDown`."""
+        """Open a stream that reports changes from now on. Raises `BossDown`."""
         sock = self._connect(self._timeout)
         try:
             sock.sendall(self._head("GET", "/v1/events", b""))
@@ -71,7 +72,7 @@ class BossClient:
         return _answered(status, answer)
 
     def _check(self, status: int) -> None:
-        """Raises `PermissionRefused` where the boss does not know our token."""
+        """Raises `PermissionRefused` if the boss refuses our token."""
         if status == 401:
             raise PermissionRefused(
                 f"the boss refuses the token in {self.folder.token}",
@@ -111,7 +112,7 @@ class BossClient:
 
 
 class ChangeStream:
-    """That the boss tells something; what it is, is asked for."""
+    """Says that something has changed; ask the boss what."""
 
     def __init__(self, sock: socket.socket, *, is_waiting: bool = False) -> None:
         self._sock = sock
@@ -124,11 +125,11 @@ class ChangeStream:
         self._sock.close()
 
     def fileno(self) -> int:
-        """For a `select`; what came with its beginning is older than whatever is asked for now."""
+        """For `select`. What arrived with the head of the answer is older than anything you request now."""
         return self._sock.fileno()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether any came in that time. Raises `BossDown` when the boss ends."""
+        """Return whether a change came within `timeout`. Raises `BossDown` when the boss ends."""
         if self._is_waiting:
             self._is_waiting = False
             return True
@@ -160,7 +161,7 @@ def _receive(sock: socket.socket) -> tuple[int, bytes]:
 
 
 def _receive_head(sock: socket.socket) -> tuple[int, dict[str, str], bytearray]:
-    """With what has come of the body."""
+    """Return the head, and the part of the body that has arrived."""
     data = bytearray()
     while (end := data.find(b"\r\n\r\n")) < 0:
         if len(data) > _MAX_HEAD_BYTES:

@@ -1,4 +1,4 @@
-"""The clock on the wall, and by how much it was set."""
+"""The wall clock, and by how much it was set."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def since_boot() -> float:
-    """Seconds of a clock that cannot be set. It goes on while the machine sleeps."""
+    """Return seconds of a clock that cannot be set. It runs on while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def boot_id() -> str:
-    """Empty where the system has none."""
+    """Return "" on a system that has none."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read().strip()
@@ -28,7 +28,7 @@ def boot_id() -> str:
 
 
 class WallClock:
-    """Without a `steady` clock beside it, only a wall clock that was set back is noticed."""
+    """Without a `steady` clock only a wall clock that was set back is noticed."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class WallClock:
         self._by = 0.0
 
     def look(self) -> tuple[float, float]:
-        """The time now, and by how much the clock was set since the last look; mostly 0."""
+        """Return the time, and by how much the clock was set since the last call (usually 0)."""
         now = self._read()
         if self._steady is None:
             by = step(now - self._latest - UNSEEN) if now < self._latest - AHEAD else 0.0
@@ -59,7 +59,7 @@ class WallClock:
         return now, by
 
     def corrected(self, at: float, now: float) -> float:
-        """A date that comes in, as the clock shows it now: it may be from before the clock was set."""
+        """Correct a date from outside: it may be from before the clock was set."""
         if self._by > 0 and at <= self._before:
             return at + self._by
         if at > now + AHEAD and at + self._by <= now:
@@ -69,15 +69,15 @@ class WallClock:
     # ── from one boss to the next ──
 
     def note(self) -> str:
-        """For `set_since`, of the next boss. Empty where it would not help."""
+        """Return a note for `set_since` of the next boss; "" if it would not help."""
         known = self._steady is not None and self._boot
         return dump_json({"boot": self._boot, "offset": self._offset}) if known else ""
 
     def set_since(self, note: str | None, newest: float) -> float:
-        """By how much the clock was set since then. `newest` is the latest date we know.
+        """Return by how much the clock was set since the note was made. `newest` is the latest date we know.
 
-        The note tells of both directions, until the machine is started anew. After that only dates ahead of
-        the clock show that it was set back.
+        The note shows both directions until the machine reboots. After that only dates ahead of the clock
+        show that it was set back.
         """
         now, steady = self._read(), self._steady() if self._steady is not None else UNSEEN
         by = 0.0

@@ -1,4 +1,4 @@
-"""The boss's life: start, serve, shut down. It may be killed at any moment: what it took is on the disk."""
+"""Start the boss, serve, shut down. It may be killed at any moment: every event it took is on disk."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from .service import BossService
 log = logging.getLogger("remuda.boss")
 
 START_TIMEOUT = 10.0
-"""A source that has not begun by then goes on beginning while the boss serves."""
+"""A source that takes longer goes on starting while the boss serves."""
 CLOSE_TIMEOUT = 5.0
 THREADS_TIMEOUT = 2.0
-"""A thread that has not ended by then (a disk or a host does not answer) is left behind."""
+"""A thread that has not ended by then is abandoned: a disk or a host does not answer."""
 _BACKLOG = 512
 
 
@@ -58,9 +58,9 @@ class BossSettings:
 
 
 def run(settings: BossSettings, ready: Callable[[Boss], None]) -> None:
-    """Be the boss, until a signal ends it. Raises `BossExists` and what else keeps it from beginning.
+    """Be the boss until a signal ends it. Raises `BossExists`, and errors that prevent the start.
 
-    Ends the process, with 0, when one of its threads hangs: Python would wait for it without end.
+    Exits the process with 0 if one of its threads hangs: Python would wait for it without end.
     """
     private_folder(settings.folder.path)
     before = set(threading.enumerate())
@@ -95,7 +95,7 @@ def _still_busy(threads: set[threading.Thread]) -> list[str]:
 
 
 class _Threads(ThreadPoolExecutor):
-    """What `asyncio.to_thread` uses. asyncio would wait for their end, on some versions for ever."""
+    """The executor of `asyncio.to_thread`. asyncio waits for its threads, in some versions without end."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         super().shutdown(wait=False, cancel_futures=True)
@@ -137,7 +137,7 @@ class _Daemon:
             await self._start(boss, sources)
             ready(boss)
             gc.collect()
-            gc.freeze()  # what is there now stays: no collection has to look at it
+            gc.freeze()  # these objects stay: the collector need not visit them again
             await self._ended.wait()
         finally:
             await notifier.close()
@@ -148,7 +148,7 @@ class _Daemon:
         loop = asyncio.get_running_loop()
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signal_number, self._ended.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the terminal that it was started from
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the terminal that started it was closed
 
     async def _start(self, boss: Boss, sources: list[EventSource]) -> None:
         for source, status in zip(sources, boss.sources, strict=True):
@@ -162,7 +162,7 @@ class _Daemon:
         log.info("shutting down")
         for task in self._starting:
             task.cancel()
-        service.feed.close()  # streams of changes would be waited for
+        service.feed.close()  # the server would wait for streams of changes
         await server.close()
         self._settings.folder.socket.unlink(missing_ok=True)
         for source in reversed(sources):
@@ -193,7 +193,7 @@ async def _close_one(source: EventSource) -> None:
 
 
 def listen_on_loopback(port: int) -> socket.socket:
-    # Named as TCP: on no other does asyncio send small answers at once, and each would wait for 40 ms.
+    # Declared as TCP: only then does asyncio set TCP_NODELAY. Without it each small answer waits for 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -209,7 +209,10 @@ def listen_on_loopback(port: int) -> socket.socket:
 
 
 def listen_on_path(folder: BossFolder) -> socket.socket:
-    """For this user alone; it accepts as soon as it can be seen. We hold the lock: an old one is stale."""
+    """Listen for this user only; accepts as soon as the path exists.
+
+    We hold the lock: an old socket is stale.
+    """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     temporary = folder.path / f".sock.{os.getpid()}"
     temporary.unlink(missing_ok=True)

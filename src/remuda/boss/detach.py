@@ -1,4 +1,4 @@
-"""Starting a boss that outlives whoever starts it."""
+"""Start a boss in the background."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def start_detached(
     log_max_bytes: int = 1 << 20,
     sources: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
-    """Returns when it serves: its pid and port, and the name of a database that had to be laid aside.
+    """Return when it serves: its pid and port, and the name of a database that had to be renamed.
 
-    `sources` are where its events come from, beside what is posted; None for all there are.
+    `sources` are its sources of events besides what is posted; None for all.
     """
     private_folder(folder.path)
     reading, writing = os.pipe()

@@ -1,7 +1,7 @@
-"""What changed, for whoever watches: in order, with numbers, and never a silent gap. No I/O.
+"""Changes for those who watch: in order, with ids, and never a silent gap. No I/O.
 
-The last changes are kept, so that a watcher that was away can go on where it stopped. One that was away for
-too long, or cannot keep up, is told to look at everything anew (`reset`).
+The last changes are kept, so that a watcher can reconnect and go on. One that was away for too long, or
+cannot keep up, gets a `reset`: it must read everything again.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _WAITING = 1000
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`id` is to be given back by whoever wants to go on from here."""
+    """Pass `id` to `watch` to go on from here."""
 
     id: str
     kind: str
-    """session, item or approval; reset for one that missed something."""
+    """session, item or approval; reset after a gap."""
     value: Any
 
     @property
     def document(self) -> Any:
-        """Made when it is asked for: most of the time nobody watches."""
+        """Made on demand: often no one watches."""
         return document(self.value)
 
 
 class Watcher:
-    """Iterate over it; `close` it in the end."""
+    """Iterate over it, then `close` it."""
 
     def __init__(self, feed: Feed, missed: list[Change], *, is_stream: bool) -> None:
         self.is_stream = is_stream
@@ -53,7 +53,7 @@ class Watcher:
         self._came.set()
 
     def close(self) -> None:
-        """Ends the iteration."""
+        """End the iteration."""
         self._closed = True
         self._came.set()
         self._feed.forget(self)
@@ -73,7 +73,7 @@ class Watcher:
 class Feed:
     def __init__(self, boot: str) -> None:
         self._boot = boot
-        """Numbers of another life of the boss mean nothing here."""
+        """Ids of another run of the boss are not valid here."""
         self._kept: deque[Change] = deque(maxlen=KEPT)
         self._watchers: set[Watcher] = set()
         self._count = 0
@@ -84,7 +84,7 @@ class Feed:
 
     @property
     def streams(self) -> int:
-        """How many watch from outside of the boss."""
+        """Number of watchers outside of the boss."""
         return sum(watcher.is_stream for watcher in self._watchers)
 
     def publish(self, kind: str, value: Any) -> None:
@@ -95,7 +95,7 @@ class Feed:
             watcher.put(change)
 
     def watch(self, after: str | None = None, *, is_stream: bool = False) -> Watcher:
-        """From now on, or from that id on."""
+        """Watch from now on, or from that id on."""
         missed = self._missed(after) if after is not None else []
         watcher = Watcher(self, missed, is_stream=is_stream)
         self._watchers.add(watcher)

@@ -1,4 +1,4 @@
-"""Where the boss's files lie; see docs/reference/files.md."""
+"""The files of the boss; see docs/reference/files.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BossFolder:
 
     @property
     def lock(self) -> Path:
-        """Locked while a boss lives; says which."""
+        """Locked while a boss runs; holds its pid."""
         return self.path / "boss.pid"
 
     @property
@@ -50,7 +50,7 @@ class BossFolder:
 
     @property
     def spool(self) -> Path:
-        """Events that were told while no boss ran."""
+        """Events that were reported while no boss was running."""
         return self.path / "spool"
 
 

@@ -1,17 +1,18 @@
-"""The hook of sessions that nobody keeps: hands what it was given to the boss. One file, run alone.
+"""The hook of agents without a keeper: passes its input to the boss. One file, run alone.
 
     python -I -S hook.py BOSS_FOLDER [--wait SECONDS]
 
-It is started for what happens in every session, so it imports nothing of ours and nothing slow. It never
-fails or delays the agent: it ends with 0 whatever happens, and waits a fifth of a second for the boss. An
-event that the boss did not take is left in BOSS_FOLDER/spool, where the boss finds it when it is back; the
-folder is bounded, the oldest goes first, and each that went leaves a byte in `spool/.dropped`. Most events do
-not come here: `hook.sh` leaves them in the same folder, in a fifth of the time.
+It runs for every event of every session, so it imports nothing of ours and nothing slow. It never fails or
+delays the agent: it always exits with 0, and waits 0.2 s for the boss. An event that the boss did not take is
+left in BOSS_FOLDER/spool, where the boss finds it later. The folder is bounded: the oldest event is dropped
+first, and each dropped one adds a byte to `spool/.dropped`. Most events do not come here: `hook.sh` leaves
+them in the same folder, in a fifth of the time.
 
-With `--wait` it asks leave, and waits for the answer: only where a dialog is on a terminal meanwhile, for a
-boss that went away or was killed only a while, and for one that was ended not at all. No answer is silence:
-the dialog is left to whoever is at the terminal. A boss that runs and cannot be reached is reported on
-standard error, and in BOSS_FOLDER/unreached, where `remuda doctor` finds it.
+With `--wait` it reports a permission request and waits for the decision, but only if a dialog is on a
+terminal as well. If the boss dies it waits a while for the next one; if the boss was stopped it does not
+wait. Without a decision it prints nothing: the dialog stays for the user at the terminal. A boss that runs
+and cannot be reached is reported on standard error, and in BOSS_FOLDER/unreached, where `remuda doctor` finds
+it.
 """
 
 import posix
@@ -28,9 +29,9 @@ SPOOL_FILES = 2000
 SPOOL_BYTES = 64 << 20
 LARGE_BYTES = 64 << 10
 MAX_BYTES = 15 << 20
-"""The boss takes no more."""
+"""The largest body that the boss takes."""
 GONE_PATIENCE = 60.0
-"""So long a request is kept for the next boss."""
+"""How long a request is kept for the next boss."""
 _RETRY_PAUSE = 0.25
 _VARIABLES = (b"TMUX", b"TMUX_PANE", b"CLAUDE_PID", b"CLAUDE_CODE_ENTRYPOINT", b"CLAUDE_JOB_DIR")
 
@@ -40,7 +41,7 @@ class Refused(Exception):
 
 
 class Lost(OSError):
-    """The boss was reached, and went away, is too busy, or says nothing: it may have taken it."""
+    """The boss was reached, but it died, is too busy or does not answer: it may have taken the event."""
 
 
 def read_all(fd: int) -> bytes:
@@ -61,9 +62,9 @@ def quoted(text: str) -> str:
 
 
 def without_output(payload: bytes) -> bytes:
-    """What a tool said is of no use to the boss, and may have megabytes.
+    """Drop the output of a tool: the boss does not use it, and it may have megabytes.
 
-    As it is for what is not JSON, or holds numbers that JSON does not have: the boss refuses that.
+    Returns the payload unchanged if it is not JSON or holds NaN or Infinity: the boss refuses that.
     """
     import json
 
@@ -105,14 +106,14 @@ def connect(folder: str, deadline: float) -> socket:
 def post(
     folder: str, path: str, body: bytes, patience: float = PATIENCE, answer: float | None = None
 ) -> bytes:
-    """What the boss says. `answer` is how long it may take to say it, once it has all.
+    """Return the answer of the boss, waiting `answer` seconds for it after the request was sent.
 
-    Raises `Refused`, or OSError when it cannot be reached or does not say that it was taken.
+    Raises `Refused`, or OSError if the boss cannot be reached or does not confirm.
     """
     deadline = time.monotonic() + patience
     try:
         sock = connect(folder, deadline)
-    except (TimeoutError, BlockingIOError) as error:  # it runs, and more wait for it than it can take
+    except (TimeoutError, BlockingIOError) as error:  # it runs, and its backlog is full
         raise Lost("it does not accept the connection") from error
     try:
         fd = posix.open("token", posix.O_RDONLY | posix.O_CLOEXEC)
@@ -140,7 +141,7 @@ def post(
 
 
 def receive(sock: socket, deadline: float) -> "tuple[bytes, bytes]":
-    """Status and body. To its end: the connection carries one answer."""
+    """Return status and body. Reads to the end: the connection carries one answer."""
     data = b""
     try:
         while True:
@@ -182,7 +183,7 @@ def spool(folder: str, body: bytes, at: int) -> None:
 
 
 def bound(place: str) -> None:
-    """Others may do the same at the same time: whoever takes a file away counts it."""
+    """Other hooks may do the same at the same time: the one that removes a file counts it."""
     found = sorted(entry(place, name) for name in posix.listdir(place) if name[:1] != ".")
     total = sum(size for _, size, _ in found)
     for number, (_, size, name) in enumerate(found):
@@ -201,7 +202,7 @@ def bound(place: str) -> None:
 
 
 def entry(place: str, name: str) -> "tuple[int, int, str]":
-    """When it was written, its size, and its name, which says all that in a file of ours."""
+    """Return when the file was written, its size and its name. The name of our files holds all of that."""
     parts = name[:-5].split("-")
     if len(parts) == 3 and parts[0].isdigit() and parts[2].isdigit():
         return int(parts[0]), int(parts[2]), name
@@ -216,7 +217,7 @@ def entry(place: str, name: str) -> "tuple[int, int, str]":
 
 
 def ask(folder: str, payload: bytes, number: str, at: int, wait: float) -> "Any":
-    """What the agent is to be told; None for nothing. Raises OSError when there is no boss to be asked."""
+    """Return what the agent gets as the decision; None for nothing. Raises OSError if no boss is running."""
     parent, end = posix.getppid(), time.monotonic() + wait
     lost_at: float | None = None
     why = ""
@@ -228,7 +229,7 @@ def ask(folder: str, payload: bytes, number: str, at: int, wait: float) -> "Any"
             lost_at, why = time.monotonic(), str(error)
         except OSError as error:
             if lost_at is None:
-                if not isinstance(error, ConnectionRefusedError):  # its socket is gone: it was ended
+                if not isinstance(error, ConnectionRefusedError):  # its socket is gone: it was stopped
                     raise
                 spool(folder, make_body(payload, number, at / 1e9, None), at)
                 lost_at, why = time.monotonic(), "it was killed"
@@ -244,12 +245,12 @@ def ask(folder: str, payload: bytes, number: str, at: int, wait: float) -> "Any"
         time.sleep(_RETRY_PAUSE)
     if why and posix.getppid() == parent:
         report(folder, why, at)
-        spool(folder, make_body(payload, number, at / 1e9, None), at)  # it counts once, by its id
+        spool(folder, make_body(payload, number, at / 1e9, None), at)  # the boss counts it once, by its id
     return None
 
 
 def report(folder: str, why: str, at: int) -> None:
-    """Say that a request was left to the terminal."""
+    """Report that a request was left to the terminal."""
     sys.stderr.write(f"remuda: cannot reach the boss: {why}; answer the permission request here\n")
     flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC
     fd = posix.open(f"{folder}/unreached", flags, 0o600)
@@ -259,7 +260,7 @@ def report(folder: str, why: str, at: int) -> None:
         posix.close(fd)
 
 
-# ── all of it ──
+# ── main ──
 
 
 def main() -> None:
@@ -296,5 +297,5 @@ if __name__ == "__main__":
     try:
         main()
         sys.stdout.flush()
-    except Exception:  # noqa: BLE001, S110  # an agent must not notice that there is no boss
+    except Exception:  # noqa: BLE001, S110  # an agent must not notice a missing boss
         pass

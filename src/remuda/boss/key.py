@@ -1,8 +1,8 @@
-"""What tmux runs at a key and for its status line, by itself: `python -I -S key.py next CLIENT`.
+"""What tmux runs for a key and for its status line: `python -I -S key.py next CLIENT`.
 
-One file that imports nothing of ours and nothing slow, since somebody has pressed a key and looks at the
-screen: 9 ms to start, where the command line takes 60. It asks the boss, which does the work and tells
-about it in the client's status line; what it cannot tell, because it does not run, is told here.
+One file that imports nothing of ours and nothing slow, because a user waits: it starts in 9 ms, the command
+line in 60. It asks the boss, which does the work and reports it in the client's status line. If the boss does
+not run, this file reports that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DOWN = "#[fg=red]✗ down#[default]"
 
 
 def boss_folder() -> str:
-    """As `remuda.paths.home` finds it."""
+    """Return the folder that `remuda.paths.home` returns."""
     if own := os.environ.get("REMUDA_HOME"):
         return os.path.join(os.path.abspath(os.path.expanduser(own)), "boss")
     state = os.environ.get("XDG_STATE_HOME", "")
@@ -28,7 +28,7 @@ def boss_folder() -> str:
 
 
 def ask(method: str, path: str, body: str, timeout: float) -> tuple[int, str]:
-    """Status and body. Raises OSError when there is nobody to ask."""
+    """Return status and body. Raises OSError if the boss does not run."""
     folder = boss_folder()
     with open(f"{folder}/token", encoding="ascii") as file:
         token = file.read().strip()
@@ -68,7 +68,7 @@ def _connect(connection: _socket.socket, folder: str) -> None:
 
 
 def value_of(document: str, name: str) -> str:
-    """A text in a flat JSON object, or nothing."""
+    """Return a string of a flat JSON object, or ""."""
     at = document.find(f'"{name}":')
     start = document.find('"', at + len(name) + 3) if at >= 0 else -1
     return str(_json.scanstring(document, start + 1, False)[0]) if start >= 0 else ""
@@ -84,7 +84,7 @@ def segment() -> None:
 
 
 def press(action: str, client: str) -> None:
-    """Raises OSError when there is nobody to ask."""
+    """Raises OSError if the boss does not run."""
     encode = _json.encode_basestring_ascii
     server = os.environ.get("TMUX", "").partition(",")[0]
     fields = {"action": action, "client": client, "tmux": server}
@@ -93,18 +93,18 @@ def press(action: str, client: str) -> None:
 
 
 def is_taken(client: str, status: int, document: str) -> bool:
-    """What the boss does not do is told here too: it may be what keeps the boss itself from telling it."""
+    """Show an error in the status line: the same problem may keep the boss from showing it."""
     if status == 200:
         return True
     said = (one if one.isprintable() else " " for one in value_of(document, "message"))
     text = " ".join("".join(said).split()) or f"the boss answered with {status}"
-    # It is taken for a format, and for one of strftime.
+    # tmux expands formats and strftime in it.
     tell(client, text.replace("#", "##").replace("%", "%%"))
     return False
 
 
 def tmux(*words: str) -> int:
-    """Run a tmux for that, and return what it ends with."""
+    """Run tmux, and return its exit status."""
     server = os.environ.get("TMUX", "").partition(",")[0]
     where = ["-S", server] if server else []
     return os.spawnvp(os.P_WAIT, "tmux", ["tmux", *where, *words])
@@ -115,7 +115,7 @@ def tell(client: str, text: str) -> None:
 
 
 def main(words: list[str]) -> None:
-    """Ends with 0, whatever comes: tmux would show anything else in the middle of the pane."""
+    """Always exits with 0: tmux would show anything else in the middle of the pane."""
     if words == ["segment"]:
         segment()
     elif len(words) == 2:
@@ -133,7 +133,7 @@ def _do(action: str, client: str) -> None:
         return
     if not is_taken(client, *ask("GET", "/v1/segment", "", ANSWER_TIMEOUT)):
         return
-    # A popup has the environment of tmux, and not what our own line was given.
+    # A popup has the environment of tmux, without the variables of our own command line.
     told = [
         f"{name}={os.environ[name]}" for name in ("REMUDA_HOME", "XDG_STATE_HOME") if os.environ.get(name)
     ]

@@ -1,4 +1,4 @@
-"""One boss per user. The lock says that one is alive, not the number in the file."""
+"""One boss per user. It is alive while the file is locked, whatever pid is in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BossHolder:
 
 
 class Lock:
-    """Held from `acquire` to `release`, or to the end of the process."""
+    """Held from `acquire` to `release`, or until the process ends."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path = path
@@ -51,7 +51,7 @@ class Lock:
 
 
 def find_holder(path: Path) -> BossHolder | None:
-    """The boss that is alive; None when there is none. One that has just begun has pid 0."""
+    """Return the running boss; None if there is none. One that has just started has pid 0."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -63,7 +63,7 @@ def find_holder(path: Path) -> BossHolder | None:
 
 
 def wait_until_free(path: Path, timeout: float) -> None:
-    """Raises `WaitTimeout` when a boss still lives then."""
+    """Raises `WaitTimeout` if a boss is still alive then."""
     deadline = time.monotonic() + timeout
     while find_holder(path) is not None:
         if time.monotonic() > deadline:

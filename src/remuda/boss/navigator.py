@@ -1,4 +1,4 @@
-"""Through the queue with a tmux client: to the next that waits, past one, and back. Blocking."""
+"""Move a tmux client through the queue: to the next waiting agent, past one, and back. Blocking."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from remuda.untrusted import one_line
 from .attention import display
 
 Item = Mapping[str, Any]
-"""Of the queue, as the boss tells it."""
+"""An item of the queue, as the boss sends it."""
 
 
 class WaitingQueue(Protocol):
-    """Where those who wait stand."""
+    """Where the waiting items come from."""
 
     def waiting(self) -> list[Item]:
-        """In their order."""
+        """Return them in order."""
 
     def skip(self, item_id: str, cooldown: float | None) -> Item: ...
 
@@ -37,7 +37,7 @@ class Navigation(NamedTuple):
     item: Item
     jump: Jump
     others: int
-    """How many wait beside it."""
+    """How many other items wait."""
 
 
 class _Target(NamedTuple):
@@ -48,10 +48,10 @@ class _Target(NamedTuple):
 
 
 class QueueNavigator:
-    """For one client: the one of that name, else the one that shows our pane, else the one used last.
+    """Moves one client: the named one, else the one that shows our pane, else the one used last.
 
-    A client of a server that the caller is not in is moved only if it is named, or `elsewhere` is true: it is
-    somebody else's terminal.
+    A client of another server than ours is another person's terminal. It is moved only if it is named or
+    `elsewhere` is true.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class QueueNavigator:
         self.here = here or self._find_here()
 
     def _find_here(self) -> Address:
-        """The server that we are in. Outside of all: the default one, else any that somebody looks at."""
+        """Return our server. Outside of tmux: the default one, else any with a client."""
         known = known_addresses(self.env)
         if self.env.get("TMUX") or len(known) == 1:
             return known[0]
@@ -86,7 +86,7 @@ class QueueNavigator:
         return view is not None and any(not client.is_control for client in view.clients)
 
     def next(self) -> Navigation:
-        """Go to the first that waits and can be shown; from one that waits, to the one behind it."""
+        """Go to the first waiting item that can be shown. From a waiting item, go to the next one."""
         items = self.queue.waiting()
         if not items:
             raise NotInQueue("no agent is waiting")
@@ -108,7 +108,7 @@ class QueueNavigator:
         return Navigation(item, self._go(item, target), len(self.queue.waiting()) - 1)
 
     def skip(self, item: Item | None = None, cooldown: float | None = None) -> Item:
-        """Put one at the end of the queue: the one named, else the one we stand at, else the first."""
+        """Move an item to the end of the queue: the given one, else the one shown here, else the first."""
         return self.queue.skip(str((item or self.shown_or_first())["id"]), cooldown)
 
     def shown_or_first(self) -> Item:
@@ -118,7 +118,7 @@ class QueueNavigator:
         return items[self._standing_at(items) or 0]
 
     def shown(self) -> Item:
-        """The one that the client shows. Raises `NotInQueue` when none of those who wait is it."""
+        """Return the item that the client shows. Raises `NotInQueue` if it shows none."""
         items = self.queue.waiting()
         at = self._standing_at(items)
         if at is None:
@@ -126,12 +126,12 @@ class QueueNavigator:
         return items[at]
 
     def may_move(self, address: Address) -> bool:
-        """Whether a client of that server may be taken to another pane."""
+        """Whether a client of that server may be moved to another pane."""
         ours = address == self.here and (self.is_inside or self._client is not None)
         return ours or self._elsewhere
 
     def _way(self, item: Item, target: _Target | None) -> str:
-        """What a human can do to see it, where we may not or cannot show it."""
+        """Return how a user can see an item that we may not or cannot show."""
         if target is None or target.pane is None:
             return way_to(item)
         pane, socket = target.pane, target.tmux.address.path
@@ -149,7 +149,7 @@ class QueueNavigator:
     # ── where things are ──
 
     def look_again(self) -> None:
-        """Forget what was seen."""
+        """Forget what was read from tmux."""
         self._views.clear()
         self._viewers = None
 
@@ -157,7 +157,7 @@ class QueueNavigator:
         return Tmux(address, self.env)
 
     def view(self, address: Address) -> View | None:
-        """None: no server is there."""
+        """None: no server is running there."""
         if address not in self._views:
             try:
                 self._views[address] = take_view(self.tmux(address))
@@ -170,7 +170,7 @@ class QueueNavigator:
         return Address.of(str(given)) if given else Address.named("default", self.env)
 
     def find(self, item: Item) -> _Target | None:
-        """Where it can be shown, if it can."""
+        """Return where the item can be shown; None if it cannot."""
         session = item.get("session") or {}
         if session.get("pane"):
             address = self.address_of(session)
@@ -183,7 +183,7 @@ class QueueNavigator:
         return None
 
     def _shown_in(self, snapshot: Snapshot, name: str) -> Pane | None:
-        """The pane where a kept session is shown: opened by us, or by the user's own `remuda attach`."""
+        """Return the pane that shows a kept session: opened by us, or by the user's own `remuda attach`."""
         for pane in snapshot.panes.values():
             if pane.kept == name and not pane.is_dead:
                 return pane
@@ -197,7 +197,7 @@ class QueueNavigator:
         return [*items] if at is None else [*items[at + 1 :], *items[: at + 1]]
 
     def _standing_at(self, items: Sequence[Item]) -> int | None:
-        """Which of them the client shows now."""
+        """Return the index of the item that the client shows now."""
         view = self.view(self.here) if self.may_move(self.here) else None
         try:
             shown = self.chosen(view).pane_id if view else None
@@ -231,7 +231,7 @@ class QueueNavigator:
         )
 
     def _open(self, target: _Target, name: str) -> str:
-        """A window for a kept session, where the client is; returns its pane."""
+        """Open a window for a kept session in the session of the client; returns its pane."""
         session = self.chosen(target.view).session_id
         words = ["new-window", "-d", "-t", f"{session}:", "-n", name, "-P", "-F", "#{pane_id}", "--"]
         (pane, *_) = target.tmux.command(*words, *own_command(self.env), "attach", name)
@@ -244,19 +244,19 @@ def origins_folder() -> str:
 
 
 def own_program() -> list[str]:
-    """How `remuda` is run by others: the command beside our interpreter, else a module of it."""
+    """Return the command that runs `remuda`: the script next to our interpreter, else its module."""
     beside = os.path.join(os.path.dirname(sys.executable), "remuda")
     return [beside] if os.access(beside, os.X_OK) else [sys.executable, "-P", "-m", "remuda"]
 
 
 def own_command(env: Mapping[str, str]) -> list[str]:
-    """The same for a tmux server, which has an environment of its own."""
+    """Return the same for a tmux server, which has its own environment."""
     navigation_text = [f"{name}={env[name]}" for name in ("REMUDA_HOME", "XDG_STATE_HOME") if env.get(name)]
     return ["env", *navigation_text, *own_program()]
 
 
 def _viewers() -> Iterator[tuple[int, list[str]]]:
-    """Processes that show kept sessions: their pids, and their words."""
+    """Yield the processes that show kept sessions: pid and arguments."""
     for pid, words in command_lines():
         verb = next((at for at, word in enumerate(words[:5]) if word in ("attach", "start")), None)
         if verb and any("remuda" in word for word in words[:verb]):
@@ -267,21 +267,22 @@ def _viewers() -> Iterator[tuple[int, list[str]]]:
 
 
 def label(item: Item) -> str:
-    """A short name for whom it is about."""
+    """Return a short name for the agent of an item."""
     session = item.get("session") or {}
     folder = session.get("repo") or session.get("cwd")
     return display.label(session.get("name"), folder, str(item.get("session_id", "")))
 
 
 def labels(items: Sequence[Item]) -> list[str]:
-    """The same, told apart where two are called the same."""
+    """Return the names of several items, made distinct where two are equal."""
     found = display.distinct({str(item["session_id"]): label(item) for item in items})
     return [found[str(item["session_id"])] for item in items]
 
 
 def reason(item: Item) -> str:
-    """The reason as JSON has it, and what belongs to it: `permission: Bash`, `stopped (interrupted)`,
-    `limited until 14:30`, `hung: silent for 10m`."""
+    """Return the reason and what belongs to it: `permission: Bash`, `stopped (interrupted)`, `limited until
+    14:30`, `hung: silent for 10m`.
+    """
     text = one_line(str(item["reason"]))
     detail = item.get("detail") or {}
     if item["reason"] == "stopped" and detail.get("interrupted"):
@@ -295,7 +296,7 @@ def reason(item: Item) -> str:
 
 
 def way_to(item: Item) -> str:
-    """What a human can do to see it, where we cannot show it."""
+    """Return how a user can see an item that we cannot show."""
     session = item.get("session") or {}
     if session.get("name"):
         return f"open it with 'remuda attach {session['name']}'"
@@ -309,7 +310,7 @@ def way_to(item: Item) -> str:
 
 
 def navigation_text(navigation: Navigation) -> str:
-    """One line about where we are now."""
+    """Return one line about where the client is now."""
     more = f"; {navigation.others} more" if navigation.others else ""
     still = "" if navigation.jump.has_moved else "already there: "
     return (

@@ -1,4 +1,5 @@
-"""What plugs into the boss: where events come from, and who carries answers and replies."""
+"""The parts of the boss that can be exchanged: sources of events, and how decisions and replies are
+delivered."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from .service import BossService
 
 
 class EventSource(Protocol):
-    """Something that tells the service of events, from `start` to `close`.
+    """Reports events to the service, from `start` to `close`.
 
-    `start` returns when it listens, and has told what happened while nobody did. `close` ends it, and takes
-    a few seconds at most. An error of `start` is logged and costs the boss this source alone.
+    `start` returns when it listens and has reported what happened before. `close` ends it within a few
+    seconds. If `start` fails, that is logged and the boss runs without this source.
     """
 
     name: str
@@ -33,7 +34,10 @@ SOURCES: tuple[str, ...] = (
     "remuda.boss.evidence.detector:Detector",
     "remuda.boss.evidence.silence:Silence",
 )
-"""By module and class, in the order of their start: a command that only asks the boss loads none of them."""
+"""By module and class, in the order of their start.
+
+A command that only asks the boss imports none of them.
+"""
 
 
 def make_sources(service: BossService, names: tuple[str, ...] = SOURCES) -> list[EventSource]:
@@ -47,12 +51,12 @@ def _load(name: str) -> Any:
 
 class Replier(Protocol):
     async def reply(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Hand a prompt to the session; returns its receipt. Raises `NotSafe` when nothing was typed."""
+        """Hand a prompt to the session; returns its receipt. Raises `NotSafe` if nothing was typed."""
 
 
 class Answerer(Protocol):
     async def answer(self, approval_id: str, answer: Mapping[str, Any], by: str) -> Approval:
-        """Give the answer to a request for leave. Raises `AlreadyAnswered` for all but the first."""
+        """Decide a permission request. Raises `AlreadyAnswered` for all but the first decision."""
 
 
 @dataclass(slots=True)
@@ -64,12 +68,12 @@ class SourceStatus:
 
 @dataclass(slots=True)
 class Boss:
-    """The parts of a running boss, as its HTTP endpoint sees them."""
+    """The parts of a running boss, for its HTTP endpoint."""
 
     service: BossService
     port: int = 0
     answers: Answerer | None = None
-    """None: the service keeps the answer and does not deliver it."""
+    """None: the service stores a decision and does not deliver it."""
     replies: Replier | None = None
     links: Links | None = None
     sources: list[SourceStatus] = field(default_factory=list)

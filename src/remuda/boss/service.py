@@ -1,8 +1,7 @@
-"""The boss's desk: all events come here, and all that is asked about sessions, queue and ledger.
+"""The core of the boss: it takes events, and knows sessions, queue and permission requests.
 
-An event is taken when it is on the disk, and only then does anybody hear of what it changed. When the disk
-fails nothing of it counts: what is in memory is made anew from what was written, and whoever told the event
-is told that it was not taken.
+An event counts when it is on disk; only then are its changes published. If the disk fails, nothing of it
+counts: the state in memory is reloaded from disk, and the caller gets an error.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _CLOCK_NOTE = "clock"
 
 
 class BossService:
-    """Use from one event loop; nothing here is for other threads."""
+    """Use from one event loop. Not thread-safe."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class BossService:
         steady: Callable[[], float] | None = None,
         boot: str = "",
     ) -> None:
-        """`steady` is a clock that cannot be set, and `boot` says since when it counts."""
+        """`steady` is a clock that cannot be set, and `boot` identifies what it counts from."""
         self.store = store
         self._clock = WallClock(clock, steady, boot)
         self.feed = Feed(secrets.token_hex(4))
@@ -57,11 +56,12 @@ class BossService:
         self.taken = 0
         self.repeated = 0
         self.listeners: list[Callable[[Event], None]] = []
-        """Hear of every event that is news, when it is on the disk."""
+        """Called with every new event, when it is on disk."""
         self.on_clock_set: list[Callable[[float], None]] = []
-        """Hear by how many seconds the clock was set: for those who keep dates of their own."""
+        """Called with the number of seconds by which the clock was set, for those who store dates of their
+        own."""
         self.catching_up: list[Callable[[], Coroutine[Any, Any, object]]] = []
-        """Of sources that take what has happened a moment later: take it now."""
+        """Sources that read events with a delay: makes them read now."""
         self._index = SessionIndex()
         self._repositories = Repositories()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,7 +71,7 @@ class BossService:
         self._begin(self._keep_up())
 
     async def close(self) -> None:
-        """What was taken is on the disk; nobody is told anything any more."""
+        """All events taken are on disk. Nothing is published after this."""
         self.feed.close()
         for task in self._tasks:
             task.cancel()
@@ -92,7 +92,7 @@ class BossService:
         self._write_behind(changes)
 
     def clock(self) -> float:
-        """The time on the wall. If that clock was set, all that is known is dated anew first."""
+        """Return the wall time. If the clock was set, all stored dates are moved first."""
         now, by = self._clock.look()
         if by:
             log.warning("the system clock was set by %+.0f s; all stored times were moved with it", by)
@@ -103,7 +103,7 @@ class BossService:
         return now
 
     def _write_behind(self, changes: Changes) -> None:
-        """Write without waiting. What happens later is written after it."""
+        """Write without waiting. Later changes are written after these."""
         if not changes:
             return
         done = self.store.submit([changes])
@@ -111,7 +111,7 @@ class BossService:
         async def finish() -> None:
             try:
                 await done
-            except StoreFailed as error:  # nor is what comes next: then all is read from the disk again
+            except StoreFailed as error:  # what comes next fails too: then everything is reloaded from disk
                 log.warning("cannot write the moved times: %s", error)
             else:
                 self._publish(changes)
@@ -126,26 +126,29 @@ class BossService:
     # ── events ──
 
     async def take(self, *events: Event) -> int:
-        """Returns when they are on the disk: how many were news. Raises `StoreFailed`: then none is taken."""
+        """Take events; returns how many were new, when they are on disk.
+
+        Raises `StoreFailed`: then none counts.
+        """
         for event in events:
             check(event)
         now = self.clock()
         changes = [self._take(event, now) for event in events]
         await self._carry_out(changes)
-        news = [change.event for change in changes if change.event is not None]
+        fresh = [change.event for change in changes if change.event is not None]
         self.taken += len(events)
-        self.repeated += len(events) - len(news)
+        self.repeated += len(events) - len(fresh)
         if self.listeners:
-            self._tell(news)
-        return len(news)
+            self._notify_listeners(fresh)
+        return len(fresh)
 
     async def catch_up(self) -> None:
-        """For one who tells what has just happened: what came before it comes before it."""
+        """Take the events that happened before the one that the caller is about to report."""
         for take_now in list(self.catching_up):
             await take_now()
 
-    def _tell(self, news: list[Event]) -> None:
-        for event in news:
+    def _notify_listeners(self, fresh: list[Event]) -> None:
+        for event in fresh:
             for listener in list(self.listeners):
                 listener(event)
 
@@ -154,12 +157,12 @@ class BossService:
         at = self._clock.corrected(float(event.at), now)
         if not event.id or type(event.at) is not float or at != event.at:
             event = replace(event, id=event.id or f"ours:{secrets.token_hex(8)}", at=at)
-        if event.kind is EventKind.ASKED and "ask" in event.facts:  # that name is ours to give
+        if event.kind is EventKind.ASKED and "ask" in event.facts:  # only we give out that id
             event = replace(event, facts={key: one for key, one in event.facts.items() if key != "ask"})
         return self._index.take(self._with_repository(event), now)
 
     def _recall(self, session_id: str) -> SessionEntry | None:
-        """A session that is over is not kept in memory for ever."""
+        """Load a session that ended and was dropped from memory."""
         if session_id not in self._index.entries and (entry := self.store.fetch(session_id)) is not None:
             self._index.add(entry)
             ahead = self._index.newest([entry]) - self.clock()
@@ -197,29 +200,30 @@ class BossService:
         if not isinstance(cwd, str) or "repo" in event.facts:
             return event
         if not self._repositories.is_known(cwd):
-            self._begin(self._tell_repository(event.session_id, cwd, event.at))
+            self._begin(self._report_repository(event.session_id, cwd, event.at))
         repo = self._repositories.known(cwd)
         return replace(event, facts={**event.facts, "repo": repo}) if repo else event
 
-    async def _tell_repository(self, session_id: str, cwd: str, at: float) -> None:
+    async def _report_repository(self, session_id: str, cwd: str, at: float) -> None:
         repo = await self._repositories.find(cwd)
         if repo:
             await self.take(Event(EventKind.SEEN, session_id, at, Source.PROCESS, facts={"repo": repo}))
 
     async def settled(self) -> None:
-        """For one who shows what is known: it is on the disk then, unless the disk stalls."""
+        """Wait until what is in memory is on disk too, or until the disk stalls."""
         await self.store.settled()
 
     # ── sessions ──
 
     def sessions(self) -> list[Session]:
-        """All that are there, and those that were a while ago; the last that was heard of first."""
+        """Return all running sessions and those that ended recently, the last active first."""
         found = (entry.session for entry in self._index.entries.values())
         return sorted(found, key=lambda session: (-session.last_seen, session.id))
 
     def session(self, word: str) -> Session:
-        """By id, the name of a kept session, pane, the id of its place in the queue, a beginning of its id
-        that no other has, or the folder that it alone works in."""
+        """Find a session by id, name, pane, queue item, unique beginning of its id, or its folder if it is
+        alone there.
+        """
         if (entry := self._recall(word)) is not None:
             return entry.session
         here = [session for session in self.sessions() if session.replaced_by is None]
@@ -231,7 +235,7 @@ class BossService:
             lambda one: self._is_about(one) and word == label(None, one.repo or one.cwd, one.id),
         ):
             found = [session for session in here if is_meant(session)]
-            # One that has ended there, and waits for nothing, is not who is meant.
+            # A session that ended there and waits for nothing is not meant.
             found = [session for session in found if self._is_about(session)] or found
             if len(found) == 1:
                 return found[0]
@@ -242,19 +246,19 @@ class BossService:
         raise NotInQueue(f"session '{word}' not found", hint=f"{near} {hint}" if near else hint)
 
     def agent_state(self, session: Session) -> AgentState | None:
-        """What it does, in the words of `remuda ls`; `session.state` keeps the older words of the boss."""
+        """Return its state in the words of `remuda ls`; `session.state` keeps the older words of the boss."""
         entry = self._index.entries.get(session.id)
         if session.ended is not None:
             return AgentState.DEAD
         return entry.event_log.projection.agent_state if entry is not None else None
 
     def last_event(self, session_id: str) -> str:
-        """The id of the last thing that happened in it, as far as anybody has told."""
+        """Return the id of the last event of a session."""
         entry = self._index.entries.get(session_id)
         return entry.event_log.events[-1].id if entry is not None and entry.event_log.events else ""
 
     def is_in_call(self, session_id: str) -> bool:
-        """Whether a call of a tool has begun in it that has not ended."""
+        """Whether a tool call has begun in the session that has not ended."""
         entry = self._index.entries.get(session_id)
         return entry is not None and bool(entry.event_log.projection.calls)
 
@@ -264,12 +268,12 @@ class BossService:
     # ── queue ──
 
     def queue(self, *, hidden: bool = False) -> list[Item]:
-        """What waits, the first to be answered first; `hidden` with those that were skipped or snoozed."""
+        """Return the waiting items in order; with `hidden` also those that were skipped or snoozed."""
         now = self.clock()
         return [item for item in self._index.queue() if hidden or item.is_shown(now)]
 
     def item(self, item_id: str) -> Item:
-        """Also one that is resolved."""
+        """Return an item, open or resolved."""
         found = self._open_item(item_id) or self.store.item(item_id)
         if found is None:
             raise NotInQueue(f"queue item '{item_id}' not found", hint="'remuda queue --all' lists all")
@@ -290,14 +294,17 @@ class BossService:
         return found
 
     async def skip(self, item_id: str, cooldown: float = SKIP_COOLDOWN) -> Item:
-        """To the end of the queue, and out of sight for a moment."""
+        """Move an item to the end of the queue, and hide it for `cooldown` seconds."""
         now = self.clock()
         item = replace(self._must_be_open(item_id), skip_until=now + cooldown, skipped_at=now)
         await self._carry_out([self._index.change_item(item)])
         return item
 
     async def snooze(self, item_id: str, until: float) -> Item:
-        """Out of sight until then; it keeps its place. A time that has come wakes it, also from a skip."""
+        """Hide an item until then; it keeps its place.
+
+        A time in the past shows it again, also after a skip.
+        """
         item = self._must_be_open(item_id)
         if until <= self.clock():
             item = replace(item, snooze_until=None, skip_until=None)
@@ -307,7 +314,7 @@ class BossService:
         return item
 
     async def dismiss(self, item_id: str) -> Item:
-        """Out of the queue, until its session waits for something new."""
+        """Remove an item from the queue, until its session waits for something new."""
         item = self._must_be_open(item_id)
         at = max(self.clock(), item.since)
         await self.take(Event(EventKind.DISMISSED, item.session_id, at, Source.PROCESS))
@@ -335,7 +342,7 @@ class BossService:
         )
 
     def unproven(self, session_id: str) -> list[Approval]:
-        """Those of its requests that are over, and of which nobody has told what happened then."""
+        """Return closed requests for which no source has reported yet whether the tool ran."""
         entry = self._index.entries.get(session_id)
         over = (
             (one for one in entry.approvals.values() if one.state is not ApprovalState.OPEN) if entry else ()
@@ -343,7 +350,7 @@ class BossService:
         return [one for one in over if one.tool_use_id and "ran" not in (one.proof or {})]
 
     def approval_of(self, event: Event) -> Approval | None:
-        """The open one that this event asked for."""
+        """Return the open request that this event reported."""
         entry = self._index.entries.get(event.session_id)
         own = entry.approvals.get(make_ask_id(event)) if entry else None
         if own is not None and own.state is ApprovalState.OPEN:
@@ -353,7 +360,7 @@ class BossService:
         return next((one for one in reversed(found) if one.state is ApprovalState.OPEN), None)
 
     async def answer(self, approval_id: str, answer: Mapping[str, Any], by: str) -> Approval:
-        """The first answer is the one that counts. Raises `AlreadyAnswered` for every other."""
+        """Store a decision. The first one counts; raises `AlreadyAnswered` for every other."""
         approval = self.approval(approval_id)
         if approval.state is ApprovalState.ANSWERED:
             raise AlreadyAnswered(
@@ -376,7 +383,7 @@ class BossService:
         return self.approval(approval_id)
 
     async def change_approval(self, approval: Approval) -> None:
-        """What became of an answer: that it was delivered, and until when one can be."""
+        """Store that a decision was delivered, or until when one can be."""
         await self._carry_out([self._index.change_approval(approval)])
 
     # ── upkeep ──
@@ -396,7 +403,7 @@ class BossService:
 
 
 def only_at_terminal(session: Session) -> NotSafe:
-    """The error for a dialog that is known, and that no answer from elsewhere reaches."""
+    """Make the error for a dialog that no decision from elsewhere can reach."""
     way = f"'remuda attach {session.name}'" if session.name else "'remuda next'"
     return NotSafe(
         "this request can only be decided in the agent's terminal",
@@ -412,7 +419,7 @@ def _which(sessions: list[Session]) -> str:
 
 
 def check(event: Event) -> None:
-    """Raises `InvalidOptions` for what would be in the way of everything that happens after it."""
+    """Raise `InvalidOptions` for an event that would break those after it."""
     if not event.session_id.isprintable() or not 0 < len(event.session_id) <= _MAX_ID:
         raise InvalidOptions(f"{event.session_id[:40]!r} is not a valid session id")
     if not math.isfinite(event.at) or event.at < 0:

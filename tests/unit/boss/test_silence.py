@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remuda.boss.attention.model import EventKind, Reason
-from remuda.boss.evidence.silence import CALL_FACTOR, HUNG_AFTER, Quiet, Sign, Silence, hung_after
+from remuda.boss.evidence.silence import CALL_FACTOR, HUNG_AFTER, Sign, Silence, SilentSession, hung_after
 from remuda.boss.navigator import reason
 from remuda.boss.service import BossService
 from support.boss import Clock, event, with_service
@@ -28,15 +28,15 @@ class Bench:
         self.clock = clock
         self._silence = Silence(service, {"REMUDA_HUNG_AFTER": "10m"}, lambda: round(clock.now, 1))
 
-    async def look(self) -> list[str]:
-        await self._silence.look()
+    async def poll(self) -> list[str]:
+        await self._silence.poll()
         self.clock.now += 0.001  # no two things happen in one moment
         return [item.reason for item in self.service.queue()]
 
     async def wait(self, seconds: float) -> list[str]:
-        await self.look()
+        await self.poll()
         self.clock.now += seconds
-        return await self.look()
+        return await self.poll()
 
 
 def bench(folder: Path, steps: Callable[[Bench], Awaitable[None]]) -> None:
@@ -70,7 +70,7 @@ def test_sign_of_life_ends_it_and_is_waited_for_anew(tmp_path: Path, sign: str) 
             await bench.service.take(event("tool_ran", 10**12, **CALL))
         else:
             transcript.write_text("{}\n{}\n")
-        assert await bench.look() == []
+        assert await bench.poll() == []
         assert await bench.wait(LIMIT - 1) == []
         assert await bench.wait(1) == [Reason.HUNG]
 
@@ -118,7 +118,7 @@ def test_one_that_hung_when_the_boss_ended_still_does_and_is_set_free_by_a_sign(
     async def after(bench: Bench) -> None:
         assert await bench.wait(LIMIT) == [Reason.HUNG]
         await bench.service.take(event("stopped", 10**12, message="at last"))
-        assert await bench.look() == [Reason.STOPPED]
+        assert await bench.poll() == [Reason.STOPPED]
 
     bench(tmp_path, before)
     bench(tmp_path, after)
@@ -126,7 +126,7 @@ def test_one_that_hung_when_the_boss_ended_still_does_and_is_set_free_by_a_sign(
 
 def test_quiet_is_measured_from_the_last_change() -> None:
     first, second = Sign("a", None), Sign("a", (1, 5))
-    quiet = Quiet(first, 0.0)
+    quiet = SilentSession(first, 0.0)
     assert quiet.see(first, 9.0, 10.0) is None
     assert quiet.see(second, 12.0, 10.0) is None
     assert quiet.see(second, 21.0, 10.0) is None

@@ -19,7 +19,7 @@ from remuda.boss.attention.model import ApprovalState, Event, EventKind, Source,
 from remuda.boss.attention.model import document as document_of
 from remuda.boss.attention.projection import SessionProjection, load, save
 from remuda.boss.attention.session_index import SessionIndex
-from remuda.boss.evidence.watches import keep_telling
+from remuda.boss.evidence.watches import report_until_written
 from remuda.boss.records.store import Store
 from remuda.boss.service import BossService
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, StoreFailed
@@ -381,7 +381,7 @@ def test_what_is_told_once_is_told_until_the_disk_has_room(tmp_path: Path) -> No
         await service.take(stop("a", 10))
         _fill(service)
         big = event("stopped", 20, session="b", message="x" * 1_000_000)
-        telling = asyncio.create_task(keep_telling(service, [big]))
+        telling = asyncio.create_task(report_until_written(service, [big]))
         done, _ = await asyncio.wait([telling], timeout=0.5)
         assert not done
         service.store._writer.execute("PRAGMA max_page_count=1000000").fetchall()
@@ -393,7 +393,9 @@ def test_what_is_told_once_is_told_until_the_disk_has_room(tmp_path: Path) -> No
 
 def test_what_can_never_be_written_is_not_told_for_ever(tmp_path: Path) -> None:
     async def work(service: BossService) -> None:
-        await asyncio.wait_for(keep_telling(service, [event("stopped", 20, session="b", pane="\ud800")]), 60)
+        await asyncio.wait_for(
+            report_until_written(service, [event("stopped", 20, session="b", pane="\ud800")]), 60
+        )
         assert service.queue() == []
 
     with_service(tmp_path, work)

@@ -1,1 +1,1 @@
-"""What is said to agents: answers to their requests, by hand and by rule, and replies."""
+"""What goes to agents: decisions on their permission requests, by people and by rules, and replies."""

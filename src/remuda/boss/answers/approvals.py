@@ -1,10 +1,10 @@
-"""Answers to requests for leave: who gave which, and how it comes to whoever asks.
+"""Decisions on permission requests: who made which, and how they reach the agent.
 
-The first answer counts. It is written into the ledger before it is given, and as given when it was: a boss
-that is killed in between gives it again when it is back. A kept session is answered through its keeper, which
-holds the agent's hook; any other through its own hook, which waits in a request that is held here (`hold`).
-The dialog is on the terminal all the while: a human there may be first, and then nothing is given. What
-happened then is told by events, and stands in the ledger as proof (`boss/attention/rules`).
+The first decision counts. It is stored before it is delivered, and marked as delivered afterwards: a boss
+that is killed in between delivers it again after a restart. A kept session gets it through its keeper, which
+holds the agent's hook; any other through its own hook, which waits in a request to us (`hold`). The dialog is
+on the terminal all the time: a user there may be first, and then nothing is delivered. Events report what
+happened then, and the request keeps that as proof (`boss/attention/rules`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OVER = "it was decided in the terminal, or its turn has ended"
 
 @dataclass(slots=True)
 class WaitingHook:
-    """A hook that waits: `output` will be what it is to say, None in it for no opinion."""
+    """A hook that waits. `output` becomes what it must print; None for no opinion."""
 
     output: asyncio.Future[Output]
     why: str = "open"
@@ -48,9 +48,9 @@ class Approvals:
 
     service: BossService
     folder: Path
-    """Where the sockets of the keepers lie."""
+    """The folder with the sockets of the keepers."""
     on_open: Callable[[Approval], Awaitable[None]] | None = None
-    """Hears of every request that can be answered, when it is told and when a hook begins to wait."""
+    """Called with every request that can be decided: when it is reported, and when a hook begins to wait."""
     _waiting_hooks: dict[str, list[WaitingHook]] = field(default_factory=dict)
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -62,7 +62,7 @@ class Approvals:
             self._opened(approval)
 
     async def close(self) -> None:
-        """Hooks that wait are let go: they ask the next boss."""
+        """Waiting hooks are released: they ask the next boss."""
         for approval_id in list(self._waiting_hooks):
             self._release(approval_id, None, "closing")
         for task in self._tasks:
@@ -77,7 +77,8 @@ class Approvals:
     # ── answering ──
 
     async def answer(self, approval_id: str, answer: Answer, by: str) -> Approval:
-        """Raises `NotInQueue`, `AlreadyAnswered`, `InvalidOptions`; `NotSafe` where nobody waits for it."""
+        """Raises `NotInQueue`, `AlreadyAnswered`, `InvalidOptions`; `NotSafe` if the decision cannot be
+        delivered."""
         lock = self._locks.setdefault(approval_id, asyncio.Lock())
         try:
             async with lock:
@@ -123,7 +124,7 @@ class Approvals:
         return self.service.approval(approval_id)
 
     async def _forget(self, approval_id: str, state: ApprovalState) -> None:
-        """It was not given, for all we know."""
+        """Remove a decision that was not delivered, as far as we know."""
         approval = replace(self.service.approval(approval_id), answer=None, by=None)
         if state is ApprovalState.ENDED:
             await self.service.change_approval(replace(approval, state=state, at=self.service.clock()))
@@ -139,7 +140,7 @@ class Approvals:
         )
         await self.service.take(event)
 
-    # ── the ways to whoever asks ──
+    # ── delivery ──
 
     def _channel(self, approval: Approval) -> Callable[[PermissionDecision], Awaitable[None]]:
         session = self._session(approval)
@@ -186,9 +187,9 @@ class Approvals:
     async def hold(
         self, approval_id: str, wait: float, gone: Callable[[], Awaitable[None]] | None = None
     ) -> tuple[str, Output]:
-        """Until it is answered or over, at most so long, and no longer than somebody waits for it.
+        """Wait for the decision, for at most `wait` seconds, and only until `gone` returns.
 
-        Returns why it ended ("answered", "ended", "open", "closing"), and what the hook is to say.
+        Returns why the wait ended ("answered", "ended", "open", "closing"), and what the hook must print.
         """
         hook = WaitingHook(asyncio.get_running_loop().create_future())
         self._waiting_hooks.setdefault(approval_id, []).append(hook)
@@ -216,7 +217,7 @@ class Approvals:
             self._waiting_hooks.pop(approval_id, None)
 
     def _release(self, approval_id: str, output: Output, why: str) -> bool:
-        """Whether somebody waited."""
+        """Return whether a hook was waiting."""
         waiting = [one for one in self._waiting_hooks.get(approval_id, ()) if not one.output.done()]
         for one in waiting:
             one.why = why
@@ -235,7 +236,7 @@ class Approvals:
             watcher.close()
 
     def _refresh(self) -> None:
-        """Let go of those whose dialog is over, and tell of those that are new."""
+        """Release hooks whose dialog is over, and announce new requests."""
         for approval_id in list(self._waiting_hooks):
             try:
                 state = self.service.approval(approval_id).state
@@ -263,7 +264,7 @@ class Approvals:
             log.info("request %s needs a human: %s", approval.id, error)
 
     async def _deliver_stored(self, approval_id: str) -> None:
-        """Give what a boss before us wrote down, and may have given."""
+        """Deliver what the boss before us stored, and may have delivered."""
         async with self._locks.setdefault(approval_id, asyncio.Lock()):
             approval = self.service.approval(approval_id)
             if approval.state is not ApprovalState.OPEN or approval.answer is None:
@@ -276,11 +277,11 @@ class Approvals:
 
 
 def find_same_ask(asks: list[Mapping[str, Any]], approval: Approval) -> str:
-    """The keeper's name of it; empty when it is not asked any more."""
+    """Return the keeper's id of the request; empty if it is closed."""
     for one in asks:
         if approval.tool_use_id is not None and one.get("tool_use_id") == approval.tool_use_id:
             return str(one["id"])
-    for one in asks:  # where both say which call it is about, it is another one like it
+    for one in asks:  # if both name a call, and not the same one, it is another request like it
         told = approval.tool_use_id is not None and one.get("tool_use_id") is not None
         if not told and (one.get("tool"), one.get("input")) == (approval.tool, approval.input):
             return str(one["id"])

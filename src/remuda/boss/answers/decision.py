@@ -1,4 +1,4 @@
-"""What somebody says to a request for leave, read and made whole. Pure."""
+"""Read and check decisions on permission requests. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answer = Mapping[str, Any]
 """behavior ("allow", "deny"); with allow: updated_input, answers, always; with deny: message, interrupt."""
 
 LINK_FIELDS = ("behavior", "message", "answers")
-"""All that a link takes: it decides the request that it was made for, and never what else is run."""
+"""All that a link takes: it decides the request it was made for, and never changes what runs."""
 
 _MEANT_FOR = {"allow": ("updated_input", "answers", "always"), "deny": ("message", "interrupt")}
 
@@ -52,7 +52,7 @@ def _check_always(approval: Approval, edited: Mapping[str, Any] | None, agent: s
 
 
 def check_link(approval: Approval, answer: Answer) -> None:
-    """Raises `InvalidOptions` for a field that links do not take, `NotSafe` for a yes to what is unseen."""
+    """Raise `InvalidOptions` for a field that links do not take, `NotSafe` to allow what cannot be shown."""
     if unknown := sorted(answer.keys() - set(LINK_FIELDS)):
         raise InvalidOptions(
             f"a link does not take '{unknown[0][:40]}'", hint=f"it takes {', '.join(LINK_FIELDS)}"
@@ -63,7 +63,7 @@ def check_link(approval: Approval, answer: Answer) -> None:
 
 
 def _input(approval: Approval, answer: Answer, agent: str) -> Mapping[str, Any] | None:
-    """What is to be used in place of what was asked; None for that itself."""
+    """Return the input that replaces the requested one; None to keep that."""
     edited, answers = answer.get("updated_input"), answer.get("answers")
     if edited is not None and not isinstance(edited, Mapping):
         raise InvalidOptions("updated_input must be a JSON object")
@@ -71,7 +71,7 @@ def _input(approval: Approval, answer: Answer, agent: str) -> Mapping[str, Any] 
         if answers:
             raise InvalidOptions("answers need a question; this request is not one")
         if edited is not None and not edited and approval.input:
-            # Claude Code 2.1.325 takes an empty one for none, and runs what it asked for.
+            # Claude Code 2.1.325 takes an empty input for none, and runs the original one.
             raise InvalidOptions(
                 "the edited input is empty", hint="deny the request, or pass the complete input of the tool"
             )
@@ -85,7 +85,7 @@ def _input(approval: Approval, answer: Answer, agent: str) -> Mapping[str, Any] 
 
 
 def as_question(approval: Approval) -> PermissionRequest:
-    """What was asked, as its agent understands it."""
+    """Return the request in the form that its agent takes."""
     return PermissionRequest(
         approval.tool,
         approval.input,

@@ -1,8 +1,8 @@
-"""The proof that an agent in a tmux pane waits for a prompt, and for nothing else. Blocking.
+"""Prove that an agent in a tmux pane waits for a prompt and for nothing else. Blocking.
 
 All of this must be true at once: its registry says that it is idle, in this conversation; its process is the
-one that the pane's keys go to; and the pane shows its empty composer and no dialog. Whatever is missing or
-cannot be read is a reason not to type.
+one that gets the pane's keys; and the pane shows its empty composer and no dialog. Anything that is missing
+or cannot be read is a reason not to type.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ESCAPE = re.compile(r"\x1b(?:\[[\d;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[
 
 @dataclass(frozen=True, slots=True)
 class IdlePane:
-    """Where to type: this pane, whose program is this process."""
+    """Where to type: the pane, and the process in it."""
 
     tmux: Tmux
     pane: str
@@ -49,7 +49,7 @@ class IdlePane:
 
 
 def prove(session: Session) -> IdlePane:
-    """Raises `NotSafe` that says what is not so."""
+    """Return where to type. Raises `NotSafe` that says why not."""
     sources = find_sources(session.agent)
     speech = find_agent(session.agent).speech if sources is not None else None
     if sources is None or speech is None:
@@ -68,7 +68,7 @@ def prove(session: Session) -> IdlePane:
     tmux = Tmux(Address.of(session.tmux) if session.tmux else Address.named("default", os.environ))
     _check_pane(tmux, session.pane, session.pid)
     check_registry(session, sources, _SETTLE_TIMEOUT)
-    _check_pane(tmux, session.pane, session.pid)  # that may have taken a while
+    _check_pane(tmux, session.pane, session.pid)  # waiting for the registry may have taken a while
     _check_foreground(session.pid)
     where = IdlePane(tmux, session.pane, session.pid, sources, speech)
     kind, text = read_composer(where)
@@ -96,7 +96,7 @@ def _check_pane(tmux: Tmux, pane: str, pid: int) -> None:
 
 
 def _check_foreground(pid: int) -> None:
-    """A program that was stopped or put into the background does not get the keys: a shell does."""
+    """A process that was stopped or put into the background does not get the keys: a shell does."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         stopped, foreground = fields[0] in "Tt", fields[2] == fields[5]
@@ -152,7 +152,7 @@ def read_composer(where: IdlePane) -> tuple[ComposerKind, str]:
 
 
 def whole_rows(rows: Sequence[bytes]) -> list[bytes]:
-    """tmux says of a row how it differs from the one before it: here each stands for itself."""
+    """tmux writes only how the style of a row differs from the row before; make each row complete."""
     found: list[bytes] = []
     carried: list[bytes] = []
     for row in rows:

@@ -1,9 +1,9 @@
-"""Rules that decide permission requests in place of a human. Pure: a request in, a verdict out.
+"""Rules that decide permission requests in place of a human, and the file that holds them.
 
-The first rule that fits decides, and what no rule fits is asked. A shell command is decided part by part: one
-part that is denied denies it, and it is allowed only if every part is. Below a rule with `command` that
-denies or asks, only commands that are understood, and whose programs run no others, are allowed (`reading`,
-`programs`, `matching`). A question is never answered by a rule, and a plan only by one that names its tool.
+The first rule that matches decides; without one a human is asked. A shell command is decided part by part:
+one denied part denies it, and it is allowed only if every part is. Below a rule with `command` that denies or
+asks, only commands that are understood, and whose programs run no others, are allowed (`reading`, `programs`,
+`matching`). No rule answers a question, and only a rule that names its tool accepts a plan. Deciding is pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .policy_request import CommandTools, PolicyRequest, RequestedPath
 from .reading import Words, read_command
 
 SHELL_TOOL = "Bash"
-"""In a rule with `command` that denies or asks, it stands for every tool that runs commands."""
+"""In a rule with `command` that denies or asks, it means every tool that runs commands."""
 
 
 class Decision(StrEnum):
@@ -41,7 +41,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A pattern of paths: as it was written, and with symbolic links before its first wildcard followed."""
+    """A pattern of paths: as written, and with symbolic links before its first wildcard resolved."""
 
     given: str
     real: str
@@ -63,7 +63,7 @@ class Rule:
         return bool(self.commands) and self.decision is not Decision.ALLOW
 
     def fit(self, request: PolicyRequest) -> Fit:
-        """Without regard to the command."""
+        """Match everything but the command."""
         if request.reason is not Reason.PERMISSION and request.tool not in self.tools:
             return Fit.NO
         if not self._names_tool(request) or (self.sessions and not _named(request.session, self.sessions)):
@@ -82,14 +82,14 @@ class Rule:
         return not self.tools or _named(names, self.tools)
 
     def _fit_places(self, paths: Sequence[RequestedPath], places: Sequence[Place]) -> Fit:
-        """All paths must be in places that are allowed. One in a place that is not is enough."""
+        """To allow, all paths must match. To deny or ask, one is enough."""
         if not places or not paths:
             return Fit.NO if places else Fit.YES
         fits = [self._fit_place(path, places) for path in paths]
         return min(fits) if self.decision is Decision.ALLOW else max(fits)
 
     def _fit_place(self, path: RequestedPath, places: Sequence[Place]) -> Fit:
-        """What is allowed is so by where its links lead; what is not, also by any of its names."""
+        """Allow by the resolved path only; deny and ask by any of its names."""
         if not path.real:
             return Fit.MAYBE
         if self.decision is Decision.ALLOW:
@@ -115,7 +115,7 @@ class Rule:
 class PolicyVerdict:
     decision: Decision
     rule: Rule | None = None
-    """None: no rule fits."""
+    """None: no rule matches."""
     why: str = ""
 
     @property
@@ -127,9 +127,9 @@ class PolicyVerdict:
 class Policy:
     rules: tuple[Rule, ...] = ()
     dry_run: bool = False
-    """What would be decided is written into the ledger, and a human is asked."""
+    """Record what would be decided, and ask a human."""
     command_tools: CommandTools = field(default_factory=dict)
-    """Declared in the file; an agent knows its own tools besides."""
+    """Declared in the file, in addition to the agent's own."""
 
     def decide(self, request: PolicyRequest) -> PolicyVerdict:
         fitting = [(rule, fit) for rule in self.rules if (fit := rule.fit(request)) is not Fit.NO]
@@ -160,8 +160,8 @@ _WEIGHT = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 
 
 def _decide_other(rules: Sequence[tuple[Rule, Fit]], request: PolicyRequest) -> PolicyVerdict:
-    """Without a command that rules look at. A tool that may run commands passes a rule with `command` above
-    only if the rule that allows names it in full, and the one above does not mean it.
+    """Decide without a command that rules match. A tool that may run commands passes a rule with `command`
+    above only if the rule that allows names it in full, and the rule above does not.
     """
     verdict = _first((rule, fit) for rule, fit in rules if not rule.commands)
     if verdict.decision is not Decision.ALLOW or not request.may_run_commands:
@@ -199,7 +199,7 @@ def _named(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def _is_below(path: str, text: str) -> bool:
-    """Whether it is that, or lies below. `*` is anything within one name, `**` anything at all."""
+    """Whether the path matches or is below. `*` matches within one name, `**` anything."""
     pieces = re.split(r"(\*\*|\*|\?)", text.rstrip("/"))
     found = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     body = "".join(found.get(piece) or re.escape(piece) for piece in pieces)
@@ -207,12 +207,12 @@ def _is_below(path: str, text: str) -> bool:
 
 
 def _folded(path: str) -> str:
-    """The same for all names that a disk may take for one: of upper and lower case, of composed letters."""
+    """Return the same text for names that a disk may treat as equal: case, and composed letters."""
     return normalize("NFD", path).casefold()
 
 
 def _may_hold(path: str, text: str) -> bool:
-    """Whether something below a path may fit the pattern."""
+    """Whether something below the path may match the pattern."""
     known = re.split(r"[*?]", text)[0]
     below = path.rstrip("/") + "/"
     return known.startswith(below) or (known != text and below.startswith(known))
@@ -222,14 +222,14 @@ def _may_hold(path: str, text: str) -> bool:
 
 
 def policy_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
-    """The first that exists: in the boss's folder, or beside the configuration."""
+    """Return the first that exists: in the folder of the boss, or in that of the configuration."""
     own = folder.path / "policy.toml"
     other = config_home(environ) / "remuda" / "policy.toml"
     return other if other.exists() and not own.exists() else own
 
 
 def load_policy(path: Path) -> Policy:
-    """Without a file, nothing is decided. Raises `InvalidOptions` that names the file."""
+    """Load the policy; without a file it has no rules. Raises `InvalidOptions` that names the file."""
     try:
         text = read_own(path).decode()
         return read_policy(tomllib.loads(text), os.path.expanduser("~"), os.path.realpath)
@@ -237,7 +237,7 @@ def load_policy(path: Path) -> Policy:
         return Policy()
     except OSError as error:
         raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # not TOML, or a number or a nesting without end
+    except (ValueError, RecursionError) as error:  # not TOML, or a number or nesting beyond bounds
         raise InvalidOptions(f"{path}: {error}") from error
     except InvalidOptions as error:
         if str(path) in error.message:

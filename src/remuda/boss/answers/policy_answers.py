@@ -1,7 +1,6 @@
-"""The policy's file, and requests for leave that it answers.
+"""Decide permission requests by the policy.
 
-The file is looked at again for each request. One that cannot be read, or is not right, decides nothing: a
-human is asked.
+Its file is read again for each request. If it cannot be read or is not valid, a human is asked.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ DENIED = "A rule of the user denies this. Continue without it, or say what you n
 
 
 class PolicyAnswers:
-    """Answers what the policy decides; every decision stands in the ledger with the name of its rule."""
+    """Delivers what the policy decides. Each decision is recorded with the name of its rule."""
 
     def __init__(self, approvals: Approvals, folder: BossFolder) -> None:
         self._approvals = approvals
@@ -54,7 +53,7 @@ class PolicyAnswers:
         if not policy.rules or approval.detail.get("hearsay"):
             return policy, PolicyVerdict(Decision.ASK)
         names = (approval.session_id, session.name if session else None)
-        # Anybody who posts events may have moved the session meanwhile: the request itself says where it is.
+        # Anyone who posts events may have moved the session: the request itself says where it is.
         cwd = approval.detail.get("cwd") or (session.cwd if session else None)
         request = make_request(
             approval.tool,

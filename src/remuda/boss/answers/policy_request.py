@@ -22,7 +22,7 @@ CommandTools = Mapping[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class RequestedPath:
-    """A path that a tool reads or changes. Both are "" where it is not known."""
+    """A path that a tool reads or changes. Both are "" if it is not known."""
 
     real: str
     """Absolute, without symbolic links."""
@@ -37,9 +37,9 @@ class PolicyRequest:
     tool: str
     reason: Reason = Reason.PERMISSION
     command: str | None = None
-    """Of a tool that runs one. "" if it cannot be read."""
+    """The command of a tool that runs one. "" if it cannot be read."""
     is_plain: bool = True
-    """It asks for nothing beside the command: not for a way around a sandbox, say."""
+    """It requests only the command: not a way around a sandbox as well, for example."""
     may_run_commands: bool = False
     """It is not known whether the tool runs commands."""
     paths: tuple[RequestedPath, ...] = ()

@@ -16,7 +16,7 @@ from .reading import UNKNOWN, Part, Words
 
 
 def program_name(word: str) -> str:
-    """Without its folder, in lower case: some file systems do not tell `RM` from `rm`."""
+    """Return the name without its folder, in lower case: on some file systems `RM` is `rm`."""
     return word.rpartition("/")[2].lower()
 
 

@@ -1,9 +1,9 @@
 """Read a shell command by bash's grammar, into the simple commands in it. Pure.
 
-A command is *understood* when what it runs is certain from its text alone. Two checks must agree. The tree of
+A command is *understood* when its text alone shows what it runs. Two checks must agree. The tree of
 tree-sitter must hold only simple commands, pipelines, lists, words and plain redirections. And its leaves,
-laid end to end, must be the whole text: each is a token by bash's own lexical rules, with only blanks between
-them. The second check does not trust the tree, so a place where tree-sitter and bash disagree is not
+laid end to end, must be the complete text: each is a token by bash's own lexical rules, with only blanks
+between them. The second check does not trust the tree, so a place where tree-sitter and bash disagree is not
 understood. Everything else is not understood either, and the caller asks.
 
 Only this module imports tree-sitter, and only when a command is read: 80 ms and 5.5 MB, once a process.
@@ -180,7 +180,7 @@ class _Tokens:
 
 
 def _leaves(root: Node) -> Iterator[Node]:
-    """The smallest parts of a tree that are read whole, in order."""
+    """Yield the smallest parts of a tree that are read as one token, in order."""
     waiting = [root]
     while waiting:
         node = waiting.pop()

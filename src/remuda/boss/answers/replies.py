@@ -1,8 +1,8 @@
-"""Replies: a prompt for a session, from elsewhere.
+"""Replies: prompts for a session, from elsewhere.
 
-A kept session gets it through its inbox, with the receipts of that. Any other is typed to only here, and only
-while it is proven to wait for a prompt (`idle`): as a paste, then, when the paste stands in its composer
-and nothing else has happened, Enter. Its own hooks say whether that is what it got.
+A kept session gets the prompt through its inbox, with receipts. Any other agent is typed to, only here, and
+only while it is proven to wait for a prompt (`idle_proof`): the prompt is pasted, and Enter is pressed when
+the composer shows it and nothing else has happened. The agent's hooks confirm what it got.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _GONE = (EventKind.ENDED, EventKind.GONE)
 
 @dataclass(slots=True)
 class _Receipt:
-    """What is heard of a prompt after it was typed.
+    """What is known about a prompt after it was typed.
 
-    Hooks that the agent does not wait for overtake each other: the end may be heard before the beginning.
+    Hooks that the agent does not wait for may arrive out of order: the end before the beginning.
     """
 
     prompt: str
     speech: Speech
     typed_at: float = math.inf
-    """When Enter was pressed: what ended before that was something else."""
+    """When Enter was pressed: an end before that belongs to something else."""
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     other: str | None = None
-    """Another prompt came first."""
+    """Another prompt that came first."""
     answer: dict[str, Any] = field(default_factory=dict)
 
     def hear(self, event: Event) -> None:
@@ -74,7 +74,7 @@ class _Receipt:
 
 
 def _is_end(event: Event) -> bool:
-    """That it rests is told by its registry too, and maybe first; what it said is not."""
+    """Whether the turn has ended. The registry may report an idle agent first, without what it said."""
     told = event.kind is not EventKind.STOPPED or "message" in event.facts
     return event.kind in _ENDS and told and not event.facts.get("background")
 
@@ -121,14 +121,15 @@ class Replies:
     # ── any other ──
 
     async def _type(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        speech = (await asyncio.to_thread(idle_proof.prove, session)).speech  # the first thing to say, if not
+        # First: if nothing can be typed, that is the error to report.
+        speech = (await asyncio.to_thread(idle_proof.prove, session)).speech
         if options.get("dedup"):
             raise InvalidOptions(
                 "dedup works only for sessions of 'remuda start'", hint="leave it out for an agent in a pane"
             )
         command = bool(options.get("command"))
         speech.check(text, command=command, literal=bool(options.get("literal")))
-        await self._service.catch_up()  # a prompt of before is none that came first
+        await self._service.catch_up()  # else an earlier prompt looks like one that came first
         if session.id in self._typing:
             raise NotSafe("another reply to this agent is being typed", hint="try again in a moment")
         carried = speech.paste(text, command=command)
@@ -168,7 +169,7 @@ class Replies:
 
     async def _follow(self, where: IdlePane, receipt: _Receipt, command: bool, wait: float) -> dict[str, Any]:
         found: dict[str, Any] = {"via": "pane", "pane": where.pane, "stage": "typed"}
-        if command:  # the agent's own commands are told by no hook
+        if command:  # no hook reports the agent's own commands
             return found
         if not await _happens(receipt.submitted, SUBMITTED_TIMEOUT):
             why = (

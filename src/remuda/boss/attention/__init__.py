@@ -1,1 +1,1 @@
-"""Who needs a human, and why: data and rules, with no I/O."""
+"""Which sessions need a human, and why: data and rules, without I/O."""

@@ -13,16 +13,16 @@ _DIALOG = "the request is shown only in the agent's terminal"
 
 
 def label(name: str | None, folder: str | None, session_id: str) -> str:
-    """A kept session's name, else the folder that it works in, else the beginning of its id.
+    """Return the name of a kept session, else its folder, else the beginning of its id.
 
-    Nothing in it does anything to a terminal.
+    The text is safe to print on a terminal.
     """
     text = name or (folder or "").rstrip("/").rpartition("/")[2] or session_id[:_BEGINNING]
     return one_line(text) or session_id[:_BEGINNING]
 
 
 def beginnings(ids: Sequence[str]) -> dict[str, str]:
-    """Of each id as much as tells it from the others."""
+    """Return for each id a beginning that no other has."""
     size = _BEGINNING
     while len({one[:size] for one in ids}) < len(set(ids)):
         size += 1
@@ -30,7 +30,10 @@ def beginnings(ids: Sequence[str]) -> dict[str, str]:
 
 
 def distinct(labels: Mapping[str, str]) -> dict[str, str]:
-    """By id: labels that several have are followed by the beginning of the id, which can be typed as well."""
+    """Return labels by id.
+
+    A label that several have is followed by the beginning of the id, which commands accept.
+    """
     often = Counter(labels.values())
     begin = beginnings(list(labels))
     return {

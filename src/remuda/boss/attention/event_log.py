@@ -1,7 +1,7 @@
-"""All events of one session, in the order in which they happened, and where they lead. Pure.
+"""The events of one session in the order in which they happened, and the projection they lead to. Pure.
 
-Whatever the order in which they come, and however often each does, the end is the same: an event that comes
-late is put in its place, and what follows is told again.
+The result does not depend on the order or number of times in which events arrive: a late event is inserted in
+its place, and the events after it are replayed.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _ORDER = {kind: number for number, kind in enumerate(EventKind)}
 
 
 def order(event: Event) -> tuple[float, int, int, str]:
-    """When it happened; of the same moment the source that is worth more has the last word."""
+    """Sort key: the time; at the same time the source that is worth more comes last."""
     return (event.at, -event.source, _ORDER[event.kind], event.id)
 
 
 @dataclass(slots=True)
 class EventLog:
-    """The last events of one session, and where they lead. Older ones are told in one: `base`."""
+    """The last events of one session and their projection. Older events are folded into `snapshot`."""
 
     KEPT = 64
-    """How many late and twice told events can be put right at least."""
+    """How many late and duplicate events can be corrected, at least."""
     FOLDED = 8
-    """How many are told in one at a time: few, since somebody waits for the event that comes with them."""
+    """Events folded into the snapshot per call; few, because a request waits for this."""
 
     snapshot: SessionProjection = field(default_factory=SessionProjection)
     snapshot_at: float = 0.0
@@ -38,11 +38,11 @@ class EventLog:
 
     @property
     def last_at(self) -> float:
-        """When the last of it happened; 0 for an empty one."""
+        """Return when the last event happened; 0 without events."""
         return self.events[-1].at if self.events else self.snapshot_at
 
     def replay(self) -> None:
-        """From the base on; the events may come from the disk in any order."""
+        """Compute the projection from the snapshot on; the events may be in any order."""
         self.events.sort(key=order)
         self._ids = {event.id for event in self.events}
         projection = self.snapshot
@@ -51,7 +51,7 @@ class EventLog:
         self.projection = projection
 
     def take(self, event: Event) -> bool:
-        """False for one that is known, or is older than what can be told again: nothing has changed then."""
+        """Insert an event. False if it is known, or older than the snapshot: then nothing has changed."""
         if event.at < self.snapshot_at or (event.id and event.id in self._ids):
             return False
         place = bisect_left(self.events, order(event), key=order)
@@ -64,7 +64,7 @@ class EventLog:
         return True
 
     def trim(self) -> list[Event]:
-        """Tell the oldest in one, once there are so many more than are kept; returns those."""
+        """Fold the oldest events into the snapshot, once there are enough; returns those."""
         if len(self.events) < self.KEPT + self.FOLDED:
             return []
         told, self.events = self.events[: -self.KEPT], self.events[-self.KEPT :]

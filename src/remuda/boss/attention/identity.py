@@ -1,12 +1,12 @@
-"""Which session is which: what is known of where it runs, and who has a pane, a process or a name now. Pure.
+"""Which session is which: where it runs, and which one has a pane, a process or a name now. Pure.
 
-A conversation is resumed in another pane, `/clear` puts a new one into the same process, a pane is used
-again. So each event claims the pane, process and name that it comes from; the newest claim holds, and a
-session whose place is held by another is not there any more. A claim is never given back: whoever leaves does
-not bring the one before him back.
+A conversation is resumed in another pane, `/clear` puts a new one into the same process, a pane is reused. So
+each event claims the pane, process and name that it comes from. The newest claim holds; a session whose place
+another one holds is gone. A claim is never given back: a session that ends does not bring back the one
+before.
 
-Where nobody but tmux tells of an agent, a session of ours stands in for it (`is_stand_in`). It gives way to
-the agent's own session as soon as that one speaks, and never pushes it out.
+An agent that only tmux reports gets a placeholder session (`is_stand_in`). It gives way to the agent's own
+session as soon as that reports something, and never replaces it.
 """
 
 from __future__ import annotations
@@ -34,16 +34,19 @@ class Claim:
     session_id: str
     at: float
     pid: int | None = None
-    """The process that claimed it, where it said so."""
+    """The process that claimed it, if known."""
 
 
 def told_by(event: Event) -> dict[str, Any]:
-    """What an event says of where its session is. One of an end says where it is no more."""
+    """Return what an event says about where its session runs.
+
+    The end of a session says nothing about that.
+    """
     return {} if event.kind in (EventKind.ENDED, EventKind.GONE) else _told(event.facts)
 
 
 def merge(session: Session, event: Event, told: Mapping[str, Any]) -> Session:
-    """What an event told of where the session is. What is older than what we know changes nothing."""
+    """Add what an event says about where the session runs. Older information changes nothing."""
     new = {name: value for name, value in told.items() if event.at >= session.dated.get(name, event.at)}
     dated = {**session.dated, **dict.fromkeys(new, event.at)}
     if "pane" in new:
@@ -80,17 +83,17 @@ def _origin(event: Event) -> Origin:
 
 
 def places(session: Session) -> list[str]:
-    """What only one session can have at a time."""
+    """Return what only one session can have at a time."""
     return _places(session.pane, session.tmux, session.pid, session.name)
 
 
 def is_stand_in(session_id: str) -> bool:
-    """A pane's id, as Trail Boss's bootstrap writes it, or what its detector and ours make of one."""
+    """Whether it is a placeholder: the id of a pane from Trail Boss's bootstrap, or a detector's."""
     return session_id.startswith(("%", "tmux-"))
 
 
 def claims(event: Event, told: Mapping[str, Any]) -> dict[str, Claim]:
-    """The places that an event comes from, as its session claims them."""
+    """Return the places that an event claims for its session."""
     found = _places(told.get("pane"), _server_of(event), told.get("pid"), told.get("name"))
     if not found:
         return {}
@@ -100,7 +103,7 @@ def claims(event: Event, told: Mapping[str, Any]) -> dict[str, Claim]:
 
 
 def rivals(session: Session) -> list[str]:
-    """Claims by which another may have pushed the session out."""
+    """Return the claims by which another session may have replaced this one."""
     found = places(session)
     return [*found, *map(_stand_in, found)] if is_stand_in(session.id) else found
 
@@ -121,7 +124,7 @@ def _places(pane: str | None, tmux: str | None, pid: int | None, name: str | Non
 
 
 def _server(tmux: str | None) -> str:
-    """Emitters that do not say which server they are in are in the default one."""
+    """Emitters that do not name their server are in the default one."""
     return "" if not tmux or tmux.rpartition("/")[2] == "default" else tmux
 
 
@@ -130,9 +133,9 @@ def newer(claim: Claim, held: Claim | None) -> bool:
 
 
 def is_replaced(session: Session, place: str, held: Claim, holder: Session | None) -> bool:
-    """Whether whoever holds a place of this session's has pushed it out.
+    """Whether the session that holds a place of this one has replaced it.
 
-    An agent that runs another in its own pane is not gone: their processes differ.
+    An agent that runs another one in its own pane is not gone: their processes differ.
     """
     if held.session_id == session.id:
         return False

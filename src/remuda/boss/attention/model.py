@@ -1,8 +1,8 @@
-"""What the boss knows, as data: sessions, what each waits for, approvals. Pure.
+"""What the boss knows, as data: sessions, what each waits for, permission requests. Pure.
 
 A `Session` is one conversation of an agent, wherever it runs. While it needs a human there is exactly one
-open `Item` for it in the queue; a permission that it asks for is an `Approval` in the ledger as well. All
-three are made by the rules (`boss/attention/rules`) from `Event`s, and by nothing else.
+open `Item` for it in the queue. A permission request is an `Approval` as well. Only the rules
+(`boss/attention/rules`) make them, from `Event`s.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Origin(StrEnum):
-    """How a session is known to us; where several are true, the one that says most."""
+    """How a session is known to us; if in several ways, the one that says most."""
 
     KEPT = "kept"
     BACKGROUND = "background"
@@ -44,9 +44,9 @@ class Origin(StrEnum):
 
 class State(StrEnum):
     SEEN = "seen"
-    """It is there, and nothing is known of what it does."""
+    """It runs, and nothing is known about what it does."""
     STARTED = "started"
-    """Nothing has been asked of it yet."""
+    """It has not got a prompt yet."""
     WORKING = "working"
     BACKGROUND = "background"
     """It stopped, and what it started in the background will wake it."""
@@ -98,26 +98,26 @@ class Session:
     last_seen: float = 0.0
     ended: float | None = None
     replaced_by: str | None = None
-    """The session that has its pane, process or name now: this one is not there any more."""
+    """The session that has its pane, process or name now: this one is gone."""
     dated: Mapping[str, float] = field(default_factory=dict)
     """When each of the above was last reported. Older reports do not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a session needs a human for, as its events say."""
+    """What a session needs a human for, according to its events."""
 
     reason: Reason
     since: float
     message: str = ""
-    """The agent's last words, whole."""
+    """The agent's complete last message."""
     detail: Mapping[str, Any] = field(default_factory=dict)
-    """tool, input, diff, options, until, error, ask…: what there is to decide on, whole."""
+    """tool, input, diff, options, until, error, ask…: everything needed to decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A place in the queue."""
+    """An entry of the queue."""
 
     id: str
     session_id: str
@@ -127,7 +127,7 @@ class Item:
     detail: Mapping[str, Any] = field(default_factory=dict)
     skip_until: float | None = None
     skipped_at: float | None = None
-    """One that was skipped stands behind those that came before that."""
+    """It comes after those that were waiting at that time."""
     snooze_until: float | None = None
     resolved_at: float | None = None
     resolution: str | None = None
@@ -135,7 +135,7 @@ class Item:
 
     @property
     def place(self) -> tuple[float, str]:
-        """The queue is in this order."""
+        """The sort key of the queue."""
         return (max(self.since, self.skipped_at or 0.0), self.id)
 
     def is_shown(self, now: float) -> bool:
@@ -148,12 +148,12 @@ class ApprovalState(StrEnum):
     OPEN = "open"
     ANSWERED = "answered"
     ENDED = "ended"
-    """It was answered at the terminal, or its turn is over."""
+    """It was decided in the terminal, or its turn is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A permission request: what exactly is asked, who answered, and what happened then."""
+    """A permission request: what exactly is requested, who decided, and what happened then."""
 
     id: str
     session_id: str
@@ -169,14 +169,14 @@ class Approval:
     answer: Mapping[str, Any] | None = None
     by: str | None = None
     at: float | None = None
-    """When it was answered, or ended."""
+    """When it was decided, or ended."""
     delivered_at: float | None = None
     proof: Mapping[str, Any] | None = None
-    """What is known of what happened then: the tool ran, or was denied, and who says so."""
+    """What is known about what happened then: the tool ran or was denied, and which source says so."""
 
 
 def document(value: Any) -> Any:
-    """A JSON document of any of the above."""
+    """Return a JSON document of any of the above."""
     if is_dataclass(value):
         return {one.name: document(getattr(value, one.name)) for one in fields(value) if one.name != "dated"}
     if isinstance(value, tuple | list):

@@ -1,6 +1,6 @@
-"""Where a session stands after all that has happened in it, and what it needs a human for. Pure.
+"""The state of a session after all its events, and what it needs a human for. Pure.
 
-Made by the `rules`, event by event.
+The `rules` make it, event by event.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A dialog that was opened. `key` tells the call it is about; empty where nobody said what is asked."""
+    """A dialog that was opened. `key` identifies the call that it is about; empty if no source said which."""
 
     id: str
     key: str
@@ -70,7 +70,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool's call that has begun."""
+    """A tool call that has begun."""
 
     key: str
     tool: str
@@ -78,32 +78,32 @@ class ToolCall:
     input: Mapping[str, Any] | None = None
     subagent: bool = False
     asks: Mapping[str, Any] | None = None
-    """Reason, options and message of the dialog that it opens, if it does."""
+    """Reason, options and message of the dialog that the call opens, if it opens one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionProjection:
     activity: State = State.SEEN
-    """What it does; a dialog may lie over it."""
+    """What it does, apart from open dialogs."""
     since: float = 0.0
     by: Source = Source.TIMING
     message: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
     asks: tuple[Ask, ...] = ()
     shut_at: float = 0.0
-    """At that time no dialog was open, says one who sees dialogs come and go but not which."""
+    """No dialog was open at that time, by a source that sees whether a dialog is open, but not which."""
     calls: Mapping[str, ToolCall] = field(default_factory=dict)
     earlier: tuple[Mapping[str, Any], ...] = ()
     """What it said before it woke itself: no human has answered that."""
     unrepeated: tuple[tuple[str, float], ...] = ()
-    """What its transcript told last, and when: its hooks have yet to repeat that."""
+    """What its transcript reported last, and when: its hooks have not repeated that yet."""
     continued_at: float = 0.0
     dismissed_at: float = 0.0
     pid: int | None = None
     scripted: bool = False
-    """A program started it and reads its answer or its error: no human is needed for that."""
+    """A program started it and reads its answer or error: no human is needed for that."""
     why: str = ""
-    """What the last change of state was."""
+    """The last change of state."""
 
     @property
     def open_asks(self) -> list[Ask]:
@@ -111,7 +111,10 @@ class SessionProjection:
 
     @property
     def asking(self) -> Ask | None:
-        """What is to be answered first. A dialog that a human opens in a session at rest is his own."""
+        """Return the dialog to answer first.
+
+        A dialog that a human opens in an idle session is left to them.
+        """
         if self.activity in OVER:
             return None
         bare = self.activity in RESTING
@@ -124,7 +127,7 @@ class SessionProjection:
 
     @property
     def agent_state(self) -> AgentState | None:
-        """The state in the words that `remuda ls` has for it; None while nothing is known."""
+        """Return the state in the words of `remuda ls`; None while nothing is known."""
         if (ask := self.asking) is not None:
             is_question = ask.reason is Reason.QUESTION
             return AgentState.WAITING_ANSWER if is_question else AgentState.WAITING_PERMISSION
@@ -139,7 +142,7 @@ class SessionProjection:
         return ask.asked_at if (ask := self.asking) else self.since
 
     def wait(self) -> Wait | None:
-        """None while no human is needed."""
+        """Return what it needs a human for; None if nothing."""
         found = self._wait()
         return found if found is not None and found.since > self.dismissed_at else None
 

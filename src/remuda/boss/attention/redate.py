@@ -1,8 +1,7 @@
-"""Moving all dates of what is known, after the clock was set. Pure.
+"""Move all stored dates after the clock was set. Pure.
 
-Events are ordered by their dates, which are those of the clock on the wall. When that clock is set, every
-date moves with it: the order of events, and how long each was ago, stay what they were. A moment that
-the service has named stays as it is: when a limit ends.
+Events are ordered by their dates, which are those of the wall clock. When that clock is set, every date moves
+with it: the order and the age of events stay the same. Only the end of a limit stays: the service named it.
 """
 
 from __future__ import annotations
@@ -18,27 +17,28 @@ from .projection import Ask, SessionProjection
 from .rules import make_ask_id
 
 AHEAD = 2.0
-"""Seconds. Clocks that differ by less are the same; what is dated further ahead of now cannot be right."""
+"""Seconds. Clocks that differ by less are equal; a date further ahead of now cannot be right."""
 UNSEEN = 60.0
-"""Seconds. Where it is not known when the clock was set, the newest date is moved this far before now: what
-comes next may have happened a moment ago."""
+"""Seconds. If it is not known when the clock was set, the newest date is moved this far before now: the next
+event may have happened a moment ago.
+"""
 _STEP = 1024.0
 
 Date = TypeVar("Date", float, float | None)
 
 
 def step(by: float) -> float:
-    """A number of seconds that dates can be moved by, and back again, to the bit."""
+    """Round a number of seconds so that dates can be moved by it and back again without a change."""
     return round(by * _STEP) / _STEP
 
 
 def move(at: Date, by: float) -> Date:
-    """None and 0 are no dates: they mean never."""
+    """None and 0 mean never, and stay."""
     return at + by if at else at
 
 
 def move_event(event: Event, by: float) -> Event:
-    """A dialog is called by the date that it first had: approvals and links know it by that."""
+    """A dialog keeps the id made from its first date: permission requests and links refer to it."""
     named = event.kind is EventKind.ASKED and "ask" not in event.facts
     facts = {**event.facts, "ask": make_ask_id(event)} if named else event.facts
     return replace(event, at=event.at + by, facts=facts)
@@ -96,7 +96,7 @@ def move_session(session: Session, by: float) -> Session:
 
 
 def move_item(item: Item, by: float) -> Item:
-    """What was put off keeps the time that was left."""
+    """A skipped or snoozed item stays hidden for the time that was left."""
     return replace(
         item,
         since=move(item.since, by),

@@ -1,34 +1,34 @@
-"""The rules of attention: what each event makes of a session. Pure: no clock, no I/O; all rules are here.
+"""The rules of attention: how each event changes a session. Pure: no clock, no I/O; all rules are here.
 
-Events come late, twice, in any order, and from sources that see more or less. `story` puts them in the order
-in which they happened, and the rules below are applied from the first to the last. The newest event decides;
-of the same moment the one whose source is worth more.
+Events arrive late, twice, in any order, and from sources that see more or less. `event_log` puts them in the
+order in which they happened, and the rules below are applied from the first to the last. The newest event
+decides; at the same time the one whose source is worth more.
 
-| event | what becomes of the session |
+| event | effect on the session |
 | --- | --- |
-| REGISTERED | `started`: nothing was asked of it. Not when it comes just behind its own first prompt |
-| PROMPTED | `working`; whatever it asked or said is answered |
-| WORKING | `working`, but a source that lags does not wake one that has just come to rest |
+| REGISTERED | `started`: it has no prompt yet. Ignored just after its own first prompt |
+| PROMPTED | `working`; everything that it asked or said is answered |
+| WORKING | `working`, but a source that lags does not wake a session that has just stopped |
 | WORKING, notice | `working`: it woke itself. What it said before stays unanswered |
 | WORKING, continued | `working`: a hook did not let it stop |
 | STOPPED by a hook | `stopped`, or `background` while something runs that will wake it |
-| STOPPED by another | the same for one at work; rest after nothing at all is `started` |
-| ASKED | a dialog over whatever it does; described once, however often it is told |
-| TOOL_BEGAN | at work; which call a dialog is about |
+| STOPPED by another | the same for a working session; a session that did nothing yet is `started` |
+| ASKED | a dialog on top of what it does; counted once, however often it is reported |
+| TOOL_BEGAN | at work; identifies the call that a dialog is about |
 | TOOL_RAN | the dialog about that call is over, and this is the proof |
 | ASK_ENDED | that dialog is over |
 | FAILED, LIMITED | `failed`, `limited` |
-| INTERRUPTED | `stopped`; what was open is over |
+| INTERRUPTED | `stopped`; open dialogs are over |
 | HUNG | `hung`, if it was at work |
-| ENDED | `ended`: no death. Not when it goes on in a later process |
-| GONE | `dead`, if it did not say goodbye, and that process was its last |
-| DISMISSED | what it waits for now is out of the queue |
+| ENDED | `ended`, in good order. Ignored if it goes on in a later process |
+| GONE | `dead`, if it did not end in good order, and that process was its last |
+| DISMISSED | what it waits for now is removed from the queue |
 | SEEN | nothing |
 
-One that is over comes back only when it is registered or prompted, or is heard of some time later.
+A session that is over comes back only when it is registered or prompted, or reports something much later.
 
-A hook that the agent does not wait for is dated when it was run, and that may be late. What it repeats of the
-transcript, which has the right date, is nothing new for a session that has moved on since.
+A hook that the agent does not wait for is dated when it ran, and that may be late. If the transcript, which
+has the right date, has reported the same before, and the session has moved on, the hook changes nothing.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from .model import Event, EventKind, Reason, Source, State, digest
 from .projection import OVER, RESTING, Ask, SessionProjection, ToolCall
 
 SAME_MOMENT = 2.0
-"""Two sources that tell the same within this time tell of one thing."""
+"""Two sources that report the same within this time report one thing."""
 AFTERGLOW = 0.5
 """Files and late processes show work for a moment after the end of a turn."""
 LATE = 30.0
-"""So long after what it tells a hook may be run."""
+"""A hook may run this long after what it reports."""
 _REVIVAL = 5.0
 _ASKS = 32
 _CALLS = 64
@@ -58,7 +58,7 @@ _WORDS = {
     EventKind.LIMITED: "message",
     EventKind.TOOL_RAN: "tool_use_id",
 }
-"""What a record and a hook that tell of the same have in common."""
+"""What a record and a hook about the same thing have in common."""
 
 Reducer = Callable[[SessionProjection, Event], SessionProjection]
 
@@ -91,7 +91,7 @@ def _gone(now: SessionProjection, event: Event) -> SessionProjection:
 
 
 def _is_of_another(now: SessionProjection, event: Event) -> bool:
-    """The conversation goes on in a later process than the one that ends."""
+    """Whether the conversation goes on in a later process than the one that ended."""
     pid = event.facts.get("pid")
     return pid is not None and now.pid is not None and pid != now.pid
 
@@ -109,12 +109,12 @@ def _prompted(now: SessionProjection, event: Event) -> SessionProjection:
 
 
 def _led_to(prompt: Event, ask: Ask) -> bool:
-    """A hook that is late may tell of the prompt that led to the dialog. Both say which one that was."""
+    """Whether a late hook reports the prompt that led to the dialog. Both name the prompt."""
     if prompt.source is not Source.HOOK:
         return False
     if ask.key:
         return ask.facts.get("prompt_id") == prompt.facts.get("prompt_id") is not None
-    return ask.asked_at > prompt.at - SAME_MOMENT  # told by one who saw a dialog, and not which
+    return ask.asked_at > prompt.at - SAME_MOMENT  # by a source that sees a dialog, but not which
 
 
 def _working(now: SessionProjection, event: Event) -> SessionProjection:
@@ -126,7 +126,7 @@ def _working(now: SessionProjection, event: Event) -> SessionProjection:
         now = replace(now, earlier=(*now.earlier, *unread)[-_EARLIER:])
         return now if now.activity is State.WORKING else _become(now, State.WORKING, event, why="working")
     if event.source is Source.REGISTRY:
-        if now.activity is State.BACKGROUND:  # it does not tell what works
+        if now.activity is State.BACKGROUND:  # it does not say what is working
             return now
         now = _shut(now, event)
     return _at_work(now, event)
@@ -199,7 +199,7 @@ def _stopped_by_hook(now: SessionProjection, event: Event) -> SessionProjection:
 
 
 def _rests(now: SessionProjection, event: Event) -> SessionProjection:
-    """Somebody who does not see the end of a turn itself sees that it is at rest."""
+    """Handle a source that sees an idle agent, but not the end of its turn."""
     message = str(event.facts.get("message") or "")
     if event.source is Source.REGISTRY:
         now = _shut(now, event)
@@ -207,7 +207,7 @@ def _rests(now: SessionProjection, event: Event) -> SessionProjection:
         now = _end_asks(now, event, "stopped") if now.activity is not State.BACKGROUND else now
     elif any(ask.key for ask in now.open_asks):  # a dialog that is not drawn yet
         return now
-    elif event.source is Source.SCREEN:  # it shows dialogs, and shows none
+    elif event.source is Source.SCREEN:  # the screen shows dialogs, and shows none now
         now = _end_asks(now, event, "answered", lambda ask: not ask.key)
     if now.activity is State.BACKGROUND:
         return replace(now, message=now.message or message)
@@ -281,7 +281,7 @@ def _asked_of(now: SessionProjection, event: Event, key: str) -> SessionProjecti
 
 
 def _is_told(now: SessionProjection, event: Event, key: str) -> bool:
-    """Whether another has told of this dialog. Two calls that are alike have one each."""
+    """Whether another source has reported this dialog. Two equal calls have one each."""
     tool_use_id = event.facts.get("tool_use_id")
     alike = [
         ask for ask in now.asks if ask.key == key and not ask.ended_at and not _is_better(event, key, ask)
@@ -292,7 +292,7 @@ def _is_told(now: SessionProjection, event: Event, key: str) -> bool:
 
 
 def _is_better(event: Event, key: str, ask: Ask) -> bool:
-    """Whether it tells of the same dialog, with what is asked, or for the first time from one we believe."""
+    """Whether it reports the same dialog with its contents, or is the first trusted report of it."""
     if not ask.key:
         return _may_be(ask, event)
     return ask.key == key and bool(ask.facts.get("hearsay")) and not event.facts.get("hearsay")
@@ -303,11 +303,11 @@ def _may_be(ask: Ask, event: Event) -> bool:
 
 
 def _asked_something(now: SessionProjection, event: Event) -> SessionProjection:
-    """A dialog is open, says one who does not know which: one that we know of, or a new one."""
+    """Handle a source that sees a dialog, but not which: one that we know, or a new one."""
     known = replace(now, shut_at=0.0)
     if known.open_asks:
         return known
-    # An answer from elsewhere may be quicker than the news that there is a dialog.
+    # A decision from elsewhere may be quicker than the report of the dialog.
     if any(ask.key and ask.ended_at and event.at - ask.asked_at <= SAME_MOMENT for ask in now.asks):
         return now
     facts = dict(event.facts)
@@ -419,7 +419,10 @@ def _words(event: Event) -> str:
 
 
 def _repeated(now: SessionProjection, event: Event) -> tuple[SessionProjection, float | None]:
-    """When the transcript told what this hook tells, if it did: each of its records is repeated once."""
+    """Return when the transcript reported what this hook repeats; None if it did not.
+
+    Each record is repeated once.
+    """
     if event.source is not Source.HOOK or not now.unrepeated:
         return now, None
     words = _words(event)
@@ -466,7 +469,7 @@ def _reason_of(facts: Mapping[str, Any]) -> Reason:
 
 
 def make_ask_id(event: Event) -> str:
-    """What the dialog is called that this event tells of. One that was dated anew has kept its name."""
+    """Return the id of the dialog that this event reports. An event that was redated has kept its id."""
     kept = event.facts.get("ask")
     return kept if isinstance(kept, str) else digest(event.session_id, [event.id, event.at])[:10]
 

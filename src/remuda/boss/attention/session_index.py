@@ -1,7 +1,7 @@
-"""All sessions, the queue and the ledger, in memory: takes an event and says what it changes. Pure.
+"""All sessions, the queue and the permission requests, in memory: takes an event and says what it changes.
+Pure.
 
-The store carries `Changes` out on the disk, all of one event in one transaction, and makes the same roster
-again from it.
+The store writes `Changes` to disk, those of one event in one transaction, and loads the same index again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .projection import OVER, Ask, SessionProjection
 from .rules import SAME_MOMENT
 
 _MOMENT = 2.0**-20
-"""Between two events whose dates cannot be right: they stay in the order in which they came."""
+"""Between two events whose dates cannot be right: they stay in the order in which they arrived."""
 _SAVED_EVERY = 3600.0
 _RESOLVED = 2
 _APPROVALS = 64
-"""A dialog, and what it lay over."""
+"""A dialog, and what was waiting before it."""
 _SAVED = tuple(
     one.name
     for one in fields(Session)
@@ -43,23 +43,23 @@ _SAVED = tuple(
 
 @dataclass(slots=True)
 class SessionEntry:
-    """All that is known of one session."""
+    """Everything that is known about one session."""
 
     session: Session
     event_log: EventLog = field(default_factory=EventLog)
     item: Item | None = None
     """The open one."""
     approvals: dict[str, Approval] = field(default_factory=dict)
-    """Of the dialogs that its story still tells of."""
+    """Of the dialogs in its event log."""
     saved: Session | None = None
-    """The session as it is on the disk; what its events say stands there in them."""
+    """The session as it is on disk, without what its events say."""
     resolved: tuple[Item, ...] = ()
-    """The items that were resolved last, the newest first."""
+    """The items that were resolved last, newest first."""
 
 
 @dataclass(slots=True)
 class Changes:
-    """What is different after an event. Empty for one that was known."""
+    """What an event changes. Empty for a known event."""
 
     event: Event | None = None
     redated: dict[str, list[Event]] = field(default_factory=dict)
@@ -70,14 +70,14 @@ class Changes:
     """Sessions with a new snapshot, and from when on their events are replayed."""
     sessions: dict[str, Session] = field(default_factory=dict)
     to_save: set[str] = field(default_factory=set)
-    """Those whose events alone do not say all that has changed."""
+    """Sessions with changes that their events do not hold."""
     items: dict[str, Item] = field(default_factory=dict)
     revived: set[str] = field(default_factory=set)
-    """Of the items those that are written in any case: their row on the disk is not true any more."""
+    """Items that are written in any case: their row on disk is wrong now."""
     approvals: dict[str, Approval] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    """What is to be remembered beside it."""
+    """Notes to store as well."""
 
     def __bool__(self) -> bool:
         found = (self.event, self.sessions, self.items, self.approvals, self.claims, self.notes)
@@ -88,7 +88,7 @@ class SessionIndex:
     def __init__(self) -> None:
         self.entries: dict[str, SessionEntry] = {}
         self.claims: dict[str, Claim] = {}
-        self._at: dict[str, set[str]] = {}  # place → sessions that say they are there
+        self._at: dict[str, set[str]] = {}  # place → sessions that claim to be there
         self._now = 0.0
 
     # ── making it again ──
@@ -115,7 +115,7 @@ class SessionIndex:
             entry.item = _updated(entry.item, wait)
 
     def _place(self, entry: SessionEntry) -> None:
-        """Put it where it was: its events say more than what is saved of it."""
+        """Add an entry from disk: its events say more than its saved session."""
         entry.saved = entry.session
         entry.event_log.replay()
         self.entries[entry.session.id] = entry
@@ -128,12 +128,12 @@ class SessionIndex:
     # ── events ──
 
     def take(self, event: Event, now: float) -> Changes:
-        """`now` may be earlier than before: then all dates move with it."""
+        """Take an event. If `now` is earlier than before, all dates move with it."""
         set_back = now < self._now - redate.AHEAD
         changes = self.redate(now - self._now - redate.UNSEEN) if set_back else Changes()
         self._now = now
         entry = self.entries.get(event.session_id) or SessionEntry(Session(event.session_id))
-        if event.at > now + redate.AHEAD:  # it must not keep out all that happens until then
+        if event.at > now + redate.AHEAD:  # else it would shut out everything that happens until then
             event = replace(event, at=max(now, entry.event_log.last_at + _MOMENT))
         fresh = entry.event_log.take(event) if event.kind is not EventKind.SEEN else True
         if not fresh and event.session_id in self.entries:
@@ -165,7 +165,7 @@ class SessionIndex:
         return changes
 
     def newest(self, entries: Iterable[SessionEntry] | None = None) -> float:
-        """The latest date of anything that has happened, as far as is known; 0 for nothing."""
+        """Return the latest date of anything known; 0 for nothing."""
         ones = list(self.entries.values() if entries is None else entries)
         claims = [claim.at for claim in self.claims.values()] if entries is None else []
         dates = [max(one.session.last_seen, one.event_log.last_at) for one in ones]
@@ -191,7 +191,10 @@ class SessionIndex:
                     changes.claims[place] = claim
 
     def _affected(self, session_id: str, places: set[str]) -> list[str]:
-        """Who may be pushed out, or come back. Those who stand in for others are last: they look at them."""
+        """Return the sessions that may be replaced or come back.
+
+        Placeholders are last: they depend on the others.
+        """
         first = {session_id, *self._beside(places)}
         if len(first) == 1:
             return [session_id]
@@ -200,7 +203,7 @@ class SessionIndex:
         return sorted(first | {one for one in beside if identity.is_stand_in(one)}, key=identity.is_stand_in)
 
     def _beside(self, places: Iterable[str]) -> set[str]:
-        """Those that say they are there: which of them is may have changed."""
+        """Return the sessions that claim to be there."""
         return {one for place in places for one in self._at.get(place, ())}
 
     def _stand(self, session: Session, before: list[str]) -> None:
@@ -232,7 +235,7 @@ class SessionIndex:
                 self._settle_approval(entry, projection, ask, replaced_by, changes)
         told = {ask.id for ask in projection.asks}
         self._withdraw(entry, told, at, changes)
-        if len(entry.approvals) > _APPROVALS:  # the older ones are on the disk
+        if len(entry.approvals) > _APPROVALS:  # the older ones are on disk
             newest = {*list(entry.approvals)[-_APPROVALS:], *told}
             entry.approvals = {
                 one.id: one
@@ -295,7 +298,7 @@ class SessionIndex:
             entry.approvals[ask.id] = changes.approvals[ask.id] = after
 
     def _withdraw(self, entry: SessionEntry, told: set[str], at: float, changes: Changes) -> None:
-        """A dialog that does not count any more, now that we know what happened before it."""
+        """End open requests whose dialog does not count any more, because of a late event."""
         for approval in list(entry.approvals.values()):
             if approval.id not in told and approval.state is ApprovalState.OPEN:
                 ended = replace(approval, state=ApprovalState.ENDED, at=at)
@@ -304,7 +307,7 @@ class SessionIndex:
     # ── what humans do ──
 
     def change_item(self, item: Item) -> Changes:
-        """Skipped or snoozed: the open item of its session, as the caller made it anew."""
+        """Store an item that was skipped or snoozed."""
         self.entries[item.session_id].item = item
         return Changes(items={item.id: item})
 
@@ -315,12 +318,12 @@ class SessionIndex:
         return Changes(approvals={approval.id: approval})
 
     def forget(self, session_id: str) -> None:
-        """It is over; the store still has it, and its claims stay."""
+        """Drop a session that is over from memory; the store still has it, and its claims stay."""
         entry = self.entries.pop(session_id)
         self._stand(replace(entry.session, pane=None, pid=None, name=None), identity.places(entry.session))
 
     def queue(self) -> list[Item]:
-        """All open items, the first to be answered first."""
+        """Return all open items in order."""
         found = (entry.item for entry in self.entries.values() if entry.item is not None)
         return sorted(found, key=lambda item: item.place)
 
@@ -344,12 +347,12 @@ def _redate(entry: SessionEntry, by: float, changes: Changes) -> None:
 
 
 def _differs(before: Session, after: Session) -> bool:
-    """Whether more is known of it than that it is still there."""
+    """Whether more has changed than the time when it was last seen."""
     return replace(after, last_seen=before.last_seen, dated=before.dated) != before
 
 
 def _must_be_saved(entry: SessionEntry) -> bool:
-    """What its events say of it again when they are read again need not be."""
+    """What its events say need not be saved as well."""
     now, then = entry.session, entry.saved
     if then is None or now.last_seen > then.last_seen + _SAVED_EVERY:
         return True
@@ -357,7 +360,10 @@ def _must_be_saved(entry: SessionEntry) -> bool:
 
 
 def _same(item: Item, wait: Wait, projection: SessionProjection) -> bool:
-    """Whether it is the same wait, of which more is known now. One for another reason begins no later."""
+    """Whether it is the same wait, with more known about it.
+
+    A wait for another reason does not begin later.
+    """
     if _lay_over(item, wait, projection):
         return False
     later = wait.since - item.since
@@ -365,8 +371,9 @@ def _same(item: Item, wait: Wait, projection: SessionProjection) -> bool:
 
 
 def _lay_over(item: Item, wait: Wait, projection: SessionProjection) -> bool:
-    """Whether it was a dialog that is over, and the session waits for what it lay over. We may yet hear that
-    this was answered before: the item stays what it was."""
+    """Whether the dialog is over, and the session waits for what was there before. That may have been
+    answered before, as a later event may show: the item stays.
+    """
     if wait.since > item.since or (dialog := item.detail.get("ask")) in (None, wait.detail.get("ask")):
         return False
     is_open = {ask.id for ask in projection.open_asks}
@@ -374,7 +381,7 @@ def _lay_over(item: Item, wait: Wait, projection: SessionProjection) -> bool:
 
 
 def _is_new_stop(event: Event, item: Item) -> bool:
-    """Whether its hook says once more, after the item was skipped, that a human is needed."""
+    """Whether its hook reports again, after the item was skipped, that a human is needed."""
     asks = event.kind in (EventKind.STOPPED, EventKind.ASKED) and event.source is Source.HOOK
     return asks and item.skipped_at is not None and event.at > item.skipped_at
 
@@ -386,7 +393,7 @@ def _resolution(item: Item, wait: Wait | None, projection: SessionProjection) ->
 
 
 def _revived(last: Item, wait: Wait, projection: SessionProjection) -> Item | None:
-    """The item that was resolved before we heard of all that happened; None if it was so rightly."""
+    """Return the item if it was resolved too early, before a late event arrived; else None."""
     if last.resolved_at is None or wait.since > last.resolved_at or not _same(last, wait, projection):
         return None
     return _updated(replace(last, resolved_at=None, resolution=None), wait)
@@ -397,7 +404,7 @@ def _updated(item: Item, wait: Wait) -> Item:
 
 
 def enqueued(session_id: str, wait: Wait) -> Item:
-    """Whoever makes it again from the same events makes the same."""
+    """The same events lead to the same id."""
     item_id = make_item_id(session_id, wait.reason, wait.since)
     return Item(item_id, session_id, wait.reason, wait.since, wait.message, wait.detail)
 

@@ -1,1 +1,1 @@
-"""Where events come from beside hooks: keepers, the agents' own files, processes, panes."""
+"""Sources of events besides HTTP: keepers, the agents' own files, processes, panes."""

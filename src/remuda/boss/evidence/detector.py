@@ -1,8 +1,8 @@
-"""Agents of which nothing is known but their pane, as Trail Boss's detector sees them.
+"""Agents that are known only by their pane, as Trail Boss's detector finds them.
 
-A pane takes part when its title begins with `@tb-`, or with ours, `@remuda-`. It is stuck when it has shown
-the same for a while and its last line looks like a prompt; new output sets it free, and it ends with its pane
-or its title. A session that speaks for itself in the same pane takes the place of what is made up here.
+A pane takes part when its title begins with `@tb-`, or with ours, `@remuda-`. It is stuck when its text has
+not changed for a while and its last line looks like a prompt. New output ends that, and the session ends with
+its pane or its title. A session that reports itself in the same pane replaces the one that is made here.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from remuda.tmux.panes import Pane, take_snapshot
 
 from ..attention.model import Event, EventKind, Source, State
 from ..service import BossService
-from .watches import tell
+from .watches import report
 
 log = logging.getLogger("remuda.boss.evidence.detector")
 
 OWN_PREFIX = "@remuda-"
-# What stands at the end of a line that waits for somebody: a shell, a REPL, a question, a choice.
+# The end of a line that waits for input: a shell, a REPL, a question, a choice.
 _PROMPT = re.compile(r"(?:[$>#?:@❯]|\[[^\]]*\]|>>>|\.\.\.)\s*$")
 _MESSAGE_LINES = 20
 
@@ -45,7 +45,7 @@ class DetectorSettings:
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> DetectorSettings:
-        """By Trail Boss's variables; one that is no number counts as not set."""
+        """Read Trail Boss's variables; one that is not a number is ignored."""
         return cls(
             _seconds(env.get("TRAILBOSS_POLL_INTERVAL_MS"), 2.0),
             _seconds(env.get("TRAILBOSS_QUIET_THRESHOLD_MS"), 30.0),
@@ -63,12 +63,12 @@ class Watched:
 
     session_id: str
     text: str | None
-    """What it showed last; None when that is not known."""
+    """What it showed last; None if that is not known."""
     changed_at: float
     stuck: bool = False
 
     def see(self, text: str, now: float, threshold: float) -> EventKind | None:
-        """What this look tells; None for nothing new."""
+        """Compare with the last scan; returns what to report, or None."""
         if self.text is None:
             self.text, self.changed_at = text, now
             was, self.stuck = self.stuck, self.stuck and waits(text)
@@ -84,7 +84,7 @@ class Watched:
 
 
 def waits(text: str) -> bool:
-    """Whether its last line looks like one behind which somebody is to type."""
+    """Whether the last line looks like a prompt."""
     lines = [line for line in text.splitlines() if line.strip()]
     return bool(lines) and _PROMPT.search(lines[-1]) is not None
 
@@ -95,11 +95,11 @@ def message_of(text: str) -> str:
 
 @dataclass(slots=True)
 class PaneScan:
-    """What one look at all servers saw: panes that take part, and what they show."""
+    """One scan of all servers: panes that take part, and what they show."""
 
     panes: dict[Key, tuple[Pane, str]] = field(default_factory=dict)
     unreachable: set[str] = field(default_factory=set)
-    """Servers that are there and did not answer: nobody knows what became of their panes."""
+    """Servers that are running and did not answer: the state of their panes is unknown."""
 
     def is_gone(self, key: Key) -> bool:
         return key not in self.panes and key[0] not in self.unreachable
@@ -123,13 +123,13 @@ class Detector:
                 continue
             key = (session.tmux or "", session.pane or "")
             if scan.is_gone(key):
-                await self._tell(EventKind.ENDED, session.id, {"why": "its pane is gone"})
+                await self._report(EventKind.ENDED, session.id, {"why": "its pane is gone"})
             else:
                 self._watched[key] = Watched(session.id, None, 0.0, session.state is State.STOPPED)
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Those that are watched are found again by the next boss."""
+        """The next boss finds the watched panes again."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -149,14 +149,14 @@ class Detector:
             watched = self._watched.get(key) or await self._begin(key, pane, text, now)
             if (kind := watched.see(text, now, self._settings.quiet_threshold)) is not None:
                 more = {"message": message_of(text)} if kind is EventKind.STOPPED else {}
-                await self._tell(kind, watched.session_id, {**_facts(key, pane), **more})
+                await self._report(kind, watched.session_id, {**_facts(key, pane), **more})
         for key in [key for key in self._watched if scan.is_gone(key)]:
             watched = self._watched.pop(key)
-            await self._tell(EventKind.ENDED, watched.session_id, {"why": "its pane or its title is gone"})
+            await self._report(EventKind.ENDED, watched.session_id, {"why": "its pane or its title is gone"})
         return scan
 
     async def _begin(self, key: Key, pane: Pane, text: str, now: float) -> Watched:
-        """The same session as before, if the boss was away for a moment."""
+        """Return the same session as before, if the boss was only away for a moment."""
         for session in self._service.sessions():
             same = (session.tmux or key[0], session.pane) == key and session.id.startswith("tmux-")
             if same and session.ended is None:
@@ -164,14 +164,14 @@ class Detector:
                 return self._watched[key]
         session_id = f"tmux-{pane.id}-{round(time.time() * 1000)}"
         self._watched[key] = Watched(session_id, text, now)
-        await self._tell(EventKind.REGISTERED, session_id, _facts(key, pane))
+        await self._report(EventKind.REGISTERED, session_id, _facts(key, pane))
         return self._watched[key]
 
-    async def _tell(self, kind: EventKind, session_id: str, facts: dict[str, Any]) -> None:
+    async def _report(self, kind: EventKind, session_id: str, facts: dict[str, Any]) -> None:
         now = time.time()
         facts = {"agent": "other", "origin": "tmux", **facts}
         event_id = f"detector:{kind}:{now}"
-        await tell(self._service, [Event(kind, session_id, now, Source.HOOK, event_id, facts)])
+        await report(self._service, [Event(kind, session_id, now, Source.HOOK, event_id, facts)])
 
 
 def _facts(key: Key, pane: Pane) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _facts(key: Key, pane: Pane) -> dict[str, Any]:
 
 
 def scan_panes(env: Mapping[str, str], prefixes: tuple[str, ...]) -> PaneScan:
-    """Blocking. A server that is gone, or no tmux at all, is nothing to see."""
+    """Blocking. A server that is gone, or a missing tmux, has no panes."""
     scan = PaneScan()
     for address in known_addresses(env):
         try:
@@ -194,6 +194,6 @@ def scan_panes(env: Mapping[str, str], prefixes: tuple[str, ...]) -> PaneScan:
 def _scan_server(address: Address, tmux: Tmux, prefixes: tuple[str, ...], scan: PaneScan) -> None:
     for pane in take_snapshot(tmux).panes.values():
         if pane.title.startswith(prefixes) and not pane.is_dead:
-            with contextlib.suppress(TmuxTargetGone):  # since the list of them
+            with contextlib.suppress(TmuxTargetGone):  # closed since the list was made
                 shown = tmux.command("capture-pane", "-p", "-t", pane.id)
                 scan.panes[(address.path, pane.id)] = (pane, "\n".join(shown))

@@ -31,7 +31,7 @@ from ..http.events import read_hook, read_text
 from ..service import BossService
 from . import kept_events
 from .transcripts import Transcripts, ended_calls, open_tail
-from .watches import PollSettings, Watches, keep_telling, tell
+from .watches import PollSettings, Watches, report, report_until_written
 
 log = logging.getLogger("remuda.boss.evidence.kept")
 
@@ -67,7 +67,7 @@ class Kept:
         for session in self._service.sessions():
             try:
                 if self._is_left(session):
-                    await self._tell_end(session)
+                    await self._report_end(session)
             except (ValueError, OSError, RemudaError) as error:
                 log.warning("cannot find the keeper of session %r: %s", session.name, error)
         self._looking = asyncio.create_task(self._look_at_times())
@@ -122,7 +122,7 @@ class Kept:
             return
         tail = self._tails.setdefault(session_id, open_tail(path))
         events = await asyncio.to_thread(ended_calls, sources, tail, session_id)
-        await tell(self._service, [one for one in events if one.facts.get("tool_use_id") in calls])
+        await report(self._service, [one for one in events if one.facts.get("tool_use_id") in calls])
 
     async def _follow(self, name: str, known: asyncio.Event) -> None:
         try:
@@ -141,9 +141,9 @@ class Kept:
         # Bosses before 0.2 took any text for a name.
         return not is_name(session.name) or read_holder(SessionPaths(self._folder, session.name)) is None
 
-    async def _tell_end(self, session: Session) -> None:
+    async def _report_end(self, session: Session) -> None:
         facts = {"name": session.name, "origin": "kept"}
-        await tell(self._service, [_end_of(self._folder, str(session.name), session.id, facts)])
+        await report(self._service, [_end_of(self._folder, str(session.name), session.id, facts)])
 
 
 async def _wait_for_nothing() -> None:
@@ -227,12 +227,12 @@ class Follower:
         if self._hooked and first.kind is EventKind.REGISTERED and not known:
             self._unsaid = first
         else:
-            await self._tell([first])
+            await self._report([first])
         sources = find_sources(str(self._facts.get("agent", DEFAULT_AGENT)))
         if sources is not None and (path := self._facts.get("transcript_path")):
             await self._transcripts.read(sources, self._session_id, path)
         asks = (await client.request("asks")).get("asks", [])
-        await self._tell(kept_events.state_events(self._session_id, status, self._facts, asked=bool(asks)))
+        await self._report(kept_events.state_events(self._session_id, status, self._facts, asked=bool(asks)))
         for ask in asks:
             await self._hear({"event": "ask", **ask})
 
@@ -271,13 +271,13 @@ class Follower:
         if event == "PermissionRequest" and self._is_asked(payload):
             return
         number = f"hook:{self._name}:{event}:{at}"
-        await self._tell(await read_hook(payload, at, number=number, env={"REMUDA_SESSION": self._name}))
+        await self._report(await read_hook(payload, at, number=number, env={"REMUDA_SESSION": self._name}))
 
     async def _be_called(self, session_id: str, at: float) -> None:
         """The agent tells its own id: what stood in for it is over, with the dialog that it showed."""
         before, self._session_id = self._session_id, session_id
         if before == f"kept:{self._name}" != session_id and self._unsaid is None:
-            await self._tell([kept_events.called_event(before, session_id, at)])
+            await self._report([kept_events.called_event(before, session_id, at)])
         self._unsaid = None
 
     def _is_asked(self, payload: Document) -> bool:
@@ -288,28 +288,28 @@ class Follower:
     async def _on_state(self, document: Document) -> None:
         facts = dict(self._name_facts)
         events = kept_events.state_events(self._session_id, document, facts, hooked=self._hooked)
-        await self._tell([event for event in events if event.kind is not EventKind.SEEN])
+        await self._report([event for event in events if event.kind is not EventKind.SEEN])
 
     async def _on_ask(self, ask: Document) -> None:
         self._asks[str(ask.get("id"))] = ask
         where = {"cwd": self._facts["cwd"]} if "cwd" in self._facts else {}  # a keeper of 0.1 does not say
         facts = {**self._name_facts, **where}
         told = await asyncio.to_thread(kept_events.ask_event, self._session_id, ask, facts, read_text)
-        await self._tell([told])
+        await self._report([told])
 
     async def _on_ask_ended(self, document: Document) -> None:
         ask = self._asks.pop(str(document.get("id")), None)
         if ask is not None:
-            await self._tell([kept_events.ask_ended_event(self._session_id, ask, time.time())])
+            await self._report([kept_events.ask_ended_event(self._session_id, ask, time.time())])
 
     async def _end(self) -> None:
         """Its keeper is gone, or hung up on us: then it is still alive, and we come back."""
         gone = read_holder(SessionPaths(self._folder, self._name)) is None
         if gone and self._unsaid is None:
             facts = {key: value for key, value in self._facts.items() if key != "pid"}
-            await self._tell([_end_of(self._folder, self._name, self._session_id, facts)])
+            await self._report([_end_of(self._folder, self._name, self._session_id, facts)])
 
-    async def _tell(self, events: list[Event]) -> None:
+    async def _report(self, events: list[Event]) -> None:
         """Report them; those of a program's session say so."""
         if self._unsaid is not None:
             if not any(one.kind is EventKind.ASKED for one in events):
@@ -317,4 +317,4 @@ class Follower:
             events, self._unsaid = [self._unsaid, *events], None
         if "scripted" in self._name_facts:
             events = [replace(one, facts={**one.facts, "scripted": True}) for one in events]
-        await keep_telling(self._service, events)
+        await report_until_written(self._service, events)

@@ -1,4 +1,4 @@
-"""Accounts that have reached a limit, as the keepers tell each other: nothing is sent until it is over."""
+"""Accounts that have reached a limit, as the keepers record it: nothing is sent until it is over."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from remuda.turns.account import Account
 @dataclass(slots=True)
 class Limit:
     account: str
-    """Its name; no secret, and of no meaning to people."""
+    """Its name: not a secret, and without meaning to people."""
     until: float
-    """Deliveries go on by themselves then."""
+    """When deliveries resume."""
     reason: str
     sessions: list[str] = field(default_factory=list)
-    """Kept sessions with messages that wait for that."""
+    """Kept sessions with messages that wait for this."""
     messages: int = 0
 
     @property
@@ -37,7 +37,7 @@ class Limit:
 
 
 def limits(accounts: Path, now: float) -> list[Limit]:
-    """Those that last; the one that lasts longest last."""
+    """Return the current limits, the longest last."""
     try:
         names = sorted(path.stem for path in accounts.iterdir() if path.suffix == ".json")
     except OSError:
@@ -48,7 +48,10 @@ def limits(accounts: Path, now: float) -> list[Limit]:
 
 
 async def limits_and_held(accounts: Path, sessions: Path, now: float) -> list[dict[str, object]]:
-    """With what waits for their end. Inboxes are read beside the loop, and only where there is a limit."""
+    """Return them with what waits for their end.
+
+    Inboxes are read in a thread, and only if there is a limit.
+    """
     found = limits(accounts, now)
     if found:
         await asyncio.to_thread(_add_held, found, sessions)
@@ -69,5 +72,5 @@ def _add_held(found: list[Limit], folder: Path) -> None:
 def _waiting(inbox: Path) -> int:
     try:
         return Inbox(inbox).overview().waiting
-    except (OSError, RemudaError):  # whoever looks into it is told why
+    except (OSError, RemudaError):  # commands that open the inbox report why
         return 0

@@ -1,4 +1,4 @@
-"""Being told when processes end."""
+"""Watch for processes that end."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from remuda.proctree import is_alive, start_ticks
 
 
 class Processes:
-    """`ended` hears the number of each, once. Where there are no descriptors of processes, ask `look`."""
+    """Calls `ended` with each pid, once. On a system without descriptors of processes, call `poll`."""
 
     def __init__(self, ended: Callable[[int], None], *, by_descriptor: bool = True) -> None:
         self._ended = ended
         self._by_descriptor = by_descriptor
         self._watched: dict[int, int] = {}
-        """pid → descriptor; -1 where there is none."""
+        """pid → descriptor; -1 without one."""
 
     def watch(self, pid: int) -> bool:
-        """False when there is no such process."""
+        """Return False if the process does not exist."""
         if pid in self._watched:
             return True
         if not is_alive(pid):
@@ -33,24 +33,24 @@ class Processes:
             fd = -1
         self._watched[pid] = fd
         if fd >= 0:
-            asyncio.get_running_loop().add_reader(fd, self._over, pid)
+            asyncio.get_running_loop().add_reader(fd, self._end, pid)
         return True
 
     def holds(self, pid: int) -> bool:
-        """Whether the number has meant the same process ever since it is watched."""
+        """Whether the pid has meant the same process since it is watched."""
         return self._watched.get(pid, -1) >= 0
 
-    def look(self) -> None:
-        """At those that have no descriptor to tell of their end."""
+    def poll(self) -> None:
+        """Check the processes that have no descriptor."""
         for pid in [pid for pid, fd in self._watched.items() if fd < 0 and not is_alive(pid)]:
-            self._over(pid)
+            self._end(pid)
 
     def keep(self, wanted: set[int]) -> None:
-        """Watch no others any more."""
+        """Stop watching all others."""
         for pid in self._watched.keys() - wanted:
             self._forget(pid)
 
-    def _over(self, pid: int) -> None:
+    def _end(self, pid: int) -> None:
         self._forget(pid)
         self._ended(pid)
 
@@ -65,7 +65,7 @@ class Processes:
 
 
 def started_at(pid: int) -> float | None:
-    """Seconds since the epoch; None where the system does not tell."""
+    """Return seconds since the epoch; None if the system does not say."""
     try:
         booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         return booted + float(start_ticks(pid) or "x") / os.sysconf("SC_CLK_TCK")

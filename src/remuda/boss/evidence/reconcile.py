@@ -1,8 +1,8 @@
-"""The queue against the evidence: what agents' own files, processes and panes say, for sessions nobody keeps.
+"""Compare the queue with agents' own files, processes and panes, for sessions without a keeper.
 
-Both ways: what moved on is resolved, what nobody told is added. Events of the kernel tell at once of
-processes that end and of files that change; a file is read within `SETTLE`. What no event tells of is found
-by a look every `CYCLE` seconds, and a registry that contradicts all else for a whole one is believed.
+Items of agents that moved on are resolved, and missing ones are added. The kernel reports processes that end
+and files that change at once; a file is read within `SETTLE`. Everything else is polled every `CYCLE`
+seconds. A registry that contradicts the other sources for a full cycle is believed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from .jobs import Jobs, rests_event
 from .processes import Processes, started_at
 from .registry import Registry
 from .transcripts import Transcripts
-from .watches import PollSettings, tell
+from .watches import PollSettings, report
 
 log = logging.getLogger("remuda.boss.evidence.reconcile")
 
 _POLLING = PollSettings()
 CYCLE = _POLLING.interval
 SETTLE = 0.2
-# A process tells its last by a hook or by its registry in the moment before it ends.
+# A process reports its end by a hook or its registry just before it exits.
 _LAST_WORDS = 0.3
 _CLOCK_SLACK = 2.0
 _CONTRADICTIONS: dict[EventKind, frozenset[State]] = {
@@ -64,25 +64,25 @@ class Reconcile:
         self._transcripts = Transcripts(service)
         self._jobs = Jobs()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._files: dict[str, tuple[str, int | None, AgentSources]] = {}  # session → transcript, its watch
+        self._files: dict[str, tuple[str, int | None, AgentSources]] = {}  # session → transcript, watch
         self._awaited: set[str] = set()  # sessions that have no transcript yet
-        self._arrivals: dict[Path, int] = {}  # folders that are watched for one
+        self._arrivals: dict[Path, int] = {}  # folders that are watched for a new transcript
         self._due: set[str] = set()
         self._doubts: dict[str, tuple[object, ...]] = {}
-        self._proven: dict[str, int] = {}  # session → the process that was found to be its own
-        self._searched: set[int] = set()  # processes whose pane was looked for
-        self._kept: dict[int, tuple[str | None, bool]] = {}
-        self._telling = asyncio.Lock()
+        self._proven: dict[str, int] = {}  # session → the process that was proven to be its own
+        self._searched: set[int] = set()  # processes whose pane was searched
+        self._kept_pids: dict[int, tuple[str | None, bool]] = {}
+        self._reporting = asyncio.Lock()
 
     async def start(self) -> None:
         self._watches = self._polling.watches()
         self._processes = Processes(self._on_end, by_descriptor=self._polling.uses_events)
-        self._registry = Registry(self._watches, self._on_registry, self._is_kept)
-        self._begin(self._hear())  # before anything is told
+        self._registry = Registry(self._watches, self._on_registry, self._has_keeper)
+        self._spawn(self._hear())  # before anything is reported
         for sources in all_sources():
             self._add_registry(sources)
-        await self._cycle()
-        self._begin(self._cycles())
+        await self._poll()
+        self._spawn(self._poll_forever())
 
     async def close(self) -> None:
         self._watches.close()
@@ -92,36 +92,36 @@ class Reconcile:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._transcripts.save(set(self._files))
 
-    def _known(self, session_id: str) -> Session | None:
+    def _find_session(self, session_id: str) -> Session | None:
         try:
             return self._service.session(session_id)
         except RemudaError:
             return None
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _sessions(self) -> list[Session]:
-        """Those that matter: they are there, and nobody keeps them."""
+        """Return the sessions to check: running, and without a keeper."""
         return [session for session in self._service.sessions() if _matters(session)]
 
-    # ── what tells of itself ──
+    # ── changes that are reported ──
 
     async def _hear(self) -> None:
-        """Sessions that are new, or somewhere else now."""
+        """Follow sessions that are new or have moved."""
         watcher = self._service.feed.watch()
         try:
             async for change in watcher:
                 if change.kind == "session":
-                    session = self._known(str(change.document["id"]))
+                    session = self._find_session(str(change.document["id"]))
                     if session is not None and _matters(session):
-                        await self._attend(session)
+                        await self._follow(session)
         finally:
             watcher.close()
 
-    async def _attend(self, session: Session) -> None:
+    async def _follow(self, session: Session) -> None:
         if session.pid is not None and not self._processes.watch(session.pid):
             self._on_end(session.pid)
         if (sources := find_sources(session.agent)) is None:
@@ -151,9 +151,9 @@ class Reconcile:
         return str(found) if found else None
 
     def _await_transcript(self, sources: AgentSources, session: Session) -> str | None:
-        """Be told when it comes: a quick first turn changes nothing else that is watched.
+        """Watch for the transcript: a quick first turn changes no other watched file.
 
-        Returns its path if it has come meanwhile.
+        Returns its path if it exists by now.
         """
         for folder in sources.transcript_folders(self._env, Path(session.cwd or "/")):
             if folder in self._arrivals:
@@ -166,16 +166,16 @@ class Reconcile:
 
     def _on_arrival(self, _name: str) -> None:
         for session_id in list(self._awaited):
-            session = self._known(session_id)
+            session = self._find_session(session_id)
             if session is None or not _matters(session):
                 self._awaited.discard(session_id)
             else:
-                self._begin(self._attend(session))
+                self._spawn(self._follow(session))
 
     def _on_file(self, session_id: str) -> None:
         if session_id not in self._due:
             self._due.add(session_id)
-            self._begin(self._read_soon(session_id))
+            self._spawn(self._read_soon(session_id))
 
     async def _read_soon(self, session_id: str) -> None:
         await asyncio.sleep(SETTLE)
@@ -188,47 +188,50 @@ class Reconcile:
             await self._transcripts.read(sources, session_id, path)
 
     def _on_registry(self, events: list[Event]) -> None:
-        self._begin(self._tell_registry(events))
+        self._spawn(self._report_registry(events))
 
-    async def _tell_registry(self, events: list[Event]) -> None:
-        """Of one that has come to rest its last words first: they are in its transcript by then."""
+    async def _report_registry(self, events: list[Event]) -> None:
+        """Report events.
+
+        Read the transcript of a session that stopped first: it has its last words by then.
+        """
         for event in events:
-            session = self._known(event.session_id) if event.kind is EventKind.STOPPED else None
+            session = self._find_session(event.session_id) if event.kind is EventKind.STOPPED else None
             if session is not None and _matters(session):
-                await self._attend(session)
+                await self._follow(session)
                 await self._read_transcript(session.id)
-        await self._tell(events)
+        await self._report(events)
 
-    async def _tell(self, events: list[Event]) -> None:
-        async with self._telling:  # in their order
-            await tell(self._service, events)
+    async def _report(self, events: list[Event]) -> None:
+        async with self._reporting:  # in order
+            await report(self._service, events)
 
     # ── processes ──
 
-    def _is_kept(self, pid: int) -> bool:
-        """Whether a keeper tells of it."""
-        known = self._kept.get(pid)
+    def _has_keeper(self, pid: int) -> bool:
+        """Whether a keeper reports it."""
+        known = self._kept_pids.get(pid)
         if known is None or known[0] != start_ticks(pid):
-            kept = _has_keeper(pid)
+            kept = _ask_keeper(pid)
             if kept is None:
-                return True  # it is looked for again
-            known = self._kept[pid] = (start_ticks(pid), kept)
+                return True  # it is asked again
+            known = self._kept_pids[pid] = (start_ticks(pid), kept)
         return known[1]
 
     def _on_end(self, pid: int) -> None:
-        self._begin(self._tell_end(pid))
+        self._spawn(self._report_end(pid))
 
-    async def _tell_end(self, pid: int) -> None:
+    async def _report_end(self, pid: int) -> None:
         await asyncio.sleep(_LAST_WORDS)
         killed = self._registry.has_file(pid)
         self._registry.forget(pid)
         now = time.time()
         for session in self._sessions():
             if session.pid == pid and (event := self._end_of(session, pid, now, killed)) is not None:
-                await self._tell([event])
+                await self._report([event])
 
     def _end_of(self, session: Session, pid: int, now: float, killed: bool) -> Event | None:
-        """None for a background agent at rest: it is still to be answered."""
+        """Return None for a background agent at rest: it still waits for an answer."""
         job = self._jobs.of_session(session.id)
         if job is not None and job.state != "stopped":
             if not _is_busy(session):
@@ -242,32 +245,32 @@ class Reconcile:
 
     # ── looking ──
 
-    async def _cycles(self) -> None:
+    async def _poll_forever(self) -> None:
         while True:
             await asyncio.sleep(self._polling.interval)
             try:
-                await self._cycle()
+                await self._poll()
             except (OSError, RemudaError) as error:
                 log.warning("poll of all sources failed: %s", error)
 
-    async def _cycle(self) -> None:
+    async def _poll(self) -> None:
         now = time.time()
         self._registry.poll(now)
-        await self._tell(self._jobs.poll(now, self._known, self._registry.has_session))
-        self._processes.look()
+        await self._report(self._jobs.poll(now, self._find_session, self._registry.has_session))
+        self._processes.poll()
         for session in self._sessions():
-            await self._look(session, now)
-        sessions = self._sessions()  # others may have come meanwhile
+            await self._poll_session(session, now)
+        sessions = self._sessions()  # more may have come since
         self._forget({session.id for session in sessions})
         self._processes.keep({session.pid for session in sessions if session.pid is not None})
         await self._find_panes(sessions)
         await self._transcripts.save(set(self._files))
 
-    async def _look(self, session: Session, now: float) -> None:
+    async def _poll_session(self, session: Session, now: float) -> None:
         if session.pid is not None and not self._is_same(session, session.pid):
             self._on_end(session.pid)
             return
-        await self._attend(session)
+        await self._follow(session)
         known = self._files.get(session.id)
         if known and self._transcripts.has_changed(session.id, known[0]):
             await self._read_transcript(session.id)
@@ -275,7 +278,10 @@ class Reconcile:
             await self._weigh(session, entry, now)
 
     def _is_same(self, session: Session, pid: int) -> bool:
-        """Whether the number still means the session's process. The clock is asked once: it can be set."""
+        """Whether the pid still means the session's process.
+
+        The clock, which can be set, is compared only once.
+        """
         if not is_alive(pid):
             return False
         if self._proven.get(session.id) == pid and self._processes.holds(pid):
@@ -287,7 +293,7 @@ class Reconcile:
         return same
 
     async def _weigh(self, session: Session, entry: RegistryEntry, now: float) -> None:
-        """A registry that has contradicted the other sources for a whole cycle is right."""
+        """Believe a registry that has contradicted the other sources for a full cycle."""
         event = entry.event
         doubt = (entry.status, entry.status_since, session.state, session.since)
         if entry.session_id != session.id or session.state not in _CONTRADICTIONS.get(event.kind, ()):
@@ -296,7 +302,7 @@ class Reconcile:
             self._doubts[session.id] = doubt
         else:
             log.info("session %s is %s, not %s", session.id, entry.status, session.state)
-            await self._tell([replace(event, at=now, id=f"{event.id}:{now}")])
+            await self._report([replace(event, at=now, id=f"{event.id}:{now}")])
 
     def _forget(self, wanted: set[str]) -> None:
         for session_id in self._files.keys() - wanted:
@@ -305,22 +311,22 @@ class Reconcile:
         if not self._awaited:
             for folder in list(self._arrivals):
                 self._watches.remove(self._arrivals.pop(folder))
-        self._kept = {pid: kept for pid, kept in self._kept.items() if is_alive(pid)}
+        self._kept_pids = {pid: kept for pid, kept in self._kept_pids.items() if is_alive(pid)}
         self._doubts = {one: doubt for one, doubt in self._doubts.items() if one in wanted}
         self._proven = {one: pid for one, pid in self._proven.items() if one in wanted}
 
     # ── panes ──
 
     async def _find_panes(self, sessions: list[Session]) -> None:
-        """Where a session runs whose hooks do not tell."""
+        """Find the panes of sessions whose hooks do not report them."""
         pids = {session.pid for session in sessions if session.pid is not None}
         self._searched &= pids
         wanted = [one for one in sessions if one.pane is None and one.pid and one.pid not in self._searched]
         if not wanted:
             return
-        told = {one.tmux for one in self._service.sessions() if one.tmux}
-        asked = [one.pid for one in wanted if one.pid]
-        snapshots = await asyncio.to_thread(_snapshots, self._env, told, asked)
+        servers = {one.tmux for one in self._service.sessions() if one.tmux}
+        wanted_pids = [one.pid for one in wanted if one.pid]
+        snapshots = await asyncio.to_thread(_snapshots, self._env, servers, wanted_pids)
         for session in wanted:
             assert session.pid is not None
             self._searched.add(session.pid)
@@ -328,14 +334,14 @@ class Reconcile:
                 if (pane := snapshot.of_process(session.pid)) is not None:
                     facts = {"pane": pane.id, "tmux": snapshot.address.path, "pid": session.pid}
                     facts |= {"origin": str(session.origin)}
-                    await self._tell(
+                    await self._report(
                         [Event(EventKind.SEEN, session.id, time.time(), Source.PROCESS, "", facts)]
                     )
                     break
 
 
-def _has_keeper(pid: int) -> bool | None:
-    """None while its keeper has not yet written down whom it keeps: an agent may be quicker than that."""
+def _ask_keeper(pid: int) -> bool | None:
+    """Return None while its keeper has not written the pid of its agent yet: an agent may start faster."""
     name = variable_of(pid, "REMUDA_SESSION")
     holder = read_holder(SessionPaths(sessions_folder(), name)) if name and is_name(name) else None
     if holder is None:
@@ -352,22 +358,22 @@ def _is_busy(session: Session) -> bool:
 
 
 def _began_before(session: Session, pid: int) -> bool:
-    """Whether the process was there when we heard of it."""
+    """Whether the process was running when we first heard of it."""
     began = started_at(pid)
     return began is None or began <= session.dated.get("pid", session.last_seen) + _CLOCK_SLACK
 
 
-def _snapshots(env: Mapping[str, str], told: Collection[str], pids: Collection[int]) -> list[Snapshot]:
-    """Of the servers at the usual place, those that hooks have told of, and those that the processes name.
+def _snapshots(env: Mapping[str, str], servers: Collection[str], pids: Collection[int]) -> list[Snapshot]:
+    """Read the servers at the usual place, those that hooks have named, and those that the processes name.
 
     A server of `tmux -S PATH` may listen anywhere.
     """
     named = {(variable_of(pid, "TMUX") or "").partition(",")[0] for pid in pids}
-    others = [Address.of(path) for path in sorted({*told, *named}) if os.path.isabs(path)]
+    others = [Address.of(path) for path in sorted({*servers, *named}) if os.path.isabs(path)]
     found = []
     for address in dict.fromkeys([*known_addresses(env), *others]):
         try:
             found.append(take_snapshot(Tmux(address, env)))
-        except RemudaError:  # no tmux, or none behind that socket
+        except RemudaError:  # no tmux, or no server at that socket
             continue
     return found

@@ -1,4 +1,4 @@
-"""Which repository a folder is in."""
+"""Find the repository of a folder."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def find_repository(cwd: str) -> str | None:
 
 
 class Repositories:
-    """Looks once for each folder, one after the other, each time in a thread of its own: a folder may lie on
-    a disk that does not answer, and then it is this thread alone that waits for it."""
+    """Searches once for each folder, one at a time, each in a thread of its own: the folder may be on a disk
+    that does not answer, and then only this thread waits.
+    """
 
     def __init__(self, look: Callable[[str], str | None] = find_repository) -> None:
         self._look = look
@@ -37,7 +38,7 @@ class Repositories:
         return self._found.get(cwd)
 
     async def find(self, cwd: str) -> str | None:
-        """The folder of the repository; None for a folder in none."""
+        """Return the folder of the repository; None for a folder that is in none."""
         if cwd not in self._found:
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()

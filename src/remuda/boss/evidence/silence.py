@@ -1,8 +1,8 @@
-"""Agents that are at work and of which nothing is heard any more: no hook, and no line in their transcript.
+"""Find hung agents: at work, but without a hook or a line in their transcript.
 
-Nobody tells of that, so they are looked at. What counts is the time in which this machine was awake and we
-looked: neither a suspended laptop nor a clock that is set makes an agent hang. A call of a tool, or work in
-the background, may take its time; it is waited for `CALL_FACTOR` times as long.
+No event reports that, so they are polled. Only time counts in which this machine was awake: neither a
+suspended laptop nor a clock that is set makes an agent look hung. Tool calls and work in the background may
+take long; for them the limit is `CALL_FACTOR` times as long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from remuda.errors import RemudaError
 
 from ..attention.model import Event, EventKind, Session, Source, State
 from ..service import BossService
-from .watches import tell
+from .watches import report
 
 log = logging.getLogger("remuda.boss.evidence.silence")
 
@@ -33,7 +33,7 @@ _REPORTS_NOTHING = (*PLAIN_AGENTS, "other")
 
 
 def hung_after(env: Mapping[str, str]) -> float:
-    """In seconds; 0 is never. What is no duration counts as nothing said."""
+    """Return the limit in seconds; 0 means never. An invalid duration is ignored."""
     if env.get(VARIABLE) in ("0", "never"):
         return 0.0
     try:
@@ -44,20 +44,20 @@ def hung_after(env: Mapping[str, str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """What was heard of a session last. Any change of it is a sign of life."""
+    """The last sign of life of a session: it is alive when this changes."""
 
     event: str
     transcript: tuple[int, int] | None
 
 
 @dataclass(slots=True)
-class Quiet:
+class SilentSession:
     sign: Sign
     since: float
     is_hung: bool = False
 
     def see(self, sign: Sign, now: float, limit: float) -> EventKind | None:
-        """What this look tells; None for nothing new."""
+        """Compare with the last poll; returns what to report, or None."""
         if sign != self.sign:
             self.sign, self.since = sign, now
             was, self.is_hung = self.is_hung, False
@@ -82,7 +82,7 @@ class Silence:
         self._limit = hung_after(env if env is not None else os.environ)
         self._clock = clock
         self._interval = min(interval, self._limit / 4) if self._limit else interval
-        self._quiet: dict[str, Quiet] = {}
+        self._states: dict[str, SilentSession] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -97,38 +97,38 @@ class Silence:
     async def _run(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.poll()
             except (OSError, RemudaError) as error:
                 log.warning("check for hung agents failed: %s", error)
             await asyncio.sleep(self._interval)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         now = self._clock()
         sessions = [one for one in self._service.sessions() if _may_hang(one)]
-        self._quiet = {one.id: self._quiet[one.id] for one in sessions if one.id in self._quiet}
+        self._states = {one.id: self._states[one.id] for one in sessions if one.id in self._states}
         for session in sessions:
             sign = Sign(self._service.last_event(session.id), _size(session.transcript_path))
-            quiet = self._quiet.setdefault(session.id, Quiet(sign, now, session.state is State.HUNG))
+            state = self._states.setdefault(session.id, SilentSession(sign, now, session.state is State.HUNG))
             is_long = session.state is State.BACKGROUND or self._service.is_in_call(session.id)
-            since = quiet.since
-            kind = quiet.see(sign, now, self._limit * (CALL_FACTOR if is_long else 1))
+            since = state.since
+            kind = state.see(sign, now, self._limit * (CALL_FACTOR if is_long else 1))
             if kind is not None:
-                await self._tell(kind, session, now - since)
-                # What we tell ourselves is no sign of life.
+                await self._report(kind, session, now - since)
+                # Our own report is not a sign of life.
                 event = self._service.last_event(session.id)
-                quiet.sign = Sign(event, sign.transcript)
+                state.sign = Sign(event, sign.transcript)
 
-    async def _tell(self, kind: EventKind, session: Session, seconds: float) -> None:
+    async def _report(self, kind: EventKind, session: Session, seconds: float) -> None:
         at = self._service.clock()
         facts = {"quiet": round(seconds), "evidence": "no hook, and no line in its transcript"}
         facts = facts if kind is EventKind.HUNG else {}
         log.info("session %s is %s", session.id, kind)
         event_id = f"silence:{kind}:{session.id}:{at}"
-        await tell(self._service, [Event(kind, session.id, at, Source.PROCESS, event_id, facts)])
+        await report(self._service, [Event(kind, session.id, at, Source.PROCESS, event_id, facts)])
 
 
 def _may_hang(session: Session) -> bool:
-    """One that speaks for itself, and is there."""
+    """Whether the session is running and its agent reports events."""
     is_there = session.ended is None and session.replaced_by is None
     return is_there and session.agent not in _REPORTS_NOTHING and session.state in _AT_WORK
 

@@ -1,6 +1,6 @@
-"""What hooks left behind in files: taken in when a boss begins and whenever more comes, in order.
+"""Events that hooks left in files: read in order, when the boss starts and whenever a file arrives.
 
-`hook.sh` leaves most events so, `hook.py` those that no boss took. Each file goes when its event is on the
+`hook.sh` leaves most events there, `hook.py` those that no boss took. A file is deleted when its event is on
 disk. An event that came both ways has one id, and counts once.
 """
 
@@ -33,11 +33,11 @@ _BATCH = 64
 _PAUSE = 0.4
 _BAD = ".bad"
 _WATCHED = ".watched"
-"""Tells hooks that a file is heard of."""
+"""Shows hooks that the boss watches the folder."""
 _VARIABLES = ("TMUX", "TMUX_PANE", "CLAUDE_PID", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_JOB_DIR")
 """As `hook.sh` writes them in front of its event."""
 _WRITING = 15.0
-"""So long a hook may take to write its file: then it was killed."""
+"""A hook that takes longer to write its file was killed."""
 _NOT_AN_EVENT = (ValueError, KeyError, TypeError, AttributeError, InvalidOptions)
 
 Document = dict[str, Any]
@@ -67,7 +67,7 @@ class Spool:
             (self._folder / _WATCHED).unlink(missing_ok=True)
         self._tell_dropped()
         if not await self._catch_up():
-            self._came.set()  # it is tried again
+            self._came.set()  # try again
         self._service.catching_up.append(self._catch_up)
         self._taking = asyncio.create_task(self._take_what_comes())
 
@@ -104,7 +104,10 @@ class Spool:
         return True
 
     async def _take_all(self) -> None:
-        """More may come meanwhile. One that is still being written is left: it tells of itself."""
+        """More may arrive at the same time.
+
+        A file that is still being written is left: its end is reported.
+        """
         left: set[str] = set()
         async with self._one_at_a_time:
             while names := [name for name in _listed(self._folder) if name not in left]:
@@ -112,7 +115,7 @@ class Spool:
                     left |= await self._take(names[start : start + _BATCH])
 
     async def _take(self, names: list[str]) -> set[str]:
-        """Returns those that are not to be taken yet."""
+        """Return the files that cannot be read yet."""
         events: list[Event] = []
         left: set[str] = set()
         for name, found in await asyncio.to_thread(_read_all, self._folder, names):
@@ -128,7 +131,7 @@ class Spool:
                 else:
                     log.warning("%s is not an event: %s", name, error)
                     os.replace(self._folder / name, self._folder / _BAD)
-            except OSError as error:  # another user's, it may be: the rest are taken all the same
+            except OSError as error:  # perhaps another user's; the others are read
                 if name not in self._unreadable:
                     log.warning("%s cannot be read: %s", name, error.strerror)
                 self._unreadable.add(name)
@@ -154,7 +157,7 @@ class Spool:
 
 
 def _listed(folder: Path) -> list[str]:
-    """The oldest first."""
+    """Return the names, oldest first."""
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -167,7 +170,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _is_being_written(path: Path) -> bool:
-    """By `hook.sh`; `hook.py` shows a file when it is whole."""
+    """By `hook.sh`; a file of `hook.py` appears when it is complete."""
     try:
         return path.suffix == ".hook" and _is_young(path.stat().st_mtime_ns)
     except FileNotFoundError:
@@ -183,7 +186,7 @@ def _read_all(folder: Path, names: list[str]) -> list[tuple[str, Document | Exce
 
 
 def _read(path: Path) -> Iterator[Document | Exception]:
-    """Nothing of a file whose hook was told nothing, or was killed before it was."""
+    """Yield nothing for a file whose hook got no input, or was killed before."""
     try:
         with open(open_regular(path), "rb") as file:
             data, written = file.read(), os.fstat(file.fileno()).st_mtime_ns

@@ -1,8 +1,7 @@
-"""What was added to transcripts since we last looked. Whole files are never read.
+"""Report what is appended to transcripts. Long files are never read from their start.
 
-How far each was read is remembered over the life of a boss. One that is new to us, or has grown by much while
-nobody looked, is read from near its end: what counts is where its session stands now. For the same reason of
-one that is new to us only the last turn is told.
+The position in each file is stored. A transcript that is new to us, or has grown by much since the last read,
+is read from near its end, and of a new one only the last turn is reported: only the current state matters.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from remuda.untrusted import dump_json, parse_object
 from ..attention.event_log import EventLog
 from ..attention.model import Event, EventKind
 from ..service import BossService
-from .watches import tell
+from .watches import report
 
 RECENT_BYTES = 256 << 10
 """How much of the end of a new transcript is read."""
@@ -25,7 +24,7 @@ _NOTE = "transcripts"
 
 
 class Transcripts:
-    """The transcripts of the sessions that somebody asks for."""
+    """The transcripts of the sessions that sources ask for."""
 
     def __init__(self, service: BossService) -> None:
         self._service = service
@@ -55,7 +54,7 @@ class Transcripts:
         try:
             events = await asyncio.to_thread(_read_events, sources, tail, session_id)
             self._changed = True
-            await tell(self._service, events)
+            await report(self._service, events)
         finally:
             self._busy.discard(session_id)
         return bool(events)
@@ -65,7 +64,7 @@ class Transcripts:
         return tail is None or tail.path != path or tail.has_changed()
 
     async def save(self, wanted: set[str]) -> None:
-        """Remember how far they were read; of those that are not wanted any more, forget it."""
+        """Store the positions, and forget those of all but the `wanted` sessions."""
         if gone := self._tails.keys() - wanted - self._busy:
             self._changed = True
             for session_id in gone:
@@ -96,6 +95,6 @@ def ended_calls(sources: AgentSources, tail: JsonlTail, session_id: str) -> list
 
 
 def _last_turn(events: list[Event]) -> list[Event]:
-    """From the last prompt on; no more than would be kept."""
+    """Return the events from the last prompt on, but no more than the event log keeps."""
     prompts = (number for number, event in enumerate(events) if event.kind is EventKind.PROMPTED)
     return events[max(prompts, default=0) :][-EventLog.KEPT :]

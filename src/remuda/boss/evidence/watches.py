@@ -1,7 +1,7 @@
-"""Being told of changes in many folders and files at once, and telling the service what they mean.
+"""Watch many files and folders, and report events to the service.
 
-A turn of an agent changes several files within a few milliseconds, and needs the processor for itself just
-then. So changes are told together, a moment after the first of them.
+A turn of an agent changes several files within a few milliseconds, and needs the processor just then. So
+changes are collected for a moment and handled together.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _PROBE = "probe"
 _TRIES = 20
 _PAUSE = 0.4
 _MOMENT = 0.1
-"""Seconds: an agent has asked its model by then, and nobody who looks at the queue sees so short a time."""
+"""Seconds. By then an agent has sent its request to its model, and users do not notice the delay."""
 
-Changed = Callable[[str], None]
-"""Hears the name of the file in its folder that changed; an empty one for "look at all of it"."""
+OnChange = Callable[[str], None]
+"""Called with the name of the file in its folder that changed; empty for "check all files"."""
 
 
 class Watches:
-    """Where the system tells of no changes (`works` is false) nobody is called: look at times as well."""
+    """If the system reports no changes (`works` is false) nothing is called: poll as well."""
 
     def __init__(self, *, uses_events: bool = True, moment: float = _MOMENT) -> None:
         self._moment = moment
-        self._changed: dict[int, Changed] = {}
+        self._callbacks: dict[int, OnChange] = {}
         self._refused = False
-        self._telling: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._inotify = _inotify() if uses_events else None
         if self._inotify:
             self._listen()
@@ -58,22 +58,22 @@ class Watches:
     def works(self) -> bool:
         return self._inotify is not None
 
-    def folder(self, path: Path, changed: Changed) -> int | None:
-        """Returns the watch's number, or None where nothing can be watched."""
-        return self._add(path, _FOLDER, changed)
+    def folder(self, path: Path, on_change: OnChange) -> int | None:
+        """Return the id of the watch, or None if it cannot be watched."""
+        return self._add(path, _FOLDER, on_change)
 
-    def arrivals(self, path: Path, changed: Changed) -> int | None:
-        """Of whole files alone: when one was written to its end, or moved there."""
-        return self._add(path, CLOSE_WRITE | MOVED_TO, changed)
+    def arrivals(self, path: Path, on_change: OnChange) -> int | None:
+        """Watch for complete files: closed after writing, or moved there."""
+        return self._add(path, CLOSE_WRITE | MOVED_TO, on_change)
 
-    def entries(self, path: Path, changed: Changed) -> int | None:
-        """Of new files and folders alone."""
-        return self._add(path, CREATE | MOVED_TO, changed)
+    def entries(self, path: Path, on_change: OnChange) -> int | None:
+        """Watch for new files and folders."""
+        return self._add(path, CREATE | MOVED_TO, on_change)
 
-    def file(self, path: Path, changed: Changed) -> int | None:
-        return self._add(path, _FILE, changed)
+    def file(self, path: Path, on_change: OnChange) -> int | None:
+        return self._add(path, _FILE, on_change)
 
-    def _add(self, path: Path, mask: int, changed: Changed) -> int | None:
+    def _add(self, path: Path, mask: int, on_change: OnChange) -> int | None:
         try:
             watch_id = self._inotify.add(path, mask) if self._inotify else None
         except OSError as error:
@@ -82,42 +82,42 @@ class Watches:
             self._refused = True
             return None
         if watch_id is not None:
-            self._changed[watch_id] = changed
+            self._callbacks[watch_id] = on_change
         return watch_id
 
     def remove(self, watch_id: int | None) -> None:
-        if watch_id in self._changed and self._inotify:
-            del self._changed[watch_id]
+        if watch_id in self._callbacks and self._inotify:
+            del self._callbacks[watch_id]
             self._inotify.remove(watch_id)
 
     def _listen(self) -> None:
         assert self._inotify is not None
-        self._telling = None
-        asyncio.get_running_loop().add_reader(self._inotify.fd, self._hear)
+        self._timer = None
+        asyncio.get_running_loop().add_reader(self._inotify.fd, self._wait_a_moment)
 
-    def _hear(self) -> None:
+    def _wait_a_moment(self) -> None:
         assert self._inotify is not None
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._inotify.fd)
-        self._telling = loop.call_later(self._moment, self._tell)
+        self._timer = loop.call_later(self._moment, self._dispatch)
 
-    def _tell(self) -> None:
+    def _dispatch(self) -> None:
         assert self._inotify is not None
         self._listen()
         for watch_id, mask, name in list(self._inotify.read()):
             if mask & OVERFLOW:
-                for changed in list(self._changed.values()):
-                    changed("")
-            elif (found := self._changed.get(watch_id)) is not None:
+                for on_change in list(self._callbacks.values()):
+                    on_change("")
+            elif (found := self._callbacks.get(watch_id)) is not None:
                 found(name)
 
     def close(self) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._inotify is not None and self._inotify.fd >= 0:
             asyncio.get_running_loop().remove_reader(self._inotify.fd)
             self._inotify.close()
-        self._changed.clear()
+        self._callbacks.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +140,11 @@ def _inotify() -> Inotify | None:
         return None
 
 
-async def tell(service: BossService, events: Sequence[Event]) -> bool:
-    """Also when the disk is full for a moment. For sources to which nobody listens. Whether it was taken."""
+async def report(service: BossService, events: Sequence[Event]) -> bool:
+    """Report events; retries while the disk is full. Returns whether they were taken."""
     for _ in range(_TRIES if events else 0):
         try:
-            await service.take(*_right(events))
+            await service.take(*_valid(events))
         except StoreFailed:
             await asyncio.sleep(_PAUSE)
         else:
@@ -154,8 +154,8 @@ async def tell(service: BossService, events: Sequence[Event]) -> bool:
     return not events
 
 
-def _right(events: Sequence[Event]) -> list[Event]:
-    """Those that the service takes: one file with an impossible date must not cost what stands beside it."""
+def _valid(events: Sequence[Event]) -> list[Event]:
+    """Drop invalid events: one file with an impossible date must not block the others."""
     found = []
     for event in events:
         try:
@@ -167,11 +167,11 @@ def _right(events: Sequence[Event]) -> list[Event]:
     return found
 
 
-async def keep_telling(service: BossService, events: Sequence[Event]) -> None:
-    """However long the disk is full: for what is told once, by somebody whose next word waits for this."""
-    while not await tell(service, events):
+async def report_until_written(service: BossService, events: Sequence[Event]) -> None:
+    """Report events, however long the disk is full: for a source that reports each event once, and waits."""
+    while not await report(service, events):
         if await _can_write(service, sum(len(repr(event.facts)) for event in events)):
-            return  # it is they that cannot be written
+            return  # the events themselves cannot be written
 
 
 async def _can_write(service: BossService, size: int) -> bool:

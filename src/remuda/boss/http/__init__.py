@@ -1,2 +1,3 @@
-"""The boss over HTTP: `/v1`, and Trail Boss's endpoints. What it does is plain functions; `web` alone knows
-starlette, `server` alone uvicorn."""
+"""The boss over HTTP: `/v1`, and Trail Boss's endpoints. The operations are plain functions; only `web`
+imports starlette, only `server` uvicorn.
+"""

@@ -1,4 +1,4 @@
-"""Changes as they happen, as server-sent events; and whether all is well."""
+"""Changes as server-sent events, and the health of the boss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .route import ApiRequest, ApiResponse, Route
 from .schema import LIMITED, NUMBER, TEXT, nullable, record, several
 
 _SILENCE = 15.0
-"""After so many seconds of nothing a comment tells both ends that the other is there."""
+"""After this many seconds without a change a comment shows both ends that the other is alive."""
 
 
 async def get_stream(boss: Boss, request: ApiRequest) -> ApiResponse:
@@ -30,7 +30,7 @@ async def get_stream(boss: Boss, request: ApiRequest) -> ApiResponse:
 
 async def _lines(boss: Boss, watcher: Watcher) -> AsyncIterator[bytes]:
     try:
-        # The first line is no change: a client that comes back with its id has missed nothing.
+        # The first line is not a change: a client that reconnects with its id has missed nothing.
         yield _written(boss, Change(boss.service.feed.last_id, "hello", {"version": __version__}))
         while True:
             try:

@@ -1,9 +1,9 @@
-"""Who is let in. Pure: everything that is decided before anybody looks at what a request wants.
+"""Who may send requests. Pure: all checks that come before the request itself is read.
 
-A web page that the user has open can reach loopback too, and a name can be made to point here. So the Host
-must be this machine with our port, an Origin must be ours, and the token must be shown, which no page knows.
-It stands in a header; in the path only where a hook's emitter, which can carry no header, posts events.
-Trail Boss's clients, which cannot either, have a token of their own, good for Trail Boss's endpoints alone.
+A web page in the user's browser can reach loopback too, and a host name can be made to point here. So the
+Host must be this machine with our port, an Origin must be ours, and the request must have the token, which no
+page knows. It is in a header; in the path only for events of a hook, which cannot send headers. Trail Boss's
+clients cannot either; they have a token of their own, valid for Trail Boss's endpoints only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _ONCE = (b"host", b"origin", b"authorization", b"content-length", b"content-type")
-# An answer link: its secret is in it, is good for one request, and was sent to whoever has it.
+# An answer link: it holds a secret that is valid for one request.
 _LINK = re.compile(r"/v1/answer/[A-Za-z0-9_-]{32}")
 _IN_PATH = re.compile(r"/t/([!-.0-~]{1,1024})(/.*)")
 _NONE = "no token; send 'Authorization: Bearer TOKEN' ('remuda boss token' prints it)"
@@ -37,7 +37,7 @@ class Passed:
     path: str
     """Without the token."""
     by_token: bool = True
-    """False for an answer link, which anybody can make up."""
+    """False for an answer link, which anyone can make up."""
 
 
 Takes = Callable[[str, str], bool]
@@ -49,9 +49,9 @@ def _takes_nothing(_method: str, _path: str) -> bool:
 
 
 class Gate:
-    """`posts_events` says where the token may stand in the path, `is_trail` where that of Trail Boss may.
+    """`posts_events` says where the token may be in the path, `is_trail` where that of Trail Boss may.
 
-    `trail_token` returns the latter as it is now; an empty one is no token.
+    `trail_token` returns the latter; an empty one matches nothing.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Gate:
     def judge(
         self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]], *, unix: bool
     ) -> Passed | Refusal:
-        """`unix` for the socket in the file system: its peers are this user's own."""
+        """`unix` for the socket in the file system: its peers are processes of this user."""
         found: dict[bytes, str] = {}
         for name, value in headers:
             if name in found and name in _ONCE:
@@ -111,7 +111,7 @@ class Gate:
         return Refusal(401, "UNAUTHORIZED", _WRONG if b"authorization" in headers else _NONE)
 
     def _takes(self, method: str, path: str, given: str) -> bool:
-        """All is compared, whatever the first says: how long it takes tells nothing."""
+        """Compares all bytes, so that the duration says nothing about the token."""
         is_main = _is_same(given, self._token) & self._posts_events(method, path)
         is_trail = _is_same(given, self._trail_token().encode()) & self._is_trail(method, path)
         return is_main or is_trail
@@ -122,6 +122,6 @@ def _is_same(given: str, token: bytes) -> bool:
 
 
 def without_token(path: str) -> str:
-    """The path that is meant where a token stands before it."""
+    """Return the path without a token in front of it."""
     found = _IN_PATH.fullmatch(path)
     return found[2] if found is not None else path

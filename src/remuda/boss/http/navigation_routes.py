@@ -1,4 +1,4 @@
-"""A key in tmux, and its status line. Done in the boss, where all is loaded: whoever pressed a key waits."""
+"""Keys and status line of tmux. Handled in the boss, where everything is loaded, because a user waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAME = {"type": "string", "minLength": 1, "maxLength": 1024}
 
 
 class _ServiceQueue:
-    """The queue, for a thread beside the loop."""
+    """The queue, for a thread outside of the event loop."""
 
     def __init__(self, boss: Boss) -> None:
         self._boss = boss
@@ -54,7 +54,7 @@ async def post_navigate(boss: Boss, request: ApiRequest) -> ApiResponse:
 
 
 def _press(navigator: QueueNavigator, client: str, action: Callable[[QueueNavigator], str]) -> str:
-    """What happened is told in the client's status line, also when it could not be done."""
+    """Do it, and show the result or the error in the status line of the client."""
     tmux = navigator.tmux(navigator.here)
     try:
         text = action(navigator)
@@ -67,12 +67,12 @@ def _press(navigator: QueueNavigator, client: str, action: Callable[[QueueNaviga
 
 
 def _tell(tmux: Tmux, client: str, text: str) -> None:
-    # It is taken for a format, and for one of strftime.
+    # tmux expands formats and strftime in it.
     shown = literal(one_line(text)).replace("%", "%%")
     try:
         tmux.command("display-message", "-c", client, "--", shown)
     except TmuxError:
-        pass  # whoever pressed the key has gone
+        pass  # the client of the user is gone
 
 
 def _next(navigator: QueueNavigator) -> str:
@@ -80,7 +80,7 @@ def _next(navigator: QueueNavigator) -> str:
 
 
 def _skip(navigator: QueueNavigator) -> str:
-    """Past this one, and on to the next."""
+    """Skip this item and go to the next one."""
     skipped = label(navigator.skip())
     try:
         return f"skipped {skipped}; {navigation_text(navigator.next())}"

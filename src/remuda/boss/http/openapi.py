@@ -82,7 +82,7 @@ def needs_body(route: Route) -> bool:
 
 
 def _errors(route: Route) -> list[int]:
-    # 404 and 405 of a framework are no answers of an operation.
+    # 404 and 405 of a framework are not answers of an operation.
     return sorted({*route.errors, *_OF_THE_GATE})
 
 
@@ -92,7 +92,7 @@ def _answer(route: Route) -> dict[str, Any]:
 
 
 def _error(route: Route, status: int) -> dict[str, Any]:
-    # What the gate refuses has our own shape everywhere but at Trail Boss's endpoints.
+    # Refusals of the gate have our own shape, except at Trail Boss's endpoints.
     own = status in _OF_THE_GATE
     if route.is_page and not own:
         return {"description": _MEANINGS[status], "content": {route.media: {"schema": schema.TEXT}}}

@@ -1,7 +1,7 @@
-"""What a link shows to a person: who asks, the request, whole, and what can be said to it. Pure.
+"""The page of a link: who asks, the complete request, and how to decide. Pure.
 
-A page decides nothing by being looked at: programs that preview links do that. Its buttons post JSON, as any
-other client does. Nothing of a request can hide in it: what cannot be seen is shown by its number.
+Opening a page decides nothing: programs that preview links open it. Its buttons post JSON, like any other
+client. Nothing of a request can hide in it: an invisible character is shown by its number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Of what such a page may do."""
+"""What such a page may do."""
 
 _FRAME = """<!doctype html><html lang=en><meta charset=utf-8>
 <meta name=viewport content="width=device-width,initial-scale=1"><title>{title}</title>
@@ -128,13 +128,13 @@ def error_page(message: str, hint: str | None = None) -> str:
 
 
 def _text(text: str) -> str:
-    """Of somebody else: no HTML, and nothing that is not seen or turns around what stands beside it."""
+    """Text from outside: without HTML, invisible characters, or marks that reverse the text next to it."""
     kept = (one if one.isprintable() or one in "\n\t" else f"\\u{ord(one):04x}" for one in text)
     return html.escape("".join(kept))
 
 
 def _asked(approval: Approval) -> Iterable[str]:
-    """All of it: what is not shown cannot be agreed to."""
+    """Shows everything: what is not shown cannot be allowed."""
     diff, given = approval.detail.get("diff"), approval.input
     for name, value in given.items():
         if not diff or name not in _IN_DIFF:
@@ -182,6 +182,6 @@ def _question(number: int, asked: Mapping[str, Any]) -> str:
 
 def _option(box: str, option: Mapping[str, Any]) -> str:
     label, more = str(option.get("label", "")), str(option.get("description") or "")
-    # The value is what is answered, and must be as it was: only what is shown is made visible.
+    # The value is sent as the answer, so it stays as it was; only the label is made visible.
     value = html.escape(label.encode("utf-8", "replace").decode())
     return f'<label>{box} value="{value}"><span>{_text(label)} <small>{_text(more)}</small></span></label>'

@@ -72,7 +72,7 @@ _ANSWER = _answer(
     {"message": _text(_MESSAGE_LENGTH), "interrupt": BOOLEAN, **_BY},
 )
 LINK_ANSWER = _answer({"answers": _answers(_text(_LINK_LENGTH))}, {"message": _text(_LINK_LENGTH)})
-"""What a link takes (`answers.ruling.LINK_FIELDS`): no other input, no rule for later."""
+"""What a link takes (`answers.decision.LINK_FIELDS`): no other input, no rule for later."""
 
 
 async def get_approvals(boss: Boss, request: ApiRequest) -> ApiResponse:
@@ -97,7 +97,7 @@ async def post_answer(boss: Boss, request: ApiRequest) -> ApiResponse:
 
 
 def _signature(name: str) -> str:
-    """The channel, which the boss knows, and then the name that the client gives itself."""
+    """The channel, which the boss knows, and the name that the client gives itself."""
     name = one_line(name)
     return f"api: {name}" if name else "api"
 
@@ -114,7 +114,7 @@ async def post_reply(boss: Boss, request: ApiRequest) -> ApiResponse:
 
 
 async def post_permission(boss: Boss, request: ApiRequest) -> ApiResponse:
-    """Held until it is answered. A hook that asks again with the same id finds its request again."""
+    """Wait for the decision. A hook that asks again with the same id finds its request again."""
     events, _ = await take_hook(boss, request.body)
     approval = asked_of(boss, events)
     if approval is None or not isinstance(boss.answers, Approvals):
@@ -133,7 +133,7 @@ async def get_answer(boss: Boss, request: ApiRequest) -> ApiResponse:
     approval = boss.links.request(request.path["secret"])
     try:
         session = boss.service.session(approval.session_id)
-    except NotInQueue:  # forgotten, its ledger is not
+    except NotInQueue:  # the session was removed, its request was not
         return ApiResponse(text=request_page(approval, approval.session_id))
     who = label(session.name, session.repo or session.cwd, session.id)
     return ApiResponse(text=request_page(approval, who, session.cwd))

@@ -28,13 +28,13 @@ _SECONDS = {"type": "number", "minimum": 0, "maximum": _MOST}
 
 
 def session_document(boss: Boss, session: Session) -> dict[str, Any]:
-    """`state` has the older words of the boss, `agent_state` those that `remuda ls` has."""
+    """`state` has the older words of the boss, `agent_state` those of `remuda ls`."""
     found: dict[str, Any] = document(session)
     return found | {"agent_state": boss.service.agent_state(session)}
 
 
 def item_document(boss: Boss, item: Item) -> dict[str, Any]:
-    """With its session: where it is, is what one wants to know next."""
+    """An item with its session: clients need to know where it runs."""
     try:
         session = session_document(boss, boss.service.session(item.session_id))
     except NotInQueue:
@@ -66,7 +66,7 @@ async def get_session(boss: Boss, request: ApiRequest) -> ApiResponse:
 
 
 async def get_queue(boss: Boss, request: ApiRequest) -> ApiResponse:
-    # First: nothing may happen between what is listed and the number of the last change.
+    # First: nothing may happen between the list and the id of the last change.
     limited = await limits_and_held(accounts_folder(), sessions_folder(), boss.service.clock())
     await boss.service.settled()
     shown, everything = boss.service.queue(), boss.service.queue(hidden=True)

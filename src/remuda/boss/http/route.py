@@ -1,4 +1,4 @@
-"""What a request is to those who answer it, and what they say: no web framework here."""
+"""Requests, responses and routes, without a web framework."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda.boss.ports import Boss
 from remuda.errors import RemudaError
 
 EVENT_BYTES = 16 << 20
-"""A hook carries what a tool was given, whole."""
+"""A hook carries the complete input of a tool."""
 BODY_BYTES = 1 << 20
 
 _STATUS: dict[type[RemudaError], int] = {
@@ -33,14 +33,14 @@ _STATUS: dict[type[RemudaError], int] = {
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request that was let in, and whose parts are as the route's schemas want them."""
+    """A request that passed the gate, and whose parts fit the route's schemas."""
 
     path: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     gone: Callable[[], Awaitable[None]] | None = None
-    """Returns when nobody waits for the answer any more."""
+    """Returns when the client is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class ApiResponse:
     document: Any = None
     status: int = 200
     text: str | None = None
-    """In place of a document: plain text."""
+    """Plain text, instead of a document."""
     stream: AsyncIterator[bytes] | None = None
-    """In place of both: server-sent events."""
+    """Server-sent events, instead of both."""
 
 
 Handler = Callable[[Boss, ApiRequest], Awaitable[ApiResponse]]
@@ -71,12 +71,12 @@ class Route:
     errors: tuple[int, ...] = ()
     limit: int = BODY_BYTES
     media: str = "application/json"
-    """Of the answer."""
+    """Media type of the answer."""
     old: bool = False
-    """One of Trail Boss's: its errors are texts, and its body is read by its handler."""
+    """An endpoint of Trail Boss: its errors are strings, and its handler reads the body."""
     token_in_path: bool = False
     open: bool = False
-    """What lets one in is a secret in its path: an answer link."""
+    """A secret in its path is the credential: an answer link."""
 
     @property
     def is_page(self) -> bool:

@@ -1,4 +1,4 @@
-"""The shapes of what goes in and out, as JSON Schema, and a check of as much of it as we use. Pure."""
+"""The shapes of requests and answers as JSON Schema, and a check of the part of it that we use. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "number"}
 BOOLEAN: Schema = {"type": "boolean"}
 ANYTHING: Schema = {"type": "object", "additionalProperties": True}
-# The year 2600, and what a float still tells apart.
+# The year 2600, with a fraction that a float still holds.
 TIME: Schema = {"type": "number", "minimum": 0, "maximum": 2e10, "description": "seconds since the epoch"}
-# Printable, and nothing that a path or a log line could stumble over.
+# Printable, without characters that break a path or a log line.
 ID: Schema = {"type": "string", "minLength": 1, "maxLength": 256, "pattern": r"^[!-~]+$"}
 LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": 1000}
 
@@ -186,7 +186,7 @@ def _is(value: Any, name: str) -> bool:
 
 
 def _check_any(value: Any, schemas: list[Schema], where: str) -> None:
-    """What is said to be wrong is so of the one that was meant: it has all that this one needs."""
+    """Report the error of the choice that was meant: the one whose required fields are there."""
     problems: list[InvalidOptions] = []
     for schema in schemas:
         try:
@@ -200,7 +200,7 @@ def _check_any(value: Any, schemas: list[Schema], where: str) -> None:
 
 
 def _is_meant(value: Any, schema: Schema) -> bool:
-    """Whether it has all that the schema requires, and of a choice one that the schema offers."""
+    """Whether it has the fields that the schema requires, with values that the schema lists."""
     required = schema.get("required", (None,))
     if not isinstance(value, dict) or not value.keys() >= set(required):
         return False
@@ -213,7 +213,7 @@ def _check_text(value: str, schema: Schema, where: str) -> None:
         raise InvalidOptions(f"{where} must have at least {least} characters")
     if len(value) > (most := schema.get("maxLength", math.inf)):
         raise InvalidOptions(f"{where} must have at most {most} characters")
-    # All of it, whatever ends the pattern: to Python '$' is also before a last newline.
+    # Match the full text: to Python '$' also matches before a final newline.
     if "pattern" in schema and not re.fullmatch(schema["pattern"], value):
         raise InvalidOptions(f"{where} has characters that are not allowed")
 
@@ -250,7 +250,7 @@ def _check_list(value: list[Any], schema: Schema, where: str) -> None:
 
 
 def read_query(given: Mapping[str, str], schemas: Mapping[str, Schema]) -> dict[str, Any]:
-    """A query's texts as the values that they mean."""
+    """Convert the strings of a query to the values that they mean."""
     if unknown := sorted(given.keys() - schemas.keys()):
         raise InvalidOptions(f"unknown parameter '{unknown[0][:40]}'")
     values = {name: _meant(text, schemas[name]) for name, text in given.items()}

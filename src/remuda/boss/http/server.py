@@ -1,4 +1,4 @@
-"""Serving the application on a Unix socket and on loopback: the one module that knows uvicorn."""
+"""Serve the application on a Unix socket and on loopback. Only this module imports uvicorn."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class _Pipelined(Exception):  # stops the parser; never leaves this module
 class _Protocol(HttpToolsProtocol):
     """Refuses other users on the socket, and heads without an end.
 
-    A request that shows no token is the last of its connection. What follows it is not parsed: the limits
-    count connections, and one of 256 KB held 5,000 requests.
+    A request without the token is the last of its connection. What follows is not parsed: the limits count
+    connections, and one of 256 KB held 5,000 requests.
     """
 
     def __init__(self, connection: Connection, admits: Admits, *args: Any, **named: Any) -> None:
@@ -114,10 +114,10 @@ class _Protocol(HttpToolsProtocol):
 
 
 class HttpServer:
-    """Serves from `open` to `close`, on sockets that listen already.
+    """Serves from `open` to `close`, on sockets that already listen.
 
-    Each socket has an allowance of its own: what comes over TCP takes nothing from the private socket.
-    `admits` gets the scope of each request before `app` does, and says whether more may follow it.
+    Each socket has its own limit: connections over TCP take nothing from the private socket. `admits` gets
+    the scope of each request before `app` does, and says whether more may follow.
     """
 
     def __init__(self, app: Any, admits: Admits, sockets: list[socket.socket]) -> None:
@@ -134,7 +134,7 @@ class HttpServer:
             timeout_graceful_shutdown=CLOSE_TIMEOUT,
         )
         config.load()
-        # It warns of each request that is not HTTP: another user could fill the log with these.
+        # It warns about each request that is not HTTP: another user could fill the log.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._config = config
         self._admits = admits
@@ -155,7 +155,7 @@ class HttpServer:
             acceptor.open()
 
     async def close(self) -> None:
-        """Takes no more. What has begun is answered, if that takes no longer than `CLOSE_TIMEOUT`."""
+        """Accept no more. Requests under way are answered within `CLOSE_TIMEOUT`."""
         for acceptor in self._acceptors:
             acceptor.close()
         await self._server.shutdown()

@@ -65,7 +65,7 @@ def _schema(kind: str) -> Schema:
 
 
 async def post_event(boss: Boss, request: ApiRequest) -> ApiResponse:
-    """What a hook was given, with the pane in a header."""
+    """The input of a hook, with the pane in a header."""
     pane = request.headers.get("x-tmux-pane", "")
     if not pane:
         raise InvalidOptions("Missing X-Tmux-Pane header")
@@ -79,7 +79,9 @@ async def post_event(boss: Boss, request: ApiRequest) -> ApiResponse:
 
 
 def _hearsay(event: Event) -> Event:
-    """Others can see its token: no rule answers what is asked so, and the agent's own word counts more."""
+    """Mark an event as hearsay: others can see the token, so no rule decides such a request, and the agent's
+    own report counts more.
+    """
     return replace(event, facts={**event.facts, "hearsay": True})
 
 
@@ -143,7 +145,7 @@ def _first(boss: Boss) -> tuple[Item, Session] | None:
 
 
 def _in_panes(boss: Boss) -> list[tuple[Item, Session]]:
-    """Its clients know of panes alone."""
+    """Its clients know only panes."""
     found = [(item, boss.service.session(item.session_id)) for item in boss.service.queue()]
     return [(item, session) for item, session in found if session.pane]
 
@@ -180,9 +182,9 @@ async def get_status(boss: Boss, _request: ApiRequest) -> ApiResponse:
 
 
 def refused(path: str, why: str) -> dict[str, Any] | None:
-    """What a client is told that is not let in, in the shape that it reads; None for other paths.
+    """Return the error for a client without the token, in the shape that it reads; None for other paths.
 
-    Its clients do not look at the status: a queue without items would be "all clear" to them.
+    Its clients ignore the status: they would show a queue without items as "all clear".
     """
     if path in ("/next", "/skip"):
         return {"error": why, "paneId": None, "reason": f"refused: {why}"}
@@ -255,11 +257,11 @@ class TokenFile:
         self._seen: tuple[int, int] | None = None
 
     def load(self) -> str:
-        """The token; it is made when there is none. Raises `FolderUnusable`, `InvalidOptions`."""
+        """Return the token; create it if it is missing. Raises `FolderUnusable`, `InvalidOptions`."""
         return load_token(self._path)
 
     def current(self) -> str:
-        """The token as it is now; empty, which nothing matches, where the file is gone or cannot be used."""
+        """Return the current token; empty, which matches nothing, if the file is missing or unusable."""
         try:
             found = os.stat(self._path)
         except OSError:
@@ -276,7 +278,7 @@ class TokenFile:
         return self._token
 
     def renew(self) -> str:
-        """Put a new one in its place: the old one opens nothing any more."""
+        """Replace the token: the old one is no longer valid."""
         try:
             replace_file(self._path, secrets.token_urlsafe(32).encode() + b"\n")
         except OSError as error:

@@ -1,7 +1,7 @@
-"""The routes as a web application: the one module that knows starlette.
+"""The routes as a web application. Only this module imports starlette.
 
-Which operation a path with parameters means is starlette's to say. Operations read and answer by themselves:
-what a framework does around that takes longer than taking an event does.
+starlette finds the operation for a path with parameters. Operations read and answer by themselves: what a
+framework does around that takes longer than taking an event.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("remuda.boss.http")
 
 BODY_TIMEOUT = 60.0
 DRAIN_BYTES = 64 << 20
-"""So much of a body that is too large is read all the same: cut off, its sender would not hear our answer."""
+"""A body that is too large is read up to this size: if cut off, its sender would not read our answer."""
 _QUIET = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _PAGE = ((b"content-security-policy", POLICY.encode()), (b"referrer-policy", b"no-referrer"))
 _WANTED = {b"x-tmux-pane", b"last-event-id", b"content-type", b"content-length"}
@@ -75,7 +75,7 @@ class Application:
         )
 
     def admits(self, scope: Scope) -> bool:
-        """Whether the request showed the token. Nothing of it is looked at before that is known."""
+        """Whether the request has the token. Nothing else of it is read before."""
         state = scope["state"]
         judged = self._gate.judge(scope["method"], scope["path"], scope["headers"], unix=state["unix"])
         if isinstance(judged, Passed) and judged.by_token and not state["trust"]():
@@ -107,7 +107,7 @@ async def _refuse(refusal: Refusal, path: str, send: Send) -> None:
 
 
 async def _drain(receive: Receive) -> None:
-    """The connection closes with the answer. The sender of a body would not hear it before it sent all."""
+    """Close the connection after the answer. A sender reads the answer only after it sent all of its body."""
     size = 0
     while size <= DRAIN_BYTES and (message := await receive())["type"] == "http.request":
         size += len(message["body"])
@@ -143,7 +143,7 @@ async def _send(
 
 
 class _Place:
-    """All that can be done at one path."""
+    """All operations of one path."""
 
     def __init__(self, operations: Mapping[str, _Operation]) -> None:
         self._operations = operations
@@ -158,7 +158,7 @@ class _Place:
 
 
 class _Operation:
-    """An application of its own."""
+    """One operation, as an ASGI application."""
 
     def __init__(self, boss: Boss, route: Route) -> None:
         self._boss = boss
@@ -208,8 +208,8 @@ class _Operation:
         }
         body = b""
         if route.method == "POST":
-            whole = bool(scope.get("state", {}).get("whole"))
-            body = await _body(receive, headers.get("content-length", ""), route, whole=whole)
+            complete = bool(scope.get("state", {}).get("whole"))
+            body = await _body(receive, headers.get("content-length", ""), route, complete=complete)
         if route.old:
             return ApiRequest(headers=headers, body=body)
         # Chat programs add parameters of their own to a link.
@@ -232,11 +232,11 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def _body(receive: Receive, told: str, route: Route, *, whole: bool) -> bytes:
-    """`whole`: it is there already, and need not be waited for."""
+async def _body(receive: Receive, told: str, route: Route, *, complete: bool) -> bytes:
+    """Read a body; `complete`: all of it has arrived."""
     if told.isdecimal() and int(told) > DRAIN_BYTES:
         raise _too_large(route)
-    if whole:
+    if complete:
         return await _parts(receive, route)
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
@@ -282,5 +282,5 @@ def _document(headers: Mapping[str, str], body: bytes, route: Route) -> Any:
     return document
 
 
-# Made once: to make one takes as long as to use it.
+# Made once: making one takes as long as using it.
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

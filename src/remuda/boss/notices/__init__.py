@@ -1,1 +1,1 @@
-"""Telling people that somebody waits."""
+"""Notify people that an agent waits."""

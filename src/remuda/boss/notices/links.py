@@ -1,4 +1,4 @@
-"""Links that answer one request for leave, once: for whoever was sent one, and for a while."""
+"""Links that decide one permission request, once, and expire."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ log = logging.getLogger("remuda.boss.notices.links")
 _NOTE = "answer_links"
 _MOST = 1000
 _REMEMBERED = 7 * 86400.0
-"""So long one that is good for nothing any more is told why."""
+"""An expired link explains itself for this long."""
 
 SessionEntry = dict[str, dict[str, Any]]
 
 
 @dataclass(slots=True)
 class Links:
-    """What is remembered of a link is its digest: whoever reads the database can answer nothing with it."""
+    """Only the digest of a link is stored: reading the database does not help to use one."""
 
     service: BossService
     approvals: Approvals
@@ -46,15 +46,15 @@ class Links:
             self._redate(-ahead - UNSEEN)
 
     async def make(self, approval_id: str, life: float) -> str:
-        """The secret part of the link."""
+        """Make a link; returns its secret part."""
         secret, now = secrets.token_urlsafe(24), self.service.clock()
         await self._write(_digest(secret), {"approval": approval_id, "at": now, "until": now + life})
         return secret
 
     def request(self, secret: str) -> Approval:
-        """What it would answer. Looking at it uses nothing up.
+        """Return the request that the link decides. Does not use the link up.
 
-        Raises `AlreadyAnswered` for one that was used, `NotInQueue` for one that is too old or never was.
+        Raises `AlreadyAnswered` for a used link, `NotInQueue` for one that has expired or never existed.
         """
         found = self._known().get(_digest(secret))
         if found is None:
@@ -70,12 +70,15 @@ class Links:
         return approval
 
     def dates(self, secret: str) -> tuple[float, float]:
-        """When it was made, and until when it is good. Raises `KeyError` for one that was never made."""
+        """Return when the link was made and when it expires. Raises `KeyError` for an unknown link."""
         found = self._read()[_digest(secret)]
         return found["at"], found["until"]
 
     async def answer(self, secret: str, answer: Answer) -> Approval:
-        """Raises as `request` does, and as `check_link` and `Approvals.answer` do: then it is not spent."""
+        """Decide the request.
+
+        Raises as `request`, `check_link` and `Approvals.answer`: then the link stays valid.
+        """
         approval = self.request(secret)
         check_link(approval, answer)
         answered = await self.approvals.answer(approval.id, answer, "link")
@@ -88,7 +91,7 @@ class Links:
         return {one: what for one, what in self._read().items() if what["until"] > oldest}
 
     def _read(self) -> SessionEntry:
-        """What cannot be one of ours is left out."""
+        """Drop entries that are not ours."""
         try:
             found = parse_object(self.service.store.note(_NOTE) or "{}")
         except BadJson:
@@ -104,7 +107,7 @@ class Links:
         await self.service.store.save_note(_NOTE, dump_json(dict(list(known.items())[-_MOST:])))
 
     def _redate(self, by: float) -> None:
-        """Move all dates by that many seconds: a link is good for as long as it was."""
+        """Move all dates by that many seconds: a link is valid for as long as it was."""
         task = asyncio.create_task(self._move(by))
         self._redating.add(task)
         task.add_done_callback(self._redating.discard)

@@ -1,7 +1,7 @@
-"""Who is told that somebody waits, when, and in which words. Pure: a table in, notices out.
+"""When, where and with which text to notify about a waiting item. Pure, except for reading the file.
 
-Something is told when it has waited for longer than the threshold, of one session no more often than the
-cooldown says, and never in quiet hours: what still waits at their end is told then.
+An item is due when it has waited longer than the threshold, and its session was quiet for the cooldown. In
+quiet hours nothing is due; what still waits at their end is due then.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LINK_LIFE = 3600.0
 _SHORT = 300
 _FIELD = re.compile(r"{([a-z_]+)}")
 FIELDS = ("title", "message", "reason", "session", "cwd", "tool", "id", "link")
-"""What a template may name in braces."""
+"""Names that a template may have in braces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A desktop, or an address that is posted to."""
+    """A desktop, or an address to post to."""
 
     desktop: bool = False
     url: str = ""
@@ -50,9 +50,9 @@ class NotifySettings:
     threshold: float = THRESHOLD
     cooldown: float = COOLDOWN
     quiet: tuple[tuple[int, int], ...] = ()
-    """From and to, in minutes of the day; over midnight where the first is later."""
+    """Begin and end in minutes of the day; over midnight if the begin is later."""
     link_base: str = ""
-    """What answer links begin with; empty for the boss's own address."""
+    """Beginning of answer links; empty for the address of the boss."""
     receivers: tuple[Receiver, ...] = ()
 
 
@@ -61,13 +61,16 @@ class NotifySettings:
 
 @dataclass(slots=True)
 class Schedule:
-    """What was told of which item and session, and when."""
+    """Which items and sessions were notified about, and when."""
 
     told: dict[str, float] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
 
     def due(self, items: Sequence[Item], settings: NotifySettings, now: float) -> list[Item]:
-        """Those to be told now; they count as told. What nobody wants to hear of keeps nothing else back."""
+        """Return the items to notify about now, and count them as notified.
+
+        An item that no receiver wants delays no other.
+        """
         waiting = {item.id for item in items}
         self.told = {item_id: at for item_id, at in self.told.items() if item_id in waiting}
         last = {one: min(at, now) for one, at in self.last.items()}  # the clock may have been set back
@@ -86,13 +89,13 @@ class Schedule:
         return found
 
     def put_back(self, item: Item) -> None:
-        """It could not be told: it is due again."""
+        """The notice failed: the item is due again."""
         self.told.pop(item.id, None)
         self.last.pop(item.session_id, None)
 
 
 def is_quiet(settings: NotifySettings, now: float) -> bool:
-    """By the clock on the wall, where the boss runs."""
+    """By the local time of the machine of the boss."""
     local = datetime.fromtimestamp(now)
     minute = local.hour * 60 + local.minute
     return any(
@@ -105,7 +108,7 @@ def is_quiet(settings: NotifySettings, now: float) -> bool:
 
 
 def words(item: Item, session: Session | None, link: str = "") -> dict[str, str]:
-    """The fields of a notice."""
+    """Return the fields of a notice."""
     session = session or Session(item.session_id)
     name = label(session.name, session.repo or session.cwd, session.id)
     message = item.message if len(item.message) <= _SHORT else item.message[: _SHORT - 1] + "…"
@@ -122,12 +125,12 @@ def words(item: Item, session: Session | None, link: str = "") -> dict[str, str]
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """Known names in braces; what a message itself holds is not looked at again."""
+    """Fill in the known names in braces. Braces in the values are left alone."""
     return _FIELD.sub(lambda found: fields.get(found[1], found[0]), template)
 
 
 def fill_all(template: Any, fields: Mapping[str, str]) -> Any:
-    """The same in every text of a JSON document."""
+    """Do the same in every string of a JSON document."""
     if isinstance(template, str):
         return fill(template, fields)
     if isinstance(template, list):
@@ -150,14 +153,17 @@ def notify_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
 
 
 def load_settings(path: Path) -> NotifySettings:
-    """Without a file nobody is told. Raises `InvalidOptions` that names the file."""
+    """Read the settings; without a file no one is notified.
+
+    Raises `InvalidOptions` that names the file.
+    """
     try:
         return read_settings(tomllib.loads(read_own(path).decode()))
     except FileNotFoundError:
         return NotifySettings()
     except OSError as error:
         raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # not TOML, or a nesting without end
+    except (ValueError, RecursionError) as error:  # not TOML, or nested too deeply
         raise InvalidOptions(f"{path}: {error}") from error
     except InvalidOptions as error:
         if str(path) in error.message:
@@ -212,7 +218,7 @@ def _receiver(number: int, given: Mapping[str, Any]) -> Receiver:
 
 
 def _check_address(url: str, where: str) -> None:
-    """Says nothing of what it holds: it is shown in logs, and often is a password."""
+    """Errors do not repeat the address: they are logged, and it is often a password."""
     if not url.isprintable() or not url.isascii() or " " in url:
         raise InvalidOptions(f"{where}the url has a space or a character that is not ASCII")
     if "@" in url.partition("//")[2].partition("/")[0]:

@@ -1,6 +1,6 @@
-"""Telling people that somebody waits: on the desktop, and by posting to an address.
+"""Send notices about waiting items: to the desktop and by HTTP.
 
-The settings are read again for each round. What cannot be delivered is tried three times, and logged.
+The settings are read again in each round. A notice that fails is tried three times, and logged.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log = logging.getLogger("remuda.boss.notices.notification")
 ROUND = 1.0
 _PAUSES = (0.0, 2.0, 10.0)
 _AT_ONCE = 2
-"""Of one receiver, each in a thread of its own: it may never answer, and the others are told all the same."""
+"""Per receiver, each in a thread of its own: one that never answers does not delay the others."""
 _NOTE = "notices"
 
 
 class Notifier:
-    """From `open` to `close`."""
+    """Use from `open` to `close`."""
 
     def __init__(self, service: BossService, links: Links, folder: BossFolder, port: int) -> None:
         self._service = service
@@ -46,11 +46,11 @@ class Notifier:
         self._port = port
         self._schedule = Schedule()
         self._sent: dict[str, float] = {}
-        """Items that need no notice any more, whatever becomes of us: not what is only on its way."""
+        """Items that need no notice any more, also after a restart. Notices under way do not count."""
         self._partly: dict[str, list[str]] = {}
-        """The receivers that have taken a notice of an item, while others have not."""
+        """Receivers that have got the notice of an item that others have not got yet."""
         self._complaint = ""
-        # By receiver: nothing that the boss does waits for one, and none for another.
+        # By receiver: the boss waits for none of them, and none waits for another.
         self._threads: defaultdict[str, ThreadPoolExecutor] = defaultdict(
             lambda: ThreadPoolExecutor(_AT_ONCE, "notice")
         )
@@ -62,7 +62,7 @@ class Notifier:
         self._begin(self._rounds())
 
     async def close(self) -> None:
-        """Waits for no receiver."""
+        """Does not wait for receivers."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -75,7 +75,7 @@ class Notifier:
         task.add_done_callback(self._tasks.discard)
 
     def _remember(self) -> None:
-        """What a boss before us told."""
+        """Load what the boss before us has sent."""
         try:
             found = parse_object(self._service.store.note(_NOTE) or "{}")
             self._sent = {str(one): float(at) for one, at in found["told"].items()}
@@ -137,7 +137,7 @@ class Notifier:
             await self._write_down(item)
 
     async def _write_down(self, item: Item) -> None:
-        """Who was told, for the next boss."""
+        """Store who was notified, for the next boss."""
         on_their_way = self._schedule.told.keys() - self._sent.keys()
         self._partly = {one: keys for one, keys in self._partly.items() if one in on_their_way}
         last = {item.session_id: self._service.clock()} | self._schedule.last
@@ -155,7 +155,7 @@ class Notifier:
         return words(item, session, await self._link(item, settings))
 
     async def _link(self, item: Item, settings: NotifySettings) -> str:
-        """For a request that can be answered from elsewhere."""
+        """Return a link for a request that can be decided from elsewhere."""
         approval_id = str(item.detail.get("ask", ""))
         try:
             if not approval_id or self._service.approval(approval_id).state is not ApprovalState.OPEN:
@@ -166,7 +166,7 @@ class Notifier:
         return f"{base}/v1/answer/{await self._links.make(approval_id, LINK_LIFE)}"
 
     async def _tell(self, receiver: Receiver, fields: Mapping[str, str]) -> bool:
-        """Whether the receiver has taken it."""
+        """Return whether the receiver took it."""
         what = place_of(receiver)
         for pause in _PAUSES:
             await asyncio.sleep(pause)
@@ -191,6 +191,6 @@ class Notifier:
 
 
 def _key(receiver: Receiver) -> str:
-    """Names a receiver in the database, without its address: that is often a password."""
+    """Return a name for the receiver in the database, without its address: that is often a password."""
     same = repr(replace(receiver, reasons=frozenset()))  # a set has another order in each process
     return hashlib.sha256(same.encode("utf-8", "backslashreplace")).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Sends one notice: to the desktop, or to an address. Blocks, for `TIMEOUT` at most."""
+"""Send one notice to the desktop or to an address. Blocks for at most `TIMEOUT`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from remuda.untrusted import dump_json, one_line, printable
 from .notification import Receiver, fill, fill_all
 
 TIMEOUT = 10.0
-"""For the whole exchange. A socket's own timeout begins anew with each byte that comes."""
+"""For all of the exchange. A socket's own timeout starts again with each byte."""
 _TITLE, _MESSAGE = 200, 1000
-"""Characters that a desktop is shown."""
+"""Characters shown on a desktop."""
 _OSASCRIPT = ("on run argv", "display notification (item 2 of argv) with title (item 1 of argv)", "end run")
 
 
@@ -51,7 +51,7 @@ class Exchange:
             self._sock = None
 
     def handlers(self) -> tuple[urllib.request.BaseHandler, ...]:
-        """For an opener whose connections `abort` ends."""
+        """Make an opener whose connections `abort` ends."""
         connect = self._connect
 
         class Plain(http.client.HTTPConnection):
@@ -91,7 +91,8 @@ class Exchange:
 
 
 def place_of(receiver: Receiver) -> str:
-    """What a log may say of it: the rest of its address is often a password, as with Telegram's bots."""
+    """Return what a log may show of the receiver: the rest of its address is often a password, as with
+    Telegram."""
     if receiver.desktop:
         return "the desktop"
     address = urlsplit(receiver.url)
@@ -100,7 +101,7 @@ def place_of(receiver: Receiver) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Why it was not taken, without the address: the text of many errors holds it."""
+    """Return why it failed, without the address: the text of many errors holds it."""
     if isinstance(error, urllib.error.HTTPError):
         redirect = ", a redirect; redirects are not followed" if 300 <= error.code < 400 else ""
         return f"it answered with status {error.code}{redirect}"
@@ -113,7 +114,7 @@ def reason_of(error: Exception) -> str:
 
 
 def show(_receiver: Receiver, fields: Mapping[str, str], _exchange: Exchange) -> None:
-    """On the desktop, if there is one that can be told."""
+    """Show it on the desktop, if there is one."""
     title, message = one_line(fields["title"])[:_TITLE], printable(fields["message"])[:_MESSAGE]
     if program := shutil.which("notify-send"):
         # What follows the title is Pango markup.
@@ -133,7 +134,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def send(receiver: Receiver, fields: Mapping[str, str], exchange: Exchange) -> None:
-    """Raises OSError or HTTPException when it was not taken, ValueError for what cannot be sent."""
+    """Send it. Raises OSError or HTTPException if it was refused, ValueError if it cannot be sent."""
     headers = {name: _header(fill(value, fields)) for name, value in receiver.headers.items()}
     if receiver.json is not None:
         data = dump_json(fill_all(receiver.json, fields)).encode()

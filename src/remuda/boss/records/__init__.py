@@ -1,1 +1,1 @@
-"""What the boss knows, on the disk."""
+"""The database of the boss."""

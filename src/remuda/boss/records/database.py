@@ -1,7 +1,7 @@
-"""The boss's database file: opened, made, or laid aside.
+"""Open or create the database of the boss, or rename a file that cannot be used.
 
-A file that is damaged, or that a later version made, is laid aside under another name, which is told, and is
-never written to.
+A file that is damaged, or that a later version made, gets another name, which is reported. It is never
+written to.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ log = logging.getLogger("remuda.boss.records.store")
 
 _APPLICATION = 0x524D4442
 _LOG_PAGES = 1500
-"""Whoever makes the log longer than that copies it into the database, if nobody else has done so before."""
+"""A connection that makes the log longer than this copies it into the database, unless that was done."""
 _LOG_BYTES = 6_500_000
 
 
 def open_database(path: Path) -> tuple[sqlite3.Connection, Path | None]:
-    """A connection to a database of our version, and the name of what had to be laid aside for it."""
+    """Connect to a database of our version.
+
+    Also returns the new name of a file that had to be renamed for it.
+    """
     try:
         return _prepared(path), None
     except _Unusable as error:
@@ -50,12 +53,12 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def lay_out_log(path: Path, connection: sqlite3.Connection) -> None:
-    """Make the log as long as it will be: written over it is synced in half the time of one that grows.
+    """Give the log its final size: overwriting it is synced in half the time of a log that grows.
 
-    Zeros are put behind what it holds. To SQLite a log ends where the first frame does not add up.
+    Appends zeros. For SQLite a log ends at the first frame with a wrong checksum.
     """
     try:
-        connection.execute("BEGIN IMMEDIATE")  # nobody else writes to it meanwhile
+        connection.execute("BEGIN IMMEDIATE")  # no other process writes to it now
         try:
             _fill_up(f"{path}-wal", _LOG_BYTES)
         finally:
@@ -75,7 +78,7 @@ def _fill_up(path: str, size: int) -> None:
 
 
 def _prepared(path: Path) -> sqlite3.Connection:
-    """A connection to a database of our version; made if it is not there."""
+    """Connect to a database of our version; create it if it is missing."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite gives its files this mode
     connection: sqlite3.Connection | None = None
     try:
@@ -110,7 +113,10 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 def _lay_aside(path: Path, label: str) -> Path:
-    """With its log, which may hold more than the file itself. Never over another."""
+    """Rename the file and its log, which may hold more than the file itself.
+
+    Never overwrites another file.
+    """
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = path.with_name(f"{path.name}.{label}-{stamp}")
     for number in itertools.count(1):

@@ -1,4 +1,4 @@
-"""What the boss knows as rows of its database, and back."""
+"""Convert what the boss knows to rows of its database, and back."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Statement = tuple[str, tuple[Any, ...]]
 
 
 def statements(changes: Changes) -> Iterator[Statement]:
-    """All that one event changes. `based` stories are told by `bases`, which needs the story itself."""
+    """Yield the statements for everything that one event changes."""
     for session_id, events in changes.redated.items():
         yield "DELETE FROM event WHERE session_id = ?", (session_id,)
         yield from map(_insert, events)
@@ -109,7 +109,7 @@ def _insert(event: Event) -> Statement:
 
 
 def _is_kept(item: Item) -> bool:
-    """One that waits is made again from its events, but for what humans did with it."""
+    """An open item is made again from its events, except for what humans did with it."""
     handled = item.resolved_at or item.skip_until or item.skipped_at or item.snooze_until
     return bool(handled) or item.id != make_item_id(item.session_id, item.reason, item.since)
 
@@ -133,7 +133,7 @@ _SURPLUS = (
 
 
 def pruning(before: float, history: int, keep: list[str]) -> Iterator[Statement]:
-    """Forget what is over and older than that, and more of the queue's history than so many."""
+    """Yield statements that delete what ended before `before`, and all but `history` resolved items."""
     yield from ((sql, (before,)) for sql in _PRUNE)
     yield _FORGET, (before, _json(keep))
     yield from ((sql, ()) for sql in _ORPHANS)
@@ -210,5 +210,5 @@ def read_claims(rows: Iterable[tuple[str, str, float, int | None]]) -> dict[str,
 
 
 def _known(kind: type, found: dict[str, Any]) -> dict[str, Any]:
-    """What a later version has added is left out."""
+    """Drop the fields that a later version has added."""
     return {one.name: found[one.name] for one in fields(kind) if one.name in found}

@@ -1,4 +1,4 @@
-"""What the boss knows, on the disk: SQLite, one writer; nothing is acknowledged that is not there.
+"""The store of the boss: SQLite with one writer. Nothing is acknowledged before it is on disk.
 
 All changes of one event are in the same transaction.
 """
@@ -31,14 +31,15 @@ T = TypeVar("T")
 
 _BATCH = 256
 _SLOW = 0.002
-"""A disk that takes longer is not for the loop to wait for."""
+"""A slower disk is written in a thread, so that the event loop does not wait for it."""
 _STALL = 1.0
-"""Nobody who only wants to see what is known waits for a disk longer than this."""
+"""A reader waits at most this long for the disk."""
 _QUIET = 1.0
 _COMMITS = 250
-"""After a moment of rest, or so many transactions, the log is copied into the database and begun anew: a file
-that is written over is on the disk in half the time that one takes which grows."""
-# Rows of sessions that are over are read from the disk when somebody asks for them.
+"""After a pause, or this many transactions, the log is copied into the database and restarted. Overwriting a
+file is synced in half the time of one that grows.
+"""
+# Rows of sessions that ended are read from disk when they are asked for.
 _REMEMBERED = 3600.0
 _ASKS = 32
 _EVER = 1e18
@@ -54,15 +55,18 @@ class _Job:
     statements: Callable[[], Iterator[Statement]]
     done: asyncio.Future[None]
     is_remembered: bool
-    """Whether what is in memory counts on it: then nothing later is written before that is made anew."""
+    """Whether the state in memory depends on it.
+
+    If it fails, nothing later is written until that is reloaded.
+    """
 
 
 class Store:
     """Use from one event loop. `laid_aside` names a file that could not be used.
 
-    Whatever comes in one round of the loop, or while a transaction runs, is the next transaction, with one
-    sync of the disk for all of it. A quick disk is written to at once, a slow one in a thread beside the
-    loop: handing work to a thread and back takes as long as a quick disk does.
+    Everything that arrives in one round of the loop, or while a transaction runs, is one transaction with one
+    sync. A fast disk is written at once, a slow one in a thread: handing work to a thread and back takes as
+    long as a fast disk does.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +74,7 @@ class Store:
         self._writer, self.laid_aside = database.open_database(path)
         database.lay_out_log(path, self._writer)
         self.epoch = 0
-        """Raised after a failure, when what is in memory has been made anew from the disk."""
+        """Incremented after a failure, when the state in memory has been reloaded from disk."""
         self._failed_epoch = -1
         self._reader = database.connect(path)
         self._tidier = database.connect(path)
@@ -78,7 +82,7 @@ class Store:
         self._waiting: list[_Job] = []
         self._scheduled = False
         self._took = 0.0
-        """What the disk takes for a transaction, of late."""
+        """Recent duration of a transaction on this disk."""
         self._commits = 0
         self._beside = ThreadPoolExecutor(1, "store")
         self._tidies = ThreadPoolExecutor(1, "store-tidy")
@@ -86,7 +90,7 @@ class Store:
         self._tidying: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
-        """Writes what was handed over before, and ends."""
+        """Write what was submitted before, and close."""
         if self._tidying is not None:
             self._tidying.cancel()
         self._beside.shutdown()
@@ -100,11 +104,11 @@ class Store:
     # ── writing ──
 
     async def write(self, changes: Sequence[Changes]) -> None:
-        """Returns when all of it is on the disk; raises `StoreFailed` when nothing is."""
+        """Write all changes; returns when they are on disk. Raises `StoreFailed`: then none of them is."""
         await self.submit(changes)
 
     def submit(self, changes: Sequence[Changes]) -> asyncio.Future[None]:
-        """As `write`, for one who does not wait: what is written after this call comes after it."""
+        """As `write`, without waiting. Anything written later comes after it."""
         return self._hand_over(
             lambda: (one for change in changes for one in rows.statements(change)), remembered=True
         )
@@ -123,7 +127,7 @@ class Store:
         return done
 
     async def settled(self) -> None:
-        """Returns when all that was handed over is on the disk or refused by it, or the disk stalls."""
+        """Wait until everything submitted is on disk or has failed, or until the disk stalls."""
         if self._waiting or self._busy is not None:
             with contextlib.suppress(StoreFailed, TimeoutError):
                 async with asyncio.timeout(_STALL):
@@ -163,7 +167,7 @@ class Store:
         self._flush()
 
     def _attempt(self, jobs: list[_Job]) -> list[StoreFailed | None]:
-        """All in one transaction; if that fails each by itself, up to the one that cannot be written."""
+        """Write all in one transaction; if that fails, each alone, up to the one that cannot be written."""
         current = [job for job in jobs if job.epoch > self._failed_epoch]
         error = self._transaction(current) if len(current) == len(jobs) else StoreFailed("stale")
         if error is None:
@@ -187,7 +191,7 @@ class Store:
                     execute(sql, values)
             begun = time.perf_counter()
             execute("COMMIT")
-            # One slow one is believed at once, one quick one is not.
+            # One slow write switches at once, one fast write does not switch back.
             self._took = max(time.perf_counter() - begun, 0.8 * self._took)
         except Exception as error:  # noqa: BLE001  # whatever it is: nothing of this was written
             log.warning("cannot write to %s: %s", self.path, error)
@@ -222,7 +226,7 @@ class Store:
         self._tidies.submit(self._tidy)
 
     def _tidy(self) -> None:
-        """By a connection of its own: whoever writes is not kept waiting."""
+        """Read with a connection of its own, so that the writer does not wait."""
         try:
             self._tidier.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
@@ -231,7 +235,7 @@ class Store:
     # ── reading ──
 
     def load(self, now: float) -> tuple[list[SessionEntry], dict[str, Claim]]:
-        """All sessions that are there, or were a moment ago, and who holds which place."""
+        """Load all sessions that are running or ended recently, and who holds which place."""
         found = self._read("SELECT id FROM session WHERE ended IS NULL OR ended > ?", now - _REMEMBERED)
         claims = rows.read_claims(self._read("SELECT place, session_id, at, pid FROM claim"))
         return [entry for (session_id,) in found if (entry := self.fetch(session_id))], claims
@@ -267,7 +271,7 @@ class Store:
         return None
 
     def history(self, limit: int, before: float | None = None) -> list[Item]:
-        """What was resolved, the newest first."""
+        """Return resolved items, newest first."""
         found = self._read(
             "SELECT document FROM item WHERE resolved_at < ? ORDER BY resolved_at DESC, id LIMIT ?",
             before if before is not None else _EVER,
@@ -284,7 +288,7 @@ class Store:
         return next(iter(self._readable(rows.read_approval, found)), None)
 
     def _readable(self, read: Callable[[str], T], found: list[Any]) -> list[T]:
-        """A row that cannot be read does not hide the others."""
+        """Skip a row that cannot be read."""
         readable = []
         for (document,) in found:
             try:
@@ -296,7 +300,7 @@ class Store:
     def approvals(
         self, limit: int, *, state: str | None = None, before: float | None = None
     ) -> list[Approval]:
-        """The ledger, the newest request first."""
+        """Return permission requests, newest first."""
         found = self._read(
             "SELECT document FROM approval WHERE asked_at < ? AND (? IS NULL OR state = ?)"
             " ORDER BY asked_at DESC, id LIMIT ?",
@@ -308,7 +312,7 @@ class Store:
         return self._readable(rows.read_approval, found)
 
     def note(self, name: str) -> str | None:
-        """Something small that one of our sources has to remember, as `save_note` kept it."""
+        """Return a small note of one of our sources, as `save_note` stored it."""
         found = self._read("SELECT value FROM note WHERE name = ?", name)
         return str(found[0][0]) if found else None
 
@@ -316,7 +320,7 @@ class Store:
         await self.run(lambda: iter([rows.save_note(name, value)]))
 
     async def prune(self, now: float, *, keep: list[str], days: float = 30.0, history: int = 10_000) -> None:
-        """Forget what is older, and what is more than that many; but not these sessions."""
+        """Delete old records and surplus history, but not these sessions."""
         await self.run(lambda: rows.pruning(now - days * 86400, history, keep))
 
     def _read(self, sql: str, *values: object) -> list[Any]:
