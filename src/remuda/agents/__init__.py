@@ -87,7 +87,7 @@ def find_sources(name: str) -> AgentSources | None:
 
 def all_sources() -> list[AgentSources]:
     """Return the sources of all agents that have any, each once."""
-    found = (find_sources(name) for name in AGENT_NAMES)
+    found = (find_sources(name) for name in _AGENTS)
     return list({sources.agent: sources for sources in found if sources is not None}.values())
 
 
