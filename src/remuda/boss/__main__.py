@@ -20,30 +20,33 @@ from .ports import Boss
 
 
 def main() -> int:
-    given = parse_object(sys.argv[1])
-    fd = int(given["ready_fd"])
+    arguments = parse_object(sys.argv[1])
+    fd = int(arguments["ready_fd"])
 
     def say(document: dict[str, Any]) -> None:
         os.write(fd, dump_json(document).encode() + b"\n")
         os.close(fd)
 
     settings = BossSettings(
-        BossFolder(Path(given["folder"])), given["port"], given["log_level"], given["log_max_bytes"]
+        BossFolder(Path(arguments["folder"])),
+        arguments["port"],
+        arguments["log_level"],
+        arguments["log_max_bytes"],
     )
-    if given.get("sources") is not None:
-        settings = replace(settings, sources=tuple(given["sources"]))
-    told = False
+    if arguments.get("sources") is not None:
+        settings = replace(settings, sources=tuple(arguments["sources"]))
+    is_reported = False
 
     def ready(boss: Boss) -> None:
-        nonlocal told
-        told = True
+        nonlocal is_reported
+        is_reported = True
         aside = boss.service.store.laid_aside
         say({"pid": os.getpid(), "port": boss.port, "laid_aside": str(aside) if aside else None})
 
     try:
         run(settings, ready)
     except RemudaError as error:
-        if not told:
+        if not is_reported:
             say({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
         return error.exit_code
     return 0

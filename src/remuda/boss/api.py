@@ -133,8 +133,8 @@ class Boss:
 
     def queue(self, *, hidden: bool = False) -> list[WaitingItem]:
         """Return what waits for a human, the first to answer first; with `hidden` also what was put off."""
-        found = self._client.get("queue", hidden=check_flag("hidden", hidden) or None)["items"]
-        return [_read(WaitingItem, one) for one in found]
+        items = self._client.get("queue", hidden=check_flag("hidden", hidden) or None)["items"]
+        return [_read(WaitingItem, one) for one in items]
 
     def later(self, item: WaitingItem | str, when: float | str = "10m") -> WaitingItem:
         """Put a waiting item off and return it as it is now.
@@ -154,10 +154,10 @@ class Boss:
         if isinstance(item, WaitingItem):
             return item.id
         word = check_text("item", item)
-        found = self._client.get("sessions", word)["item"]
-        if found is None:
+        waiting = self._client.get("sessions", word)["item"]
+        if waiting is None:
             raise NotInQueue(f"{word} is not waiting", hint="'remuda queue --all' lists what is")
-        return str(found["id"])
+        return str(waiting["id"])
 
     # ── permission requests ──
 
@@ -168,8 +168,8 @@ class Boss:
         """
         count = check_count("limit", limit, 1, _MOST_LISTED)
         state = None if check_flag("all", all) else "open"
-        found = self._client.get("approvals", state=state, limit=count)["approvals"]
-        return [_read(Approval, one) for one in found]
+        approvals = self._client.get("approvals", state=state, limit=count)["approvals"]
+        return [_read(Approval, one) for one in approvals]
 
     def permission(self, which: str) -> Approval:
         """Return one permission request, by its id or by a word for its session.
@@ -188,15 +188,15 @@ class Boss:
                 f"no permission request or session '{word}'",
                 hint="'remuda approvals' lists the open requests",
             ) from None
-        found = [one for one in self.permissions(limit=_MOST_LISTED) if one.session_id == session["id"]]
-        if not found:
+        requests = [one for one in self.permissions(limit=_MOST_LISTED) if one.session_id == session["id"]]
+        if not requests:
             raise NotInQueue(f"{word} has no open permission request")
-        if len(found) > 1:
-            ids = ", ".join(f"{one.id} ({one.tool})" for one in found)
+        if len(requests) > 1:
+            ids = ", ".join(f"{one.id} ({one.tool})" for one in requests)
             raise InvalidOptions(
-                f"{word} has {len(found)} open permission requests", hint=f"give an id: {ids}"
+                f"{word} has {len(requests)} open permission requests", hint=f"give an id: {ids}"
             )
-        return found[0]
+        return requests[0]
 
     def approve(
         self,

@@ -33,8 +33,10 @@ class BossClient:
 
     def get(self, *parts: str, **query: Any) -> Any:
         """`get("queue", "next")` requests `/v1/queue/next`. Raises `BossDown`, or the error of the boss."""
-        given = {name: _text(value) for name, value in query.items() if value is not None}
-        return self._ask("GET", _path(parts) + (f"?{urlencode(given)}" if given else ""), None, self._timeout)
+        parameters = {name: _text(value) for name, value in query.items() if value is not None}
+        return self._ask(
+            "GET", _path(parts) + (f"?{urlencode(parameters)}" if parameters else ""), None, self._timeout
+        )
 
     def post(self, *parts: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> Any:
         return self._ask("POST", _path(parts), body or {}, timeout or self._timeout)

@@ -81,8 +81,8 @@ class WallClock:
         """
         now, steady = self._read(), self._steady() if self._steady is not None else UNSEEN
         by = 0.0
-        if self._boot and (found := _read_note(note)).get("boot") == self._boot:
-            by = self._offset - finite(found.get("offset"), self._offset)
+        if self._boot and (stored := _read_note(note)).get("boot") == self._boot:
+            by = self._offset - finite(stored.get("offset"), self._offset)
         elif newest > now + AHEAD:
             by = now - steady - newest
         if newest + by > now + AHEAD:

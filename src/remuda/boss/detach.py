@@ -31,7 +31,7 @@ def start_detached(
     private_folder(folder.path)
     reading, writing = os.pipe()
     try:
-        given = {
+        arguments = {
             "folder": str(folder.path),
             "port": port,
             "log_level": log_level,
@@ -41,7 +41,7 @@ def start_detached(
         }
         with open(folder.path / "boss.err", "ab", opener=_private) as errors:
             subprocess.Popen(
-                [sys.executable, "-P", "-m", "remuda.boss", dump_json(given)],
+                [sys.executable, "-P", "-m", "remuda.boss", dump_json(arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -71,7 +71,7 @@ def _told(fd: int) -> dict[str, Any]:
         raise SpawnFailed(
             "the boss ended before it was ready", hint="'remuda up' without --detach prints the reason"
         )
-    found: dict[str, Any] = parse_object(line)
-    if "error" in found:
-        raise from_code(found["error"]["code"], found["error"]["message"], found["error"]["hint"])
-    return found
+    document: dict[str, Any] = parse_object(line)
+    if "error" in document:
+        raise from_code(document["error"]["code"], document["error"]["message"], document["error"]["hint"])
+    return document

@@ -60,12 +60,12 @@ def read_own(path: Path) -> bytes:
     Raises `InvalidOptions` for a file that another user wrote or can write, and for one over 1 MiB.
     """
     with open(open_regular(path), "rb") as file:
-        found = os.fstat(file.fileno())
-        if found.st_uid not in (os.getuid(), 0):
+        status = os.fstat(file.fileno())
+        if status.st_uid not in (os.getuid(), 0):
             raise InvalidOptions(
                 f"{path} belongs to another user", hint=f"make it yours: chown {os.getuid()} {path}"
             )
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise InvalidOptions(
                 f"other users can write {path}", hint=f"make it yours alone: chmod 600 {path}"
             )

@@ -76,15 +76,15 @@ def without_output(payload: bytes) -> bytes:
         return payload
 
 
-def make_body(payload: bytes, number: str, at: float, wait: float | None) -> bytes:
+def make_body(payload: bytes, event_id: str, at: float, wait: float | None) -> bytes:
     env = posix.environ
-    told = [
+    variables = [
         f"{quoted(name.decode())}: {quoted(env[name].decode('utf-8', 'replace'))}"
         for name in _VARIABLES
         if name in env
     ]
     more = "" if wait is None else f', "wait": {wait:.3f}'
-    head = f'{{"id": {quoted(number)}, "at": {at:.6f}, "env": {{{", ".join(told)}}}{more}, "payload": '
+    head = f'{{"id": {quoted(event_id)}, "at": {at:.6f}, "env": {{{", ".join(variables)}}}{more}, "payload": '
     return head.encode() + payload + b"}"
 
 
@@ -128,7 +128,7 @@ def post(
         sock.sendall(head + body)
         if answer is not None:
             deadline = time.monotonic() + answer
-        status, said = receive(sock, deadline)
+        status, reply = receive(sock, deadline)
     finally:
         sock.close()
     if status in (b"400", b"413", b"415"):
@@ -137,7 +137,7 @@ def post(
         raise Lost("it is too busy")
     if status[:1] != b"2":
         raise OSError("not taken")
-    return said
+    return reply
 
 
 def receive(sock: socket, deadline: float) -> "tuple[bytes, bytes]":
@@ -184,10 +184,10 @@ def spool(folder: str, body: bytes, at: int) -> None:
 
 def bound(place: str) -> None:
     """Other hooks may do the same at the same time: the one that removes a file counts it."""
-    found = sorted(entry(place, name) for name in posix.listdir(place) if name[:1] != ".")
-    total = sum(size for _, size, _ in found)
-    for number, (_, size, name) in enumerate(found):
-        if len(found) - number <= SPOOL_FILES and total <= SPOOL_BYTES:
+    files = sorted(entry(place, name) for name in posix.listdir(place) if name[:1] != ".")
+    total = sum(size for _, size, _ in files)
+    for number, (_, size, name) in enumerate(files):
+        if len(files) - number <= SPOOL_FILES and total <= SPOOL_BYTES:
             return
         total -= size
         try:
@@ -216,36 +216,36 @@ def entry(place: str, name: str) -> "tuple[int, int, str]":
 # ── leave ──
 
 
-def ask(folder: str, payload: bytes, number: str, at: int, wait: float) -> "Any":
+def ask(folder: str, payload: bytes, event_id: str, at: int, wait: float) -> "Any":
     """Return what the agent gets as the decision; None for nothing. Raises OSError if no boss is running."""
     parent, end = posix.getppid(), time.monotonic() + wait
     lost_at: float | None = None
     why = ""
     while (left := end - time.monotonic()) > 0 and posix.getppid() == parent:
-        body = make_body(payload, number, at / 1e9, left)
+        body = make_body(payload, event_id, at / 1e9, left)
         try:
-            said = post(folder, "/v1/hooks/permission", body, answer=left + 1.0)
+            body_text = post(folder, "/v1/hooks/permission", body, answer=left + 1.0)
         except Lost as error:
             lost_at, why = time.monotonic(), str(error)
         except OSError as error:
             if lost_at is None:
                 if not isinstance(error, ConnectionRefusedError):  # its socket is gone: it was stopped
                     raise
-                spool(folder, make_body(payload, number, at / 1e9, None), at)
+                spool(folder, make_body(payload, event_id, at / 1e9, None), at)
                 lost_at, why = time.monotonic(), "it was killed"
             if time.monotonic() - lost_at > GONE_PATIENCE:
                 break
         else:
             import json
 
-            told = json.loads(said)
-            if told.get("state") != "closing":
-                return told.get("output")
+            answer = json.loads(body_text)
+            if answer.get("state") != "closing":
+                return answer.get("output")
             lost_at, why = time.monotonic(), "it has ended"
         time.sleep(_RETRY_PAUSE)
     if why and posix.getppid() == parent:
         report(folder, why, at)
-        spool(folder, make_body(payload, number, at / 1e9, None), at)  # the boss counts it once, by its id
+        spool(folder, make_body(payload, event_id, at / 1e9, None), at)  # the boss counts it once, by its id
     return None
 
 
@@ -274,23 +274,23 @@ def main() -> None:
     if len(payload) > MAX_BYTES:
         return
     at = time.time_ns()
-    number = f"h{at}-{posix.getpid()}"
+    event_id = f"h{at}-{posix.getpid()}"
     # A program that reads the answer shows no dialog: it would wait for us, and it knows what it wants.
     if posix.environ.get(b"CLAUDE_CODE_ENTRYPOINT", b"").startswith(b"sdk"):
         wait = None
     try:
         if wait is not None:
-            output = ask(folder, payload, number, at, wait)
+            output = ask(folder, payload, event_id, at, wait)
             if output is not None:
                 import json
 
                 sys.stdout.write(json.dumps(output, allow_nan=False))
             return
-        post(folder, "/v1/hooks", make_body(payload, number, at / 1e9, None))
+        post(folder, "/v1/hooks", make_body(payload, event_id, at / 1e9, None))
     except Refused:
         pass
     except OSError:
-        spool(folder, make_body(payload, number, at / 1e9, None), at)
+        spool(folder, make_body(payload, event_id, at / 1e9, None), at)
 
 
 if __name__ == "__main__":

@@ -96,8 +96,8 @@ def is_taken(client: str, status: int, document: str) -> bool:
     """Show an error in the status line: the same problem may keep the boss from showing it."""
     if status == 200:
         return True
-    said = (one if one.isprintable() else " " for one in value_of(document, "message"))
-    text = " ".join("".join(said).split()) or f"the boss answered with {status}"
+    characters = (one if one.isprintable() else " " for one in value_of(document, "message"))
+    text = " ".join("".join(characters).split()) or f"the boss answered with {status}"
     # tmux expands formats and strftime in it.
     tell(client, text.replace("#", "##").replace("%", "%%"))
     return False
@@ -134,12 +134,12 @@ def _do(action: str, client: str) -> None:
     if not is_taken(client, *ask("GET", "/v1/segment", "", ANSWER_TIMEOUT)):
         return
     # A popup has the environment of tmux, without the variables of our own command line.
-    told = [
+    variables = [
         f"{name}={os.environ[name]}" for name in ("REMUDA_HOME", "XDG_STATE_HOME") if os.environ.get(name)
     ]
     program = [sys.executable, "-P", "-m", "remuda", "popup", "--client", client]
     size = ["-w", "80%", "-h", "80%"]
-    if tmux("display-popup", "-E", "-c", client, *size, "--", "env", *told, *program, "--inside"):
+    if tmux("display-popup", "-E", "-c", client, *size, "--", "env", *variables, *program, "--inside"):
         os.execv(sys.executable, program)  # an older tmux, which has no popups
 
 

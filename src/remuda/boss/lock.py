@@ -78,7 +78,7 @@ def _has_live_boss(fd: int) -> bool:
 
 def _read(fd: int) -> BossHolder | None:
     try:
-        found = parse_object(os.pread(fd, 4096, 0))
-        return BossHolder(int(found["pid"]), int(found["port"]))
+        holder = parse_object(os.pread(fd, 4096, 0))
+        return BossHolder(int(holder["pid"]), int(holder["port"]))
     except (ValueError, KeyError, TypeError, OverflowError):
         return None

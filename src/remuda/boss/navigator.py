@@ -166,8 +166,8 @@ class QueueNavigator:
         return self._views[address]
 
     def address_of(self, session: Mapping[str, Any]) -> Address:
-        given = session.get("tmux")
-        return Address.of(str(given)) if given else Address.named("default", self.env)
+        socket = session.get("tmux")
+        return Address.of(str(socket)) if socket else Address.named("default", self.env)
 
     def find(self, item: Item) -> _Target | None:
         """Return where the item can be shown; None if it cannot."""
@@ -275,8 +275,8 @@ def label(item: Item) -> str:
 
 def labels(items: Sequence[Item]) -> list[str]:
     """Return the names of several items, made distinct where two are equal."""
-    found = display.distinct({str(item["session_id"]): label(item) for item in items})
-    return [found[str(item["session_id"])] for item in items]
+    names = display.distinct({str(item["session_id"]): label(item) for item in items})
+    return [names[str(item["session_id"])] for item in items]
 
 
 def reason(item: Item) -> str:

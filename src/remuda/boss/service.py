@@ -186,13 +186,13 @@ class BossService:
             self._publish(change)
 
     def _publish(self, change: Changes) -> None:
-        found: tuple[tuple[str, Mapping[str, Session | Item | Approval]], ...] = (
+        by_kind: tuple[tuple[str, Mapping[str, Session | Item | Approval]], ...] = (
             ("session", change.sessions),
             ("item", change.items),
             ("approval", change.approvals),
         )
-        for kind, all_of_it in found:
-            for one in all_of_it.values():
+        for kind, changed in by_kind:
+            for one in changed.values():
                 self.feed.publish(kind, one)
 
     def _with_repository(self, event: Event) -> Event:
@@ -217,8 +217,8 @@ class BossService:
 
     def sessions(self) -> list[Session]:
         """Return all running sessions and those that ended recently, the last active first."""
-        found = (entry.session for entry in self._index.entries.values())
-        return sorted(found, key=lambda session: (-session.last_seen, session.id))
+        sessions = (entry.session for entry in self._index.entries.values())
+        return sorted(sessions, key=lambda session: (-session.last_seen, session.id))
 
     def session(self, word: str) -> Session:
         """Find a session by id, name, pane, queue item, unique beginning of its id, or its folder if it is
@@ -234,13 +234,13 @@ class BossService:
             lambda one: len(word) >= 4 and one.id.startswith(word),
             lambda one: self._is_about(one) and word == label(None, one.repo or one.cwd, one.id),
         ):
-            found = [session for session in here if is_meant(session)]
+            matches = [session for session in here if is_meant(session)]
             # A session that ended there and waits for nothing is not meant.
-            found = [session for session in found if self._is_about(session)] or found
-            if len(found) == 1:
-                return found[0]
-            if found:
-                raise InvalidOptions(f"'{word}' matches {len(found)} sessions", hint=_which(found))
+            matches = [session for session in matches if self._is_about(session)] or matches
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                raise InvalidOptions(f"'{word}' matches {len(matches)} sessions", hint=_which(matches))
         names = (label(one.name, one.repo or one.cwd, one.id) for one in here if self._is_about(one))
         near, hint = did_you_mean(word, names), "'remuda ls' lists all"
         raise NotInQueue(f"session '{word}' not found", hint=f"{near} {hint}" if near else hint)
@@ -274,10 +274,10 @@ class BossService:
 
     def item(self, item_id: str) -> Item:
         """Return an item, open or resolved."""
-        found = self._open_item(item_id) or self.store.item(item_id)
-        if found is None:
+        item = self._open_item(item_id) or self.store.item(item_id)
+        if item is None:
             raise NotInQueue(f"queue item '{item_id}' not found", hint="'remuda queue --all' lists all")
-        return found
+        return item
 
     def item_of(self, session_id: str) -> Item | None:
         entry = self._index.entries.get(session_id)
@@ -287,11 +287,11 @@ class BossService:
         return next((item for item in self._index.queue() if item.id == item_id), None)
 
     def _must_be_open(self, item_id: str) -> Item:
-        found = self._open_item(item_id)
-        if found is None:
+        item = self._open_item(item_id)
+        if item is None:
             resolution = self.item(item_id).resolution
             raise AlreadyAnswered(f"queue item '{item_id}' is already resolved: {resolution}")
-        return found
+        return item
 
     async def skip(self, item_id: str, cooldown: float = SKIP_COOLDOWN) -> Item:
         """Move an item to the end of the queue, and hide it for `cooldown` seconds."""
@@ -326,19 +326,20 @@ class BossService:
         for entry in self._index.entries.values():
             if approval_id in entry.approvals:
                 return entry.approvals[approval_id]
-        if (found := self.store.approval(approval_id)) is None:
+        if (approval := self.store.approval(approval_id)) is None:
             for entry in self._index.entries.values():
                 if any(ask.id == approval_id for ask in entry.event_log.projection.open_asks):
                     raise only_at_terminal(entry.session)
             raise NotInQueue(
                 f"permission request '{approval_id}' not found", hint="'remuda approvals' lists all"
             )
-        return found
+        return approval
 
     def open_approvals(self) -> list[Approval]:
-        found = (one for entry in self._index.entries.values() for one in entry.approvals.values())
+        approvals = (one for entry in self._index.entries.values() for one in entry.approvals.values())
         return sorted(
-            (one for one in found if one.state is ApprovalState.OPEN), key=lambda one: (one.asked_at, one.id)
+            (one for one in approvals if one.state is ApprovalState.OPEN),
+            key=lambda one: (one.asked_at, one.id),
         )
 
     def unproven(self, session_id: str) -> list[Approval]:
@@ -356,8 +357,8 @@ class BossService:
         if own is not None and own.state is ApprovalState.OPEN:
             return own
         asked = (event.facts.get("tool"), event.facts.get("input"))
-        found = [one for one in entry.approvals.values() if (one.tool, one.input) == asked] if entry else []
-        return next((one for one in reversed(found) if one.state is ApprovalState.OPEN), None)
+        alike = [one for one in entry.approvals.values() if (one.tool, one.input) == asked] if entry else []
+        return next((one for one in reversed(alike) if one.state is ApprovalState.OPEN), None)
 
     async def answer(self, approval_id: str, answer: Mapping[str, Any], by: str) -> Approval:
         """Store a decision. The first one counts; raises `AlreadyAnswered` for every other."""
@@ -414,8 +415,8 @@ def only_at_terminal(session: Session) -> NotSafe:
 
 def _which(sessions: list[Session]) -> str:
     begin = beginnings([session.id for session in sessions])
-    told = (f"{begin[one.id]} ({one.pane or one.state})" for one in sessions)
-    return f"use one of these ids: {', '.join(told)}"
+    candidates = (f"{begin[one.id]} ({one.pane or one.state})" for one in sessions)
+    return f"use one of these ids: {', '.join(candidates)}"
 
 
 def check(event: Event) -> None:

@@ -115,12 +115,12 @@ class Approvals:
         except RemudaError:
             await self._forget(approval_id, ApprovalState.OPEN)
             raise
-        given = self.service.approval(approval_id)
+        delivered = self.service.approval(approval_id)
         now = self.service.clock()
-        given = replace(given, state=ApprovalState.ANSWERED, at=given.at or now, delivered_at=now)
-        await self.service.change_approval(given)
-        await self._report_end(given, "answered")
-        log.info("request %s: %s by %s", approval_id, "allowed" if decision.allow else "denied", given.by)
+        delivered = replace(delivered, state=ApprovalState.ANSWERED, at=delivered.at or now, delivered_at=now)
+        await self.service.change_approval(delivered)
+        await self._report_end(delivered, "answered")
+        log.info("request %s: %s by %s", approval_id, "allowed" if decision.allow else "denied", delivered.by)
         return self.service.approval(approval_id)
 
     async def _forget(self, approval_id: str, state: ApprovalState) -> None:
@@ -282,8 +282,8 @@ def find_same_ask(asks: list[Mapping[str, Any]], approval: Approval) -> str:
         if approval.tool_use_id is not None and one.get("tool_use_id") == approval.tool_use_id:
             return str(one["id"])
     for one in asks:  # if both name a call, and not the same one, it is another request like it
-        told = approval.tool_use_id is not None and one.get("tool_use_id") is not None
-        if not told and (one.get("tool"), one.get("input")) == (approval.tool, approval.input):
+        both_named = approval.tool_use_id is not None and one.get("tool_use_id") is not None
+        if not both_named and (one.get("tool"), one.get("input")) == (approval.tool, approval.input):
             return str(one["id"])
     return ""
 

@@ -41,9 +41,9 @@ def read_decision(approval: Approval, answer: Answer, agent: str) -> PermissionD
 
 def _check_always(approval: Approval, edited: Mapping[str, Any] | None, agent: str) -> None:
     asked = as_question(approval)
-    given = asked.input if edited is None else edited
+    chosen_input = asked.input if edited is None else edited
     if not find_permissions(agent).can_allow_always(
-        asked.tool, given, asked.suggestions, edited=edited is not None
+        asked.tool, chosen_input, asked.suggestions, edited=edited is not None
     ):
         raise InvalidOptions(
             "this command cannot be allowed always: it has a '*', which a rule reads as any text",
@@ -76,12 +76,12 @@ def _input(approval: Approval, answer: Answer, agent: str) -> Mapping[str, Any] 
                 "the edited input is empty", hint="deny the request, or pass the complete input of the tool"
             )
         return edited
-    given = {**approval.input, **(edited or {})}
+    edited_input = {**approval.input, **(edited or {})}
     if not answers and (edited or {}).get("answers"):
-        return given
+        return edited_input
     if not answers:
         raise InvalidOptions("a question needs answers", hint="pass --answer 'QUESTION=ANSWER'")
-    return find_permissions(agent).with_answers(given, answers)
+    return find_permissions(agent).with_answers(edited_input, answers)
 
 
 def as_question(approval: Approval) -> PermissionRequest:

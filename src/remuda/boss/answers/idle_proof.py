@@ -86,12 +86,12 @@ def _check_pane(tmux: Tmux, pane: str, pid: int) -> None:
         panes = take_snapshot(tmux)
     except TmuxError as error:
         raise NotSafe(f"cannot read the agent's pane: {error}") from None
-    found = panes.panes.get(pane)
-    if found is None or found.is_dead:
+    shown = panes.panes.get(pane)
+    if shown is None or shown.is_dead:
         raise NotSafe(f"pane {pane} no longer exists")
     if (of_it := panes.of_process(pid)) is None or of_it.id != pane:
         raise NotSafe(f"the agent's process is not running in pane {pane}")
-    if found.in_mode:
+    if shown.in_mode:
         raise NotSafe(f"pane {pane} is in copy mode", hint="leave copy mode there with 'q'")
 
 
@@ -153,10 +153,10 @@ def read_composer(where: IdlePane) -> tuple[ComposerKind, str]:
 
 def whole_rows(rows: Sequence[bytes]) -> list[bytes]:
     """tmux writes only how the style of a row differs from the row before; make each row complete."""
-    found: list[bytes] = []
+    complete: list[bytes] = []
     carried: list[bytes] = []
     for row in rows:
-        found.append(b"".join(carried) + row)
+        complete.append(b"".join(carried) + row)
         for sgr in _SGR.findall(row):
             carried = [sgr] if _RESET.fullmatch(sgr) else [*carried, sgr]
-    return found
+    return complete

@@ -109,12 +109,12 @@ def _may_be(word: str, one: str) -> bool:
 
 
 def _has_option(tokens: Sequence[str], option: str) -> bool:
-    given = [token for token in tokens if token.startswith(("-", UNKNOWN))]
-    if any(token.startswith(UNKNOWN) or fnmatchcase(token, option) for token in given):
+    options = [token for token in tokens if token.startswith(("-", UNKNOWN))]
+    if any(token.startswith(UNKNOWN) or fnmatchcase(token, option) for token in options):
         return True
     stem = option.partition("=")[0]
     if option.startswith("--"):
-        stems = [token.partition("=")[0] for token in given if token.startswith("--") and len(token) > 2]
+        stems = [token.partition("=")[0] for token in options if token.startswith("--") and len(token) > 2]
         return any(stem.startswith(one) or fnmatchcase(one, stem) for one in stems)
-    letters = {letter for token in given if not token.startswith("--") for letter in token[1:]}
+    letters = {letter for token in options if not token.startswith("--") for letter in token[1:]}
     return set(option[1:]) <= letters

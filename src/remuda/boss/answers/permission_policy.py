@@ -43,7 +43,7 @@ class Decision(StrEnum):
 class Place:
     """A pattern of paths: as written, and with symbolic links before its first wildcard resolved."""
 
-    given: str
+    pattern: str
     real: str
 
 
@@ -94,7 +94,7 @@ class Rule:
             return Fit.MAYBE
         if self.decision is Decision.ALLOW:
             return Fit.YES if any(_is_below(path.real, one.real) for one in places) else Fit.NO
-        patterns = {one.given for one in places} | {one.real for one in places}
+        patterns = {one.pattern for one in places} | {one.real for one in places}
         names = {path.real, path.asked}
         if any(_is_below(name, pattern) for name in names for pattern in patterns):
             return Fit.YES
@@ -201,8 +201,8 @@ def _named(names: Sequence[str], patterns: Sequence[str]) -> bool:
 def _is_below(path: str, text: str) -> bool:
     """Whether the path matches or is below. `*` matches within one name, `**` anything."""
     pieces = re.split(r"(\*\*|\*|\?)", text.rstrip("/"))
-    found = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
-    body = "".join(found.get(piece) or re.escape(piece) for piece in pieces)
+    wildcards = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    body = "".join(wildcards.get(piece) or re.escape(piece) for piece in pieces)
     return re.compile(f"{body}(?:/.*)?", re.DOTALL).fullmatch(path) is not None
 
 
@@ -269,31 +269,31 @@ def read_policy(document: Mapping[str, Any], home: str, resolve: Resolve) -> Pol
     return Policy(read, dry_run, _command_tools(document.get("command_tools", {})))
 
 
-def _command_tools(given: object) -> CommandTools:
-    if not isinstance(given, dict):
+def _command_tools(declared: object) -> CommandTools:
+    if not isinstance(declared, dict):
         raise InvalidOptions("command_tools must be a table of tool names")
-    for tool, name in given.items():
+    for tool, name in declared.items():
         if name is not False and (not isinstance(name, str) or not name):
             raise InvalidOptions(
                 f"command_tools: {tool!r} has the value {name!r}",
                 hint="write the name of the field with the command, or false if the tool runs no commands",
             )
-    return {tool: name or None for tool, name in given.items()}
+    return {tool: name or None for tool, name in declared.items()}
 
 
-def _rule(number: int, given: Mapping[str, Any], home: str, resolve: Resolve) -> Rule:
+def _rule(number: int, table: Mapping[str, Any], home: str, resolve: Resolve) -> Rule:
     where = f"rule {number}"
-    for key in given:
+    for key in table:
         if key not in _KEYS:
             raise InvalidOptions(f"{where}: unknown key {key!r}", hint=f"known: {', '.join(_KEYS)}")
     try:
-        decision = Decision(given.get("decision", ""))
+        decision = Decision(table.get("decision", ""))
     except ValueError:
         raise InvalidOptions(f"{where}: decision must be allow, deny or ask") from None
-    found = {key: _texts(given[key], f"{where}: {key}") for key in _LISTS if key in given}
-    if decision is Decision.ALLOW and not found:
+    conditions = {key: _texts(table[key], f"{where}: {key}") for key in _LISTS if key in table}
+    if decision is Decision.ALLOW and not conditions:
         raise InvalidOptions(f"{where} allows everything", hint='write tool = "*" if you mean that')
-    name, message = given.get("name", where), given.get("message", "")
+    name, message = table.get("name", where), table.get("message", "")
     if not isinstance(name, str) or not isinstance(message, str):
         raise InvalidOptions(f"{where}: name and message must be strings")
     if message and decision is not Decision.DENY:
@@ -301,11 +301,11 @@ def _rule(number: int, given: Mapping[str, Any], home: str, resolve: Resolve) ->
     return Rule(
         name,
         decision,
-        found.get("tool", ()),
-        tuple(_command(one, where) for one in found.get("command", ())),
-        tuple(_place(one, home, resolve, f"{where}: path") for one in found.get("path", ())),
-        tuple(_place(one, home, resolve, f"{where}: folder") for one in found.get("folder", ())),
-        found.get("session", ()),
+        conditions.get("tool", ()),
+        tuple(_command(one, where) for one in conditions.get("command", ())),
+        tuple(_place(one, home, resolve, f"{where}: path") for one in conditions.get("path", ())),
+        tuple(_place(one, home, resolve, f"{where}: folder") for one in conditions.get("folder", ())),
+        conditions.get("session", ()),
         message,
     )
 

@@ -52,7 +52,7 @@ class PolicyRequest:
 def make_request(
     tool: str,
     reason: Reason,
-    given: Mapping[str, Any],
+    tool_input: Mapping[str, Any],
     names: Sequence[str | None],
     cwd: str | None,
     command_tools: CommandTools = MappingProxyType({}),
@@ -69,10 +69,10 @@ def make_request(
     return PolicyRequest(
         tool,
         reason,
-        None if field is None else _command(given.get(field)),
-        field is None or permissions.is_plain(given, field),
+        None if field is None else _command(tool_input.get(field)),
+        field is None or permissions.is_plain(tool_input, field),
         not is_declared and tool not in permissions.quiet_tools,
-        tuple(_paths(permissions, tool, given, cwd)),
+        tuple(_paths(permissions, tool, tool_input, cwd)),
         None if cwd is None else _path(cwd, None),
         tuple(name for name in names if name),
     )
@@ -92,10 +92,10 @@ def _command(value: object) -> str:
 
 
 def _paths(
-    permissions: PermissionReader, tool: str, given: Mapping[str, Any], cwd: str | None
+    permissions: PermissionReader, tool: str, tool_input: Mapping[str, Any], cwd: str | None
 ) -> Iterator[RequestedPath]:
-    fields = list(permissions.path_fields(given))
-    pattern = permissions.search_pattern(tool, given)
+    fields = list(permissions.path_fields(tool_input))
+    pattern = permissions.search_pattern(tool, tool_input)
     if pattern is None:
         yield from (_path(one, cwd) for one in fields)
         return
@@ -107,11 +107,11 @@ def _paths(
         yield _path(known if known == pattern else known.rpartition("/")[0] or "/", cwd, reaches_below=True)
 
 
-def _path(given: object, cwd: str | None, *, reaches_below: bool = False) -> RequestedPath:
-    if not isinstance(given, str) or given != given.strip() or given[:5].lower() == "file:":
+def _path(text: object, cwd: str | None, *, reaches_below: bool = False) -> RequestedPath:
+    if not isinstance(text, str) or text != text.strip() or text[:5].lower() == "file:":
         return RequestedPath("", "")  # a tool may take it for another path than we do
     try:
-        asked = os.path.join(cwd or "", os.path.expanduser(given))
+        asked = os.path.join(cwd or "", os.path.expanduser(text))
         real = os.path.realpath(asked) if os.path.isabs(asked) else ""
         real.encode()
     except ValueError:  # NUL, or half of a surrogate pair

@@ -59,11 +59,11 @@ class _Receipt:
 
     def hear(self, event: Event) -> None:
         if event.kind is EventKind.PROMPTED and not self.submitted.is_set():
-            told = str(event.facts.get("prompt", ""))
-            if self.speech.same(told, self.prompt):
+            prompt = str(event.facts.get("prompt", ""))
+            if self.speech.same(prompt, self.prompt):
                 self.submitted.set()
             else:
-                self.other = told
+                self.other = prompt
         elif _is_end(event) and event.at >= self.typed_at:
             self.answer = {"end": str(event.kind), "text": str(event.facts.get("message") or "")}
         elif event.kind in _GONE:
@@ -75,8 +75,8 @@ class _Receipt:
 
 def _is_end(event: Event) -> bool:
     """Whether the turn has ended. The registry may report an idle agent first, without what it said."""
-    told = event.kind is not EventKind.STOPPED or "message" in event.facts
-    return event.kind in _ENDS and told and not event.facts.get("background")
+    has_message = event.kind is not EventKind.STOPPED or "message" in event.facts
+    return event.kind in _ENDS and has_message and not event.facts.get("background")
 
 
 class Replies:
@@ -168,22 +168,22 @@ class Replies:
         return where
 
     async def _follow(self, where: IdlePane, receipt: _Receipt, command: bool, wait: float) -> dict[str, Any]:
-        found: dict[str, Any] = {"via": "pane", "pane": where.pane, "stage": "typed"}
+        receipt_document: dict[str, Any] = {"via": "pane", "pane": where.pane, "stage": "typed"}
         if command:  # no hook reports the agent's own commands
-            return found
+            return receipt_document
         if not await _happens(receipt.submitted, SUBMITTED_TIMEOUT):
             why = (
                 "its hooks reported another prompt"
                 if receipt.other is not None
                 else "no hook has reported it"
             )
-            return found | {
+            return receipt_document | {
                 "note": f"typed, but not confirmed: {why}; 'remuda setup boss' installs the hooks"
             }
-        found["stage"] = "submitted"
+        receipt_document["stage"] = "submitted"
         if wait and await _happens(receipt.ended, min(wait, MAX_WAIT)):
-            found |= {"stage": "answered", "answer": receipt.answer}
-        return found
+            receipt_document |= {"stage": "answered", "answer": receipt.answer}
+        return receipt_document
 
 
 async def _happens(event: asyncio.Event, timeout: float) -> bool:  # noqa: ASYNC109  # the caller's bound

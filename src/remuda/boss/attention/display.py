@@ -42,12 +42,12 @@ def distinct(labels: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def why_hidden(reason: str, tool: str, given: Mapping[str, object]) -> str:
+def why_hidden(reason: str, tool: str, tool_input: Mapping[str, object]) -> str:
     """Return why a request cannot be shown, so that no one can allow it from elsewhere; "" if it can.
 
     An agent that planned without a plan file reports no plan.
     """
     if not tool:
         return _DIALOG
-    plan = given.get("plan")
+    plan = tool_input.get("plan")
     return _PLAN if reason == "plan" and not (isinstance(plan, str) and plan.strip()) else ""

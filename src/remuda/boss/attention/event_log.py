@@ -67,9 +67,9 @@ class EventLog:
         """Fold the oldest events into the snapshot, once there are enough; returns those."""
         if len(self.events) < self.KEPT + self.FOLDED:
             return []
-        told, self.events = self.events[: -self.KEPT], self.events[-self.KEPT :]
-        for event in told:
+        folded, self.events = self.events[: -self.KEPT], self.events[-self.KEPT :]
+        for event in folded:
             self.snapshot = step(self.snapshot, event)
-        self.snapshot_at = told[-1].at
-        self._ids.difference_update(event.id for event in told)
-        return told
+        self.snapshot_at = folded[-1].at
+        self._ids.difference_update(event.id for event in folded)
+        return folded

@@ -37,17 +37,17 @@ class Claim:
     """The process that claimed it, if known."""
 
 
-def told_by(event: Event) -> dict[str, Any]:
+def place_facts(event: Event) -> dict[str, Any]:
     """Return what an event says about where its session runs.
 
     The end of a session says nothing about that.
     """
-    return {} if event.kind in (EventKind.ENDED, EventKind.GONE) else _told(event.facts)
+    return {} if event.kind in (EventKind.ENDED, EventKind.GONE) else _place_facts(event.facts)
 
 
-def merge(session: Session, event: Event, told: Mapping[str, Any]) -> Session:
+def merge(session: Session, event: Event, facts: Mapping[str, Any]) -> Session:
     """Add what an event says about where the session runs. Older information changes nothing."""
-    new = {name: value for name, value in told.items() if event.at >= session.dated.get(name, event.at)}
+    new = {name: value for name, value in facts.items() if event.at >= session.dated.get(name, event.at)}
     dated = {**session.dated, **dict.fromkeys(new, event.at)}
     if "pane" in new:
         new["tmux"] = _server_of(event)
@@ -63,20 +63,20 @@ def merge(session: Session, event: Event, told: Mapping[str, Any]) -> Session:
     )
 
 
-def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {name: facts[name] for name in _TEXTS if isinstance(facts.get(name), str)}
-    if not is_name(told.get("name", "")):  # it becomes part of paths
-        told.pop("name", None)
+def _place_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    known: dict[str, Any] = {name: facts[name] for name in _TEXTS if isinstance(facts.get(name), str)}
+    if not is_name(known.get("name", "")):  # it becomes part of paths
+        known.pop("name", None)
     if isinstance(facts.get("pane"), str):
-        told["pane"] = facts["pane"]
+        known["pane"] = facts["pane"]
     if type(pid := facts.get("pid")) is int and 0 < pid < 1 << 31:
-        told["pid"] = pid
-    return told
+        known["pid"] = pid
+    return known
 
 
 def _origin(event: Event) -> Origin:
-    if (told := event.facts.get("origin")) is not None and told in tuple(Origin):
-        return Origin(told)
+    if (origin := event.facts.get("origin")) is not None and origin in tuple(Origin):
+        return Origin(origin)
     if isinstance(name := event.facts.get("name"), str) and is_name(name):
         return Origin.KEPT
     return _ORIGINS.get(event.source, Origin.TMUX)
@@ -92,20 +92,20 @@ def is_stand_in(session_id: str) -> bool:
     return session_id.startswith(("%", "tmux-"))
 
 
-def claims(event: Event, told: Mapping[str, Any]) -> dict[str, Claim]:
+def claims(event: Event, facts: Mapping[str, Any]) -> dict[str, Claim]:
     """Return the places that an event claims for its session."""
-    found = _places(told.get("pane"), _server_of(event), told.get("pid"), told.get("name"))
-    if not found:
+    claimed = _places(facts.get("pane"), _server_of(event), facts.get("pid"), facts.get("name"))
+    if not claimed:
         return {}
-    claim = Claim(event.session_id, event.at, told.get("pid"))
+    claim = Claim(event.session_id, event.at, facts.get("pid"))
     stands_in = is_stand_in(event.session_id)
-    return {_stand_in(place) if stands_in else place: claim for place in found}
+    return {_stand_in(place) if stands_in else place: claim for place in claimed}
 
 
 def rivals(session: Session) -> list[str]:
     """Return the claims by which another session may have replaced this one."""
-    found = places(session)
-    return [*found, *map(_stand_in, found)] if is_stand_in(session.id) else found
+    own = places(session)
+    return [*own, *map(_stand_in, own)] if is_stand_in(session.id) else own
 
 
 def _server_of(event: Event) -> str | None:
@@ -118,9 +118,9 @@ def _stand_in(place: str) -> str:
 
 
 def _places(pane: str | None, tmux: str | None, pid: int | None, name: str | None) -> list[str]:
-    found = [f"pane {_server(tmux)} {pane}"] if pane else []
-    found += [f"pid {pid}"] if pid else []
-    return found + ([f"name {name}"] if name else [])
+    names = [f"pane {_server(tmux)} {pane}"] if pane else []
+    names += [f"pid {pid}"] if pid else []
+    return names + ([f"name {name}"] if name else [])
 
 
 def _server(tmux: str | None) -> str:

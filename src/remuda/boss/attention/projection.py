@@ -60,8 +60,8 @@ class Ask:
 
     @property
     def tool_use_id(self) -> str | None:
-        found = self.facts.get("tool_use_id")
-        return found if isinstance(found, str) else None
+        value = self.facts.get("tool_use_id")
+        return value if isinstance(value, str) else None
 
     @property
     def detail(self) -> dict[str, Any]:
@@ -143,8 +143,8 @@ class SessionProjection:
 
     def wait(self) -> Wait | None:
         """Return what it needs a human for; None if nothing."""
-        found = self._wait()
-        return found if found is not None and found.since > self.dismissed_at else None
+        wait = self._wait()
+        return wait if wait is not None and wait.since > self.dismissed_at else None
 
     def _wait(self) -> Wait | None:
         if (ask := self.asking) is not None:

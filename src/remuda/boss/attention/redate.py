@@ -79,9 +79,9 @@ def _move_ask(ask: Ask, by: float) -> Ask:
     )
 
 
-def _move_at(found: Mapping[str, Any], by: float) -> Mapping[str, Any]:
-    at = found.get("at")
-    return {**found, "at": move(float(at), by)} if isinstance(at, int | float) else found
+def _move_at(document: Mapping[str, Any], by: float) -> Mapping[str, Any]:
+    at = document.get("at")
+    return {**document, "at": move(float(at), by)} if isinstance(at, int | float) else document
 
 
 def move_session(session: Session, by: float) -> Session:

@@ -100,8 +100,8 @@ def _is_of_another(now: SessionProjection, event: Event) -> bool:
 
 
 def _prompted(now: SessionProjection, event: Event) -> SessionProjection:
-    now, told_at = _repeated(now, event)
-    if told_at is not None:
+    now, recorded_at = _repeated(now, event)
+    if recorded_at is not None:
         return now
     now = replace(now, earlier=()) if now.earlier else now
     now = _end_asks(now, event, "prompted", lambda ask: not _led_to(event, ask))
@@ -121,8 +121,8 @@ def _working(now: SessionProjection, event: Event) -> SessionProjection:
     if event.facts.get("continued"):
         return replace(_become(now, State.WORKING, event, why="working"), continued_at=event.at)
     if event.facts.get("notice"):
-        said = now.activity is State.STOPPED and now.message
-        unread = ({"at": now.since, "message": now.message},) if said else ()
+        has_message = now.activity is State.STOPPED and now.message
+        unread = ({"at": now.since, "message": now.message},) if has_message else ()
         now = replace(now, earlier=(*now.earlier, *unread)[-_EARLIER:])
         return now if now.activity is State.WORKING else _become(now, State.WORKING, event, why="working")
     if event.source is Source.REGISTRY:
@@ -154,7 +154,7 @@ def _tool_ran(now: SessionProjection, event: Event) -> SessionProjection:
     tool_use_id = str(event.facts.get("tool_use_id") or "")
     call = now.calls.get(tool_use_id)
     keys = {_key(event), call.key if call else ""} - {""}
-    now, told_at = _repeated(now, event)
+    now, recorded_at = _repeated(now, event)
     ok = bool(event.facts.get("ok", True))
     ran = not event.facts.get("denied", not ok)
     proof = {"ran": ran, "at": event.at, "by": event.source.label}
@@ -168,10 +168,10 @@ def _tool_ran(now: SessionProjection, event: Event) -> SessionProjection:
         same = ask.tool_use_id == tool_use_id if ask.tool_use_id and tool_use_id else ask.key in keys
         return same and ask.asked_at <= event.at and "ran" not in (ask.proof or {})
 
-    if (found := next((ask for ask in now.asks if is_it(ask)), None)) is not None:
-        ended = replace(found, ended_at=found.ended_at or event.at, proof=proof)
-        now = replace(now, asks=tuple(ended if ask is found else ask for ask in now.asks), why="answered")
-    return now if event.facts.get("subagent") or _is_past(now, told_at) else _at_work(now, event)
+    if (dialog := next((ask for ask in now.asks if is_it(ask)), None)) is not None:
+        ended = replace(dialog, ended_at=dialog.ended_at or event.at, proof=proof)
+        now = replace(now, asks=tuple(ended if ask is dialog else ask for ask in now.asks), why="answered")
+    return now if event.facts.get("subagent") or _is_past(now, recorded_at) else _at_work(now, event)
 
 
 # ── rest ──
@@ -182,8 +182,8 @@ def _stopped(now: SessionProjection, event: Event) -> SessionProjection:
 
 
 def _stopped_by_hook(now: SessionProjection, event: Event) -> SessionProjection:
-    now, told_at = _repeated(now, event)
-    if 0 <= event.at - now.continued_at < AFTERGLOW or _is_past(now, told_at):
+    now, recorded_at = _repeated(now, event)
+    if 0 <= event.at - now.continued_at < AFTERGLOW or _is_past(now, recorded_at):
         return now
     facts = event.facts
     detail = {key: facts[key] for key in ("background", "shells") if facts.get(key)}
@@ -192,10 +192,8 @@ def _stopped_by_hook(now: SessionProjection, event: Event) -> SessionProjection:
         now = _end_asks(now, event, "stopped")
     message = str(facts.get("message") or "")
     near = event.at - now.since <= SAME_MOMENT and (now.by > Source.HOOK or now.message == message)
-    told_before = now.activity is State.STOPPED and (near or told_at is not None)
-    return _become(
-        now, state, event, since=now.since if told_before else None, message=message, detail=detail
-    )
+    was_known = now.activity is State.STOPPED and (near or recorded_at is not None)
+    return _become(now, state, event, since=now.since if was_known else None, message=message, detail=detail)
 
 
 def _rests(now: SessionProjection, event: Event) -> SessionProjection:
@@ -236,11 +234,11 @@ def _limited(now: SessionProjection, event: Event) -> SessionProjection:
 def _come_to_rest(
     now: SessionProjection, event: Event, state: State, detail: dict[str, Any]
 ) -> SessionProjection:
-    now, told_at = _repeated(now, event)
-    if _is_past(now, told_at):
+    now, recorded_at = _repeated(now, event)
+    if _is_past(now, recorded_at):
         return now
     now = _end_asks(now, event, str(event.kind))
-    near = now.activity in RESTING and (told_at is not None or event.at - now.since <= SAME_MOMENT)
+    near = now.activity in RESTING and (recorded_at is not None or event.at - now.since <= SAME_MOMENT)
     if near and now.activity is state and now.by < event.source and now.detail:
         return now
     message = str(event.facts.get("message") or "")
@@ -262,7 +260,7 @@ def _asked(now: SessionProjection, event: Event) -> SessionProjection:
 
 
 def _asked_of(now: SessionProjection, event: Event, key: str) -> SessionProjection:
-    if _is_told(now, event, key):
+    if _is_reported(now, event, key):
         return now
     bare = [ask for ask in now.open_asks if _is_better(event, key, ask)]
     asked_at = min([event.at, *(ask.asked_at for ask in bare)])
@@ -280,14 +278,14 @@ def _asked_of(now: SessionProjection, event: Event, key: str) -> SessionProjecti
     return replace(now, asks=(*kept, ask)[-_ASKS:])
 
 
-def _is_told(now: SessionProjection, event: Event, key: str) -> bool:
+def _is_reported(now: SessionProjection, event: Event, key: str) -> bool:
     """Whether another source has reported this dialog. Two equal calls have one each."""
     tool_use_id = event.facts.get("tool_use_id")
     alike = [
         ask for ask in now.asks if ask.key == key and not ask.ended_at and not _is_better(event, key, ask)
     ]
-    told = [ask for ask in alike if not tool_use_id or not ask.tool_use_id or ask.tool_use_id == tool_use_id]
-    near = any(event.at - ask.asked_at <= SAME_MOMENT for ask in told)
+    same = [ask for ask in alike if not tool_use_id or not ask.tool_use_id or ask.tool_use_id == tool_use_id]
+    near = any(event.at - ask.asked_at <= SAME_MOMENT for ask in same)
     return near and sum(call.key == key for call in now.calls.values()) <= len(alike)
 
 
@@ -414,8 +412,8 @@ def _note(now: SessionProjection, facts: Mapping[str, Any]) -> SessionProjection
 
 
 def _words(event: Event) -> str:
-    said = event.facts.get(_WORDS[event.kind]) if event.kind in _WORDS else None
-    return digest(event.kind, said) if said else ""
+    words = event.facts.get(_WORDS[event.kind]) if event.kind in _WORDS else None
+    return digest(event.kind, words) if words else ""
 
 
 def _repeated(now: SessionProjection, event: Event) -> tuple[SessionProjection, float | None]:
@@ -426,15 +424,15 @@ def _repeated(now: SessionProjection, event: Event) -> tuple[SessionProjection, 
     if event.source is not Source.HOOK or not now.unrepeated:
         return now, None
     words = _words(event)
-    found = next((one for one in now.unrepeated if one[0] == words and event.at - one[1] <= LATE), None)
-    if found is None:
+    record = next((one for one in now.unrepeated if one[0] == words and event.at - one[1] <= LATE), None)
+    if record is None:
         return now, None
-    return replace(now, unrepeated=tuple(one for one in now.unrepeated if one is not found)), found[1]
+    return replace(now, unrepeated=tuple(one for one in now.unrepeated if one is not record)), record[1]
 
 
-def _is_past(now: SessionProjection, told_at: float | None) -> bool:
+def _is_past(now: SessionProjection, recorded_at: float | None) -> bool:
     """Whether something has happened since."""
-    return told_at is not None and now.since > told_at
+    return recorded_at is not None and now.since > recorded_at
 
 
 def _shut(now: SessionProjection, event: Event) -> SessionProjection:
@@ -453,9 +451,9 @@ def _end_asks(
 
 
 def _key(event: Event) -> str:
-    told = event.facts.get("digest")
-    if isinstance(told, str):
-        return told
+    key = event.facts.get("digest")
+    if isinstance(key, str):
+        return key
     return digest(event.facts["tool"], event.facts.get("input")) if event.facts.get("tool") else ""
 
 
@@ -464,8 +462,8 @@ def _reason(event: Event) -> Reason:
 
 
 def _reason_of(facts: Mapping[str, Any]) -> Reason:
-    told = str(facts.get("reason", "permission"))
-    return Reason(told) if told in ("permission", "question", "plan") else Reason.QUESTION
+    reason = str(facts.get("reason", "permission"))
+    return Reason(reason) if reason in ("permission", "question", "plan") else Reason.QUESTION
 
 
 def make_ask_id(event: Event) -> str:

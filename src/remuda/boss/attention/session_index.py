@@ -120,9 +120,9 @@ class SessionIndex:
         entry.event_log.replay()
         self.entries[entry.session.id] = entry
         for event in entry.event_log.events:
-            told = identity.told_by(event)
-            entry.session = identity.merge(entry.session, event, told)
-            self._claim(identity.claims(event, told), Changes())
+            place_facts = identity.place_facts(event)
+            entry.session = identity.merge(entry.session, event, place_facts)
+            self._claim(identity.claims(event, place_facts), Changes())
         self._stand(entry.session, [])
 
     # ── events ──
@@ -144,9 +144,9 @@ class SessionIndex:
             if trimmed := entry.event_log.trim():
                 changes.folded = trimmed
                 changes.snapshots[event.session_id] = (entry.event_log.snapshot_at, entry.event_log.snapshot)
-        told = identity.told_by(event)
-        before, entry.session = entry.session, identity.merge(entry.session, event, told)
-        claims = identity.claims(event, told)
+        place_facts = identity.place_facts(event)
+        before, entry.session = entry.session, identity.merge(entry.session, event, place_facts)
+        claims = identity.claims(event, place_facts)
         places = {*identity.places(before), *identity.places(entry.session), *claims}
         self._stand(entry.session, identity.places(before))
         self._claim(claims, changes)
@@ -233,10 +233,10 @@ class SessionIndex:
         for ask in projection.asks:
             if ask.key:
                 self._settle_approval(entry, projection, ask, replaced_by, changes)
-        told = {ask.id for ask in projection.asks}
-        self._withdraw(entry, told, at, changes)
+        dialog_ids = {ask.id for ask in projection.asks}
+        self._withdraw(entry, dialog_ids, at, changes)
         if len(entry.approvals) > _APPROVALS:  # the older ones are on disk
-            newest = {*list(entry.approvals)[-_APPROVALS:], *told}
+            newest = {*list(entry.approvals)[-_APPROVALS:], *dialog_ids}
             entry.approvals = {
                 one.id: one
                 for one in entry.approvals.values()
@@ -271,11 +271,11 @@ class SessionIndex:
             entry.item = None
         if wait is not None:
             revived = (_revived(one, wait, projection) for one in entry.resolved)
-            found = next(filter(None, revived), None)
-            entry.item = found or enqueued(entry.session.id, wait)
+            earlier = next(filter(None, revived), None)
+            entry.item = earlier or enqueued(entry.session.id, wait)
             changes.items[entry.item.id] = entry.item
-            if found is not None:
-                changes.revived.add(found.id)
+            if earlier is not None:
+                changes.revived.add(earlier.id)
 
     def _settle_approval(
         self,
@@ -297,10 +297,10 @@ class SessionIndex:
         if after != before:
             entry.approvals[ask.id] = changes.approvals[ask.id] = after
 
-    def _withdraw(self, entry: SessionEntry, told: set[str], at: float, changes: Changes) -> None:
+    def _withdraw(self, entry: SessionEntry, dialog_ids: set[str], at: float, changes: Changes) -> None:
         """End open requests whose dialog does not count any more, because of a late event."""
         for approval in list(entry.approvals.values()):
-            if approval.id not in told and approval.state is ApprovalState.OPEN:
+            if approval.id not in dialog_ids and approval.state is ApprovalState.OPEN:
                 ended = replace(approval, state=ApprovalState.ENDED, at=at)
                 entry.approvals[approval.id] = changes.approvals[approval.id] = ended
 
@@ -324,8 +324,8 @@ class SessionIndex:
 
     def queue(self) -> list[Item]:
         """Return all open items in order."""
-        found = (entry.item for entry in self.entries.values() if entry.item is not None)
-        return sorted(found, key=lambda item: item.place)
+        items = (entry.item for entry in self.entries.values() if entry.item is not None)
+        return sorted(items, key=lambda item: item.place)
 
 
 def _redate(entry: SessionEntry, by: float, changes: Changes) -> None:

@@ -49,8 +49,8 @@ class Jobs:
     def of_session(self, session_id: str) -> BackgroundJob | None:
         """Return its state now."""
         self._scan()
-        found = (path for path, job in self._known.items() if job.session_id == session_id)
-        return next((self._known[path] for path in found if path.exists()), None)
+        paths = (path for path, job in self._known.items() if job.session_id == session_id)
+        return next((self._known[path] for path in paths if path.exists()), None)
 
     def _scan(self) -> None:
         for registry, sources in self._registries.items():

@@ -43,8 +43,8 @@ def limits(accounts: Path, now: float) -> list[Limit]:
     except OSError:
         return []
     known = [Account(accounts, name) for name in names]
-    found = [Limit(one.name, until, one.reason) for one in known if (until := one.limited_until(now))]
-    return sorted(found, key=lambda one: one.until)
+    current = [Limit(one.name, until, one.reason) for one in known if (until := one.limited_until(now))]
+    return sorted(current, key=lambda one: one.until)
 
 
 async def limits_and_held(accounts: Path, sessions: Path, now: float) -> list[dict[str, object]]:
@@ -52,14 +52,14 @@ async def limits_and_held(accounts: Path, sessions: Path, now: float) -> list[di
 
     Inboxes are read in a thread, and only if there is a limit.
     """
-    found = limits(accounts, now)
-    if found:
-        await asyncio.to_thread(_add_held, found, sessions)
-    return [one.document for one in found]
+    current = limits(accounts, now)
+    if current:
+        await asyncio.to_thread(_add_held, current, sessions)
+    return [one.document for one in current]
 
 
-def _add_held(found: list[Limit], folder: Path) -> None:
-    by_account = {limit.account: limit for limit in found}
+def _add_held(limits: list[Limit], folder: Path) -> None:
+    by_account = {limit.account: limit for limit in limits}
     for name in sorted(live_names(folder)):
         paths = SessionPaths(folder, name)
         record = SessionRecord.load(paths.record)

@@ -147,8 +147,8 @@ class Reconcile:
             self._jobs.add_registry(folder, sources)
 
     def _found_transcript(self, sources: AgentSources, session: Session) -> str | None:
-        found = sources.find_transcript(self._env, session.id)
-        return str(found) if found else None
+        path = sources.find_transcript(self._env, session.id)
+        return str(path) if path else None
 
     def _await_transcript(self, sources: AgentSources, session: Session) -> str | None:
         """Watch for the transcript: a quick first turn changes no other watched file.
@@ -370,10 +370,10 @@ def _snapshots(env: Mapping[str, str], servers: Collection[str], pids: Collectio
     """
     named = {(variable_of(pid, "TMUX") or "").partition(",")[0] for pid in pids}
     others = [Address.of(path) for path in sorted({*servers, *named}) if os.path.isabs(path)]
-    found = []
+    snapshots = []
     for address in dict.fromkeys([*known_addresses(env), *others]):
         try:
-            found.append(take_snapshot(Tmux(address, env)))
+            snapshots.append(take_snapshot(Tmux(address, env)))
         except RemudaError:  # no tmux, or no server at that socket
             continue
-    return found
+    return snapshots

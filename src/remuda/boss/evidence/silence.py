@@ -137,7 +137,7 @@ def _size(transcript: str | None) -> tuple[int, int] | None:
     if transcript is None:
         return None
     try:
-        found = os.stat(transcript)
+        status = os.stat(transcript)
     except OSError:
         return None
-    return found.st_ino, found.st_size
+    return status.st_ino, status.st_size

@@ -158,15 +158,15 @@ class Spool:
 
 def _listed(folder: Path) -> list[str]:
     """Return the names, oldest first."""
-    found = []
+    names = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith((".json", ".hook")) and not entry.name.startswith("."):
                 try:
-                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+                    names.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
                 except FileNotFoundError:
                     continue
-    return [name for _, name in sorted(found)]
+    return [name for _, name in sorted(names)]
 
 
 def _is_being_written(path: Path) -> bool:
@@ -206,18 +206,18 @@ def _from_shell(data: bytes, pid: str, written: int) -> Document | None:
         if _is_young(written):
             raise ValueError("its payload is missing")
         return None
-    told = zip(_VARIABLES, (value.decode("utf-8", "replace") for value in values), strict=True)
+    variables = zip(_VARIABLES, (value.decode("utf-8", "replace") for value in values), strict=True)
     return {
         "id": f"h{written}-{pid}",
         "at": written / 1e9,
-        "env": {name: value for name, value in told if value},
+        "env": {name: value for name, value in variables if value},
         "payload": parse_object(payload),
     }
 
 
-async def _events(found: Document) -> list[Event]:
-    env = {str(name): str(value) for name, value in dict(found.get("env", {})).items()}
-    payload, at = found["payload"], float(found["at"])
+async def _events(document: Document) -> list[Event]:
+    env = {str(name): str(value) for name, value in dict(document.get("env", {})).items()}
+    payload, at = document["payload"], float(document["at"])
     if not isinstance(payload, dict):
         raise TypeError("its payload is not an object")
     session = payload.get("session_id")
@@ -225,4 +225,4 @@ async def _events(found: Document) -> list[Event]:
         raise ValueError("it has no session")
     if not math.isfinite(at) or at < 0:
         raise ValueError("it has no time")
-    return await read_hook(payload, at, number=str(found.get("id", "")), env=env)
+    return await read_hook(payload, at, number=str(document.get("id", "")), env=env)

@@ -35,10 +35,10 @@ class Transcripts:
 
     def _remember(self) -> None:
         try:
-            found = parse_object(self._service.store.note(_NOTE) or "{}")
+            stored = parse_object(self._service.store.note(_NOTE) or "{}")
             self._tails = {
                 name: open_tail(str(path), int(inode), int(offset))
-                for name, (path, inode, offset) in found.items()
+                for name, (path, inode, offset) in stored.items()
             }
         except (ValueError, TypeError, KeyError, AttributeError, IndexError):
             self._tails = {}

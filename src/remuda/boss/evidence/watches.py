@@ -108,8 +108,8 @@ class Watches:
             if mask & OVERFLOW:
                 for on_change in list(self._callbacks.values()):
                     on_change("")
-            elif (found := self._callbacks.get(watch_id)) is not None:
-                found(name)
+            elif (callback := self._callbacks.get(watch_id)) is not None:
+                callback(name)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -156,15 +156,15 @@ async def report(service: BossService, events: Sequence[Event]) -> bool:
 
 def _valid(events: Sequence[Event]) -> list[Event]:
     """Drop invalid events: one file with an impossible date must not block the others."""
-    found = []
+    valid = []
     for event in events:
         try:
             check(event)
         except InvalidOptions as error:
             log.warning("dropped an event: %s", error)
         else:
-            found.append(event)
-    return found
+            valid.append(event)
+    return valid
 
 
 async def report_until_written(service: BossService, events: Sequence[Event]) -> None:

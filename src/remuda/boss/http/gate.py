@@ -73,18 +73,18 @@ class Gate:
         self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]], *, unix: bool
     ) -> Passed | Refusal:
         """`unix` for the socket in the file system: its peers are processes of this user."""
-        found: dict[bytes, str] = {}
+        values: dict[bytes, str] = {}
         for name, value in headers:
-            if name in found and name in _ONCE:
+            if name in values and name in _ONCE:
                 return Refusal(400, "BAD_REQUEST", f"duplicate {name.decode()} header")
-            found[name] = value.decode("latin-1")
+            values[name] = value.decode("latin-1")
         if method == "OPTIONS":
             return Refusal(404, "NOT_FOUND", "Not found")
-        if not unix and found.get(b"host", "").lower() not in self._hosts:
+        if not unix and values.get(b"host", "").lower() not in self._hosts:
             return Refusal(403, "FOREIGN_HOST", "the Host header is not this machine and port")
-        if self._is_foreign(method, path, found):
+        if self._is_foreign(method, path, values):
             return Refusal(403, "FOREIGN_ORIGIN", "requests from other sites are refused")
-        return self._token_shown(method, path, found)
+        return self._token_shown(method, path, values)
 
     def _is_foreign(self, method: str, path: str, headers: Mapping[bytes, str]) -> bool:
         site = headers.get(b"sec-fetch-site", "none")
@@ -99,29 +99,29 @@ class Gate:
         return not ours or site not in ("same-origin", "none")
 
     def _token_shown(self, method: str, path: str, headers: Mapping[bytes, str]) -> Passed | Refusal:
-        scheme, _, given = headers.get(b"authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and _is_same(given.strip(), self._token):
+        scheme, _, token = headers.get(b"authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and _is_same(token.strip(), self._token):
             return Passed(path)
         if _LINK.fullmatch(path):
             return Passed(path, by_token=False)
-        if (found := _IN_PATH.fullmatch(path)) is not None:
-            if self._takes(method, found[2], found[1]):
-                return Passed(found[2])
+        if (matched := _IN_PATH.fullmatch(path)) is not None:
+            if self._takes(method, matched[2], matched[1]):
+                return Passed(matched[2])
             return Refusal(401, "UNAUTHORIZED", _WRONG_IN_PATH)
         return Refusal(401, "UNAUTHORIZED", _WRONG if b"authorization" in headers else _NONE)
 
-    def _takes(self, method: str, path: str, given: str) -> bool:
+    def _takes(self, method: str, path: str, token: str) -> bool:
         """Compares all bytes, so that the duration says nothing about the token."""
-        is_main = _is_same(given, self._token) & self._posts_events(method, path)
-        is_trail = _is_same(given, self._trail_token().encode()) & self._is_trail(method, path)
+        is_main = _is_same(token, self._token) & self._posts_events(method, path)
+        is_trail = _is_same(token, self._trail_token().encode()) & self._is_trail(method, path)
         return is_main or is_trail
 
 
-def _is_same(given: str, token: bytes) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token) and bool(token)
+def _is_same(text: str, token: bytes) -> bool:
+    return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), token) and bool(token)
 
 
 def without_token(path: str) -> str:
     """Return the path without a token in front of it."""
-    found = _IN_PATH.fullmatch(path)
-    return found[2] if found is not None else path
+    matched = _IN_PATH.fullmatch(path)
+    return matched[2] if matched is not None else path

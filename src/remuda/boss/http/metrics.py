@@ -59,8 +59,8 @@ def _lines(boss: Boss) -> Iterable[str]:
     )
 
 
-def _all(kinds: Iterable[str], found: Mapping[str, int]) -> dict[str, float]:
-    return {str(kind): float(found.get(str(kind), 0)) for kind in kinds}
+def _all(kinds: Iterable[str], counts: Mapping[str, int]) -> dict[str, float]:
+    return {str(kind): float(counts.get(str(kind), 0)) for kind in kinds}
 
 
 def _one(name: str, kind: str, text: str, value: float) -> Iterable[str]:

@@ -124,13 +124,13 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def openapi_route(routes: Sequence[Route]) -> Route:
-    found: dict[str, Any] = {}
+    described: dict[str, Any] = {}
 
     async def get_openapi(_boss: Boss, _request: ApiRequest) -> ApiResponse:
-        return ApiResponse(found)
+        return ApiResponse(described)
 
     made = Route("GET", "/v1/openapi.json", get_openapi, "This document.", answer=schema.ANYTHING)
-    found |= describe([*routes, made])
+    described |= describe([*routes, made])
     return made
 
 

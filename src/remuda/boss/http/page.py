@@ -135,14 +135,14 @@ def _text(text: str) -> str:
 
 def _asked(approval: Approval) -> Iterable[str]:
     """Shows everything: what is not shown cannot be allowed."""
-    diff, given = approval.detail.get("diff"), approval.input
-    for name, value in given.items():
+    diff, tool_input = approval.detail.get("diff"), approval.input
+    for name, value in tool_input.items():
         if not diff or name not in _IN_DIFF:
-            alone = len(given) == 1 or name in ("command", "plan")
+            alone = len(tool_input) == 1 or name in ("command", "plan")
             yield _field("" if alone else name, value)
     if isinstance(diff, str):
         yield f"<h2>changes</h2><pre>{''.join(_coloured(line) for line in diff.splitlines())}</pre>"
-        whole = dump_json(dict(given), indent=2, ascii_only=False)
+        whole = dump_json(dict(tool_input), indent=2, ascii_only=False)
         yield f"<details><summary>complete input</summary><pre>{_text(whole)}</pre></details>"
 
 
@@ -160,8 +160,8 @@ def _coloured(line: str) -> str:
 def _over(approval: Approval) -> str:
     if approval.answer is None:
         return "It was decided in the terminal, or its turn has ended."
-    said = {"allow": "allowed", "deny": "denied"}.get(str(approval.answer.get("behavior")), "answered")
-    return f"It was {said} by {approval.by}."
+    outcome = {"allow": "allowed", "deny": "denied"}.get(str(approval.answer.get("behavior")), "answered")
+    return f"It was {outcome} by {approval.by}."
 
 
 def _questions(approval: Approval) -> Iterable[str]:

@@ -76,12 +76,12 @@ LINK_ANSWER = _answer({"answers": _answers(_text(_LINK_LENGTH))}, {"message": _t
 
 
 async def get_approvals(boss: Boss, request: ApiRequest) -> ApiResponse:
-    found = boss.service.store.approvals(
+    approvals = boss.service.store.approvals(
         int(request.query.get("limit", 100)),
         state=request.query.get("state"),
         before=request.query.get("before"),
     )
-    return ApiResponse({"approvals": document(found)})
+    return ApiResponse({"approvals": document(approvals)})
 
 
 async def get_approval(boss: Boss, request: ApiRequest) -> ApiResponse:

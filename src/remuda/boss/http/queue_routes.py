@@ -29,8 +29,8 @@ _SECONDS = {"type": "number", "minimum": 0, "maximum": _MOST}
 
 def session_document(boss: Boss, session: Session) -> dict[str, Any]:
     """`state` has the older words of the boss, `agent_state` those of `remuda ls`."""
-    found: dict[str, Any] = document(session)
-    return found | {"agent_state": boss.service.agent_state(session)}
+    fields: dict[str, Any] = document(session)
+    return fields | {"agent_state": boss.service.agent_state(session)}
 
 
 def item_document(boss: Boss, item: Item) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def item_document(boss: Boss, item: Item) -> dict[str, Any]:
         session = session_document(boss, boss.service.session(item.session_id))
     except NotInQueue:
         session = None
-    found: dict[str, Any] = document(item)
-    return found | {"session": session}
+    fields: dict[str, Any] = document(item)
+    return fields | {"session": session}
 
 
 async def get_sessions(boss: Boss, request: ApiRequest) -> ApiResponse:
@@ -70,10 +70,10 @@ async def get_queue(boss: Boss, request: ApiRequest) -> ApiResponse:
     limited = await limits_and_held(accounts_folder(), sessions_folder(), boss.service.clock())
     await boss.service.settled()
     shown, everything = boss.service.queue(), boss.service.queue(hidden=True)
-    found = everything if request.query.get("hidden") else shown
+    items = everything if request.query.get("hidden") else shown
     return ApiResponse(
         {
-            "items": [item_document(boss, item) for item in found],
+            "items": [item_document(boss, item) for item in items],
             "count": len(shown),
             "hidden": len(everything) - len(shown),
             "limits": limited,
@@ -89,8 +89,8 @@ async def get_next(boss: Boss, _request: ApiRequest) -> ApiResponse:
 
 
 async def get_history(boss: Boss, request: ApiRequest) -> ApiResponse:
-    found = boss.service.store.history(int(request.query.get("limit", 100)), request.query.get("before"))
-    return ApiResponse({"items": [item_document(boss, item) for item in found]})
+    items = boss.service.store.history(int(request.query.get("limit", 100)), request.query.get("before"))
+    return ApiResponse({"items": [item_document(boss, item) for item in items]})
 
 
 async def get_item(boss: Boss, request: ApiRequest) -> ApiResponse:

@@ -89,5 +89,5 @@ def status_of(error: RemudaError) -> int:
 
 
 def error_document(code: str, message: str, hint: str | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = {"code": code, "message": message}
-    return {"error": found | ({"hint": hint} if hint else {})}
+    error: dict[str, Any] = {"code": code, "message": message}
+    return {"error": error | ({"hint": hint} if hint else {})}

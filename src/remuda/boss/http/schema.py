@@ -249,11 +249,11 @@ def _check_list(value: list[Any], schema: Schema, where: str) -> None:
         check(found, schema.get("items", {}), f"entry {number} of {where}")
 
 
-def read_query(given: Mapping[str, str], schemas: Mapping[str, Schema]) -> dict[str, Any]:
+def read_query(parameters: Mapping[str, str], schemas: Mapping[str, Schema]) -> dict[str, Any]:
     """Convert the strings of a query to the values that they mean."""
-    if unknown := sorted(given.keys() - schemas.keys()):
+    if unknown := sorted(parameters.keys() - schemas.keys()):
         raise InvalidOptions(f"unknown parameter '{unknown[0][:40]}'")
-    values = {name: _meant(text, schemas[name]) for name, text in given.items()}
+    values = {name: _meant(text, schemas[name]) for name, text in parameters.items()}
     for name, value in values.items():
         check(value, schemas[name], f"'{name}'")
     return values

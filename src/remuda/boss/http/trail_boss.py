@@ -146,14 +146,14 @@ def _first(boss: Boss) -> tuple[Item, Session] | None:
 
 def _in_panes(boss: Boss) -> list[tuple[Item, Session]]:
     """Its clients know only panes."""
-    found = [(item, boss.service.session(item.session_id)) for item in boss.service.queue()]
-    return [(item, session) for item, session in found if session.pane]
+    items = [(item, boss.service.session(item.session_id)) for item in boss.service.queue()]
+    return [(item, session) for item, session in items if session.pane]
 
 
 async def get_queue(boss: Boss, _request: ApiRequest) -> ApiResponse:
     await boss.service.settled()
-    found = _in_panes(boss)
-    return ApiResponse({"items": [_item(*one) for one in found[:_SHOWN]], "count": len(found)})
+    items = _in_panes(boss)
+    return ApiResponse({"items": [_item(*one) for one in items[:_SHOWN]], "count": len(items)})
 
 
 def _item(item: Item, session: Session) -> dict[str, Any]:
@@ -172,8 +172,8 @@ def _item(item: Item, session: Session) -> dict[str, Any]:
 def _message(item: Item) -> str:
     if not item.detail.get("tool"):
         return item.message or (_PERMISSION if item.reason in _ASKING else _NO_MESSAGE)
-    given = json.dumps(item.detail.get("input"), ensure_ascii=False, separators=(",", ":"))
-    cut = given if len(given) <= _LONGEST else given[: _LONGEST - 3] + "..."
+    tool_input = json.dumps(item.detail.get("input"), ensure_ascii=False, separators=(",", ":"))
+    cut = tool_input if len(tool_input) <= _LONGEST else tool_input[: _LONGEST - 3] + "..."
     return f"[{item.detail['tool']}] {cut}"
 
 
@@ -263,11 +263,11 @@ class TokenFile:
     def current(self) -> str:
         """Return the current token; empty, which matches nothing, if the file is missing or unusable."""
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError:
             self._token, self._seen = "", None
             return ""
-        seen = (found.st_ino, found.st_mtime_ns)
+        seen = (status.st_ino, status.st_mtime_ns)
         if seen != self._seen:
             try:
                 self._token = load_token(self._path)

@@ -213,8 +213,8 @@ class _Operation:
         if route.old:
             return ApiRequest(headers=headers, body=body)
         # Chat programs add parameters of their own to a link.
-        given = {} if route.is_page else _query(scope["query_string"])
-        query = schema.read_query(given, route.query)
+        parameters = {} if route.is_page else _query(scope["query_string"])
+        query = schema.read_query(parameters, route.query)
         document = _document(headers, body, route) if route.body is not None else None
         return ApiRequest(scope.get("path_params", {}), query, headers, document, lambda: _gone(receive))
 
@@ -232,9 +232,9 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def _body(receive: Receive, told: str, route: Route, *, complete: bool) -> bytes:
+async def _body(receive: Receive, length: str, route: Route, *, complete: bool) -> bytes:
     """Read a body; `complete`: all of it has arrived."""
-    if told.isdecimal() and int(told) > DRAIN_BYTES:
+    if length.isdecimal() and int(length) > DRAIN_BYTES:
         raise _too_large(route)
     if complete:
         return await _parts(receive, route)

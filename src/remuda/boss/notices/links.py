@@ -56,14 +56,14 @@ class Links:
 
         Raises `AlreadyAnswered` for a used link, `NotInQueue` for one that has expired or never existed.
         """
-        found = self._known().get(_digest(secret))
-        if found is None:
+        link = self._known().get(_digest(secret))
+        if link is None:
             raise NotInQueue("link not found", hint="links are forgotten after a week")
-        approval = self.service.approval(str(found["approval"]))
-        if found.get("used"):
+        approval = self.service.approval(str(link["approval"]))
+        if link.get("used"):
             raise AlreadyAnswered(f"this link was already used; it works once: {_said(approval)}")
-        if found["until"] <= self.service.clock():
-            life = show_duration(found["until"] - found["at"])
+        if link["until"] <= self.service.clock():
+            life = show_duration(link["until"] - link["at"])
             raise NotInQueue(
                 f"this link has expired: it was valid for {life}", hint="'remuda approvals' lists the request"
             )
@@ -71,8 +71,8 @@ class Links:
 
     def dates(self, secret: str) -> tuple[float, float]:
         """Return when the link was made and when it expires. Raises `KeyError` for an unknown link."""
-        found = self._read()[_digest(secret)]
-        return found["at"], found["until"]
+        link = self._read()[_digest(secret)]
+        return link["at"], link["until"]
 
     async def answer(self, secret: str, answer: Answer) -> Approval:
         """Decide the request.
@@ -93,10 +93,10 @@ class Links:
     def _read(self) -> SessionEntry:
         """Drop entries that are not ours."""
         try:
-            found = parse_object(self.service.store.note(_NOTE) or "{}")
+            stored = parse_object(self.service.store.note(_NOTE) or "{}")
         except BadJson:
             return {}
-        known = {one: what for one, what in found.items() if isinstance(what, dict)}
+        known = {one: what for one, what in stored.items() if isinstance(what, dict)}
         return {one: what | _dates(what) for one, what in known.items() if "approval" in what}
 
     async def _write(self, link_id: str, what: dict[str, Any]) -> None:
@@ -130,9 +130,9 @@ def _dates(what: dict[str, Any]) -> dict[str, float]:
 
 
 def _said(approval: Approval) -> str:
-    said = (approval.answer or {}).get("behavior")
+    behavior = (approval.answer or {}).get("behavior")
     return {"allow": "the request was allowed", "deny": "the request was denied"}.get(
-        str(said), "the request is closed"
+        str(behavior), "the request is closed"
     )
 
 

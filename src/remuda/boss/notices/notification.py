@@ -63,7 +63,7 @@ class NotifySettings:
 class Schedule:
     """Which items and sessions were notified about, and when."""
 
-    told: dict[str, float] = field(default_factory=dict)
+    notified: dict[str, float] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
 
     def due(self, items: Sequence[Item], settings: NotifySettings, now: float) -> list[Item]:
@@ -72,25 +72,25 @@ class Schedule:
         An item that no receiver wants delays no other.
         """
         waiting = {item.id for item in items}
-        self.told = {item_id: at for item_id, at in self.told.items() if item_id in waiting}
+        self.notified = {item_id: at for item_id, at in self.notified.items() if item_id in waiting}
         last = {one: min(at, now) for one, at in self.last.items()}  # the clock may have been set back
         self.last = {one: at for one, at in last.items() if now - at < settings.cooldown}
         if is_quiet(settings, now):
             return []
         wanted = frozenset[Reason]().union(*(receiver.reasons for receiver in settings.receivers))
-        found = []
+        due = []
         for item in items:
             if item.reason not in wanted:
                 continue
-            fresh = item.id not in self.told and item.session_id not in self.last
+            fresh = item.id not in self.notified and item.session_id not in self.last
             if fresh and now - item.since >= settings.threshold:
-                self.told[item.id] = self.last[item.session_id] = now
-                found.append(item)
-        return found
+                self.notified[item.id] = self.last[item.session_id] = now
+                due.append(item)
+        return due
 
     def put_back(self, item: Item) -> None:
         """The notice failed: the item is due again."""
-        self.told.pop(item.id, None)
+        self.notified.pop(item.id, None)
         self.last.pop(item.session_id, None)
 
 
@@ -189,32 +189,32 @@ def read_settings(document: Mapping[str, Any]) -> NotifySettings:
     )
 
 
-def _receiver(number: int, given: Mapping[str, Any]) -> Receiver:
+def _receiver(number: int, table: Mapping[str, Any]) -> Receiver:
     where = f"[[to]] number {number}: "
-    _no_others(given, _TO_KEYS, where)
-    desktop, url = given.get("desktop", False), given.get("url", "")
+    _no_others(table, _TO_KEYS, where)
+    desktop, url = table.get("desktop", False), table.get("url", "")
     if not isinstance(desktop, bool) or bool(url) == desktop:
         raise InvalidOptions(f"{where}needs either desktop = true or a url")
     if url and not (isinstance(url, str) and url.startswith(("http://", "https://"))):
         raise InvalidOptions(f"{where}the url must begin with http:// or https://")
     _check_address(url, where)
-    if given.get("method", "POST") not in ("POST", "PUT"):
+    if table.get("method", "POST") not in ("POST", "PUT"):
         raise InvalidOptions(f"{where}method must be POST or PUT")
-    headers, body = given.get("headers", {}), given.get("body")
+    headers, body = table.get("headers", {}), table.get("body")
     texts = [*headers.items()] if isinstance(headers, dict) else [(headers, None)]
     if not all(isinstance(one, str) for pair in texts for one in pair):
         raise InvalidOptions(f"{where}headers must be a table of strings")
-    if body is not None and (not isinstance(body, str) or "json" in given):
+    if body is not None and (not isinstance(body, str) or "json" in table):
         raise InvalidOptions(f"{where}needs either body (a string) or json, not both")
     try:
-        dump_json(given.get("json"))
+        dump_json(table.get("json"))
     except (ValueError, TypeError):
         raise InvalidOptions(f"{where}json holds a date, inf or nan, which JSON does not have") from None
     try:
-        reasons = frozenset(Reason(one) for one in _list(given.get("reasons", list(Reason)), "reasons"))
+        reasons = frozenset(Reason(one) for one in _list(table.get("reasons", list(Reason)), "reasons"))
     except ValueError as error:
         raise InvalidOptions(f"{where}{error}", hint=f"reasons: {', '.join(Reason)}") from None
-    return Receiver(desktop, url, given.get("method", "POST"), headers, body, given.get("json"), reasons)
+    return Receiver(desktop, url, table.get("method", "POST"), headers, body, table.get("json"), reasons)
 
 
 def _check_address(url: str, where: str) -> None:
@@ -231,8 +231,8 @@ def _check_address(url: str, where: str) -> None:
         raise InvalidOptions(f"{where}the url has no host, or an invalid port")
 
 
-def _no_others(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    for key in given:
+def _no_others(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in table:
         if key not in known:
             raise InvalidOptions(f"{where}unknown key {key!r}", hint=f"known keys: {', '.join(known)}")
 
@@ -251,8 +251,8 @@ def _list(value: object, key: str) -> list[str]:
 
 
 def _hours(text: str) -> tuple[int, int]:
-    found = _HOURS.fullmatch(text)
-    numbers = [int(one) for one in found.groups()] if found else []
+    matched = _HOURS.fullmatch(text)
+    numbers = [int(one) for one in matched.groups()] if matched else []
     if not numbers or max(numbers[::2]) > 24 or max(numbers[1::2]) > 59:
         raise InvalidOptions(f"quiet hours must look like 22:00-07:00, not {text!r}")
     return numbers[0] * 60 + numbers[1], numbers[2] * 60 + numbers[3]

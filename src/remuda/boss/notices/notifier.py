@@ -58,7 +58,7 @@ class Notifier:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
-        self._remember()
+        self._load()
         self._begin(self._rounds())
 
     async def close(self) -> None:
@@ -74,15 +74,15 @@ class Notifier:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _remember(self) -> None:
+    def _load(self) -> None:
         """Load what the boss before us has sent."""
         try:
-            found = parse_object(self._service.store.note(_NOTE) or "{}")
-            self._sent = {str(one): float(at) for one, at in found["told"].items()}
-            partly = found.get("partly", {})
+            stored = parse_object(self._service.store.note(_NOTE) or "{}")
+            self._sent = {str(one): float(at) for one, at in stored["told"].items()}
+            partly = stored.get("partly", {})
             self._partly = {str(one): [str(key) for key in keys] for one, keys in partly.items()}
             self._schedule = Schedule(
-                dict(self._sent), {str(one): float(at) for one, at in found["last"].items()}
+                dict(self._sent), {str(one): float(at) for one, at in stored["last"].items()}
             )
         except (ValueError, TypeError, KeyError, AttributeError):
             self._sent, self._partly, self._schedule = {}, {}, Schedule()
@@ -108,37 +108,37 @@ class Notifier:
         failed = False
         for item in self._schedule.due(waiting, settings, self._service.clock()):
             try:
-                fields = await self._words(item, settings)
+                fields = await self._fields(item, settings)
             except RemudaError as error:
                 failed = True
                 self._schedule.put_back(item)
                 self._complain(str(error))
             else:
-                self._begin(self._tell_all(item, fields, settings))
+                self._begin(self._notify_all(item, fields, settings))
         if not failed:
             self._complaint = ""
 
     def _settings(self) -> NotifySettings:
         return load_settings(notify_file(self._folder, os.environ))
 
-    async def _tell_all(self, item: Item, fields: Mapping[str, str], settings: NotifySettings) -> None:
+    async def _notify_all(self, item: Item, fields: Mapping[str, str], settings: NotifySettings) -> None:
         done = self._partly.get(item.id, [])
         wanted = [one for one in settings.receivers if item.reason in one.reasons and _key(one) not in done]
-        await asyncio.gather(*(self._tell_one(receiver, item, fields) for receiver in wanted))
-        told = self._schedule.told
-        self._sent = {one: at for one, at in self._sent.items() if one in told} | {
+        await asyncio.gather(*(self._notify_one(receiver, item, fields) for receiver in wanted))
+        notified = self._schedule.notified
+        self._sent = {one: at for one, at in self._sent.items() if one in notified} | {
             item.id: self._service.clock()
         }
-        await self._write_down(item)
+        await self._store(item)
 
-    async def _tell_one(self, receiver: Receiver, item: Item, fields: Mapping[str, str]) -> None:
-        if await self._tell(receiver, fields):
+    async def _notify_one(self, receiver: Receiver, item: Item, fields: Mapping[str, str]) -> None:
+        if await self._try_to_notify(receiver, fields):
             self._partly.setdefault(item.id, []).append(_key(receiver))
-            await self._write_down(item)
+            await self._store(item)
 
-    async def _write_down(self, item: Item) -> None:
+    async def _store(self, item: Item) -> None:
         """Store who was notified, for the next boss."""
-        on_their_way = self._schedule.told.keys() - self._sent.keys()
+        on_their_way = self._schedule.notified.keys() - self._sent.keys()
         self._partly = {one: keys for one, keys in self._partly.items() if one in on_their_way}
         last = {item.session_id: self._service.clock()} | self._schedule.last
         document = {"told": self._sent, "last": last, "partly": self._partly}
@@ -147,7 +147,7 @@ class Notifier:
         except RemudaError as error:
             log.warning("cannot record which notices were sent: %s", error)
 
-    async def _words(self, item: Item, settings: NotifySettings) -> dict[str, str]:
+    async def _fields(self, item: Item, settings: NotifySettings) -> dict[str, str]:
         try:
             session = self._service.session(item.session_id)
         except NotInQueue:
@@ -165,14 +165,14 @@ class Notifier:
         base = settings.link_base or f"http://127.0.0.1:{self._port}"
         return f"{base}/v1/answer/{await self._links.make(approval_id, LINK_LIFE)}"
 
-    async def _tell(self, receiver: Receiver, fields: Mapping[str, str]) -> bool:
+    async def _try_to_notify(self, receiver: Receiver, fields: Mapping[str, str]) -> bool:
         """Return whether the receiver took it."""
         what = place_of(receiver)
         for pause in _PAUSES:
             await asyncio.sleep(pause)
             try:
                 async with self._turns[receiver.url]:
-                    await self._beside(receiver, fields)
+                    await self._send_in_thread(receiver, fields)
             except (OSError, ValueError, HTTPException, subprocess.SubprocessError) as error:
                 log.warning("cannot notify %s: %s", what, reason_of(error))
             else:
@@ -180,7 +180,7 @@ class Notifier:
                 return True
         return False
 
-    async def _beside(self, receiver: Receiver, fields: Mapping[str, str]) -> None:
+    async def _send_in_thread(self, receiver: Receiver, fields: Mapping[str, str]) -> None:
         loop, exchange = asyncio.get_running_loop(), Exchange()
         deadline = loop.call_later(TIMEOUT, exchange.abort)
         try:

@@ -102,9 +102,9 @@ def _check(connection: sqlite3.Connection) -> None:
     if version > rows.VERSION:
         raise _Unusable(f"a later version wrote it (schema {version})", f"version-{version}")
     if version:
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise sqlite3.DatabaseError(f"malformed: {found}")
+        result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if result != "ok":
+            raise sqlite3.DatabaseError(f"malformed: {result}")
         return
     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise _Unusable("it is not a database of Remuda", "foreign")

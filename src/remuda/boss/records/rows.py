@@ -66,8 +66,8 @@ def statements(changes: Changes) -> Iterator[Statement]:
         yield from map(_insert, events)
     if changes.event is not None:
         yield _insert(changes.event)
-    for told in changes.folded:
-        yield "DELETE FROM event WHERE session_id = ? AND id = ?", (told.session_id, told.id)
+    for event in changes.folded:
+        yield "DELETE FROM event WHERE session_id = ? AND id = ?", (event.session_id, event.id)
     for session_id, (at, snapshot) in changes.snapshots.items():
         yield (
             "INSERT OR REPLACE INTO base (session_id, at, document) VALUES (?, ?, ?)",
@@ -166,23 +166,25 @@ def _read_old(text: str) -> Any:
 
 
 def read_item(document: str) -> Item:
-    found = _known(Item, _read(document))
-    return Item(**found | {"reason": Reason(found["reason"])})
+    fields_known = _known(Item, _read(document))
+    return Item(**fields_known | {"reason": Reason(fields_known["reason"])})
 
 
 def read_session(document: str) -> Session:
-    found = _known(Session, _read(document))
-    return Session(**found | {"state": State(found["state"]), "origin": Origin(found["origin"])})
+    fields_known = _known(Session, _read(document))
+    return Session(
+        **fields_known | {"state": State(fields_known["state"]), "origin": Origin(fields_known["origin"])}
+    )
 
 
 def read_approval(document: str) -> Approval:
-    found = _known(Approval, _read(document))
+    fields_known = _known(Approval, _read(document))
     return Approval(
-        **found
+        **fields_known
         | {
-            "reason": Reason(found["reason"]),
-            "state": ApprovalState(found["state"]),
-            "suggestions": tuple(found["suggestions"]),
+            "reason": Reason(fields_known["reason"]),
+            "state": ApprovalState(fields_known["state"]),
+            "suggestions": tuple(fields_known["suggestions"]),
         }
     )
 
@@ -209,6 +211,6 @@ def read_claims(rows: Iterable[tuple[str, str, float, int | None]]) -> dict[str,
     return {place: Claim(session_id, at, pid) for place, session_id, at, pid in rows}
 
 
-def _known(kind: type, found: dict[str, Any]) -> dict[str, Any]:
+def _known(kind: type, document: dict[str, Any]) -> dict[str, Any]:
     """Drop the fields that a later version has added."""
-    return {one.name: found[one.name] for one in fields(kind) if one.name in found}
+    return {one.name: document[one.name] for one in fields(kind) if one.name in document}

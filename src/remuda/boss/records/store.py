@@ -236,9 +236,9 @@ class Store:
 
     def load(self, now: float) -> tuple[list[SessionEntry], dict[str, Claim]]:
         """Load all sessions that are running or ended recently, and who holds which place."""
-        found = self._read("SELECT id FROM session WHERE ended IS NULL OR ended > ?", now - _REMEMBERED)
+        results = self._read("SELECT id FROM session WHERE ended IS NULL OR ended > ?", now - _REMEMBERED)
         claims = rows.read_claims(self._read("SELECT place, session_id, at, pid FROM claim"))
-        return [entry for (session_id,) in found if (entry := self.fetch(session_id))], claims
+        return [entry for (session_id,) in results if (entry := self.fetch(session_id))], claims
 
     def fetch(self, session_id: str) -> SessionEntry | None:
         try:
@@ -272,25 +272,25 @@ class Store:
 
     def history(self, limit: int, before: float | None = None) -> list[Item]:
         """Return resolved items, newest first."""
-        found = self._read(
+        results = self._read(
             "SELECT document FROM item WHERE resolved_at < ? ORDER BY resolved_at DESC, id LIMIT ?",
             before if before is not None else _EVER,
             limit,
         )
-        return self._readable(rows.read_item, found)
+        return self._readable(rows.read_item, results)
 
     def item(self, item_id: str) -> Item | None:
-        found = self._read("SELECT document FROM item WHERE id = ?", item_id)
-        return next(iter(self._readable(rows.read_item, found)), None)
+        results = self._read("SELECT document FROM item WHERE id = ?", item_id)
+        return next(iter(self._readable(rows.read_item, results)), None)
 
     def approval(self, approval_id: str) -> Approval | None:
-        found = self._read("SELECT document FROM approval WHERE id = ?", approval_id)
-        return next(iter(self._readable(rows.read_approval, found)), None)
+        results = self._read("SELECT document FROM approval WHERE id = ?", approval_id)
+        return next(iter(self._readable(rows.read_approval, results)), None)
 
-    def _readable(self, read: Callable[[str], T], found: list[Any]) -> list[T]:
+    def _readable(self, read: Callable[[str], T], rows: list[Any]) -> list[T]:
         """Skip a row that cannot be read."""
         readable = []
-        for (document,) in found:
+        for (document,) in rows:
             try:
                 readable.append(read(document))
             except BadJson as error:
@@ -301,7 +301,7 @@ class Store:
         self, limit: int, *, state: str | None = None, before: float | None = None
     ) -> list[Approval]:
         """Return permission requests, newest first."""
-        found = self._read(
+        results = self._read(
             "SELECT document FROM approval WHERE asked_at < ? AND (? IS NULL OR state = ?)"
             " ORDER BY asked_at DESC, id LIMIT ?",
             before if before is not None else _EVER,
@@ -309,12 +309,12 @@ class Store:
             state,
             limit,
         )
-        return self._readable(rows.read_approval, found)
+        return self._readable(rows.read_approval, results)
 
     def note(self, name: str) -> str | None:
         """Return a small note of one of our sources, as `save_note` stored it."""
-        found = self._read("SELECT value FROM note WHERE name = ?", name)
-        return str(found[0][0]) if found else None
+        rows = self._read("SELECT value FROM note WHERE name = ?", name)
+        return str(rows[0][0]) if rows else None
 
     async def save_note(self, name: str, value: str) -> None:
         await self.run(lambda: iter([rows.save_note(name, value)]))
