@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from remuda.boss.lock import BossHolder, Lock, find_holder
+from remuda.boss.lock import BossHolder, BossLock, find_holder
 from remuda.errors import BossExists, StoreFailed
 from support.boss import RunningBoss, event
 from support.commands import Commands, until_line
@@ -50,11 +50,11 @@ def test_lock_of_a_dead_process_is_free_whatever_stands_in_it(tmp_path: Path) ->
     for content in ("", "garbage", '{"pid": 1, "port": 1}'):
         path.write_text(content)
         assert find_holder(path) is None
-        lock = Lock.acquire(path)
+        lock = BossLock.acquire(path)
         lock.tell(BossHolder(os.getpid(), 5))
         assert find_holder(path) == BossHolder(os.getpid(), 5)
         with pytest.raises(BossExists):
-            Lock.acquire(path)
+            BossLock.acquire(path)
         lock.release()
         assert not path.exists()
 
@@ -65,7 +65,7 @@ def test_lock_that_somebody_only_looks_at_is_waited_for(tmp_path: Path) -> None:
     looking = os.open(path, os.O_RDWR)
     fcntl.flock(looking, fcntl.LOCK_SH)
     with ThreadPoolExecutor(1) as beside:
-        taking = beside.submit(Lock.acquire, path)
+        taking = beside.submit(BossLock.acquire, path)
         with pytest.raises(TimeoutError):
             taking.result(0.1)
         os.close(looking)

@@ -324,10 +324,10 @@ def test_nothing_is_typed_into_a_pane_that_nobody_replied_to(
 def test_one_module_alone_types_into_panes() -> None:
     source = Path(package.__file__).parent
     found = {str(path.relative_to(source)): path.read_text() for path in source.rglob("*.py")}
-    assert [name for name, text in found.items() if "send-keys" in text] == ["boss/answers/replies.py"]
+    assert [name for name, text in found.items() if "send-keys" in text] == ["boss/answers/reply_delivery.py"]
     assert [name for name, text in found.items() if '"load-buffer"' in text] == ["tmux/panes.py"]
     uses = [name for name, text in found.items() if re.search(r"panes import .*\bpaste\b", text)]
-    assert uses == ["boss/answers/replies.py"]
+    assert uses == ["boss/answers/reply_delivery.py"]
 
 
 # ── its doctor ──

@@ -16,7 +16,7 @@ from remuda.untrusted import dump_json, parse_object
 
 from .daemon import BossSettings, run
 from .folder import BossFolder
-from .ports import Boss
+from .ports import BossParts
 
 
 def main() -> int:
@@ -37,7 +37,7 @@ def main() -> int:
         settings = replace(settings, sources=tuple(arguments["sources"]))
     is_reported = False
 
-    def ready(boss: Boss) -> None:
+    def ready(boss: BossParts) -> None:
         nonlocal is_reported
         is_reported = True
         aside = boss.service.store.laid_aside

@@ -24,19 +24,19 @@ from remuda.paths import SocketAddress, private_folder, sessions_folder
 
 from .answers.approvals import Approvals
 from .answers.policy_answers import PolicyAnswers
-from .answers.replies import Replies
-from .clock import boot_id, since_boot
+from .answers.reply_delivery import Replies
 from .folder import BossFolder
 from .http.openapi import ROUTES
 from .http.server import HttpServer
 from .http.trail_boss import TokenFile
 from .http.web import Application
-from .lock import BossHolder, Lock
+from .lock import BossHolder, BossLock
 from .notices.links import Links
 from .notices.notifier import Notifier
-from .ports import SOURCES, Boss, EventSource, SourceStatus, make_sources
+from .ports import SOURCES, BossParts, EventSource, SourceStatus, make_sources
 from .records.store import Store
 from .service import BossService
+from .wall_clock import boot_id, since_boot
 
 log = logging.getLogger("remuda.boss")
 
@@ -57,14 +57,14 @@ class BossSettings:
     sources: tuple[str, ...] = SOURCES
 
 
-def run(settings: BossSettings, ready: Callable[[Boss], None]) -> None:
+def run(settings: BossSettings, ready: Callable[[BossParts], None]) -> None:
     """Be the boss until a signal ends it. Raises `BossExists`, and errors that prevent the start.
 
     Exits the process with 0 if one of its threads hangs: Python would wait for it without end.
     """
     private_folder(settings.folder.path)
     before = set(threading.enumerate())
-    lock = Lock.acquire(settings.folder.lock)
+    lock = BossLock.acquire(settings.folder.lock)
     try:
         lock.tell(BossHolder(os.getpid()))
         open_log(settings.folder.log, settings.log_level, None, settings.log_max_bytes)
@@ -102,13 +102,13 @@ class _Threads(ThreadPoolExecutor):
 
 
 class _Daemon:
-    def __init__(self, settings: BossSettings, lock: Lock) -> None:
+    def __init__(self, settings: BossSettings, lock: BossLock) -> None:
         self._settings = settings
         self._lock = lock
         self._ended = asyncio.Event()
         self._starting: set[asyncio.Task[None]] = set()
 
-    async def run(self, ready: Callable[[Boss], None]) -> None:
+    async def run(self, ready: Callable[[BossParts], None]) -> None:
         folder = self._settings.folder
         token = load_token(folder.token)
         self._catch_signals()
@@ -121,7 +121,7 @@ class _Daemon:
         answers = Approvals(service, sessions_folder())
         answers.on_open = PolicyAnswers(answers, folder).consider
         links = Links(service, answers)
-        boss = Boss(service, port, answers, Replies(service, sessions_folder()), links)
+        boss = BossParts(service, port, answers, Replies(service, sessions_folder()), links)
         notifier = Notifier(service, links, folder, port)
         sources = make_sources(service, self._settings.sources)
         boss.sources += [SourceStatus(source.name) for source in sources]
@@ -150,7 +150,7 @@ class _Daemon:
             loop.add_signal_handler(signal_number, self._ended.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the terminal that started it was closed
 
-    async def _start(self, boss: Boss, sources: list[EventSource]) -> None:
+    async def _start(self, boss: BossParts, sources: list[EventSource]) -> None:
         for source, status in zip(sources, boss.sources, strict=True):
             self._starting.add(asyncio.create_task(_start_one(source, status)))
         ended: asyncio.Future[Any] = asyncio.ensure_future(self._ended.wait())

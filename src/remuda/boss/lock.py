@@ -21,7 +21,7 @@ class BossHolder:
     port: int = 0
 
 
-class Lock:
+class BossLock:
     """Held from `acquire` to `release`, or until the process ends."""
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -29,7 +29,7 @@ class Lock:
         self._fd = fd
 
     @classmethod
-    def acquire(cls, path: Path) -> Lock:
+    def acquire(cls, path: Path) -> BossLock:
         """Raises `BossExists`."""
         fd = lockfile.acquire(path, _has_live_boss)
         if fd is None:

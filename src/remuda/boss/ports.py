@@ -67,7 +67,7 @@ class SourceStatus:
 
 
 @dataclass(slots=True)
-class Boss:
+class BossParts:
     """The parts of a running boss, for its HTTP endpoint."""
 
     service: BossService

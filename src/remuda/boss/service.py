@@ -24,10 +24,10 @@ from .attention.model import Approval, ApprovalState, Event, EventKind, Item, Se
 from .attention.redate import AHEAD, UNSEEN
 from .attention.rules import make_ask_id
 from .attention.session_index import Changes, SessionEntry, SessionIndex
-from .clock import WallClock
 from .evidence.repository import Repositories
 from .feed import Feed
 from .records.store import Store
+from .wall_clock import WallClock
 
 log = logging.getLogger("remuda.boss.service")
 

@@ -22,7 +22,7 @@ from .common import config_option, configuration, json_option, limit_lines, shor
 from .output import echo, print_fields, print_json, print_lines
 
 if TYPE_CHECKING:
-    from remuda.boss.ports import Boss
+    from remuda.boss.ports import BossParts
     from remuda.config import Config
 
 # ── remuda up ──
@@ -100,7 +100,7 @@ def _detached(folder: BossFolder, port: int, config: Config, as_json: bool) -> N
 def _in_front(folder: BossFolder, port: int, config: Config, as_json: bool) -> None:
     from remuda.boss.daemon import BossSettings, run
 
-    def ready(boss: Boss) -> None:
+    def ready(boss: BossParts) -> None:
         aside = boss.service.store.laid_aside
         facts = {"pid": os.getpid(), "port": boss.port, "laid_aside": str(aside) if aside else None}
         _announce(folder, facts, as_json)

@@ -53,9 +53,9 @@ def _listed(receiver: Receiver) -> dict[str, Any]:
 
 def _tried(receiver: Receiver) -> dict[str, Any]:
     """Send a test notice. `error` in the result is None if the receiver accepted it."""
-    from remuda.boss.notices.sending import TIMEOUT, Exchange, reason_of, send, show
+    from remuda.boss.notices.sending import TIMEOUT, NoticeExchange, reason_of, send, show
 
-    exchange, error = Exchange(), None
+    exchange, error = NoticeExchange(), None
     deadline = threading.Timer(TIMEOUT, exchange.abort)
     deadline.start()
     try:

@@ -16,11 +16,11 @@ from remuda.boss.answers.approvals import Approvals
 from remuda.boss.attention.model import Event, EventKind, State
 from remuda.boss.attention.redate import move
 from remuda.boss.attention.session_index import SessionIndex
-from remuda.boss.clock import WallClock
 from remuda.boss.notices.links import Links
 from remuda.boss.notices.notification import NotifySettings, Receiver, Schedule
 from remuda.boss.records.store import Store
 from remuda.boss.service import BossService
+from remuda.boss.wall_clock import WallClock
 from remuda.errors import NotInQueue
 from support.boss import Clock, event, open_service
 from support.counts import EXAMPLES

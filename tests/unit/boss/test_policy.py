@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from remuda.boss.answers.permission_policy import Decision, Policy, load_policy, policy_file, read_policy
+from remuda.boss.answers.permission_policy import (
+    Policy,
+    PolicyDecision,
+    load_policy,
+    policy_file,
+    read_policy,
+)
 from remuda.boss.answers.policy_request import PolicyRequest, RequestedPath, make_request
 from remuda.boss.attention.model import Reason
 from remuda.boss.folder import BossFolder
@@ -569,19 +575,19 @@ def test_tool_path_folder_and_session() -> None:
 
 def test_question_is_for_a_human_and_a_plan_must_be_named() -> None:
     everything = policy({"decision": "allow", "tool": "*"})
-    assert everything.decide(PolicyRequest("Read")).decision is Decision.ALLOW
-    assert everything.decide(PolicyRequest("ExitPlanMode", Reason.PLAN)).decision is Decision.ASK
+    assert everything.decide(PolicyRequest("Read")).decision is PolicyDecision.ALLOW
+    assert everything.decide(PolicyRequest("ExitPlanMode", Reason.PLAN)).decision is PolicyDecision.ASK
     named = policy({"decision": "allow", "tool": ["ExitPlanMode", "AskUserQuestion"]})
-    assert named.decide(PolicyRequest("ExitPlanMode", Reason.PLAN)).decision is Decision.ALLOW
-    assert named.decide(PolicyRequest("AskUserQuestion", Reason.QUESTION)).decision is Decision.ASK
+    assert named.decide(PolicyRequest("ExitPlanMode", Reason.PLAN)).decision is PolicyDecision.ALLOW
+    assert named.decide(PolicyRequest("AskUserQuestion", Reason.QUESTION)).decision is PolicyDecision.ASK
 
 
 def test_command_that_asks_for_more_than_itself_is_asked(tmp_path: Path) -> None:
     given = {"command": "git status", "dangerouslyDisableSandbox": True}
     request = make_request("Bash", Reason.PERMISSION, given, ["s", None], str(tmp_path))
-    assert allowing("git status").decide(request).decision is Decision.ASK
+    assert allowing("git status").decide(request).decision is PolicyDecision.ASK
     request = make_request("Bash", Reason.PERMISSION, {"command": "git status"}, ["s"], str(tmp_path))
-    assert allowing("git status").decide(request).decision is Decision.ALLOW
+    assert allowing("git status").decide(request).decision is PolicyDecision.ALLOW
 
 
 def test_path_is_where_its_links_lead(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from remuda.boss.notices.notification import FIELDS, Receiver
-from remuda.boss.notices.sending import Exchange, send
+from remuda.boss.notices.sending import NoticeExchange, send
 
 WORDS = dict.fromkeys(FIELDS, "x")
 BEGINNINGS = {
@@ -46,7 +46,7 @@ def receiving(listener: socket.socket, sent: bytes, then: Callable[[], None]) ->
 
 @pytest.mark.parametrize(("scheme", "sent"), CASES)
 def test_exchange_that_is_aborted_raises_a_timeout(scheme: str, sent: bytes) -> None:
-    exchange = Exchange()
+    exchange = NoticeExchange()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = receiving(listener, sent, exchange.abort)
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/"
@@ -56,7 +56,7 @@ def test_exchange_that_is_aborted_raises_a_timeout(scheme: str, sent: bytes) -> 
 
 
 def test_exchange_aborted_before_it_connects_raises_a_timeout() -> None:
-    exchange = Exchange()
+    exchange = NoticeExchange()
     exchange.abort()
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,

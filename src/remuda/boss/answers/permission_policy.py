@@ -33,14 +33,14 @@ SHELL_TOOL = "Bash"
 """In a rule with `command` that denies or asks, it means every tool that runs commands."""
 
 
-class Decision(StrEnum):
+class PolicyDecision(StrEnum):
     ALLOW = "allow"
     DENY = "deny"
     ASK = "ask"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PathPattern:
     """A pattern of paths: as written, and with symbolic links before its first wildcard resolved."""
 
     pattern: str
@@ -50,17 +50,17 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Rule:
     name: str
-    decision: Decision
+    decision: PolicyDecision
     tools: tuple[str, ...] = ()
     commands: tuple[Words, ...] = ()
-    paths: tuple[Place, ...] = ()
-    folders: tuple[Place, ...] = ()
+    paths: tuple[PathPattern, ...] = ()
+    folders: tuple[PathPattern, ...] = ()
     sessions: tuple[str, ...] = ()
     message: str = ""
 
     @property
     def guards_commands(self) -> bool:
-        return bool(self.commands) and self.decision is not Decision.ALLOW
+        return bool(self.commands) and self.decision is not PolicyDecision.ALLOW
 
     def fit(self, request: PolicyRequest) -> Fit:
         """Match everything but the command."""
@@ -81,18 +81,18 @@ class Rule:
             names.append(SHELL_TOOL)
         return not self.tools or _named(names, self.tools)
 
-    def _fit_places(self, paths: Sequence[RequestedPath], places: Sequence[Place]) -> Fit:
+    def _fit_places(self, paths: Sequence[RequestedPath], places: Sequence[PathPattern]) -> Fit:
         """To allow, all paths must match. To deny or ask, one is enough."""
         if not places or not paths:
             return Fit.NO if places else Fit.YES
         fits = [self._fit_place(path, places) for path in paths]
-        return min(fits) if self.decision is Decision.ALLOW else max(fits)
+        return min(fits) if self.decision is PolicyDecision.ALLOW else max(fits)
 
-    def _fit_place(self, path: RequestedPath, places: Sequence[Place]) -> Fit:
+    def _fit_place(self, path: RequestedPath, places: Sequence[PathPattern]) -> Fit:
         """Allow by the resolved path only; deny and ask by any of its names."""
         if not path.real:
             return Fit.MAYBE
-        if self.decision is Decision.ALLOW:
+        if self.decision is PolicyDecision.ALLOW:
             return Fit.YES if any(_is_below(path.real, one.real) for one in places) else Fit.NO
         patterns = {one.pattern for one in places} | {one.real for one in places}
         names = {path.real, path.asked}
@@ -106,14 +106,14 @@ class Rule:
     def fit_command(self, candidate: Candidate) -> Fit:
         if not self.commands:
             return Fit.YES
-        if self.decision is Decision.ALLOW:
+        if self.decision is PolicyDecision.ALLOW:
             return Fit.YES if any(candidate.allows(one) for one in self.commands) else Fit.NO
         return max(candidate.fit(one) for one in self.commands)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyVerdict:
-    decision: Decision
+    decision: PolicyDecision
     rule: Rule | None = None
     """None: no rule matches."""
     why: str = ""
@@ -137,14 +137,14 @@ class Policy:
             verdict = _decide_command(fitting, request.command)
         else:
             verdict = _decide_other(fitting, request)
-        if verdict.decision is not Decision.ALLOW:
+        if verdict.decision is not PolicyDecision.ALLOW:
             return verdict
         if request.reason is Reason.QUESTION:
-            return PolicyVerdict(Decision.ASK, None, "questions need a human")
+            return PolicyVerdict(PolicyDecision.ASK, None, "questions need a human")
         return (
             verdict
             if request.is_plain
-            else PolicyVerdict(Decision.ASK, None, "it requests more than its command")
+            else PolicyVerdict(PolicyDecision.ASK, None, "it requests more than its command")
         )
 
 
@@ -156,7 +156,7 @@ def _decide_command(rules: Sequence[tuple[Rule, Fit]], command: str) -> PolicyVe
     return max(verdicts, key=lambda one: _WEIGHT[one.decision])
 
 
-_WEIGHT = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
+_WEIGHT = {PolicyDecision.ALLOW: 0, PolicyDecision.ASK: 1, PolicyDecision.DENY: 2}
 
 
 def _decide_other(rules: Sequence[tuple[Rule, Fit]], request: PolicyRequest) -> PolicyVerdict:
@@ -164,7 +164,7 @@ def _decide_other(rules: Sequence[tuple[Rule, Fit]], request: PolicyRequest) -> 
     above only if the rule that allows names it in full, and the rule above does not.
     """
     verdict = _first((rule, fit) for rule, fit in rules if not rule.commands)
-    if verdict.decision is not Decision.ALLOW or not request.may_run_commands:
+    if verdict.decision is not PolicyDecision.ALLOW or not request.may_run_commands:
         return verdict
     is_named = verdict.rule is not None and request.tool in verdict.rule.tools
     for rule, _ in rules:
@@ -172,7 +172,7 @@ def _decide_other(rules: Sequence[tuple[Rule, Fit]], request: PolicyRequest) -> 
             break
         if rule.guards_commands and (not is_named or _named([request.tool], rule.tools)):
             return PolicyVerdict(
-                Decision.ASK,
+                PolicyDecision.ASK,
                 rule,
                 f"{request.tool} may run commands; see command_tools in the policy reference",
             )
@@ -182,16 +182,16 @@ def _decide_other(rules: Sequence[tuple[Rule, Fit]], request: PolicyRequest) -> 
 def _first(rules: Iterable[tuple[Rule, Fit]], doubt: str = "") -> PolicyVerdict:
     doubted: Rule | None = None
     for rule, fit in rules:
-        if rule.decision is Decision.ALLOW:
+        if rule.decision is PolicyDecision.ALLOW:
             if fit is Fit.YES and doubted is not None:
-                return PolicyVerdict(Decision.ASK, doubted, doubt or "this rule may apply")
+                return PolicyVerdict(PolicyDecision.ASK, doubted, doubt or "this rule may apply")
             if fit is Fit.YES:
-                return PolicyVerdict(Decision.ALLOW, rule)
+                return PolicyVerdict(PolicyDecision.ALLOW, rule)
         elif fit is Fit.YES:
             return PolicyVerdict(rule.decision, rule)
         elif fit is Fit.MAYBE:
             doubted = doubted or rule
-    return PolicyVerdict(Decision.ASK, None, doubt or "no rule matches")
+    return PolicyVerdict(PolicyDecision.ASK, None, doubt or "no rule matches")
 
 
 def _named(names: Sequence[str], patterns: Sequence[str]) -> bool:
@@ -287,16 +287,16 @@ def _rule(number: int, table: Mapping[str, Any], home: str, resolve: Resolve) ->
         if key not in _KEYS:
             raise InvalidOptions(f"{where}: unknown key {key!r}", hint=f"known: {', '.join(_KEYS)}")
     try:
-        decision = Decision(table.get("decision", ""))
+        decision = PolicyDecision(table.get("decision", ""))
     except ValueError:
         raise InvalidOptions(f"{where}: decision must be allow, deny or ask") from None
     conditions = {key: _texts(table[key], f"{where}: {key}") for key in _LISTS if key in table}
-    if decision is Decision.ALLOW and not conditions:
+    if decision is PolicyDecision.ALLOW and not conditions:
         raise InvalidOptions(f"{where} allows everything", hint='write tool = "*" if you mean that')
     name, message = table.get("name", where), table.get("message", "")
     if not isinstance(name, str) or not isinstance(message, str):
         raise InvalidOptions(f"{where}: name and message must be strings")
-    if message and decision is not Decision.DENY:
+    if message and decision is not PolicyDecision.DENY:
         raise InvalidOptions(f'{where}: message needs decision = "deny"')
     return Rule(
         name,
@@ -327,7 +327,7 @@ def _command(text: str, where: str) -> Words:
     return words
 
 
-def _place(text: str, home: str, resolve: Resolve, where: str) -> Place:
+def _place(text: str, home: str, resolve: Resolve, where: str) -> PathPattern:
     path = home + text[1:] if text == "~" or text.startswith("~/") else text
     if not path.startswith("/"):
         raise InvalidOptions(f"{where} {text!r} must begin with / or ~")
@@ -337,4 +337,6 @@ def _place(text: str, home: str, resolve: Resolve, where: str) -> Place:
         real = resolve(path[:cut] or "/")
     except ValueError:
         raise InvalidOptions(f"{where} {text!r} is not a path") from None
-    return Place("/" + os.path.normpath(path).lstrip("/"), real.rstrip("/") + path[cut:].rstrip("/") or "/")
+    return PathPattern(
+        "/" + os.path.normpath(path).lstrip("/"), real.rstrip("/") + path[cut:].rstrip("/") or "/"
+    )

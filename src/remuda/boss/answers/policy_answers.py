@@ -16,7 +16,7 @@ from remuda.errors import InvalidOptions, NotInQueue
 from ..attention.model import Approval, Session
 from ..folder import BossFolder
 from .approvals import Approvals
-from .permission_policy import Decision, Policy, PolicyVerdict, load_policy, policy_file
+from .permission_policy import Policy, PolicyDecision, PolicyVerdict, load_policy, policy_file
 from .policy_request import make_request
 
 log = logging.getLogger("remuda.boss.answers.permission_policy")
@@ -45,13 +45,13 @@ class PolicyAnswers:
             return
         if policy.dry_run:
             await self._note(approval, verdict)
-        elif verdict.decision is not Decision.ASK:
+        elif verdict.decision is not PolicyDecision.ASK:
             await self._answer(approval, verdict)
 
     def _decide(self, approval: Approval, session: Session | None) -> tuple[Policy, PolicyVerdict]:
         policy = load_policy(policy_file(self._folder, os.environ))
         if not policy.rules or approval.detail.get("hearsay"):
-            return policy, PolicyVerdict(Decision.ASK)
+            return policy, PolicyVerdict(PolicyDecision.ASK)
         names = (approval.session_id, session.name if session else None)
         # Anyone who posts events may have moved the session: the request itself says where it is.
         cwd = approval.detail.get("cwd") or (session.cwd if session else None)
@@ -68,7 +68,7 @@ class PolicyAnswers:
 
     async def _answer(self, approval: Approval, verdict: PolicyVerdict) -> None:
         answer = {"behavior": str(verdict.decision)}
-        if verdict.decision is Decision.DENY:
+        if verdict.decision is PolicyDecision.DENY:
             answer["message"] = (verdict.rule.message if verdict.rule else "") or DENIED
         await self._approvals.answer(approval.id, answer, f"policy: {verdict.name}")
 

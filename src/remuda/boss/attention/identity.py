@@ -30,7 +30,7 @@ _WORTH = {origin: number for number, origin in enumerate(Origin)}
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PlaceClaim:
     session_id: str
     at: float
     pid: int | None = None
@@ -92,12 +92,12 @@ def is_stand_in(session_id: str) -> bool:
     return session_id.startswith(("%", "tmux-"))
 
 
-def claims(event: Event, facts: Mapping[str, Any]) -> dict[str, Claim]:
+def claims(event: Event, facts: Mapping[str, Any]) -> dict[str, PlaceClaim]:
     """Return the places that an event claims for its session."""
     claimed = _places(facts.get("pane"), _server_of(event), facts.get("pid"), facts.get("name"))
     if not claimed:
         return {}
-    claim = Claim(event.session_id, event.at, facts.get("pid"))
+    claim = PlaceClaim(event.session_id, event.at, facts.get("pid"))
     stands_in = is_stand_in(event.session_id)
     return {_stand_in(place) if stands_in else place: claim for place in claimed}
 
@@ -128,11 +128,11 @@ def _server(tmux: str | None) -> str:
     return "" if not tmux or tmux.rpartition("/")[2] == "default" else tmux
 
 
-def newer(claim: Claim, held: Claim | None) -> bool:
+def newer(claim: PlaceClaim, held: PlaceClaim | None) -> bool:
     return held is None or (claim.at, claim.session_id) > (held.at, held.session_id)
 
 
-def is_replaced(session: Session, place: str, held: Claim, holder: Session | None) -> bool:
+def is_replaced(session: Session, place: str, held: PlaceClaim, holder: Session | None) -> bool:
     """Whether the session that holds a place of this one has replaced it.
 
     An agent that runs another one in its own pane is not gone: their processes differ.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from .event_log import EventLog
-from .identity import Claim
+from .identity import PlaceClaim
 from .model import Approval, Event, EventKind, Item, Session
 from .projection import Ask, SessionProjection
 from .rules import make_ask_id
@@ -118,5 +118,5 @@ def move_approval(approval: Approval, by: float) -> Approval:
     )
 
 
-def move_claim(claim: Claim, by: float) -> Claim:
+def move_claim(claim: PlaceClaim, by: float) -> PlaceClaim:
     return replace(claim, at=move(claim.at, by))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from . import identity, redate
 from .event_log import EventLog
-from .identity import Claim
+from .identity import PlaceClaim
 from .model import (
     Approval,
     ApprovalState,
@@ -75,7 +75,7 @@ class Changes:
     revived: set[str] = field(default_factory=set)
     """Items that are written in any case: their row on disk is wrong now."""
     approvals: dict[str, Approval] = field(default_factory=dict)
-    claims: dict[str, Claim] = field(default_factory=dict)
+    claims: dict[str, PlaceClaim] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     """Notes to store as well."""
 
@@ -87,13 +87,13 @@ class Changes:
 class SessionIndex:
     def __init__(self) -> None:
         self.entries: dict[str, SessionEntry] = {}
-        self.claims: dict[str, Claim] = {}
+        self.claims: dict[str, PlaceClaim] = {}
         self._at: dict[str, set[str]] = {}  # place → sessions that claim to be there
         self._now = 0.0
 
     # ── making it again ──
 
-    def restore(self, entries: Iterable[SessionEntry], claims: dict[str, Claim]) -> None:
+    def restore(self, entries: Iterable[SessionEntry], claims: dict[str, PlaceClaim]) -> None:
         self.claims = dict(claims)
         for entry in entries:
             self._place(entry)
@@ -182,7 +182,7 @@ class SessionIndex:
             _redate(one, by, changes)
         return changes
 
-    def _claim(self, claims: Mapping[str, Claim], changes: Changes) -> None:
+    def _claim(self, claims: Mapping[str, PlaceClaim], changes: Changes) -> None:
         for place, claim in claims.items():
             held = self.claims.get(place)
             if identity.newer(claim, held):

@@ -258,7 +258,7 @@ class Follower:
         agent = str(self._facts.get("agent", DEFAULT_AGENT))
         event = await asyncio.to_thread(kept_events.agent_event, document, self._name, agent, read_text)
         await self._be_called(event.session_id, event.at)
-        await self._tell([event])
+        await self._report([event])
 
     async def _on_hook(self, document: Document) -> None:
         """From a keeper of 0.1."""

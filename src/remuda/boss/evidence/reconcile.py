@@ -32,7 +32,7 @@ from ..attention.model import Event, EventKind, Origin, Session, Source, State
 from ..service import BossService
 from .jobs import Jobs, rests_event
 from .processes import Processes, started_at
-from .registry import Registry
+from .registry import AgentRegistry
 from .transcripts import Transcripts
 from .watches import PollSettings, report
 
@@ -77,7 +77,7 @@ class Reconcile:
     async def start(self) -> None:
         self._watches = self._polling.watches()
         self._processes = Processes(self._on_end, by_descriptor=self._polling.uses_events)
-        self._registry = Registry(self._watches, self._on_registry, self._has_keeper)
+        self._registry = AgentRegistry(self._watches, self._on_registry, self._has_keeper)
         self._spawn(self._hear())  # before anything is reported
         for sources in all_sources():
             self._add_registry(sources)

@@ -21,7 +21,7 @@ from ..attention.model import Event, EventKind, Source
 from .watches import Watches
 
 
-class Registry:
+class AgentRegistry:
     """Reads the registries of all agents. `report` gets the events; `skips` says which pids have a keeper."""
 
     def __init__(

@@ -11,7 +11,7 @@ from remuda._version import __version__
 from remuda.boss.attention.model import Session
 from remuda.boss.evidence.limits import limits_and_held
 from remuda.boss.feed import Change, Watcher
-from remuda.boss.ports import Boss
+from remuda.boss.ports import BossParts
 from remuda.paths import accounts_folder, sessions_folder
 from remuda.untrusted import dump_json
 
@@ -23,12 +23,12 @@ _SILENCE = 15.0
 """After this many seconds without a change a comment shows both ends that the other is alive."""
 
 
-async def get_stream(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def get_stream(boss: BossParts, request: ApiRequest) -> ApiResponse:
     watcher = boss.service.feed.watch(request.headers.get("last-event-id"), is_stream=True)
     return ApiResponse(stream=_lines(boss, watcher))
 
 
-async def _lines(boss: Boss, watcher: Watcher) -> AsyncIterator[bytes]:
+async def _lines(boss: BossParts, watcher: Watcher) -> AsyncIterator[bytes]:
     try:
         # The first line is not a change: a client that reconnects with its id has missed nothing.
         yield _written(boss, Change(boss.service.feed.last_id, "hello", {"version": __version__}))
@@ -46,13 +46,13 @@ async def _lines(boss: Boss, watcher: Watcher) -> AsyncIterator[bytes]:
         watcher.close()
 
 
-def _written(boss: Boss, change: Change) -> bytes:
+def _written(boss: BossParts, change: Change) -> bytes:
     is_session = isinstance(change.value, Session)
     data = dump_json(session_document(boss, change.value) if is_session else change.document)
     return f"id: {change.id}\nevent: {change.kind}\ndata: {data}\n\n".encode()
 
 
-async def get_health(boss: Boss, _request: ApiRequest) -> ApiResponse:
+async def get_health(boss: BossParts, _request: ApiRequest) -> ApiResponse:
     service = boss.service
     sources = [{"name": one.name, "state": one.state, "error": one.error} for one in boss.sources]
     document: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from remuda.agents import all_sources
 from remuda.boss.attention.model import Approval, Event, EventKind, Source
-from remuda.boss.ports import Boss
+from remuda.boss.ports import BossParts
 from remuda.durable import read_regular
 from remuda.names import check_name
 
@@ -30,7 +30,7 @@ HOOK_FIELDS = {
 _HOOK = record({"payload": PAYLOAD}, HOOK_FIELDS)
 
 
-async def post_events(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_events(boss: BossParts, request: ApiRequest) -> ApiResponse:
     now = boss.service.clock()
     events = [_event(one, now) for one in request.body["events"]]
     taken = await boss.service.take(*events)
@@ -50,7 +50,7 @@ def _event(given: dict[str, Any], now: float) -> Event:
     )
 
 
-async def post_hook(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_hook(boss: BossParts, request: ApiRequest) -> ApiResponse:
     events, taken = await take_hook(boss, request.body)
     approval = asked_of(boss, events)
     document = {
@@ -61,7 +61,7 @@ async def post_hook(boss: Boss, request: ApiRequest) -> ApiResponse:
     return ApiResponse(document)
 
 
-async def take_hook(boss: Boss, body: dict[str, Any]) -> tuple[list[Event], int]:
+async def take_hook(boss: BossParts, body: dict[str, Any]) -> tuple[list[Event], int]:
     """What it told, and how much of that was news."""
     events = await read_hook(
         body["payload"],
@@ -75,7 +75,7 @@ async def take_hook(boss: Boss, body: dict[str, Any]) -> tuple[list[Event], int]
     return events, await boss.service.take(*events)
 
 
-def asked_of(boss: Boss, events: list[Event]) -> Approval | None:
+def asked_of(boss: BossParts, events: list[Event]) -> Approval | None:
     """The open request for leave that one of them told of."""
     asked = next((event for event in events if event.kind is EventKind.ASKED), None)
     return boss.service.approval_of(asked) if asked else None

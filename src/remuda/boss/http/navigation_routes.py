@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from remuda.boss.navigator import Item, QueueNavigator, label, navigation_text
-from remuda.boss.ports import Boss
+from remuda.boss.ports import BossParts
 from remuda.errors import InvalidOptions, NotInQueue, RemudaError, TmuxError
 from remuda.tmux.address import Address
 from remuda.tmux.bindings import segment
@@ -25,7 +25,7 @@ _NAME = {"type": "string", "minLength": 1, "maxLength": 1024}
 class _ServiceQueue:
     """The queue, for a thread outside of the event loop."""
 
-    def __init__(self, boss: Boss) -> None:
+    def __init__(self, boss: BossParts) -> None:
         self._boss = boss
         self._loop = asyncio.get_running_loop()
 
@@ -43,7 +43,7 @@ class _ServiceQueue:
         return asyncio.run_coroutine_threadsafe(skip(), self._loop).result()
 
 
-async def post_navigate(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_navigate(boss: BossParts, request: ApiRequest) -> ApiResponse:
     path, client, action = request.body["tmux"], request.body["client"], request.body["action"]
     if not os.path.isabs(path) or "\0" in path + client:
         raise InvalidOptions(
@@ -96,7 +96,7 @@ def _return(navigator: QueueNavigator) -> str:
 _ACTIONS: dict[str, Callable[[QueueNavigator], str]] = {"next": _next, "skip": _skip, "return": _return}
 
 
-async def get_segment(boss: Boss, _request: ApiRequest) -> ApiResponse:
+async def get_segment(boss: BossParts, _request: ApiRequest) -> ApiResponse:
     shown = boss.service.queue()
     age = boss.service.clock() - shown[0].since if shown else None
     document: dict[str, Any] = {"waiting": len(shown), "age": age, "text": segment(len(shown), age)}

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from remuda._version import __version__
-from remuda.boss.ports import Boss
+from remuda.boss.ports import BossParts
 
 from . import (
     change_routes,
     events,
-    metrics,
+    metric_routes,
     navigation_routes,
     permission_routes,
     queue_routes,
@@ -126,7 +126,7 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
 def openapi_route(routes: Sequence[Route]) -> Route:
     described: dict[str, Any] = {}
 
-    async def get_openapi(_boss: Boss, _request: ApiRequest) -> ApiResponse:
+    async def get_openapi(_boss: BossParts, _request: ApiRequest) -> ApiResponse:
         return ApiResponse(described)
 
     made = Route("GET", "/v1/openapi.json", get_openapi, "This document.", answer=schema.ANYTHING)
@@ -143,6 +143,6 @@ _OWN: tuple[Route, ...] = (
     *queue_routes.ROUTES,
     *permission_routes.ROUTES,
     *navigation_routes.ROUTES,
-    *metrics.ROUTES,
+    *metric_routes.ROUTES,
 )
 ROUTES: tuple[Route, ...] = (*_OWN, openapi_route(_OWN))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from remuda.boss.answers.approvals import MAX_HOLD, Approvals
-from remuda.boss.answers.replies import MAX_WAIT
+from remuda.boss.answers.reply_delivery import MAX_WAIT
 from remuda.boss.attention.display import label
 from remuda.boss.attention.model import ApprovalState, document
-from remuda.boss.ports import Boss
+from remuda.boss.ports import BossParts
 from remuda.errors import NotInQueue, NotSafe
 from remuda.untrusted import one_line
 
@@ -75,7 +75,7 @@ LINK_ANSWER = _answer({"answers": _answers(_text(_LINK_LENGTH))}, {"message": _t
 """What a link takes (`answers.decision.LINK_FIELDS`): no other input, no rule for later."""
 
 
-async def get_approvals(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def get_approvals(boss: BossParts, request: ApiRequest) -> ApiResponse:
     approvals = boss.service.store.approvals(
         int(request.query.get("limit", 100)),
         state=request.query.get("state"),
@@ -84,12 +84,12 @@ async def get_approvals(boss: Boss, request: ApiRequest) -> ApiResponse:
     return ApiResponse({"approvals": document(approvals)})
 
 
-async def get_approval(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def get_approval(boss: BossParts, request: ApiRequest) -> ApiResponse:
     await boss.service.settled()
     return ApiResponse(document(boss.service.approval(request.path["approval"])))
 
 
-async def post_answer(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_answer(boss: BossParts, request: ApiRequest) -> ApiResponse:
     answer = {name: value for name, value in request.body.items() if name != "by"}
     carrier = boss.answers or boss.service
     by = _signature(request.body.get("by", ""))
@@ -102,7 +102,7 @@ def _signature(name: str) -> str:
     return f"api: {name}" if name else "api"
 
 
-async def post_reply(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_reply(boss: BossParts, request: ApiRequest) -> ApiResponse:
     session = boss.service.session(request.path["session"])
     if boss.replies is None:
         raise NotSafe("this boss cannot send replies")
@@ -113,7 +113,7 @@ async def post_reply(boss: Boss, request: ApiRequest) -> ApiResponse:
 # ── hooks that wait for a decision ──
 
 
-async def post_permission(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_permission(boss: BossParts, request: ApiRequest) -> ApiResponse:
     """Wait for the decision. A hook that asks again with the same id finds its request again."""
     events, _ = await take_hook(boss, request.body)
     approval = asked_of(boss, events)
@@ -127,7 +127,7 @@ async def post_permission(boss: Boss, request: ApiRequest) -> ApiResponse:
 # ── links that decide one request ──
 
 
-async def get_answer(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def get_answer(boss: BossParts, request: ApiRequest) -> ApiResponse:
     if boss.links is None:
         raise NotInQueue("this boss does not make links")
     approval = boss.links.request(request.path["secret"])
@@ -139,7 +139,7 @@ async def get_answer(boss: Boss, request: ApiRequest) -> ApiResponse:
     return ApiResponse(text=request_page(approval, who, session.cwd))
 
 
-async def post_link_answer(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_link_answer(boss: BossParts, request: ApiRequest) -> ApiResponse:
     if boss.links is None:
         raise NotInQueue("this boss does not make links")
     return ApiResponse(document(await boss.links.answer(request.path["secret"], request.body)))

@@ -6,7 +6,7 @@ from typing import Any
 
 from remuda.boss.attention.model import Item, Session, document
 from remuda.boss.evidence.limits import limits_and_held
-from remuda.boss.ports import Boss
+from remuda.boss.ports import BossParts
 from remuda.errors import NotInQueue
 from remuda.paths import accounts_folder, sessions_folder
 
@@ -27,13 +27,13 @@ _QUEUE = record(
 _SECONDS = {"type": "number", "minimum": 0, "maximum": _MOST}
 
 
-def session_document(boss: Boss, session: Session) -> dict[str, Any]:
+def session_document(boss: BossParts, session: Session) -> dict[str, Any]:
     """`state` has the older words of the boss, `agent_state` those of `remuda ls`."""
     fields: dict[str, Any] = document(session)
     return fields | {"agent_state": boss.service.agent_state(session)}
 
 
-def item_document(boss: Boss, item: Item) -> dict[str, Any]:
+def item_document(boss: BossParts, item: Item) -> dict[str, Any]:
     """An item with its session: clients need to know where it runs."""
     try:
         session = session_document(boss, boss.service.session(item.session_id))
@@ -43,7 +43,7 @@ def item_document(boss: Boss, item: Item) -> dict[str, Any]:
     return fields | {"session": session}
 
 
-async def get_sessions(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def get_sessions(boss: BossParts, request: ApiRequest) -> ApiResponse:
     await boss.service.settled()
     sessions = boss.service.sessions()
     if not request.query.get("all"):
@@ -56,7 +56,7 @@ async def get_sessions(boss: Boss, request: ApiRequest) -> ApiResponse:
     )
 
 
-async def get_session(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def get_session(boss: BossParts, request: ApiRequest) -> ApiResponse:
     await boss.service.settled()
     session = boss.service.session(request.path["session"])
     item = boss.service.item_of(session.id)
@@ -65,7 +65,7 @@ async def get_session(boss: Boss, request: ApiRequest) -> ApiResponse:
     )
 
 
-async def get_queue(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def get_queue(boss: BossParts, request: ApiRequest) -> ApiResponse:
     # First: nothing may happen between the list and the id of the last change.
     limited = await limits_and_held(accounts_folder(), sessions_folder(), boss.service.clock())
     await boss.service.settled()
@@ -82,28 +82,28 @@ async def get_queue(boss: Boss, request: ApiRequest) -> ApiResponse:
     )
 
 
-async def get_next(boss: Boss, _request: ApiRequest) -> ApiResponse:
+async def get_next(boss: BossParts, _request: ApiRequest) -> ApiResponse:
     await boss.service.settled()
     first = next(iter(boss.service.queue()), None)
     return ApiResponse({"item": item_document(boss, first) if first else None})
 
 
-async def get_history(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def get_history(boss: BossParts, request: ApiRequest) -> ApiResponse:
     items = boss.service.store.history(int(request.query.get("limit", 100)), request.query.get("before"))
     return ApiResponse({"items": [item_document(boss, item) for item in items]})
 
 
-async def get_item(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def get_item(boss: BossParts, request: ApiRequest) -> ApiResponse:
     await boss.service.settled()
     return ApiResponse(item_document(boss, boss.service.item(request.path["item"])))
 
 
-async def post_skip(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_skip(boss: BossParts, request: ApiRequest) -> ApiResponse:
     item = await boss.service.skip(request.path["item"], float(request.body.get("cooldown", 30.0)))
     return ApiResponse(item_document(boss, item))
 
 
-async def post_snooze(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_snooze(boss: BossParts, request: ApiRequest) -> ApiResponse:
     until = request.body.get("until")
     if until is None:
         until = boss.service.clock() + float(request.body["seconds"])
@@ -111,7 +111,7 @@ async def post_snooze(boss: Boss, request: ApiRequest) -> ApiResponse:
     return ApiResponse(item_document(boss, item))
 
 
-async def post_dismiss(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_dismiss(boss: BossParts, request: ApiRequest) -> ApiResponse:
     return ApiResponse(item_document(boss, await boss.service.dismiss(request.path["item"])))
 
 

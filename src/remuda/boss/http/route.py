@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remuda import errors
-from remuda.boss.ports import Boss
+from remuda.boss.ports import BossParts
 from remuda.errors import RemudaError
 
 EVENT_BYTES = 16 << 20
@@ -53,7 +53,7 @@ class ApiResponse:
     """Server-sent events, instead of both."""
 
 
-Handler = Callable[[Boss, ApiRequest], Awaitable[ApiResponse]]
+Handler = Callable[[BossParts, ApiRequest], Awaitable[ApiResponse]]
 Schema = dict[str, Any]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from remuda.admission.credentials import load_token
 from remuda.boss.attention.model import Event, EventKind, Item, Reason, Session, Source
-from remuda.boss.ports import Boss
+from remuda.boss.ports import BossParts
 from remuda.durable import replace_file
 from remuda.errors import FolderUnusable, InvalidOptions, RemudaError
 from remuda.untrusted import BadJson, parse_object
@@ -64,7 +64,7 @@ def _schema(kind: str) -> Schema:
     }
 
 
-async def post_event(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_event(boss: BossParts, request: ApiRequest) -> ApiResponse:
     """The input of a hook, with the pane in a header."""
     pane = request.headers.get("x-tmux-pane", "")
     if not pane:
@@ -85,7 +85,7 @@ def _hearsay(event: Event) -> Event:
     return replace(event, facts={**event.facts, "hearsay": True})
 
 
-async def post_normalized(boss: Boss, request: ApiRequest) -> ApiResponse:
+async def post_normalized(boss: BossParts, request: ApiRequest) -> ApiResponse:
     event = _parsed(request.body)
     kind = event.get("type")
     if not isinstance(kind, str) or kind not in _FIELDS:
@@ -120,19 +120,19 @@ def _parsed(body: bytes) -> dict[str, Any]:
 # ── the queue ──
 
 
-async def get_next(boss: Boss, _request: ApiRequest) -> ApiResponse:
+async def get_next(boss: BossParts, _request: ApiRequest) -> ApiResponse:
     await boss.service.settled()
     return ApiResponse(_next(boss, _EMPTY))
 
 
-async def post_skip(boss: Boss, _request: ApiRequest) -> ApiResponse:
+async def post_skip(boss: BossParts, _request: ApiRequest) -> ApiResponse:
     if (first := _first(boss)) is None:
         return ApiResponse(_next(boss, _EMPTY))
     await boss.service.skip(first[0].id)
     return ApiResponse(_next(boss, "queue empty after skip"))
 
 
-def _next(boss: Boss, otherwise: str) -> dict[str, Any]:
+def _next(boss: BossParts, otherwise: str) -> dict[str, Any]:
     first = _first(boss)
     if first is None:
         return {"paneId": None, "reason": otherwise}
@@ -140,17 +140,17 @@ def _next(boss: Boss, otherwise: str) -> dict[str, Any]:
     return {"paneId": session.pane, "sessionId": item.session_id, "reason": None}
 
 
-def _first(boss: Boss) -> tuple[Item, Session] | None:
+def _first(boss: BossParts) -> tuple[Item, Session] | None:
     return next(iter(_in_panes(boss)), None)
 
 
-def _in_panes(boss: Boss) -> list[tuple[Item, Session]]:
+def _in_panes(boss: BossParts) -> list[tuple[Item, Session]]:
     """Its clients know only panes."""
     items = [(item, boss.service.session(item.session_id)) for item in boss.service.queue()]
     return [(item, session) for item, session in items if session.pane]
 
 
-async def get_queue(boss: Boss, _request: ApiRequest) -> ApiResponse:
+async def get_queue(boss: BossParts, _request: ApiRequest) -> ApiResponse:
     await boss.service.settled()
     items = _in_panes(boss)
     return ApiResponse({"items": [_item(*one) for one in items[:_SHOWN]], "count": len(items)})
@@ -177,7 +177,7 @@ def _message(item: Item) -> str:
     return f"[{item.detail['tool']}] {cut}"
 
 
-async def get_status(boss: Boss, _request: ApiRequest) -> ApiResponse:
+async def get_status(boss: BossParts, _request: ApiRequest) -> ApiResponse:
     return ApiResponse({"status": "ok", "stuckCount": len(_in_panes(boss))})
 
 

@@ -18,7 +18,7 @@ from starlette.routing import Route as WebRoute
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from remuda.boss.ports import Boss
+from remuda.boss.ports import BossParts
 from remuda.errors import InvalidOptions, RemudaError
 from remuda.untrusted import BadJson, parse_json
 
@@ -51,7 +51,7 @@ class Application:
 
     def __init__(
         self,
-        boss: Boss,
+        boss: BossParts,
         routes: Sequence[Route],
         token: str,
         port: int,
@@ -160,7 +160,7 @@ class _Place:
 class _Operation:
     """One operation, as an ASGI application."""
 
-    def __init__(self, boss: Boss, route: Route) -> None:
+    def __init__(self, boss: BossParts, route: Route) -> None:
         self._boss = boss
         self._route = route
 

@@ -25,7 +25,7 @@ from ..folder import BossFolder
 from ..service import BossService
 from .links import Links
 from .notification import LINK_LIFE, NotifySettings, Receiver, Schedule, load_settings, notify_file, words
-from .sending import TIMEOUT, Exchange, place_of, reason_of, send, show
+from .sending import TIMEOUT, NoticeExchange, place_of, reason_of, send, show
 
 log = logging.getLogger("remuda.boss.notices.notification")
 
@@ -181,7 +181,7 @@ class Notifier:
         return False
 
     async def _send_in_thread(self, receiver: Receiver, fields: Mapping[str, str]) -> None:
-        loop, exchange = asyncio.get_running_loop(), Exchange()
+        loop, exchange = asyncio.get_running_loop(), NoticeExchange()
         deadline = loop.call_later(TIMEOUT, exchange.abort)
         try:
             tell = show if receiver.desktop else send

@@ -27,7 +27,7 @@ _TITLE, _MESSAGE = 200, 1000
 _OSASCRIPT = ("on run argv", "display notification (item 2 of argv) with title (item 1 of argv)", "end run")
 
 
-class Exchange:
+class NoticeExchange:
     """One request to a receiver. `abort` ends it from another thread; then `check` raises `TimeoutError`."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ def reason_of(error: Exception) -> str:
     return one_line(str(text or type(error).__name__))[:200]
 
 
-def show(_receiver: Receiver, fields: Mapping[str, str], _exchange: Exchange) -> None:
+def show(_receiver: Receiver, fields: Mapping[str, str], _exchange: NoticeExchange) -> None:
     """Show it on the desktop, if there is one."""
     title, message = one_line(fields["title"])[:_TITLE], printable(fields["message"])[:_MESSAGE]
     if program := shutil.which("notify-send"):
@@ -133,7 +133,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def send(receiver: Receiver, fields: Mapping[str, str], exchange: Exchange) -> None:
+def send(receiver: Receiver, fields: Mapping[str, str], exchange: NoticeExchange) -> None:
     """Send it. Raises OSError or HTTPException if it was refused, ValueError if it cannot be sent."""
     headers = {name: _header(fill(value, fields)) for name, value in receiver.headers.items()}
     if receiver.json is not None:

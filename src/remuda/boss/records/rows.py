@@ -11,7 +11,7 @@ from remuda.untrusted import OWN_DEPTH, BadJson, bounded, parse_json
 
 from ..attention import projection
 from ..attention.event_log import EventLog
-from ..attention.identity import Claim
+from ..attention.identity import PlaceClaim
 from ..attention.model import (
     Approval,
     ApprovalState,
@@ -207,8 +207,8 @@ def read_entry(
     return SessionEntry(read_session(session), event_log, item, {one.id: one for one in reversed(ledger)})
 
 
-def read_claims(rows: Iterable[tuple[str, str, float, int | None]]) -> dict[str, Claim]:
-    return {place: Claim(session_id, at, pid) for place, session_id, at, pid in rows}
+def read_claims(rows: Iterable[tuple[str, str, float, int | None]]) -> dict[str, PlaceClaim]:
+    return {place: PlaceClaim(session_id, at, pid) for place, session_id, at, pid in rows}
 
 
 def _known(kind: type, document: dict[str, Any]) -> dict[str, Any]:

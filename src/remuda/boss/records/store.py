@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from remuda.errors import StoreFailed
 from remuda.untrusted import BadJson
 
-from ..attention.identity import Claim
+from ..attention.identity import PlaceClaim
 from ..attention.model import Approval, Item
 from ..attention.session_index import Changes, SessionEntry
 from . import database, rows
@@ -234,7 +234,7 @@ class Store:
 
     # ── reading ──
 
-    def load(self, now: float) -> tuple[list[SessionEntry], dict[str, Claim]]:
+    def load(self, now: float) -> tuple[list[SessionEntry], dict[str, PlaceClaim]]:
         """Load all sessions that are running or ended recently, and who holds which place."""
         results = self._read("SELECT id FROM session WHERE ended IS NULL OR ended > ?", now - _REMEMBERED)
         claims = rows.read_claims(self._read("SELECT place, session_id, at, pid FROM claim"))

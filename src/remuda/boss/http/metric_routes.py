@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from remuda.agents.state import State as AgentState
 from remuda.boss.attention.model import Reason, State
 from remuda.boss.evidence.limits import limits
-from remuda.boss.ports import Boss
+from remuda.boss.ports import BossParts
 from remuda.paths import accounts_folder
 
 from .route import ApiRequest, ApiResponse, Route
@@ -17,11 +17,11 @@ from .route import ApiRequest, ApiResponse, Route
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def get_metrics(boss: Boss, _request: ApiRequest) -> ApiResponse:
+async def get_metrics(boss: BossParts, _request: ApiRequest) -> ApiResponse:
     return ApiResponse(text="\n".join(_lines(boss)) + "\n")
 
 
-def _lines(boss: Boss) -> Iterable[str]:
+def _lines(boss: BossParts) -> Iterable[str]:
     service = boss.service
     shown = service.queue()
     now = service.clock()

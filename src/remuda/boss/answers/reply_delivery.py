@@ -30,7 +30,7 @@ from ..service import BossService
 from . import idle_proof
 from .idle_proof import IdlePane
 
-log = logging.getLogger("remuda.boss.answers.replies")
+log = logging.getLogger("remuda.boss.answers.reply_delivery")
 
 SHOWN_TIMEOUT = 5.0
 SUBMITTED_TIMEOUT = 15.0
