@@ -6,6 +6,7 @@ An agent that has settings files returns an `AgentSetup` from `Agent.setup`. The
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -154,6 +155,4 @@ class AgentSetup(Protocol):
 
 def same_path(one: str, other: str) -> bool:
     """Whether two names of an inbox mean the same file. An empty name means none."""
-    from os.path import normpath
-
-    return bool(one) and normpath(one) == normpath(other)
+    return bool(one) and os.path.normpath(one) == os.path.normpath(other)

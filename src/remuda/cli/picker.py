@@ -23,8 +23,8 @@ READ = 0.7
 """Seconds for which a request must be on the screen before it can be decided."""
 _DECISIONS = {"a": "allow", "n": "deny"}
 _KEYS = {
-    "\r": "go", "\n": "go", "l": "go", "s": "skip", "z": "snooze", "d": "dismiss", "r": "look",
-    "q": "leave", "\x1b": "leave", "\x03": "leave",
+    "\r": "go", "\n": "go", "l": "go", "s": "skip", "z": "snooze", "d": "dismiss", "r": "refresh",
+    "q": "quit", "\x1b": "quit", "\x03": "quit",
 }  # fmt: skip
 _MOVES = {"j": 1, "\x1b[B": 1, "\x1bOB": 1, "k": -1, "\x1b[A": -1, "\x1bOA": -1, "\x04": 10, "\x15": -10}
 _FAINT, _MARKED = ours("\x1b[2m"), ours("\x1b[7m")
@@ -91,7 +91,7 @@ class Picker:
         self.note, self._fades_at = what, self._clock() + FADE
 
     def press(self, key: str) -> str | None:
-        """Return the action: go, skip, snooze, dismiss, allow, deny, look, leave. None for no action."""
+        """Return the action: go, skip, snooze, dismiss, allow, deny, refresh, quit. None for no action."""
         asked, self._asked, self.note, self._fades_at = self._asked, None, "", None
         if asked is not None:
             return asked[0] if key == "y" else None

@@ -100,13 +100,13 @@ def _chosen(guide: QueueNavigator) -> Item | None:
                 key = keys.next(changes)
                 if key and picker.asks:  # the terminal may be smaller now; a yes is for what it shows
                     _show(picker)
-                done = picker.press(key) if key else "look"
+                done = picker.press(key) if key else "refresh"
                 if picker.asks:
                     keys.drop()
                 item = picker.marked
                 if done == "go" and item is not None and is_kept(item) and not guide.may_move(guide.here):
                     return item
-                if done == "leave" or (done and _carry_out(guide, picker, done)):
+                if done == "quit" or (done and _carry_out(guide, picker, done)):
                     return None
 
 
@@ -161,7 +161,7 @@ def _carry_out(guide: QueueNavigator, picker: Picker, what_to_do: str) -> bool:
         guide.look_again()
         picker.replace(_rows(guide))
     except RemudaError as error:
-        if what_to_do == "look":
+        if what_to_do == "refresh":
             picker.fail("")
             picker.trouble = str(error)
         else:

@@ -38,8 +38,8 @@ def test_press_moves_within_the_list() -> None:
 
 @pytest.mark.parametrize(
     ("key", "meant"),
-    [("\r", "go"), ("l", "go"), ("s", "skip"), ("z", "snooze"), ("d", "dismiss"), ("r", "look"),
-     ("q", "leave"), ("\x1b", "leave"), ("\x03", "leave"), ("x", None), ("9", None), ("0", None),
+    [("\r", "go"), ("l", "go"), ("s", "skip"), ("z", "snooze"), ("d", "dismiss"), ("r", "refresh"),
+     ("q", "quit"), ("\x1b", "quit"), ("\x03", "quit"), ("x", None), ("9", None), ("0", None),
      ("é", None), ("²", None)],
 )  # fmt: skip
 def test_press_says_what_is_to_be_done(key: str, meant: str | None) -> None:
