@@ -32,6 +32,7 @@ from .wall_clock import WallClock
 log = logging.getLogger("remuda.boss.service")
 
 SKIP_COOLDOWN = 30.0
+APPROVAL_ENDED = "it was decided in the terminal, or its turn has ended"
 _FORGET_AFTER = 3600.0
 _UPKEEP_INTERVAL = 600.0
 _MAX_ID = 256
@@ -335,6 +336,16 @@ class BossService:
             )
         return approval
 
+    def open_approval(self, approval_id: str) -> Approval:
+        """Return a request that has no decision. Raises `NotInQueue`, `AlreadyAnswered`."""
+        approval = self.approval(approval_id)
+        if approval.state is ApprovalState.ANSWERED:
+            behavior = (approval.answer or {}).get("behavior")
+            raise AlreadyAnswered(f"{approval.by} has already decided: {behavior}")
+        if approval.state is not ApprovalState.OPEN:
+            raise AlreadyAnswered(APPROVAL_ENDED)
+        return approval
+
     def open_approvals(self) -> list[Approval]:
         approvals = (one for entry in self._index.entries.values() for one in entry.approvals.values())
         return sorted(
@@ -362,13 +373,7 @@ class BossService:
 
     async def answer(self, approval_id: str, answer: Mapping[str, Any], by: str) -> Approval:
         """Store a decision. The first one counts; raises `AlreadyAnswered` for every other."""
-        approval = self.approval(approval_id)
-        if approval.state is ApprovalState.ANSWERED:
-            raise AlreadyAnswered(
-                f"{approval.by} has already decided: {(approval.answer or {}).get('behavior')}"
-            )
-        if approval.state is not ApprovalState.OPEN:
-            raise AlreadyAnswered("it was decided in the terminal, or its turn has ended")
+        approval = self.open_approval(approval_id)
         now = self.clock()
         answered = replace(approval, state=ApprovalState.ANSWERED, answer=answer, by=by, at=now)
         self._recall(approval.session_id)

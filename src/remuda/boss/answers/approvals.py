@@ -22,7 +22,7 @@ from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, 
 from remuda.keeper.aclient import AsyncKeeperClient
 
 from ..attention.model import Approval, ApprovalState, Event, EventKind, Session, Source
-from ..service import BossService, only_at_terminal
+from ..service import APPROVAL_ENDED, BossService, only_at_terminal
 from .decision import Answer, as_question, read_decision
 
 log = logging.getLogger("remuda.boss.answers.approvals")
@@ -31,7 +31,6 @@ KEEPER_TIMEOUT = 10.0
 MAX_HOLD = 24 * 3600.0
 
 Output = dict[str, Any] | None
-_OVER = "it was decided in the terminal, or its turn has ended"
 
 
 @dataclass(slots=True)
@@ -82,7 +81,7 @@ class Approvals:
         lock = self._locks.setdefault(approval_id, asyncio.Lock())
         try:
             async with lock:
-                approval = self._must_be_open(approval_id)
+                approval = self.service.open_approval(approval_id)
                 deliver = self._channel(approval)
                 decision = read_decision(approval, answer, self._session(approval).agent)
                 now = self.service.clock()
@@ -91,15 +90,6 @@ class Approvals:
         finally:
             if not lock.locked():
                 self._locks.pop(approval_id, None)
-
-    def _must_be_open(self, approval_id: str) -> Approval:
-        approval = self.service.approval(approval_id)
-        if approval.state is ApprovalState.ANSWERED:
-            what = (approval.answer or {}).get("behavior")
-            raise AlreadyAnswered(f"{approval.by} has already decided: {what}")
-        if approval.state is not ApprovalState.OPEN:
-            raise AlreadyAnswered(_OVER)
-        return approval
 
     async def _deliver(
         self,
@@ -178,7 +168,7 @@ class Approvals:
                     hint=f"go there with 'remuda attach {session.name}'",
                 ) from None
             except AlreadyAnswered as error:
-                raise AlreadyAnswered(_OVER if not ask_id else error.message) from None
+                raise AlreadyAnswered(APPROVAL_ENDED if not ask_id else error.message) from None
         finally:
             client.close()
 

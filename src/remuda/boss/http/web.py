@@ -233,7 +233,7 @@ async def _gone(receive: Receive) -> None:
 
 
 async def _body(receive: Receive, length: str, route: Route, *, complete: bool) -> bytes:
-    """Read a body; `complete`: all of it has arrived."""
+    """Read a body; `complete`: it has arrived."""
     if length.isdecimal() and int(length) > DRAIN_BYTES:
         raise _too_large(route)
     if complete:
