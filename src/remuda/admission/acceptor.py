@@ -38,6 +38,7 @@ class Connection:
         self.sock = sock
         self._transport: asyncio.Transport | None = None
         self._is_dropped = False
+        self._is_trusted = False
         self._overdue = asyncio.get_running_loop().call_later(PENDING_TIMEOUT, self.drop)
 
     def connected(self, transport: asyncio.Transport) -> None:
@@ -47,10 +48,10 @@ class Connection:
 
     def trust(self) -> bool:
         """Mark it as trusted. Returns False when there are too many trusted ones already."""
-        trusted = self._acceptor.admission.trust(self)
-        if trusted:
+        if not self._is_trusted and self._acceptor.admission.trust(self):
             self._overdue.cancel()
-        return trusted
+            self._is_trusted = True
+        return self._is_trusted
 
     def leave(self) -> None:
         self._overdue.cancel()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from remuda.agents.events import (
@@ -244,18 +245,23 @@ def _carry_over(name: str, payload: Payload) -> Iterator[str]:
     still be on the way."""
     if name not in ("PreToolUse", "PostToolUse", "Stop"):
         return
-    from .stream.progress import LASTING_TOOLS  # not for a program that only starts
-
     tool = str(payload.get("tool_name"))
     call, response = _mapping(payload.get("tool_input")), _mapping(payload.get("tool_response"))
-    if tool in LASTING_TOOLS:
-        yield f"{LASTING_TOOLS[tool]} ({tool})"
+    if what := _lasting_tools().get(tool):
+        yield f"{what} ({tool})"
     if payload.get("background_tasks") or response.get("isAsync") or response.get("backgroundTaskId"):
         yield "something in the background"
     elif tool == "Bash" and call.get("run_in_background"):
         yield "a shell in the background"
     if payload.get("session_crons"):
         yield "a scheduled prompt"
+
+
+@cache
+def _lasting_tools() -> Mapping[str, str]:
+    from .stream.progress import LASTING_TOOLS  # not for a program that only starts
+
+    return LASTING_TOOLS
 
 
 def permission_decision(decision: dict[str, Any]) -> dict[str, Any]:
