@@ -23,8 +23,9 @@ from remuda.errors import (
     TmuxTooOld,
     WaitTimeout,
 )
+from remuda.paths import peer_uid
 
-from .address import Address, check_version, surroundings
+from .address import Address, check_version, surroundings, why_unsafe
 from .protocol import arguments_of
 
 TIMEOUT: Final = 5.0
@@ -87,12 +88,21 @@ class Tmux:
 
 
 def _knock(address: Address) -> None:
-    """Raises if nobody is there."""
+    """Raise if no server of this user answers. Nothing is sent."""
+    if (reason := why_unsafe(address)) is not None:
+        raise _not_ours(address, reason)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
         try:
             knocking.connect(address.path)
+            uid = peer_uid(knocking)
         except OSError as error:
             raise error_of(f"error connecting to {address.path} ({error.strerror})", address) from None
+    if uid != os.getuid():
+        raise _not_ours(address, f"uid {uid} listens there")
+
+
+def _not_ours(address: Address, reason: str) -> TmuxGone:
+    return TmuxGone(f"no tmux server of this user on {address.path}", hint=f"not used: {reason}")
 
 
 def new_mark() -> str:
