@@ -128,7 +128,7 @@ def _read_registry(session: Session) -> dict[str, Any] | None:
     folder = registry_beside(session.transcript_path) if session.transcript_path else None
     path = folder / f"{session.pid}.json" if folder else registry_file(os.environ, session.pid)
     try:
-        return parse_object(read_regular(path))
+        return parse_object(read_regular(path, own=True))
     except (OSError, BadJson):
         return None
 

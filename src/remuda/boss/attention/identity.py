@@ -20,6 +20,9 @@ from remuda.names import is_name
 from .model import Event, EventKind, Origin, Session, Source, State
 
 _TEXTS = ("name", "cwd", "repo", "transcript_path", "agent", "entrypoint", "title")
+HEARSAY = frozenset({"pane", "cwd", "repo", "agent"})
+"""What an event posted with Trail Boss's token may say of a session, until the agent itself says it. A file
+or a process that it names would be read as evidence."""
 _ORIGINS = {
     Source.PROCESS: Origin.HOOKS,
     Source.HOOK: Origin.HOOKS,
@@ -39,13 +42,26 @@ class Claim:
 
 def told_by(event: Event) -> dict[str, Any]:
     """What an event says of where its session is. One of an end says where it is no more."""
-    return {} if event.kind in (EventKind.ENDED, EventKind.GONE) else _told(event.facts)
+    if event.kind in (EventKind.ENDED, EventKind.GONE):
+        return {}
+    told = _told(event.facts)
+    return {name: told[name] for name in told.keys() & HEARSAY} if event.facts.get("hearsay") else told
 
 
 def merge(session: Session, event: Event, told: Mapping[str, Any]) -> Session:
-    """What an event told of where the session is. What is older than what we know changes nothing."""
-    new = {name: value for name, value in told.items() if event.at >= session.dated.get(name, event.at)}
-    dated = {**session.dated, **dict.fromkeys(new, event.at)}
+    """What an event told of where the session is. What is older than what we know changes nothing.
+
+    Hearsay has dates of its own: it changes nothing that was told otherwise, and keeps nothing else out.
+    """
+    mark = "hearsay " if event.facts.get("hearsay") else ""
+    new = {
+        name: value
+        for name, value in told.items()
+        if event.at >= session.dated.get(mark + name, event.at) and not (mark and name in session.dated)
+    }
+    dated = {**session.dated, **{mark + name: event.at for name in new}}
+    if "transcript_path" in new:
+        dated[_TRUSTED_PATH] = event.at
     if "pane" in new:
         new["tmux"] = _server_of(event)
     origin = _origin(event)
@@ -58,6 +74,21 @@ def merge(session: Session, event: Event, told: Mapping[str, Any]) -> Session:
         first_seen=min(session.first_seen or event.at, event.at),
         last_seen=max(session.last_seen, event.at),
     )
+
+
+_TRUSTED_PATH = "trusted transcript_path"
+
+
+def without_stored_hearsay(session: Session) -> Session:
+    """A session from the disk. Versions before 0.2 also stored a path that came with Trail Boss's token.
+
+    They date it as any other, but do not write our mark beside it. Its events tell it again.
+    """
+    at = session.dated.get("transcript_path")
+    if session.transcript_path is None or (at is not None and session.dated.get(_TRUSTED_PATH) == at):
+        return session
+    dated = {name: at for name, at in session.dated.items() if not name.endswith("transcript_path")}
+    return replace(session, transcript_path=None, dated=dated)
 
 
 def _told(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -364,7 +364,7 @@ def step(now: Standing, event: Event) -> Standing:
         if event.kind not in _RETURN and not heard_again:
             return now
         now = Standing(since=event.at, pid=now.pid, scripted=now.scripted, dismissed_at=now.dismissed_at)
-    if event.kind not in (EventKind.GONE, EventKind.ENDED):
+    if event.kind not in (EventKind.GONE, EventKind.ENDED) and not event.facts.get("hearsay"):
         now = _note(now, event.facts)
     if event.source is Source.TRANSCRIPT and (words := _words(event)):
         now = replace(now, told=(*now.told, (words, event.at))[-_TOLD:])

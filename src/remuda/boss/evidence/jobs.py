@@ -68,7 +68,7 @@ class Jobs:
             seen = (found.st_ino, found.st_mtime_ns)
             if path in self._known and self._known[path].seen == seen:
                 return
-            job = read_job(parse_object(read_regular(path)))
+            job = read_job(parse_object(read_regular(path, own=True)))
         except (OSError, BadJson):
             return
         if job is not None:

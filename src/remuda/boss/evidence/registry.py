@@ -88,7 +88,7 @@ class Registry:
             found = os.stat(path)
             if self._seen.get(path) == (found.st_ino, found.st_mtime_ns):
                 return
-            document = parse_object(read_regular(path))
+            document = parse_object(read_regular(path, own=True))
         except (OSError, BadJson):  # half written: its next change tells
             return
         if not is_of_living(document, _pid_of(path.name)):

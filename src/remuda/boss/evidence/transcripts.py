@@ -45,7 +45,7 @@ def read_tail(tail: Tail) -> list[dict[str, Any]]:
     is left for the next time.
     """
     try:
-        fd = open_regular(tail.path)
+        fd = open_regular(tail.path, own=True)
     except OSError:
         return []
     try:

@@ -23,6 +23,7 @@ _PERMISSION = "[permission request]"
 _EMPTY = "queue empty"
 _ASKING = (Reason.PERMISSION, Reason.QUESTION, Reason.PLAN)
 _LONGEST = 100
+_NOT_TAKEN = ("transcript_path", "pid", "name", "tmux", "entrypoint", "title")
 _KINDS = {
     "stuck": EventKind.STOPPED,
     "unstuck": EventKind.PROMPTED,
@@ -71,8 +72,12 @@ async def post_event(boss: Boss, call: Call) -> Reply:
 
 
 def _hearsay(event: Event) -> Event:
-    """Others can see its token: no rule answers what is asked so, and the agent's own word counts more."""
-    return replace(event, facts={**event.facts, "hearsay": True})
+    """Others can see its token: no rule answers what is asked so, and the agent's own word counts more.
+
+    No file and no process that it names is looked at.
+    """
+    kept = {name: one for name, one in event.facts.items() if name not in _NOT_TAKEN}
+    return replace(event, facts={**kept, "hearsay": True})
 
 
 async def post_normalized(boss: Boss, call: Call) -> Reply:

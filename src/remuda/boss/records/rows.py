@@ -10,7 +10,7 @@ from typing import Any
 from remuda.untrusted import OWN_DEPTH, BadJson, bounded, parse_json
 
 from ..attention import standing
-from ..attention.identity import Claim
+from ..attention.identity import Claim, without_stored_hearsay
 from ..attention.model import (
     Approval,
     ApprovalState,
@@ -172,7 +172,8 @@ def read_item(document: str) -> Item:
 
 def read_session(document: str) -> Session:
     found = _known(Session, _read(document))
-    return Session(**found | {"state": State(found["state"]), "origin": Origin(found["origin"])})
+    session = Session(**found | {"state": State(found["state"]), "origin": Origin(found["origin"])})
+    return without_stored_hearsay(session)
 
 
 def read_approval(document: str) -> Approval:
