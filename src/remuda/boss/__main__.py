@@ -32,6 +32,7 @@ def main() -> int:
     )
     if given.get("sources") is not None:
         settings = replace(settings, sources=tuple(given["sources"]))
+    settings = replace(settings, any_port=bool(given.get("any_port")))
     told = False
 
     def ready(boss: Boss) -> None:

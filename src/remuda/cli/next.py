@@ -65,7 +65,7 @@ def attach_to(item: Item) -> int:
     """Show a kept session on this terminal, until it is left."""
     from .attach import attach_here
 
-    config = configuration()
+    config = configuration(strict=False)
     return attach_here(str(item["session"]["name"]), find_folder(None, config), config)
 
 

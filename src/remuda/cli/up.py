@@ -26,7 +26,7 @@ DEFAULT_PORT = 4127
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help=f"Port on 127.0.0.1; 0 picks a free one.  [default: [boss] port, else {DEFAULT_PORT}]",
+    help=f"Port on 127.0.0.1; 0 picks a free one.  [default: [boss] port, else {DEFAULT_PORT} or a free one]",
 )
 @click.option(
     "--print-token", "show_token", is_flag=True, help="Print the token of its HTTP interface, and exit."
@@ -70,7 +70,8 @@ def command(
     else:
         config = configuration(config_file)
         chosen = port if port is not None else int(config.boss.get("port", DEFAULT_PORT))
-        (_detached if detach else _in_front)(folder, chosen, config, as_json)
+        any_port = port is None and "port" not in config.boss
+        (_detached if detach else _in_front)(folder, chosen, config, as_json, any_port)
 
 
 def print_token() -> None:
@@ -81,25 +82,31 @@ def print_token() -> None:
     echo(load_token(folder.token))
 
 
-def _detached(folder: BossFolder, port: int, config: Config, as_json: bool) -> None:
+def _detached(folder: BossFolder, port: int, config: Config, as_json: bool, any_port: bool) -> None:
     from remuda.boss.detach import start_detached
 
-    _announce(folder, start_detached(folder, port, config.log_level, config.log_max_bytes), as_json)
+    told = start_detached(folder, port, config.log_level, config.log_max_bytes, any_port=any_port)
+    _announce(folder, told, as_json, port)
 
 
-def _in_front(folder: BossFolder, port: int, config: Config, as_json: bool) -> None:
+def _in_front(folder: BossFolder, port: int, config: Config, as_json: bool, any_port: bool) -> None:
     from remuda.boss.daemon import Settings, run
 
     def ready(boss: Boss) -> None:
         aside = boss.desk.store.laid_aside
         told = {"pid": os.getpid(), "port": boss.port, "laid_aside": str(aside) if aside else None}
-        _announce(folder, told, as_json)
+        _announce(folder, told, as_json, port)
 
-    run(Settings(folder, port, config.log_level, config.log_max_bytes), ready)
+    run(Settings(folder, port, config.log_level, config.log_max_bytes, any_port=any_port), ready)
 
 
-def _announce(folder: BossFolder, told: dict[str, Any], as_json: bool) -> None:
+def _announce(folder: BossFolder, told: dict[str, Any], as_json: bool, port: int) -> None:
     url = f"http://127.0.0.1:{told['port']}"
+    if port and told["port"] != port:
+        note = (
+            f"port {port} is in use by another program; the boss listens on port {told['port']} until it ends"
+        )
+        echo(note, err=True)
     if as_json:
         print_json(
             {"pid": told["pid"], "url": url, "socket": str(folder.socket), "laid_aside": told["laid_aside"]}
