@@ -6,8 +6,9 @@ The first of these that exists is used alone; files are not merged:
     ./remuda.toml            then ./heimdall.toml
     <config>/remuda/remuda.toml, then <config>/heimdall/heimdall.toml, with <config> ~/.config or the XDG one
 
-An unknown key, a wrong type or a file of another user is an error that names the file and the key. A file in
-the working folder may have come with a clone: it can set only the keys in `FOLDER_KEYS`.
+An unknown key or a wrong type is an error that names the file and the key. A file in the working folder may
+have come with a clone, or from another user: it can set only the keys in `FOLDER_KEYS`, and another user's is
+ignored. The folder of the sessions always comes from the user's own file, so that all commands find the same.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from __future__ import annotations
 import math
 import os
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,23 +109,66 @@ def candidates(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
     ]
 
 
-def load_config(explicit: Path | None, cwd: Path, environ: Mapping[str, str]) -> Config:
+def load_config(
+    explicit: Path | None,
+    cwd: Path,
+    environ: Mapping[str, str],
+    *,
+    strict: bool = True,
+    warn: Callable[[str], object] = str,
+) -> Config:
+    """`warn` gets a line for a file that is ignored. Without `strict` also for an invalid one in `cwd`."""
     if explicit is not None:
-        if not explicit.is_file():
+        if not explicit.exists():
             raise InvalidOptions(f"configuration file not found: {explicit}")
         return _read(explicit)  # the user named it: its owner does not matter
-    paths = candidates(cwd, environ)
-    path = next((one for one in paths if one.is_file()), None)
+    known = candidates(cwd, environ)
+    path = next((one for one in known[:2] if _is_usable(one, warn)), None)
+    own = own_file(environ)
+    if path is None or path in known[2:]:
+        return _read_own(path or own)
+    try:
+        found = _read(path, trusted=False)
+    except InvalidOptions as error:
+        if strict:
+            raise
+        warn(f"ignored: {error.message}")
+        return _read_own(own)
+    return replace(found, socket_dir=_read_own(own).socket_dir)
+
+
+def load_own_config(environ: Mapping[str, str]) -> Config:
+    """The user's own file, whatever is in the working folder."""
+    return _read_own(own_file(environ))
+
+
+def own_file(environ: Mapping[str, str]) -> Path | None:
+    return next((one for one in candidates(Path(), environ)[2:] if one.is_file()), None)
+
+
+def _read_own(path: Path | None) -> Config:
     if path is None:
         return Config()
-    _check_owner(path)
-    return _read(path, trusted=path.parent != cwd or path in paths[2:])
+    if not _is_ours(path):
+        raise InvalidOptions(
+            f"{path} belongs to another user", hint=f"make it yours: chown {os.getuid()} {path}"
+        )
+    return _read(path)
 
 
-def _check_owner(path: Path) -> None:
-    # It can set a program's environment: do not obey a file that another user put in our way.
-    if path.stat().st_uid not in (os.getuid(), 0):
-        raise InvalidOptions(f"{path} belongs to another user", hint="pass it with --config to use it anyway")
+def _is_usable(path: Path, warn: Callable[[str], object]) -> bool:
+    if not path.is_file():
+        return False
+    if not (is_ours := _is_ours(path)):
+        warn(f"ignored: {path} belongs to another user")
+    return is_ours
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return path.stat().st_uid in (os.getuid(), 0)
+    except OSError:  # it went in this moment
+        return False
 
 
 def _check_harmless(document: Mapping[str, Any], path: Path) -> None:
@@ -137,7 +181,7 @@ def _check_harmless(document: Mapping[str, Any], path: Path) -> None:
     if reason:
         raise InvalidOptions(
             f"{path} {reason}",
-            hint="pass it with --config if you trust it, or move it to ~/.config/remuda/remuda.toml",
+            hint="if you trust it, pass --config FILE to 'start', or move it to ~/.config/remuda/remuda.toml",
         )
 
 

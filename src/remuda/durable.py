@@ -15,8 +15,9 @@ MOST_BYTES = 64 << 20
 _READ_BYTES = 4096
 
 
-def open_regular(path: str | os.PathLike[str]) -> int:
-    """Open a regular file for reading, also through links, and never wait for a pipe. Raises OSError.
+def open_regular(path: str | os.PathLike[str], *, own: bool = False) -> int:
+    """Open a regular file for reading, also through links, and never wait for a pipe. Raises OSError, with
+    `own` also for a file of another user, root's too.
 
     The null device is an empty file: `--config /dev/null` means no configuration.
     """
@@ -25,6 +26,9 @@ def open_regular(path: str | os.PathLike[str]) -> int:
     if not stat.S_ISREG(status.st_mode) and not _is_null(status):
         os.close(fd)
         raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+    if own and status.st_uid != os.getuid():
+        os.close(fd)
+        raise PermissionError(errno.EACCES, "it belongs to another user", os.fspath(path))
     return fd
 
 
@@ -32,9 +36,10 @@ def _is_null(status: os.stat_result) -> bool:
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == os.stat(os.devnull).st_rdev
 
 
-def read_regular(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
-    """Return all of a regular file. Raises OSError, also for one that is larger than `most_bytes`."""
-    fd = open_regular(path)
+def read_regular(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, *, own: bool = False) -> bytes:
+    """Return all of a regular file. Raises OSError, also for one that is larger than `most_bytes`, and with
+    `own` for one of another user."""
+    fd = open_regular(path, own=own)
     try:
         data = b""
         size = max(os.fstat(fd).st_size, _READ_BYTES)

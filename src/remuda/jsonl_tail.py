@@ -26,7 +26,7 @@ class JsonlTail:
     the same of a file that has grown by more than `MAX_LINE_BYTES` since the last read.
     """
 
-    __slots__ = ("_line", "_skips_line", "inode", "offset", "path", "recent_bytes")
+    __slots__ = ("_line", "_skips_line", "inode", "offset", "own", "path", "recent_bytes")
 
     def __init__(
         self,
@@ -35,8 +35,10 @@ class JsonlTail:
         inode: int = 0,
         offset: int = 0,
         recent_bytes: int | None = None,
+        own: bool = False,
     ) -> None:
-        """`inode` 0: the file has not been seen."""
+        """`inode` 0: the file has not been seen. `own`: a file of another user is not read."""
+        self.own = own
         self.path = os.fspath(path)
         self.inode = inode
         self.offset = offset
@@ -72,7 +74,7 @@ class JsonlTail:
         Stops at the size that the file has now. A line of more than `MAX_LINE_BYTES` is dropped.
         """
         try:
-            fd = open_regular(self.path)
+            fd = open_regular(self.path, own=self.own)
         except OSError:
             return
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -9,6 +10,7 @@ import plistlib
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +35,36 @@ def up(remuda: Commands, boss: RunningBoss) -> Commands:
     """The command line beside a boss that runs."""
     assert boss.folder.path == remuda.home / "boss"
     return remuda
+
+
+# ── its port ──
+
+
+def test_default_port_in_use_is_replaced_by_a_free_one_and_said(remuda: Commands) -> None:
+    with socket.socket() as other:
+        with contextlib.suppress(OSError):  # somebody else has it: the same to the boss
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", 4127))
+            other.listen()
+        done = remuda("up", "--detach")
+        try:
+            port = int(re.search(r"127\.0\.0\.1:(\d+)", done.out)[1])  # type: ignore[index]
+            assert port != 4127
+            assert f"port 4127 is in use by another program; the boss listens on port {port}" in done.err
+            assert f":{port}" in remuda("boss", "status").out
+            assert f":{port}/t/" in remuda("hooks", "show", "--trail-boss").out
+        finally:
+            remuda("down")
+
+
+def test_chosen_port_in_use_is_refused(remuda: Commands) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert f"cannot listen on port {port}" in remuda.refused(
+            "up", "--detach", "--port", str(port), code=2
+        )
 
 
 # ── one per user ──

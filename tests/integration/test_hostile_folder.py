@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -109,3 +110,31 @@ def test_sources_every_python_that_is_started_ignores_its_working_folder() -> No
     }
     assert len(flags) >= 5
     assert not [one for one in flags if not one.endswith((": -P", ": -I"))]
+
+
+@pytest.mark.parametrize("is_foreign", [True, False])
+def test_planted_configuration_stops_no_command_that_starts_nothing(
+    hostile: HostileFolder, is_foreign: bool
+) -> None:
+    hostile("start", "work", "--agent", "demo")
+    planted = hostile.path / "remuda.toml"
+    planted.write_text('[[env]]\nname = "PATH"\nvalue = "."\n')
+    if is_foreign:
+        if os.getuid() != 0:
+            pytest.skip("NOT TESTED: only root can give a file away")
+        os.chown(planted, 65534, 65534)
+    for words in (
+        ["ls"],
+        ["show", "work"],
+        ["status", "work"],
+        ["messages"],
+        ["logs", "work"],
+        ["send", "work", "x"],
+    ):
+        assert hostile(*words).err == "", words
+    if is_foreign:
+        assert "belongs to another user" in hostile("start", "more", "--", "cat").err
+    else:
+        assert "'env'" in hostile("start", "more", "--", "cat", code=2).err
+        assert "started" in hostile("start", "more", "--config", "/dev/null", "--", "cat").out
+    hostile("kill", "--all", "--yes")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remuda.config import FOLDER_KEYS, Config, candidates, load_config, parse_config
+from remuda.config import FOLDER_KEYS, Config, candidates, load_config, load_own_config, parse_config
 from remuda.errors import InvalidOptions
 
 
@@ -142,16 +142,6 @@ def test_load_file_that_is_not_toml_is_an_error_with_file_and_place(tmp_path: Pa
     assert "line 1" in caught.value.message
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
-def test_load_file_of_another_user_is_refused_unless_it_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "remuda.toml", "detach_key = 3")
-    os.chown(path, 65534, 65534)
-    with pytest.raises(InvalidOptions) as caught:
-        load_config(None, tmp_path, {})
-    assert "--config" in str(caught.value)
-    assert load_config(path, tmp_path, {}).detach_key == 3
-
-
 def test_parse_every_key_of_heimdall_is_taken() -> None:
     config = parse_config(
         {
@@ -232,3 +222,53 @@ def test_parse_what_cannot_be_is_an_error_that_names_file_and_key(found: dict[st
         parse_config(found, Path("/x/remuda.toml"))
     assert caught.value.message.startswith("/x/remuda.toml: ")
     assert named in caught.value.message
+
+
+# ── a planted file ──
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root can give a file away")
+
+
+@as_root
+@pytest.mark.parametrize("strict", [True, False])
+def test_folder_file_of_another_user_is_ignored_with_a_warning(tmp_path: Path, strict: bool) -> None:
+    environ = {"HOME": str(tmp_path / "home")}
+    planted, own = write(tmp_path / "remuda.toml", 'size = "fixed"'), candidates(tmp_path, environ)[2]
+    write(own, "scrollback_bytes = 7")
+    os.chown(planted, 65534, 65534)
+    warned: list[str] = []
+    config = load_config(None, tmp_path, environ, strict=strict, warn=warned.append)
+    assert (config.source, config.scrollback_bytes, config.size) == (own, 7, "latest")
+    assert warned == [f"ignored: {planted} belongs to another user"]
+    assert load_config(planted, tmp_path, environ).size == "fixed", "the user named it"
+
+
+@as_root
+def test_own_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path)}
+    own = write(candidates(tmp_path, environ)[2], "")
+    os.chown(own, 65534, 65534)
+    with pytest.raises(InvalidOptions, match="belongs to another user"):
+        load_config(None, tmp_path, environ)
+
+
+@pytest.mark.parametrize("text", [REFUSED["env"], "not toml", "unknown = 1"])
+def test_invalid_folder_file_not_strict_is_a_warning(tmp_path: Path, text: str) -> None:
+    planted, warned = write(tmp_path / "remuda.toml", text), list[str]()
+    assert load_config(None, tmp_path, {}, strict=False, warn=warned.append) == Config()
+    assert len(warned) == 1
+    assert str(planted) in warned[0]
+
+
+def test_sessions_folder_comes_from_the_own_file(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path / "home")}
+    write(candidates(tmp_path, environ)[2], 'socket_dir = "/mine"\nsize = "fixed"')
+    write(tmp_path / "remuda.toml", "mouse = false")
+    config = load_config(None, tmp_path, environ)
+    assert (config.socket_dir, config.mouse, config.size) == ("/mine", False, "latest")
+    assert load_own_config(environ).socket_dir == "/mine"
+
+
+def test_null_device_means_no_configuration(tmp_path: Path) -> None:
+    write(tmp_path / "remuda.toml", "mouse = false")
+    assert load_config(Path(os.devnull), tmp_path, {}) == Config(source=Path(os.devnull))

@@ -35,6 +35,7 @@ def main() -> int:
     )
     if arguments.get("sources") is not None:
         settings = replace(settings, sources=tuple(arguments["sources"]))
+    settings = replace(settings, any_port=bool(arguments.get("any_port")))
     is_reported = False
 
     def ready(boss: BossParts) -> None:

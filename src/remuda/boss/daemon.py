@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -55,6 +56,8 @@ class BossSettings:
     log_level: str = "info"
     log_max_bytes: int = 1 << 20
     sources: tuple[str, ...] = SOURCES
+    any_port: bool = False
+    """Whether another port is taken when `port` is in use: any user of the machine can listen on it."""
 
 
 def run(settings: BossSettings, ready: Callable[[BossParts], None]) -> None:
@@ -113,7 +116,8 @@ class _Daemon:
         token = load_token(folder.token)
         self._catch_signals()
         asyncio.get_running_loop().set_default_executor(_Threads(thread_name_prefix="boss"))
-        listeners = [listen_on_loopback(self._settings.port), listen_on_path(folder)]
+        tcp = listen_on_loopback(self._settings.port, or_any=self._settings.any_port)
+        listeners = [tcp, listen_on_path(folder)]
         port = listeners[0].getsockname()[1]
         self._lock.tell(BossHolder(os.getpid(), port))
         service = BossService(Store(folder.database), steady=since_boot, boot=boot_id())
@@ -192,7 +196,8 @@ async def _close_one(source: EventSource) -> None:
 # ── sockets ──
 
 
-def listen_on_loopback(port: int) -> socket.socket:
+def listen_on_loopback(port: int, *, or_any: bool = False) -> socket.socket:
+    """With `or_any` on a free port if that one is in use: commands and hooks need only the private socket."""
     # Declared as TCP: only then does asyncio set TCP_NODELAY. Without it each small answer waits for 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -201,6 +206,9 @@ def listen_on_loopback(port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except (OSError, OverflowError) as error:
         listener.close()
+        if or_any and port and isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            log.warning("port %d is in use by another program; taking a free one", port)
+            return listen_on_loopback(0)
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidOptions(
             f"cannot listen on port {port}: {reason}", hint="choose another with --port or [boss] port"

@@ -23,6 +23,8 @@ def start_detached(
     log_level: str = "info",
     log_max_bytes: int = 1 << 20,
     sources: tuple[str, ...] | None = None,
+    *,
+    any_port: bool = False,
 ) -> dict[str, Any]:
     """Return when it serves: its pid and port, and the name of a database that had to be renamed.
 
@@ -37,6 +39,7 @@ def start_detached(
             "log_level": log_level,
             "log_max_bytes": log_max_bytes,
             "sources": sources,
+            "any_port": any_port,
             "ready_fd": writing,
         }
         with open(folder.path / "boss.err", "ab", opener=_private) as errors:

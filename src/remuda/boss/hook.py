@@ -269,6 +269,8 @@ def main() -> None:
     payload = read_all(0).strip()
     if b"REMUDA_SESSION" in posix.environ or not payload:
         return
+    if posix.stat(folder).st_uid != posix.geteuid():  # it would get prompts, and could allow what is asked
+        return
     if len(payload) > LARGE_BYTES and b'"tool_response"' in payload:
         payload = without_output(payload)
     if len(payload) > MAX_BYTES:

@@ -9,7 +9,7 @@
 # it should be: a boss that cannot watch, a name that is taken.
 [ -z "${REMUDA_SESSION+kept}" ] || exit 0
 [ -z "$ZSH_VERSION" ] || emulate sh
-if cd "$b/spool" 2>/dev/null && [ -e .watched ]; then
+if cd "$b/spool" 2>/dev/null && [ -e .watched ] && [ -O . ] 2>/dev/null; then
     umask 077
     set -C
     set -- *

@@ -30,6 +30,8 @@ def boss_folder() -> str:
 def ask(method: str, path: str, body: str, timeout: float) -> tuple[int, str]:
     """Return status and body. Raises OSError if the boss does not run."""
     folder = boss_folder()
+    if os.stat(folder).st_uid != os.geteuid():
+        raise PermissionError(f"{folder} belongs to another user")
     with open(f"{folder}/token", encoding="ascii") as file:
         token = file.read().strip()
     head = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}"]
@@ -107,7 +109,13 @@ def tmux(*words: str) -> int:
     """Run tmux, and return its exit status."""
     server = os.environ.get("TMUX", "").partition(",")[0]
     where = ["-S", server] if server else []
-    return os.spawnvp(os.P_WAIT, "tmux", ["tmux", *where, *words])
+    return os.spawnvpe(os.P_WAIT, "tmux", ["tmux", *where, *words], _tmux_environment())
+
+
+def _tmux_environment() -> dict[str, str]:
+    """As `remuda.tmux.address.surroundings`: tmux sends all of it to the server."""
+    names = ("PATH", "HOME", "TERM", "LANG", "TMUX", "TMUX_TMPDIR", "SHELL", "USER", "LD_LIBRARY_PATH")
+    return {name: one for name, one in os.environ.items() if name in names or name.startswith("LC_")}
 
 
 def tell(client: str, text: str) -> None:

@@ -201,14 +201,15 @@ class BossService:
         if not isinstance(cwd, str) or "repo" in event.facts:
             return event
         if not self._repositories.is_known(cwd):
-            self._begin(self._report_repository(event.session_id, cwd, event.at))
+            self._begin(self._report_repository(event, cwd))
         repo = self._repositories.known(cwd)
         return replace(event, facts={**event.facts, "repo": repo}) if repo else event
 
-    async def _report_repository(self, session_id: str, cwd: str, at: float) -> None:
+    async def _report_repository(self, event: Event, cwd: str) -> None:
         repo = await self._repositories.find(cwd)
         if repo:
-            await self.take(Event(EventKind.SEEN, session_id, at, Source.PROCESS, facts={"repo": repo}))
+            facts = {"repo": repo, **({"hearsay": True} if event.facts.get("hearsay") else {})}
+            await self.take(Event(EventKind.SEEN, event.session_id, event.at, Source.PROCESS, facts=facts))
 
     async def settled(self) -> None:
         """Wait until what is in memory is on disk too, or until the disk stalls."""

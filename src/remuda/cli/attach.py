@@ -67,7 +67,7 @@ def command(
       remuda attach
       remuda attach --read-only work
     """
-    config = configuration(config_file)
+    config = configuration(config_file, strict=False)
     where = find_folder(folder, config)
     name = pick_session(name, where)
     return attach_here(name, where, config, read_only=read_only, raw=raw, bar=bar, mouse=mouse)

@@ -36,7 +36,7 @@ DEFAULT_PORT = 4127
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help=f"Port on 127.0.0.1; 0 picks a free one.  [default: [boss] port, else {DEFAULT_PORT}]",
+    help=f"Port on 127.0.0.1; 0 picks a free one.  [default: [boss] port, else {DEFAULT_PORT} or a free one]",
 )
 @click.option(
     "--print-token", "show_token", is_flag=True, help="Print the token of its HTTP interface, and exit."
@@ -80,7 +80,8 @@ def up_command(
     else:
         config = configuration(config_file)
         chosen = port if port is not None else int(config.boss.get("port", DEFAULT_PORT))
-        (_detached if detach else _in_front)(folder, chosen, config, as_json)
+        any_port = port is None and "port" not in config.boss
+        (_detached if detach else _in_front)(folder, chosen, config, as_json, any_port)
 
 
 def print_token() -> None:
@@ -91,24 +92,28 @@ def print_token() -> None:
     echo(load_token(folder.token))
 
 
-def _detached(folder: BossFolder, port: int, config: Config, as_json: bool) -> None:
+def _detached(folder: BossFolder, port: int, config: Config, as_json: bool, any_port: bool) -> None:
     from remuda.boss.detach import start_detached
 
-    _announce(folder, start_detached(folder, port, config.log_level, config.log_max_bytes), as_json)
+    facts = start_detached(folder, port, config.log_level, config.log_max_bytes, any_port=any_port)
+    _announce(folder, facts, as_json, port)
 
 
-def _in_front(folder: BossFolder, port: int, config: Config, as_json: bool) -> None:
+def _in_front(folder: BossFolder, port: int, config: Config, as_json: bool, any_port: bool) -> None:
     from remuda.boss.daemon import BossSettings, run
 
     def ready(boss: BossParts) -> None:
         aside = boss.service.store.laid_aside
         facts = {"pid": os.getpid(), "port": boss.port, "laid_aside": str(aside) if aside else None}
-        _announce(folder, facts, as_json)
+        _announce(folder, facts, as_json, port)
 
-    run(BossSettings(folder, port, config.log_level, config.log_max_bytes), ready)
+    run(BossSettings(folder, port, config.log_level, config.log_max_bytes, any_port=any_port), ready)
 
 
-def _announce(folder: BossFolder, facts: dict[str, Any], as_json: bool) -> None:
+def _announce(folder: BossFolder, facts: dict[str, Any], as_json: bool, port: int) -> None:
+    if port and facts["port"] != port:
+        note = f"port {port} is in use by another program; the boss listens on port {facts['port']} until it ends"
+        echo(note, err=True)
     url = f"http://127.0.0.1:{facts['port']}"
     if as_json:
         print_json(

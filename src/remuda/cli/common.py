@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from remuda.config import Config, load_config
+from remuda.config import Config, load_config, load_own_config
 from remuda.duration import LONGEST, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions, RemudaError, SessionNotFound
 from remuda.names import did_you_mean, is_name
@@ -139,17 +139,23 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
 
 
-def configuration(config_file: Path | None = None) -> Config:
+def configuration(config_file: Path | None = None, *, strict: bool = True) -> Config:
+    """Without `strict`, for commands that start nothing: an invalid file in this folder is only a warning."""
     try:
         here = Path.cwd()
     except FileNotFoundError:  # the folder was removed
         here = Path(os.devnull)  # has no configuration file either
-    return load_config(config_file, here, os.environ)
+    return load_config(
+        config_file, here, os.environ, strict=strict, warn=lambda line: echo(f"warning: {line}", err=True)
+    )
 
 
 def find_folder(folder: Path | None, config: Config | None = None) -> Path:
-    """Return the folder of the sessions: from the option, the configuration, or our default."""
-    chosen = folder or (config or configuration()).socket_dir
+    """Return the folder of the sessions: from the option, the configuration, or our default.
+
+    Without `config` the user's own: a file in the working folder cannot set it, and is not read.
+    """
+    chosen = folder or (config or load_own_config(os.environ)).socket_dir
     return Path(chosen).expanduser().absolute() if chosen else sessions_folder()
 
 

@@ -172,4 +172,4 @@ def _port(folder: BossFolder) -> int:
     try:
         return int(BossClient(folder).get("health")["port"])
     except RemudaError:
-        return int(configuration().boss.get("port", DEFAULT_PORT))
+        return int(configuration(strict=False).boss.get("port", DEFAULT_PORT))

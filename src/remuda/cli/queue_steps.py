@@ -69,7 +69,7 @@ def attach_to(item: Item) -> int:
     """Attach a kept session to this terminal, until the user detaches."""
     from .attach import attach_here
 
-    config = configuration()
+    config = configuration(strict=False)
     return attach_here(str(item["session"]["name"]), find_folder(None, config), config)
 
 

@@ -22,7 +22,7 @@ from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 from remuda.wire.messages import PROTOCOL_VERSION
 
-from .client import ANSWER_TIMEOUT, absent
+from .client import ANSWER_TIMEOUT, absent, check_keeper
 
 Document = dict[str, Any]
 _FULL_PAUSE = 0.01
@@ -225,6 +225,7 @@ async def _reach(paths: SessionPaths) -> socket.socket:
             while True:
                 try:
                     sock.connect(address)
+                    check_keeper(sock, paths)
                     return sock
                 except BlockingIOError:
                     await asyncio.sleep(_FULL_PAUSE)

@@ -26,7 +26,7 @@ from remuda.errors import (
     from_code,
 )
 from remuda.names import did_you_mean
-from remuda.paths import SessionPaths, SocketAddress, known_names
+from remuda.paths import SessionPaths, SocketAddress, known_names, peer_uid
 from remuda.readable import is_readable
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection, ClientEvent
@@ -99,6 +99,7 @@ class KeeperClient:
             sock.settimeout(ANSWER_TIMEOUT)
             with SocketAddress(paths.socket) as address:
                 _connect(sock, address)
+            check_keeper(sock, paths)
             return cls(sock, name, read_only=read_only, window_bytes=window_bytes, raw=raw)
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()
@@ -309,6 +310,14 @@ def _connect(sock: socket.socket, address: str) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+
+
+def check_keeper(sock: socket.socket, paths: SessionPaths) -> None:
+    """Raise if another user listens there: nothing has been sent yet."""
+    if (uid := peer_uid(sock)) != os.getuid():
+        raise SessionUnreachable(
+            f"cannot reach session '{paths.name}': uid {uid} listens on {paths.socket}, which is another user"
+        )
 
 
 def absent(paths: SessionPaths) -> SessionNotFound | SessionDead | SessionUnreachable:

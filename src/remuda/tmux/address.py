@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from remuda.errors import TmuxTooOld
 
@@ -43,8 +43,11 @@ def _folder(env: Mapping[str, str]) -> str:
 def known_addresses(env: Mapping[str, str]) -> list[Address]:
     """Return the server that we run in, and all sockets in the folder of tmux. Some may have no server."""
     addresses = [Address.here(env)]
+    folder = os.path.realpath(_folder(env))
     try:
-        names = sorted(os.listdir(_folder(env)))
+        status = os.lstat(folder)
+        is_ours = not (_why_not_private(folder, status) or _why_open(folder, status))
+        names = sorted(os.listdir(folder)) if is_ours else []
     except OSError:
         names = []
     for name in names:
@@ -61,9 +64,62 @@ def _is_socket(path: str) -> bool:
         return False
 
 
-def without_pane(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a tmux that we run: without the variables that name our own pane."""
-    return {name: value for name, value in env.items() if name not in ("TMUX", "TMUX_PANE")}
+def why_unsafe(address: Address) -> str | None:
+    """Why another user may be behind this socket; None if it is safe to run `tmux -S` on it, or not there.
+
+    With -S tmux checks nothing, and a client sends its environment to whoever listens. /tmp/tmux-UID belongs
+    to whoever makes it first. So the socket must be ours, and its path one that only we and root can change.
+    """
+    folder = os.path.dirname(address.path)
+    try:
+        found = os.lstat(address.path)
+        parts = [(part, os.lstat(part)) for part in _with_parents(folder)]
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"cannot check {address.path}: {error.strerror}"
+    reasons = [_why_not_private(folder, parts[0][1]), *(_why_open(*part) for part in parts)]
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
+        reasons.append(f"{address.path} is not a socket of this user")
+    return next((reason for reason in reasons if reason), None)
+
+
+def _with_parents(folder: str) -> list[str]:
+    found = [folder]
+    while (parent := os.path.dirname(found[-1])) != found[-1]:
+        found.append(parent)
+    return found
+
+
+def _why_not_private(folder: str, found: os.stat_result) -> str | None:
+    """The folder that tmux makes for a user must be as tmux itself demands without -S."""
+    if os.path.basename(folder) != f"tmux-{os.getuid()}":
+        return None
+    if found.st_uid != os.getuid():
+        return f"{folder} belongs to another user"
+    return f"{folder} is open to other users" if found.st_mode & stat.S_IRWXO else None
+
+
+def _why_open(folder: str, found: os.stat_result) -> str | None:
+    """In a sticky folder such as /tmp only the owner of a file can replace it."""
+    root = os.stat("/")  # in a user namespace root's files may show another owner
+    if found.st_uid not in (os.getuid(), 0, root.st_uid):
+        return f"{folder} belongs to another user"
+    group_writes = found.st_mode & stat.S_IWGRP and found.st_gid not in (os.getgid(), 0, root.st_gid)
+    if (group_writes or found.st_mode & stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+        return f"other users can write to {folder}"
+    return None
+
+
+_PASSED_ON: Final = ("PATH", "HOME", "TERM", "LANG", "TMUX_TMPDIR", "SHELL", "USER", "LD_LIBRARY_PATH")
+
+
+def surroundings(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a tmux that we run. A client sends all of it to the server: no keys of the user's.
+
+    Without TMUX: it must not think itself in the pane that we are in.
+    """
+    return {name: value for name, value in env.items() if name in _PASSED_ON or name.startswith("LC_")}
 
 
 Version = tuple[int, int]

@@ -24,8 +24,9 @@ from remuda.errors import (
     TmuxTooOld,
     WaitTimeout,
 )
+from remuda.paths import peer_uid
 
-from .address import Address, check_version, without_pane
+from .address import Address, check_version, surroundings, why_unsafe
 
 TIMEOUT: Final = 5.0
 """tmux answers in a millisecond; a server that needs longer than this is stuck."""
@@ -53,7 +54,7 @@ class Tmux:
 
     def __init__(self, address: Address, env: Mapping[str, str] | None = None) -> None:
         self.address = address
-        self._env = without_pane(os.environ if env is None else env)
+        self._env = surroundings(os.environ if env is None else env)
 
     def command(self, *words: str, timeout: float | None = TIMEOUT) -> list[str]:
         """Return the lines that a command prints, followed by what the user's tmux hooks on it print."""
@@ -109,12 +110,21 @@ def literal(text: str) -> str:
 
 
 def _check_listening(address: Address) -> None:
-    """Raise if no server listens there."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    """Raise if no server of this user answers. Nothing is sent."""
+    if (reason := why_unsafe(address)) is not None:
+        raise _not_ours(address, reason)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
         try:
-            probe.connect(address.path)
+            knocking.connect(address.path)
+            uid = peer_uid(knocking)
         except OSError as error:
             raise error_of(f"error connecting to {address.path} ({error.strerror})", address) from None
+    if uid != os.getuid():
+        raise _not_ours(address, f"uid {uid} listens there")
+
+
+def _not_ours(address: Address, reason: str) -> TmuxGone:
+    return TmuxGone(f"no tmux server of this user on {address.path}", hint=f"not used: {reason}")
 
 
 def new_mark() -> str:
@@ -154,7 +164,7 @@ def error_of(complaint: str, address: Address) -> Exception:
 
 def installed_version(env: Mapping[str, str] | None = None) -> str:
     """Return the version that `tmux -V` prints, such as `3.3a`. Raises if tmux is missing or too old."""
-    done = run(["tmux", "-V"], without_pane(os.environ if env is None else env))
+    done = run(["tmux", "-V"], surroundings(os.environ if env is None else env))
     text = done.output.decode(errors="replace").strip()
     check_version(text)
     return text.removeprefix("tmux ")

@@ -15,7 +15,8 @@ from remuda.tmux.address import (
     check_version,
     known_addresses,
     parse_version,
-    without_pane,
+    surroundings,
+    why_unsafe,
 )
 
 UID = os.getuid()
@@ -40,7 +41,7 @@ def test_known_addresses_are_the_sockets_and_the_own_server_once(tmp_path: Path)
     env = {"TMUX_TMPDIR": str(tmp_path)}
     assert known_addresses(env) == [Address.named("default", env)]
     folder = tmp_path / f"tmux-{UID}"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     (folder / "no socket").touch()
     for name in ("b", "default"):
         with socket.socket(socket.AF_UNIX) as listener:
@@ -53,8 +54,45 @@ def test_known_addresses_are_the_sockets_and_the_own_server_once(tmp_path: Path)
     ]
 
 
-def test_without_pane_removes_the_variables_of_our_pane() -> None:
-    assert without_pane({"TMUX": "x", "TMUX_PANE": "%1", "HOME": "/"}) == {"HOME": "/"}
+def test_known_addresses_in_an_open_folder_are_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / f"tmux-{UID}"
+    folder.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "b"))
+    env = {"TMUX_TMPDIR": str(tmp_path)}
+    assert Address.named("b", env) in known_addresses(env)
+    folder.chmod(0o701)
+    assert Address.named("b", env) not in known_addresses(env)
+
+
+def test_why_unsafe_names_what_others_can_change(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o755)
+    address = Address.of(str(folder / "s"))
+    assert why_unsafe(address) is None  # nothing is there
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address.path)
+    assert why_unsafe(address) is None
+    folder.chmod(0o1777)  # as /tmp: others cannot replace our socket
+    assert why_unsafe(address) is None
+    folder.chmod(0o777)
+    assert why_unsafe(address) == f"other users can write to {folder}"
+    folder.chmod(0o755)
+    tmp_path.chmod(0o777)
+    assert why_unsafe(address) == f"other users can write to {tmp_path}"
+
+
+def test_why_unsafe_link_in_place_of_a_socket_is(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "real"))
+    (tmp_path / "link").symlink_to("real")
+    assert why_unsafe(Address.of(str(tmp_path / "link"))) == f"{tmp_path}/link is not a socket of this user"
+
+
+def test_surroundings_forget_the_pane_that_we_are_in_and_all_secrets() -> None:
+    kept = {"HOME": "/", "PATH": "/bin", "LC_ALL": "C", "LANG": "C", "TERM": "xterm", "TMUX_TMPDIR": "/x"}
+    dropped = {"TMUX": "x", "TMUX_PANE": "%1", "ANTHROPIC_API_KEY": "k", "SSH_AUTH_SOCK": "s", "LCX": ""}
+    assert surroundings(kept | dropped) == kept
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def _read_registry(session: Session, sources: AgentSources) -> RegistryEntry | N
     if folder is None:
         return None
     try:
-        return sources.read_registry(parse_object(read_regular(folder / f"{session.pid}.json")))
+        return sources.read_registry(parse_object(read_regular(folder / f"{session.pid}.json", own=True)))
     except (OSError, BadJson):
         return None
 

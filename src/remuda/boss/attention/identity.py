@@ -20,6 +20,9 @@ from remuda.names import is_name
 from .model import Event, EventKind, Origin, Session, Source, State
 
 _TEXTS = ("name", "cwd", "repo", "transcript_path", "agent", "entrypoint", "title")
+HEARSAY = frozenset({"pane", "cwd", "repo", "agent"})
+"""What an event posted with Trail Boss's token may say of a session, until the agent itself says it. A file
+or a process that it names would be read as evidence."""
 _ORIGINS = {
     Source.PROCESS: Origin.HOOKS,
     Source.HOOK: Origin.HOOKS,
@@ -42,13 +45,26 @@ def place_facts(event: Event) -> dict[str, Any]:
 
     The end of a session says nothing about that.
     """
-    return {} if event.kind in (EventKind.ENDED, EventKind.GONE) else _place_facts(event.facts)
+    if event.kind in (EventKind.ENDED, EventKind.GONE):
+        return {}
+    facts = _place_facts(event.facts)
+    return {name: facts[name] for name in facts.keys() & HEARSAY} if event.facts.get("hearsay") else facts
 
 
 def merge(session: Session, event: Event, facts: Mapping[str, Any]) -> Session:
-    """Add what an event says about where the session runs. Older information changes nothing."""
-    new = {name: value for name, value in facts.items() if event.at >= session.dated.get(name, event.at)}
-    dated = {**session.dated, **dict.fromkeys(new, event.at)}
+    """Add what an event says about where the session runs. Older information changes nothing.
+
+    Hearsay has dates of its own: it changes nothing that was reported otherwise, and keeps nothing else out.
+    """
+    mark = "hearsay " if event.facts.get("hearsay") else ""
+    new = {
+        name: value
+        for name, value in facts.items()
+        if event.at >= session.dated.get(mark + name, event.at) and not (mark and name in session.dated)
+    }
+    dated = {**session.dated, **{mark + name: event.at for name in new}}
+    if "transcript_path" in new:
+        dated[_TRUSTED_PATH] = event.at
     if "pane" in new:
         new["tmux"] = _server_of(event)
     origin = _origin(event)
@@ -61,6 +77,21 @@ def merge(session: Session, event: Event, facts: Mapping[str, Any]) -> Session:
         first_seen=min(session.first_seen or event.at, event.at),
         last_seen=max(session.last_seen, event.at),
     )
+
+
+_TRUSTED_PATH = "trusted transcript_path"
+
+
+def without_stored_hearsay(session: Session) -> Session:
+    """A session from the disk. Versions before 0.2 also stored a path that came with Trail Boss's token.
+
+    They date it as any other, but do not write our mark next to it. Its events report it again.
+    """
+    at = session.dated.get("transcript_path")
+    if session.transcript_path is None or (at is not None and session.dated.get(_TRUSTED_PATH) == at):
+        return session
+    dated = {name: at for name, at in session.dated.items() if not name.endswith("transcript_path")}
+    return replace(session, transcript_path=None, dated=dated)
 
 
 def _place_facts(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -370,7 +370,7 @@ def step(now: SessionProjection, event: Event) -> SessionProjection:
         now = SessionProjection(
             since=event.at, pid=now.pid, scripted=now.scripted, dismissed_at=now.dismissed_at
         )
-    if event.kind not in (EventKind.GONE, EventKind.ENDED):
+    if event.kind not in (EventKind.GONE, EventKind.ENDED) and not event.facts.get("hearsay"):
         now = _note(now, event.facts)
     if event.source is Source.TRANSCRIPT and (words := _words(event)):
         now = replace(now, unrepeated=(*now.unrepeated, (words, event.at))[-_TOLD:])

@@ -64,7 +64,7 @@ class Jobs:
             seen = (status.st_ino, status.st_mtime_ns)
             if path in self._known and self._seen.get(path) == seen:
                 return
-            job = sources.read_job(parse_object(read_regular(path)))
+            job = sources.read_job(parse_object(read_regular(path, own=True)))
         except (OSError, BadJson):
             return
         if job is not None:

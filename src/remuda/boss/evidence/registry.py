@@ -86,7 +86,7 @@ class AgentRegistry:
             status = os.stat(path)
             if self._seen.get(path) == (status.st_ino, status.st_mtime_ns):
                 return
-            entry = self._folders[path.parent].read_registry(parse_object(read_regular(path)))
+            entry = self._folders[path.parent].read_registry(parse_object(read_regular(path, own=True)))
         except (OSError, BadJson):  # half written: its next change is read
             return
         if entry is None or not is_of_living(entry, _pid_of(path.name)):

@@ -79,7 +79,7 @@ class Transcripts:
 
 
 def open_tail(path: str, inode: int = 0, offset: int = 0) -> JsonlTail:
-    return JsonlTail(path, inode=inode, offset=max(0, offset), recent_bytes=RECENT_BYTES)
+    return JsonlTail(path, inode=inode, offset=max(0, offset), recent_bytes=RECENT_BYTES, own=True)
 
 
 def _read_events(sources: AgentSources, tail: JsonlTail, session_id: str) -> list[Event]:

@@ -31,6 +31,7 @@ _PERMISSION = "[permission request]"
 _EMPTY = "queue empty"
 _ASKING = (Reason.PERMISSION, Reason.QUESTION, Reason.PLAN)
 _LONGEST = 100
+_NOT_TAKEN = ("transcript_path", "pid", "name", "tmux", "entrypoint", "title")
 _KINDS = {
     "stuck": EventKind.STOPPED,
     "unstuck": EventKind.PROMPTED,
@@ -80,9 +81,10 @@ async def post_event(boss: BossParts, request: ApiRequest) -> ApiResponse:
 
 def _hearsay(event: Event) -> Event:
     """Mark an event as hearsay: others can see the token, so no rule decides such a request, and the agent's
-    own report counts more.
+    own report counts more. No file and no process that it names is looked at.
     """
-    return replace(event, facts={**event.facts, "hearsay": True})
+    kept = {name: value for name, value in event.facts.items() if name not in _NOT_TAKEN}
+    return replace(event, facts={**kept, "hearsay": True})
 
 
 async def post_normalized(boss: BossParts, request: ApiRequest) -> ApiResponse:

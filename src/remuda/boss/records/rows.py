@@ -11,7 +11,7 @@ from remuda.untrusted import OWN_DEPTH, BadJson, bounded, parse_json
 
 from ..attention import projection
 from ..attention.event_log import EventLog
-from ..attention.identity import PlaceClaim
+from ..attention.identity import PlaceClaim, without_stored_hearsay
 from ..attention.model import (
     Approval,
     ApprovalState,
@@ -172,9 +172,10 @@ def read_item(document: str) -> Item:
 
 def read_session(document: str) -> Session:
     fields_known = _known(Session, _read(document))
-    return Session(
+    session = Session(
         **fields_known | {"state": State(fields_known["state"]), "origin": Origin(fields_known["origin"])}
     )
+    return without_stored_hearsay(session)
 
 
 def read_approval(document: str) -> Approval:
