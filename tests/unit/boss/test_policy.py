@@ -382,6 +382,8 @@ BYPASSES = (DATA / "shell_bypasses.txt").read_text().splitlines()
 @pytest.mark.parametrize("command", BYPASSES)
 def test_command_that_once_ran_a_denied_program_is_not_allowed(command: str) -> None:
     assert decided(GUARDED, command) != "allow"
+    without_push = policy({"decision": "deny", "command": ["rm *", "touch *"]}, EVERYTHING)
+    assert decided(without_push, command) != "allow"
 
 
 @pytest.mark.parametrize(
