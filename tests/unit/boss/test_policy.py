@@ -424,6 +424,7 @@ def test_denied_program_or_subcommand_is_denied_by_each_name_and_where_another_r
         *("pytest -q && git add -A && git commit -m x", "cargo build && cargo test", "npm ci && npm test"),
         *("cp a b && echo done", "pip install -e '.[dev]' && pytest", "ruff format --check . && pytest -q"),
         *("npm test -- src/app.test.ts -t renders", "go mod tidy && go test ./...", "npx prettier --write ."),
+        *("yarn test:unit -u", "pnpm build", "pnpm run test", "git -C x log -n 5"),
     ],
 )
 def test_everyday_command_that_writes_nothing_that_it_runs_is_allowed(command: str) -> None:

@@ -221,10 +221,9 @@ def has_forms(program: str) -> bool:
 @cache
 def _lines() -> dict[str, tuple[str, str]]:
     """Traits and options by program, or by program and subcommand. They are read when one is asked for."""
-    text = _text().replace("$SCRIPTS", group("SCRIPTS"))
     return {
         f"{program} {subcommand}".strip(): (traits, options)
-        for programs, subcommands, traits, options in _LINE.findall(text)
+        for programs, subcommands, traits, options in _LINE.findall(_text())
         for program in programs.split(",")
         for subcommand in subcommands.split(",")
     }

@@ -199,7 +199,11 @@ def _known(words: Words) -> _Effect | None:
         return _Effect(Runs.BY_NAME if folder else Runs.BUILTIN) if _BUILTINS[name](words) else None
     if name in _STARTERS:
         return _STARTERS[name](words)
-    return _listed(_plain_git(words) if name == "git" else words, name)
+    if name != "git":
+        return _listed(words, name)
+    plain = _plain_git(words)
+    before = words[: len(words) - len(plain) + 1]  # `git -C {x,-cy} log` has an option more
+    return None if any(UNKNOWN in word for word in before) else _listed(plain, name)
 
 
 def _listed(words: Words, name: str) -> _Effect | None:
@@ -322,7 +326,8 @@ def _scripts(words: Words) -> _Effect | None:
     if (effect := _tool(script)) is not None:
         return effect
     if script and _is_script(script[0]):
-        return _listed((words[0], "run", *script), name)
+        words_for_it = tuple(word for word in script[1:] if word != "--")
+        return _Effect(Runs.PROJECT) if _may_pass("passed-to-script", words_for_it) else None
     return _listed(words, name) if rest[:1] != ("run",) else None
 
 
@@ -403,13 +408,15 @@ def _passed(key: str, *, operands: bool, skip: int = 0) -> _Check:
 
     def check(given: Given, form: Form) -> Writes | None:
         words = (*given.operands[skip:], *given.rest) if operands else tuple(given.rest)
-        found = entry(key)
-        passed = None if found is None else parse(found.form, words)
-        if passed is None or not all(map(_FILE.fullmatch, passed.operands)):
-            return None
-        return form.writes
+        return form.writes if _may_pass(key, words) else None
 
     return check
+
+
+def _may_pass(key: str, words: Words) -> bool:
+    found = entry(key)
+    passed = None if found is None else parse(found.form, words)
+    return passed is not None and all(map(_FILE.fullmatch, passed.operands))
 
 
 _FILE = re.compile(
@@ -508,7 +515,7 @@ _CHECKS: dict[str, _Check] = {
     **{f"git {name}": _remote() for name in ("clone", "fetch", "ls-remote", "pull", "push")},
     **{f"npm {name}": _package_install for name in ("install", "i", "add", "in", "ci")},
     **{f"npm {name}": _RUN_SCRIPT for name in ("test", "t", "tst", "start", "stop", "restart")},
-    **{f"{name} run": _npm_run for name in ("npm", "pnpm", "yarn")},
+    "npm run": _npm_run,
     **{f"{name} install": _package_install for name in ("pnpm", "yarn")},
     **{f"{name} add": _package_install for name in ("pnpm", "yarn")},
     **{f"{name} install": _pip_install for name in ("pip", "pip3")},
