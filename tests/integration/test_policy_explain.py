@@ -61,6 +61,7 @@ def test_explain_batch_answers_every_line_in_order(file: str) -> None:
         '{"tool": "Bash", "input": {"command": "ls"}}',
         '{"tool": "Bash", "input": {"command": "rm x"}}',
         "not JSON",
+        "",
         '{"tool": 1}',
         '{"tool": "Bash", "input": {"command": "echo $(ls)"}}',
         '{"tool": "Bash", "input": {}}',
@@ -74,10 +75,10 @@ def test_explain_batch_answers_every_line_in_order(file: str) -> None:
         check=True,
     )
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["decision"] for one in found] == ["allow", "deny", "ask", "ask", "ask", "ask", "ask"]
-    assert [one["rule"] for one in found] == ["rest", "never", None, None, "never", "never", None]
+    assert [one["decision"] for one in found] == ["allow", "deny", *["ask"] * 6]
+    assert [one["rule"] for one in found] == ["rest", "never", None, None, None, "never", "never", None]
     assert found[0]["reading"] == {"understood": True, "why": None, "commands": [["ls"]]}
-    assert found[4]["reading"]["commands"] == [["echo", "…"], ["ls"]]
+    assert found[5]["reading"]["commands"] == [["echo", "…"], ["ls"]]
 
 
 def test_explain_refuses_what_it_cannot_explain(remuda: Commands, file: str) -> None:

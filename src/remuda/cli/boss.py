@@ -112,8 +112,8 @@ def _in_front(folder: BossFolder, port: int, config: Config, as_json: bool, any_
 
 def _announce(folder: BossFolder, facts: dict[str, Any], as_json: bool, port: int) -> None:
     if port and facts["port"] != port:
-        note = f"port {port} is in use by another program; the boss listens on port {facts['port']} until it ends"
-        echo(note, err=True)
+        note = f"port {port} is in use by another program; the boss listens on port {facts['port']}"
+        echo(f"{note} until it ends", err=True)
     url = f"http://127.0.0.1:{facts['port']}"
     if as_json:
         print_json(

@@ -169,8 +169,7 @@ def explain(
         raise InvalidOptions("pass exactly one of --command, --input and --batch")
     if batch is not None:
         for line in batch:
-            if line.strip():
-                echo(dump_json(_explain_line(policy, line, session, cwd)))
+            echo(dump_json(_explain_line(policy, line, session, cwd)))
         return
     values = {"command": text} if document is None else _object(document)
     if document is None and (field := policy.command_tools.get(tool)):

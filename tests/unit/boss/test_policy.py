@@ -387,6 +387,53 @@ BYPASSES = (DATA / "shell_bypasses.txt").read_text().splitlines()
 @pytest.mark.parametrize("command", BYPASSES)
 def test_command_that_once_ran_a_denied_program_is_not_allowed(command: str) -> None:
     assert decided(GUARDED, command) != "allow"
+    without_push = policy({"decision": "deny", "command": ["rm *", "touch *"]}, EVERYTHING)
+    assert decided(without_push, command) != "allow"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command"),
+    [
+        ("eslint *", "npx eslint ."),
+        ("eslint *", "npx eslint@8 ."),
+        ("eslint *", "yarn run eslint ."),
+        ("eslint *", "pnpm exec eslint ."),
+        ("pytest *", "uv run pytest"),
+        ("pytest *", "uv run --frozen pytest -q"),
+        ("pytest *", "poetry run pytest x"),
+        ("pytest *", "python3 -m pytest"),
+        ("pip install *", "uv pip install evil"),
+        ("pip install *", "pip3 install evil"),
+        ("npm install *", "npm i evil"),
+        ("npm install *", "npm add evil"),
+        ("npm i *", "npm install evil"),
+        ("npm run test", "npm t"),
+        ("cargo run *", "cargo r"),
+        ("yarn run build *", "yarn build"),
+        ("git add *", "git stage x"),
+    ],
+)
+def test_denied_program_or_subcommand_is_denied_by_each_name_and_where_another_runs_it(
+    pattern: str, command: str
+) -> None:
+    assert decided(policy({"decision": "deny", "command": pattern}, EVERYTHING), command) == "deny"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "git add -A && git commit -m x && git status",
+            "git checkout -b x && git add -A && git commit -m x",
+        ),
+        *("pytest -q && git add -A && git commit -m x", "cargo build && cargo test", "npm ci && npm test"),
+        *("cp a b && echo done", "pip install -e '.[dev]' && pytest", "ruff format --check . && pytest -q"),
+        *("npm test -- src/app.test.ts -t renders", "go mod tidy && go test ./...", "npx prettier --write ."),
+        *("yarn test:unit -u", "pnpm build", "pnpm run test", "git -C x log -n 5"),
+    ],
+)
+def test_everyday_command_that_writes_nothing_that_it_runs_is_allowed(command: str) -> None:
+    assert decided(GUARDED, command) == "allow"
 
 
 def test_typical_commands_are_decided_as_a_user_expects(record_property: Any) -> None:
@@ -545,6 +592,26 @@ def test_search_above_a_denied_place_is_asked_and_one_without_a_path_is_in_its_f
     assert decide("/srv/app/secret", {}) == "deny"
     assert decide("/srv/app", {"path": "secret/a"}) == "deny"
     assert decide("/srv/app", {"path": "src"}) == "allow"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "/proc/self/cwd/key",
+            "/proc/thread-self/cwd/key",
+            "/dev/fd/../cwd/key",
+            "/dev/stdin",
+            "/proc/1/root/key",
+        ),
+        *("/x/../proc/self/cwd/key", "link/cwd/key", "//proc//self/cwd/key"),
+    ],
+)
+def test_path_through_a_process_is_not_known_and_asked(tmp_path: Path, path: str) -> None:
+    (tmp_path / "link").symlink_to("/proc/self")
+    denied = policy({"decision": "deny", "path": "/secret"}, EVERYTHING)
+    assert in_folder(denied, "Read", path, tmp_path) == "ask"
+    assert in_folder(denied, "Read", "/proc/cpuinfo", tmp_path) == "allow"
 
 
 # ── everything else ──

@@ -161,10 +161,21 @@ def with_answers(given: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[s
 
 
 def _diff(path: str, before: str, after: str) -> str:
-    def lines(text: str) -> list[str]:
-        return [f"{line}\n" for line in text.splitlines()]
+    has_other_end = bool(before and after) and before.endswith("\n") != after.endswith("\n")
 
-    return "".join(difflib.unified_diff(lines(before), lines(after), f"a{path}", f"b{path}"))
+    def lines(text: str) -> list[str]:
+        """Only a line feed ends a line. Other separators are shown: they would hide a change."""
+        shown = _SEPARATOR.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
+        found = [f"{line}\n" for line in shown.removesuffix("\n").split("\n")] if text else []
+        if has_other_end and not text.endswith("\n"):
+            found[-1] += "\\ No newline at end of file\n"
+        return found
+
+    name = _SEPARATOR.sub("?", path).replace("\n", "?")
+    return "".join(difflib.unified_diff(lines(before), lines(after), f"a{name}", f"b{name}"))
+
+
+_SEPARATOR = re.compile("[\\r\\v\\f\\x1c-\\x1e\\x85\\u2028\\u2029]")
 
 
 def _list(value: object) -> list[Any]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from fnmatch import fnmatchcase
 
-from .programs import doubt_about, has_subcommands, may_write, plain_words, program_name
+from .program_options import Writes
+from .programs import doubt_about, every_form, has_subcommands, program_name, written_by
 from .reading import UNKNOWN, Part, Reading, Words
 
 ANY = "*"
@@ -33,7 +34,7 @@ class Candidate:
     words: Words
     """Empty for a command that is not understood: no pattern of a rule that allows matches it."""
     readings: tuple[Words, ...]
-    """What is run for certain, written in every way that is known. The plainest is last."""
+    """What is run for certain, written in every way that is known."""
     doubt: str = ""
     """Why it may run anything. Empty if it may not."""
 
@@ -46,22 +47,24 @@ class Candidate:
             return Fit.YES
         if any(_matches(words, pattern) for words in self.readings):
             return Fit.YES
-        return Fit.MAYBE if self.doubt or _may_match(self.readings[-1], pattern) else Fit.NO
+        may_match = any(_may_match(words, pattern) for words in self.readings)
+        return Fit.MAYBE if self.doubt or may_match else Fit.NO
 
 
 def candidates(reading: Reading) -> Iterator[Candidate]:
     if not reading.is_understood:
-        yield Candidate((), tuple(part.words for part in reading.parts if part.words), reading.doubt)
+        forms = (form for part in reading.parts if part.words for form in every_form(part.words))
+        yield Candidate((), tuple(forms), reading.doubt)
         return
-    wrote = False
     for part in reading.parts:
-        yield _candidate(part, wrote)
-        wrote = wrote or may_write(part.words)
+        doubt = doubt_about(part, wrote=_written_before(part, reading))
+        yield Candidate(part.words, every_form(part.words), doubt)
 
 
-def _candidate(part: Part, wrote: bool) -> Candidate:
-    readings = (part.words, plain_words(part.words))
-    return Candidate(part.words, readings, doubt_about(part, wrote=wrote))
+def _written_before(part: Part, reading: Reading) -> Writes:
+    """What the other parts may write before this one ends."""
+    others = (one for one in reading.parts if one is not part and one.step <= part.step)
+    return max((written_by(one.words) for one in others), default=Writes.NOTHING)
 
 
 def _matches(words: Words, pattern: Words) -> bool:

@@ -114,6 +114,38 @@ def _path(text: object, cwd: str | None, *, reaches_below: bool = False) -> Requ
         asked = os.path.join(cwd or "", os.path.expanduser(text))
         real = os.path.realpath(asked) if os.path.isabs(asked) else ""
         real.encode()
-    except ValueError:  # NUL, or half of a surrogate pair
+        if real and _depends_on_process(asked, reaches_below=reaches_below):
+            return RequestedPath("", "")
+    except (ValueError, OSError):  # NUL, half of a surrogate pair, a circle of links
         return RequestedPath("", "")
     return RequestedPath(real, "/" + os.path.normpath(asked).lstrip("/") if real else "", reaches_below)
+
+
+_OF_A_PROCESS = re.compile(
+    r"/(?:.*/)?proc/(?:self|thread-self|\d+)|/dev/(?:fd|stdin|stdout|stderr)", re.DOTALL
+)
+_MOST_LINKS = 40
+
+
+def _depends_on_process(path: str, *, reaches_below: bool) -> bool:
+    """Whether it leads through a link that is another one in the agent's process: `/proc/self/cwd`.
+
+    Links are followed one by one, since `realpath` has already replaced `self` by our own process.
+    """
+    here, names, links = "/", path.split("/"), 0
+    while names:
+        name = names.pop(0)
+        here = os.path.normpath(os.path.join(here, name))
+        if _OF_A_PROCESS.fullmatch(here):
+            return True
+        if os.path.islink(here):
+            links += 1
+            if links > _MOST_LINKS:
+                return True
+            target = os.readlink(here)
+            names = [*target.split("/"), *names]
+            here = "/" if target.startswith("/") else os.path.dirname(here)
+    plain = "/" + os.path.normpath(path).lstrip("/")  # a tool may drop `..` before it follows links
+    return (reaches_below and here == "/proc") or any(
+        _OF_A_PROCESS.fullmatch(plain[:at]) for at, sign in enumerate(plain + "/") if sign == "/"
+    )

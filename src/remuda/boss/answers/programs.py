@@ -1,17 +1,19 @@
 """Programs that are known to run no others, and with which words. Pure.
 
-Below a rule that denies or asks for a command, only these are allowed. A list of programs that do run others
-(`sudo`, `xargs`, `python3`, `setarch` …) can never be complete, so every program that is not here is asked.
-Programs that run the project's own code (`npm test`, `git commit`) are here: what that code does is not seen.
-But they are asked where the same command may have written that code, or pipes something into them.
+Below a rule that denies or asks for a command, only these are allowed. A list of programs or options that do
+run others can never be complete. So a program, a subcommand or an option that is not listed is asked
+(`program_options`). Programs that run the project's own code (`npm test`, `git commit`) are listed: what that
+code does is not seen. But nothing that a part of the same command may have written is run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
+from .program_options import Entry, Form, Given, Runs, Writes, entry, group, has_forms, parse
 from .reading import UNKNOWN, Part, Words
 
 
@@ -20,36 +22,49 @@ def program_name(word: str) -> str:
     return word.rpartition("/")[2].lower()
 
 
-def doubt_about(part: Part, *, wrote: bool) -> str:
+def doubt_about(part: Part, *, wrote: Writes) -> str:
     """Why a simple command may run anything; empty if it runs nothing but itself.
 
-    `wrote`: a part before it may have written a file.
+    `wrote`: what other parts may have written before it ends.
     """
-    words = _unwrapped(part.words)
-    program, known = words[0], _known(words)
-    if known is None or not known.check(words):
+    words, effect = _unwrapped(part.words), _effect(part.words)
+    program = words[0]
+    if effect is None:
         return f"{program!r} may run other programs"
-    if known.runs_project and part.is_fed:
+    if effect.runs >= Runs.HOOKS and part.is_fed:
         return f"{program!r} may run what it reads"
-    if known.runs_project and wrote:
+    if wrote is Writes.FILES and effect.runs >= Runs.BY_NAME:
+        return f"{program!r} may be, or run, what this command has written"
+    if wrote is Writes.GIT and effect.runs is Runs.PROJECT:
         return f"{program!r} may run what this command has written"
     return ""
 
 
-def may_write(words: Words) -> bool:
-    known = _known(_unwrapped(words))
-    return known is None or known.writes
+def written_by(words: Words) -> Writes:
+    """What a simple command may write. All is possible if it is not known."""
+    effect = _effect(words)
+    return Writes.FILES if effect is None else effect.writes
 
 
 def has_subcommands(program: str) -> bool:
     """Whether the word after the program says what it does, for each form that is known here."""
-    return program_name(program) in _WITH_SUBCOMMANDS
+    return has_forms(program_name(program))
 
 
-def plain_words(words: Words) -> Words:
-    """What is run, without `timeout 60` or `nohup` before it, and with the subcommand next to `git`."""
-    words = _unwrapped(words)
-    return _plain_git(words) if program_name(words[0]) == "git" else words
+def every_form(words: Words) -> tuple[Words, ...]:
+    """What is run for certain, written in every way that is known.
+
+    Without `timeout 60` before it, with other names of its subcommand, and what `npx` or `uv run` would run.
+    """
+    forms = [words]
+    for form in forms:
+        for other in (_unwrapped(form), _plain_git(form), *_same(form), *_inner(form)):
+            if other and other not in forms:
+                forms.append(other)
+    return tuple(forms)
+
+
+# ── other ways to write the same ──
 
 
 def _unwrapped(words: Words) -> Words:
@@ -62,115 +77,162 @@ def _unwrapped(words: Words) -> Words:
 
 
 def _plain_git(words: Words) -> Words:
+    """With the subcommand next to `git`."""
+    if program_name(words[0]) != "git":
+        return words
     at = 1
     while at < len(words) and (words[at] in _GIT_PLAIN or words[at] == "-C"):
         at += 2 if words[at] == "-C" else 1
     return (words[0], *words[at:])
 
 
+_GIT_PLAIN = frozenset({"--no-pager", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects"})
+
+
+def _same(words: Words) -> Iterator[Words]:
+    name = program_name(words[0])
+    for programs in _SAME_PROGRAMS:
+        if name in programs:
+            yield from ((other, *words[1:]) for other in programs if other != name)
+    for names in _same_subcommands(name):
+        for one in names:
+            if words[1 : 1 + len(one)] == one:
+                yield from ((words[0], *other, *words[1 + len(one) :]) for other in names if other != one)
+    if name in ("pnpm", "yarn") and len(words) > 1:  # each name that is not a subcommand is a script
+        if words[1] == "run":
+            yield (words[0], *words[2:])
+        elif words[1] != "run-script" and not words[1].startswith("-"):
+            yield (words[0], "run", *words[1:])
+
+
+_SAME_PROGRAMS = (
+    ("pip", "pip3"),
+    ("grep", "egrep", "fgrep"),
+    ("test", "["),
+    ("pytest", "py.test"),
+    ("fd", "fdfind"),
+    ("python", "python3"),
+    ("npx", "pnpx", "bunx"),
+)
+_SAME_SUBCOMMANDS = {
+    "cargo": "b|build c|check d|doc r|run t|test rm|remove",
+    "docker": "ps|container.ls|container.list|container.ps images|image.ls|image.list logs|container.logs "
+    "inspect|container.inspect stats|container.stats info|system.info",
+    "gh": "pr.create|pr.new pr.list|pr.ls issue.create|issue.new issue.list|issue.ls run.list|run.ls "
+    "release.create|release.new release.list|release.ls workflow.list|workflow.ls label.list|label.ls",
+    "git": "add|stage blame|annotate",
+    "npm": "install|i|add|in|ins|inst|insta|instal|isnt|isnta|isntal|isntall "
+    "uninstall|remove|rm|r|un|unlink update|up|upgrade|udpate ls|list|ll|la view|info|show|v why|explain "
+    "ci|clean-install|ic|install-clean|isntall-clean run|run-script|rum|urn exec|x test|t|tst|run.test "
+    "start|run.start stop|run.stop restart|run.restart dedupe|ddp version|verison publish|pub",
+    "pnpm": "install|i add|install.--save uninstall|remove|rm|un update|up|upgrade ls|list|ll|la "
+    "test|t run|run-script",
+    "yarn": "upgrade|up",
+}
+
+
+@cache
+def _same_subcommands(program: str) -> tuple[tuple[Words, ...], ...]:
+    return tuple(
+        tuple(tuple(one.split(".")) for one in group.split("|"))
+        for group in _SAME_SUBCOMMANDS.get(program, "").split()
+    )
+
+
+def _inner(words: Words) -> Iterator[Words]:
+    """What a program that runs others would run."""
+    name = program_name(words[0])
+    for before in _RUN_OTHERS.get(name, ()):
+        if words[1 : 1 + len(before)] == before:
+            rest = words[1 + len(before) :]
+            while rest and rest[0].startswith("-"):
+                rest = rest[1:]
+            if rest:
+                yield rest
+                if found := re.fullmatch(r"(?:@[^/]+/)?([^@/]+)(?:@.*)?", rest[0]):
+                    yield (found[1], *rest[1:])
+    if name == "uv" and words[1:2] == ("pip",):
+        yield words[1:]
+
+
+_RUN_OTHERS: dict[str, tuple[Words, ...]] = {
+    **dict.fromkeys(("npx", "pnpx", "bunx", "uvx"), ((),)),
+    **dict.fromkeys(("poetry", "pipenv", "pdm", "rye", "hatch", "pipx", "conda"), (("run",),)),
+    **dict.fromkeys(("python", "python3"), (("-m",),)),
+    "bun": (("run",), ("x",)),
+    "npm": (("exec",), ("x",)),
+    "pnpm": (("exec",), ("dlx",), ("run",)),
+    "uv": (("run",), ("tool", "run")),
+    "yarn": (("exec",), ("dlx",), ("run",)),
+}
+
+
+# ── what a simple command does ──
+
+
 @dataclass(frozen=True, slots=True)
-class _Program:
-    check: Callable[[Words], bool]
-    """Whether it runs no others with these words."""
-    runs_project: bool = False
-    writes: bool = False
-    """It may write a file with a content of the command's choice."""
+class _Effect:
+    runs: Runs = Runs.BY_NAME
+    writes: Writes = Writes.NOTHING
 
 
 _FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
 
 
-def _known(words: Words) -> _Program | None:
+def _effect(words: Words) -> _Effect | None:
+    """What a simple command runs and writes; None if that is not known."""
+    inner = _unwrapped(words)
+    effect = _known(inner)
+    if effect is None or inner == words:
+        return effect
+    is_logged = "nohup" in words[: len(words) - len(inner)]  # it may write nohup.out
+    return _Effect(max(effect.runs, Runs.BY_NAME), Writes.FILES if is_logged else effect.writes)
+
+
+def _known(words: Words) -> _Effect | None:
     folder, _, name = words[0].rpartition("/")
     if folder not in _FOLDERS:
         return None
     if words[1:] == ("--version",) and name in _VERSIONED:
-        return _ANY
-    return _PROGRAMS.get(name)
+        return _Effect()
+    if name in _BUILTINS:
+        return _Effect(Runs.BY_NAME if folder else Runs.BUILTIN) if _BUILTINS[name](words) else None
+    if name in _STARTERS:
+        return _STARTERS[name](words)
+    if name != "git":
+        return _listed(words, name)
+    plain = _plain_git(words)
+    before = words[: len(words) - len(plain) + 1]  # `git -C {x,-cy} log` has an option more
+    return None if any(UNKNOWN in word for word in before) else _listed(plain, name)
 
 
-# ── how words are checked ──
+def _listed(words: Words, name: str) -> _Effect | None:
+    """Of a program whose options are listed."""
+    key, rest = name, words[1:]
+    if has_forms(name):
+        if not rest:
+            return None
+        key, rest = f"{name} {rest[0]}", rest[1:]
+    found = entry(key)
+    given = None if found is None else parse(found.form, rest)
+    if found is None or given is None or not _operands_are_known(found, given):
+        return None
+    check = _CHECKS.get(key) or _CHECKS.get(name)
+    writes = check(given, found.form) if check else found.form.writes
+    if writes is None:
+        return None
+    return _Effect(found.form.runs, Writes.FILES if given.writes else writes)
 
 
-def _names(text: str) -> list[str]:
-    return text.split()
-
-
-def _any(_words: Words) -> bool:
-    return True
-
-
-def _without(*options: str) -> Callable[[Words], bool]:
-    """A check for programs that run nothing else but with one of these options, written without dashes."""
-    return lambda words: not any(_is_option(word, options) for word in words[1:])
-
-
-def _is_option(word: str, options: Sequence[str]) -> bool:
-    """Whether a word is, shortens or begins with one of them. One that is not certain may be any."""
-    if not word.startswith(("-", UNKNOWN)):
+def _operands_are_known(found: Entry, given: Given) -> bool:
+    if found.most_operands is not None and len(given.operands) > found.most_operands:
         return False
-    if UNKNOWN in word:
-        return True
-    name = word.lstrip("-").partition("=")[0].replace("_", "-")
-    letters = word[1:] if word[1:2] != "-" else ""
-    return any(
-        (one in letters)
-        if len(one) == 1
-        else name.startswith(one) or (len(name) > 1 and one.startswith(name))
-        for one in options
-    )
+    if found.form.is_tool and any(one.startswith("@") for one in given.operands):
+        return False  # options from a file
+    return found.only is None or all(map(found.only.fullmatch, given.operands))
 
 
-def _sub(*subcommands: str, but: Sequence[str] = ()) -> Callable[[Words], bool]:
-    """A check for programs that run nothing else with these subcommands, and without the options in `but`."""
-    allowed, check = frozenset(subcommands), _without(*but)
-    return lambda words: len(words) > 1 and words[1] in allowed and check(words[1:])
-
-
-def _only(text: str) -> Callable[[Words], bool]:
-    """A check for programs that are given nothing but these words."""
-    allowed = frozenset(text.split())
-    return lambda words: allowed.issuperset(words[1:])
-
-
-def _git(words: Words) -> bool:
-    before, words = words, _plain_git(words)
-    if len(words) < 2 or any(UNKNOWN in word for word in before[: len(before) - len(words) + 2]):
-        return False
-    name, rest = words[1], words[2:]
-    if name in _GIT_NEXT:
-        return (
-            bool(rest)
-            and rest[0] in _GIT_NEXT[name]
-            and not any(_is_option(one, ("f", "file", "blob")) for one in rest[1:])
-        )
-    if name not in _GIT_SAFE or any(_TRANSPORT.search(word) for word in rest):
-        return False
-    return not any(_is_option(word, (*_GIT_OPTIONS, *_GIT_LETTERS.get(name, ""))) for word in rest)
-
-
-_GIT_PLAIN = frozenset({"--no-pager", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects"})
-_GIT_SAFE = frozenset(
-    _names("""
-    add am apply blame branch cat-file check-attr check-ignore checkout cherry cherry-pick clean clone
-    commit count-objects describe diff diff-files diff-index diff-tree fetch for-each-ref format-patch
-    fsck gc grep hash-object init log ls-files ls-remote ls-tree merge merge-base mv name-rev notes pull
-    push range-diff rebase reflog remote reset restore rev-list rev-parse revert rm shortlog show
-    show-ref sparse-checkout stash status switch symbolic-ref tag update-index version whatchanged
-    worktree
-    """)
-)
-_GIT_OPTIONS = (
-    *("upload-pack", "receive-pack", "exec", "open-files-in-pager", "config", "template", "output"),
-    *("ext-diff", "git-dir", "work-tree"),
-)
-_GIT_LETTERS = {"rebase": "x", "clone": "uc", "grep": "O", "ls-remote": "u"}
-_GIT_NEXT = {
-    "bisect": {"start", "good", "bad", "new", "old", "reset", "log", "skip"},
-    "submodule": {"status", "update", "init", "sync", "summary"},
-    "config": {"--get", "--get-all", "--get-regexp", "--list", "-l", "user.name", "user.email"},
-}
-_TRANSPORT = re.compile(r"(?:^|=)[\w+.-]+::|ProxyCommand")
+# ── words of the shell ──
 
 
 def _no_index(words: Words) -> bool:
@@ -178,142 +240,289 @@ def _no_index(words: Words) -> bool:
     return not any(re.search(r"[$`\x00]|\w\[", word) for word in words[1:])
 
 
+def _numbers(words: Words) -> bool:
+    """zsh takes each for arithmetic, which may set a variable."""
+    return all(re.fullmatch(r"[-+%]?\d+|-[A-Z]+|-[ls]|[A-Z]+", word) for word in words[1:])
+
+
 def _test(words: Words) -> bool:
-    return _no_index(words) and not any(word in ("-v", "-R") for word in words)
+    if not _no_index(words) or any(word in ("-v", "-R") for word in words):
+        return False
+    sides = [
+        one for at, word in enumerate(words) if word in _COMPARISONS for one in words[at - 1 : at + 2 : 2]
+    ]
+    return all(re.fullmatch(r"-?\d+", one) for one in sides)
+
+
+_COMPARISONS = ("-eq", "-ne", "-lt", "-le", "-gt", "-ge")
 
 
 def _printf(words: Words) -> bool:
-    """`-v NAME` and `%n` set a variable."""
-    return _no_index(words) and not any(re.search(r"^-|%[^a-zA-Z]*n", word) for word in words[1:])
+    """`-v NAME` and `%n` set a variable. Conversions of numbers take only numbers."""
+    if not _no_index(words) or words[1:2] == () or words[1].startswith("-"):
+        return False
+    plain = _CONVERSION.sub("", words[1].replace("%%", ""))
+    is_numeric = any(kind in "diuoxXfFeEgG" for kind in _CONVERSION.findall(words[1]))
+    return "%" not in plain and (not is_numeric or all(re.fullmatch(r"[\w. -]*", one) for one in words[2:]))
 
 
-def _two(words: Words) -> bool:
-    """The second file is written."""
-    return sum(word == "-" or not word.startswith("-") for word in words[1:]) < 2
-
-
-def _tool(words: Words) -> bool:
-    """What `npx` or `uv run` is given: a tool that is known itself."""
-    return bool(words) and words[0] in _TOOLS and _TOOLS[words[0]](words)
-
-
-def _uv(words: Words) -> bool:
-    if words[1:2] == ("run",):
-        return _tool(words[2:])
-    return _sub("sync", "lock", "add", "remove", "tree", "pip", "venv", "version", but=("python", "p"))(words)
-
-
-def _curl(words: Words) -> bool:
-    return _CURL(words) and not any("%output" in word for word in words)
-
-
-_CURL = _without(
-    *("K", "o", "O", "D", "c", "config", "output", "remote-name", "dump-header", "cookie-jar", "trace"),
-    *("libcurl", "stderr", "etag-save", "hsts", "alt-svc", "expand", "engine"),
-)
+_CONVERSION = re.compile(r"%[-+ 0#]*\d*(?:\.\d+)?([sbqcdiuoxXfFeEgG])")
 
 
 def _command(words: Words) -> bool:
-    return words[1:2] in (("-v",), ("-V",))
+    return words[1:2] in (("-v",), ("-V",)) and not any(word.startswith("-") for word in words[2:])
 
 
-def _env(words: Words) -> bool:
-    return len(words) == 1
-
-
-# ── the programs ──
-
-_ANY = _Program(_any)
-_READS = """
-    : arch b2sum base64 basename cal cat cksum cmp column comm cut date df diff dir dirname du echo
-    egrep expand expr factor false fgrep fmt fold free grep groups head hexdump hostname id join jq
-    killall locale ls lsblk lscpu lsof md5sum nl nproc numfmt od paste pgrep pidof pkill printenv ps
-    pwd readlink realpath rev seq sha1sum sha256sum sha512sum shasum sleep stat strings sum tac tail
-    tr true tty type uname unexpand uptime vdir w wc whereis which who whoami zcat
-    chmod chown mkdir rm rmdir touch
-"""
-"""They run nothing and write no content, whatever they are given."""
-_VERSIONED = frozenset(
-    _names(
-        "bash cargo docker gcc git go java make node npm perl php pip pnpm python python3 ruby rustc tmux uv"
-    )
-)
-_NPM = (
-    *("script-shell", "shell", "editor", "git", "viewer", "node-options", "call", "userconfig", "workspace"),
-    *("globalconfig", "init-module", "browser", "node-gyp", "prefix", "location", "C", "python", "config"),
-    *("dir", "cwd", "pnpmfile", "global-pnpmfile", "use-yarnrc"),
-)
-_SCRIPTS = (
-    *("install", "i", "ci", "add", "remove", "uninstall", "update", "up", "outdated", "ls", "list", "why"),
-    *("run", "test", "t", "start", "stop", "audit", "info", "view", "pack", "version", "publish", "prune"),
-)
-_COMMON = ("build", "lint", "dev", "format", "typecheck", "check")
-_TOOLS: dict[str, Callable[[Words], bool]] = {
-    **dict.fromkeys(_names("biome black eslint flake8 isort jest prettier ruff stylelint tsc"), _any),
-    "mypy": _without("python-executable"),
-    "pylint": _without("init-hook"),
-    # A worker of xdist is any command. Settings given by words can hold such options.
-    "pytest": _without("pdb", "trace", "pdbcls", "tx", "px", "o", "override-ini"),
-    "pyright": _without("pythonpath"),
-    "vitest": _without("execArgv", "exec-argv", "poolOptions", "pool-options"),
-    "vue-tsc": _any,
+_BUILTINS: dict[str, Callable[[Words], bool]] = {
+    **dict.fromkeys((":", "echo", "false", "true", "type"), lambda _: True),
+    **dict.fromkeys(("cd", "dirs", "popd", "pushd"), _no_index),
+    **dict.fromkeys(("exit", "kill"), _numbers),
+    "[": _test,
+    "command": _command,
+    "printf": _printf,
+    "pwd": lambda words: set(words[1:]) <= {"-L", "-P", "-LP"},
+    "test": _test,
 }
-"""What projects check themselves with."""
-_RUNS_PROJECT: dict[str, Callable[[Words], bool]] = {
-    **_TOOLS,
-    "cargo": _sub(
-        *("add", "b", "bench", "build", "c", "check", "clean", "clippy", "doc", "fetch", "fmt", "metadata"),
-        *("r", "run", "search", "t", "test", "tree", "update"),
-        but=("config", "Z", "C"),
-    ),
-    "dotnet": _only("build clean format restore test --no-build --no-restore -c Release Debug"),
-    "git": _git,
-    "go": _sub(
-        *("build", "test", "vet", "fmt", "list", "mod", "version", "doc", "get"),
-        but=(
-            *("exec", "toolexec", "vettool", "ldflags", "gcflags", "gccgoflags", "asmflags", "compiler"),
-            *("overlay", "modfile", "C"),
-        ),
-    ),
-    "gradle": _only("assemble build check clean test --info --stacktrace -q"),
-    "mvn": _only("clean compile install package test verify -q -B -DskipTests"),
-    "npm": _sub(*_SCRIPTS, but=_NPM),
-    "npx": lambda words: _tool(words[1:]),
-    "pip": _sub(
-        *("install", "list", "show", "freeze", "check", "uninstall", "download"),
-        but=("python", "editor", "global-option", "config-settings", "C", "prefix", "target", "t", "root"),
-    ),
-    "poetry": lambda words: words[1:2] == ("run",) and _tool(words[2:]),
-    "pnpm": _sub(*_SCRIPTS, *_COMMON, but=_NPM),
+
+
+# ── programs that start others ──
+
+
+def _started(words: Words, options: str) -> _Effect | None:
+    """Of `npx` and others, with the words after it: a tool that is listed itself."""
+    form = entry(options)
+    given = None if form is None else parse(form.form, words, stop=True)
+    return None if given is None else _tool(tuple(given.operands))
+
+
+def _tool(words: Words) -> _Effect | None:
+    if not words or "/" in words[0]:
+        return None
+    found = entry(words[0]) or (entry(" ".join(words[:2])) if has_forms(words[0]) else None)
+    effect = _listed(words, words[0]) if found is not None and found.form.is_tool else None
+    return None if effect is None else _Effect(Runs.PROJECT, effect.writes)
+
+
+def _npx(words: Words) -> _Effect | None:
+    return _started(words[1:], "options-of-npx")
+
+
+def _uv(words: Words) -> _Effect | None:
+    if words[1:2] == ("run",):
+        return _started(words[2:], "options-of-uv-run")
+    return _listed(words[1:], "pip") if words[1:2] == ("pip",) else _listed(words, "uv")
+
+
+def _poetry(words: Words) -> _Effect | None:
+    return _tool(words[2:]) if words[1:2] == ("run",) else _listed(words, "poetry")
+
+
+def _scripts(words: Words) -> _Effect | None:
+    """pnpm and yarn also run a program where they find no script of this name."""
+    name, rest = program_name(words[0]), words[1:]
+    if rest[:1] == ("exec",):
+        return _tool(rest[1:])
+    script = rest[1:] if rest[:1] == ("run",) else rest
+    if (effect := _tool(script)) is not None:
+        return effect
+    if script and _is_script(script[0]):
+        words_for_it = tuple(word for word in script[1:] if word != "--")
+        return _Effect(Runs.PROJECT) if _may_pass("passed-to-script", words_for_it) else None
+    return _listed(words, name) if rest[:1] != ("run",) else None
+
+
+def _is_script(name: str) -> bool:
+    """Whether it is a common name of a script, and not the name of a program."""
+    return name.partition(":")[0] in ("test", "start", *group("SCRIPTS").split(",")) and UNKNOWN not in name
+
+
+_STARTERS: dict[str, Callable[[Words], _Effect | None]] = {
+    "npx": _npx,
+    "pnpm": _scripts,
+    "poetry": _poetry,
     "uv": _uv,
-    "yarn": _sub(*_SCRIPTS, *_COMMON, but=_NPM),
+    "yarn": _scripts,
 }
-_PROGRAMS: dict[str, _Program] = {
-    **dict.fromkeys(_names(_READS), _ANY),
-    **{name: _Program(check, runs_project=True) for name, check in _RUNS_PROJECT.items()},
-    **dict.fromkeys(_names("cp ln mv tee"), _Program(_without("suffix"), writes=True)),
-    **dict.fromkeys(_names("cd dirs exit kill popd pushd"), _Program(_no_index)),
-    "[": _Program(_test),
-    "command": _Program(_command),
-    "curl": _Program(_curl),
-    "docker": _Program(_sub("ps", "images", "logs", "inspect", "version", "info", "stats")),
-    "env": _Program(_env),
-    "fd": _Program(_without("x", "X", "exec", "exec-batch")),
-    "file": _Program(_without("C", "compile", "z", "Z", "uncompress")),
-    "find": _Program(_without("exec", "ok", "delete", "fprint", "fls", "files0-from")),
-    "gh": _Program(
-        _sub(
-            *("api", "issue", "label", "pr", "release", "run", "search", "status", "workflow"),
-            but=("editor", "e", "web", "w"),
-        )
+
+
+# ── programs that depend on their operands ──
+
+_Check = Callable[[Given, Form], Writes | None]
+"""What it writes with these words; None if it may run others."""
+
+
+def _reads_with(*options: str) -> _Check:
+    return lambda given, form: Writes.NOTHING if given.has(*options) else form.writes
+
+
+def _first_operand(reads: str, writes: str = "", default: Writes | None = None) -> _Check:
+    """By the word that says what is done. Without one it is as `default` says."""
+    reading, writing = frozenset(reads.split()), frozenset(writes.split())
+
+    def check(given: Given, form: Form) -> Writes | None:
+        if not given.operands:
+            return default
+        first = given.operands[0]
+        return Writes.NOTHING if first in reading else form.writes if first in writing else None
+
+    return check
+
+
+def _remote(check: _Check | None = None) -> _Check:
+    """Of git, for what may be an address: `ext::` runs a program."""
+
+    def checked(given: Given, form: Form) -> Writes | None:
+        if any(re.search(r"(?:^|=)[\w+.-]+::|ProxyCommand", one) for one in (*given.operands, *given.values)):
+            return None
+        return check(given, form) if check else form.writes
+
+    return checked
+
+
+def _git_config(given: Given, _form: Form) -> Writes | None:
+    names = given.operands
+    if given.has("--get", "--get-all", "--get-regexp", "--list", "-l"):
+        return Writes.NOTHING
+    if len(names) == 1 and "." in names[0]:
+        return Writes.NOTHING
+    return Writes.GIT if len(names) == 2 and names[0] in ("user.name", "user.email") else None
+
+
+def _git_checkout(given: Given, form: Form) -> Writes:
+    """A new branch from here changes no file."""
+    is_new = given.has("-b", "-c", "--create") and not given.operands and not given.has("-f", "--force")
+    return Writes.GIT if is_new else form.writes
+
+
+def _git_reset(given: Given, form: Form) -> Writes:
+    return form.writes if given.has("--hard", "--keep", "--merge", "-p", "--patch") else Writes.GIT
+
+
+def _git_restore(given: Given, form: Form) -> Writes:
+    is_index = given.has("-S", "--staged") and not given.has("-W", "--worktree", "-p", "--patch")
+    return Writes.GIT if is_index else form.writes
+
+
+def _passed(key: str, *, operands: bool, skip: int = 0) -> _Check:
+    """For words that go to the project's own program: only options that are known and names of files."""
+
+    def check(given: Given, form: Form) -> Writes | None:
+        words = (*given.operands[skip:], *given.rest) if operands else tuple(given.rest)
+        return form.writes if _may_pass(key, words) else None
+
+    return check
+
+
+def _may_pass(key: str, words: Words) -> bool:
+    found = entry(key)
+    passed = None if found is None else parse(found.form, words)
+    return passed is not None and all(map(_FILE.fullmatch, passed.operands))
+
+
+_FILE = re.compile(
+    r"(?!.*\.\.)[\w@][\w@./-]*\.(?:[cm]?[jt]sx?|vue|svelte|py|css|scss|md|json|html|snap)(?:::\w+)*"
+)
+
+
+def _npm_run(given: Given, form: Form) -> Writes | None:
+    """`npm run env -- x` runs x."""
+    if given.operands[:1] == ["env"] or any(UNKNOWN in one for one in given.operands[:1]):
+        return None
+    return _passed("passed-to-script", operands=True, skip=1)(given, form)
+
+
+def _cargo_test(given: Given, form: Form) -> Writes | None:
+    """A name of a test may come after the dashes, too."""
+    given.rest = [one for one in given.rest if not re.fullmatch(r"\w[\w:]*", one)]
+    return _passed("passed-to-cargo-test", operands=False)(given, form)
+
+
+def _cargo_fmt(given: Given, form: Form) -> Writes | None:
+    if _passed("passed-to-cargo-fmt", operands=False)(given, form) is None:
+        return None
+    return Writes.NOTHING if given.has("--check") or "--check" in given.rest else form.writes
+
+
+def _package_install(given: Given, _form: Form) -> Writes | None:
+    """Without names, it installs what the project's own files say."""
+    if any("::" in one for one in given.operands):
+        return None
+    return Writes.FILES if given.operands else Writes.NOTHING
+
+
+def _pip_install(given: Given, form: Form) -> Writes | None:
+    words = (*given.operands, *given.values)
+    if any(re.match(r"(?i)(?:hg|svn|bzr)\+", one) for one in words):
+        return None
+    return Writes.NOTHING if words and all(map(_OWN_PACKAGE.fullmatch, words)) else form.writes
+
+
+_OWN_PACKAGE = re.compile(r"\.(?:\[[\w,-]+\])?|[\w-]*requirements[\w-]*\.txt")
+
+
+def _curl(given: Given, _form: Form) -> Writes | None:
+    is_written = any("%output" in one for one in given.values)
+    return None if is_written or (given.has("-w", "--write-out") and _from_file(given)) else Writes.NOTHING
+
+
+def _from_file(given: Given) -> bool:
+    return any(one.startswith("@") for one in given.values)
+
+
+_GH = {
+    "pr": (
+        "list ls view create new diff checks status comment edit close reopen ready review",
+        "merge checkout",
     ),
-    "kubectl": _Program(_sub("get", "describe", "logs", "version", "top", but=("kubeconfig",))),
-    "printf": _Program(_printf),
-    "rg": _Program(_without("pre", "hostname-bin", "z", "search-zip")),
-    "sort": _Program(_without("o", "output", "compress-program", "T", "temporary-directory")),
-    "test": _Program(_test),
-    "tree": _Program(_without("o", "output", "R")),
-    "uniq": _Program(_two),
+    "issue": ("list ls view create new comment edit close reopen status", ""),
+    "label": ("list ls create", ""),
+    "release": ("list ls view", ""),
+    "run": ("list ls view watch rerun cancel", ""),
+    "search": ("code commits issues prs repos", ""),
+    "workflow": ("list ls view run", ""),
 }
-_PROGRAMS["pip3"] = _PROGRAMS["pip"]
-_WITH_SUBCOMMANDS = frozenset(_names("cargo docker gh git go kubectl npm pip pip3 pnpm uv yarn"))
+_RUN_SCRIPT = _passed("passed-to-script", operands=True)
+_CHECKS: dict[str, _Check] = {
+    "black": _reads_with("--check", "--diff"),
+    "cargo clippy": _passed("passed-to-cargo-clippy", operands=False),
+    "cargo fmt": _cargo_fmt,
+    "curl": _curl,
+    "dotnet format": _reads_with("--verify-no-changes"),
+    "git apply": _reads_with("--check", "--stat", "--numstat", "--summary"),
+    "git bisect": _first_operand("log", "start good bad new old reset skip"),
+    "git checkout": _git_checkout,
+    "git clean": _reads_with("-n", "--dry-run"),
+    "git config": _git_config,
+    "git notes": _first_operand("list show", "add append remove", Writes.NOTHING),
+    "git remote": _remote(
+        _first_operand("show get-url", "add set-url remove rm rename prune update", Writes.NOTHING)
+    ),
+    "git reset": _git_reset,
+    "git restore": _git_restore,
+    "git stash": _first_operand("list show", "push pop apply drop clear save branch", Writes.FILES),
+    "git submodule": _remote(_first_operand("status summary", "update init sync", Writes.NOTHING)),
+    "git switch": _git_checkout,
+    "git worktree": _first_operand("list", "add remove prune move lock unlock"),
+    "go mod": _first_operand("tidy download verify graph why vendor"),
+    "isort": _reads_with("-c", "--check", "--check-only", "--diff"),
+    "npm audit": lambda given, _: Writes.FILES if given.operands else Writes.NOTHING,
+    "ruff format": _reads_with("--check", "--diff"),
+    "tsc": _reads_with("--noEmit", "--version", "-v", "--showConfig"),
+    "vue-tsc": _reads_with("--noEmit", "--version", "-v"),
+    **{f"cargo {name}": _RUN_SCRIPT for name in ("r", "run")},
+    **{f"cargo {name}": _cargo_test for name in ("t", "test", "bench")},
+    **{f"gh {name}": _first_operand(reads, writes) for name, (reads, writes) in _GH.items()},
+    **{f"git {name}": _remote() for name in ("clone", "fetch", "ls-remote", "pull", "push")},
+    **{f"npm {name}": _package_install for name in ("install", "i", "add", "in", "ci")},
+    **{f"npm {name}": _RUN_SCRIPT for name in ("test", "t", "tst", "start", "stop", "restart")},
+    "npm run": _npm_run,
+    **{f"{name} install": _package_install for name in ("pnpm", "yarn")},
+    **{f"{name} add": _package_install for name in ("pnpm", "yarn")},
+    **{f"{name} install": _pip_install for name in ("pip", "pip3")},
+    "npm run-script": _npm_run,
+    "pnpm i": _package_install,
+}
+_VERSIONED = frozenset(
+    {"bash", "cargo", "docker", "gcc", "git", "go", "java", "make", "node", "npm", "perl", "php", "pip"}
+    | {"pnpm", "python", "python3", "ruby", "rustc", "tmux", "uv", "yarn"}
+)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,8 @@ class Part:
     words: Words
     is_fed: bool = False
     """It reads what the part before it prints."""
+    step: int = 0
+    """Parts of one step run at the same time, and those of a later step after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ class _Tokens:
         self._raw = b""
         self._word = ""
         self._is_fed = False
+        self._step = 0
+        self._has_background = False
         self._is_separated = False  # the token before was a separator, without a blank after it
 
     def read(self, root: Node) -> tuple[Part, ...]:
@@ -126,7 +130,7 @@ class _Tokens:
             self._token(self._source[leaf.start_byte : leaf.end_byte], leaf.type)
         self._gap(len(self._source))
         self._end_part(b";")
-        return tuple(self._parts)
+        return tuple(replace(one, step=0) if self._has_background else one for one in self._parts)
 
     def _gap(self, start: int) -> None:
         gap = self._source[self._end : start]
@@ -172,9 +176,11 @@ class _Tokens:
     def _end_part(self, separator: bytes) -> None:
         self._end_word()
         if self._words:
-            self._parts.append(Part(tuple(self._words), self._is_fed))
+            self._parts.append(Part(tuple(self._words), self._is_fed, self._step))
             self._words = []
             self._is_fed = False
+            self._step += separator not in _PIPES
+            self._has_background = self._has_background or separator == b"&"
         if separator != b"\n":  # a line may end after a pipe
             self._is_fed = separator in _PIPES
 

@@ -250,6 +250,19 @@ def test_write_is_compared_with_the_file_that_is_there() -> None:
     assert "+two\n" in (edit_diff("Write", given, lambda _: None) or "")
 
 
+@pytest.mark.parametrize("separator", ["\r", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_diff_shows_a_change_of_any_line_separator(separator: str) -> None:
+    """`splitlines` took each for a line end, so that this diff was empty."""
+    given = {"file_path": "/a.py", "old_string": "# note\nrun()", "new_string": f"# note{separator}run()"}
+    assert edit_diff("Edit", given) is not None
+    assert f"+# note<U+{ord(separator):04X}>run()\n" in (edit_diff("Edit", given) or "")
+
+
+def test_diff_shows_a_line_feed_that_is_dropped_at_the_end() -> None:
+    given = {"file_path": "/a", "content": "x"}
+    assert "No newline at end of file" in (edit_diff("Write", given, lambda _: "x\n") or "")
+
+
 def test_what_edits_nothing_or_too_much_has_no_diff() -> None:
     assert edit_diff("Bash", {"command": "ls"}) is None
     assert edit_diff("Write", {"file_path": "/a", "content": "x\n" * (1 << 20)}) is None
