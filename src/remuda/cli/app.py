@@ -15,7 +15,7 @@ from remuda._version import __version__
 from remuda.errors import EXIT_CODES, FolderUnusable, RemudaError, SessionUnreachable
 from remuda.oneshot.output import show_bug
 
-from .output import Program, complain, print_lines, wants_colour
+from .output import Program, complain, discard, print_lines, wants_colour, writing_stdout
 
 DAILY: dict[str, dict[str, str]] = {
     "Sessions": {
@@ -190,6 +190,17 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Print --help and --version, whose output may be lost as that of any command."""
+        try:
+            with writing_stdout():
+                return super().make_context(info_name, args, parent, **extra)
+        except (BrokenPipeError, ConnectionResetError):
+            discard(sys.stdout)
+            raise click.exceptions.Exit(EXIT_CODES["OK"]) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Turn errors of the operating system into ours. Click would handle them in its own way."""
         try:
@@ -199,8 +210,7 @@ class LazyGroup(click.Group):
         except (BrokenPipeError, ConnectionResetError):
             if not _reader_is_gone():
                 raise _keeper_gone() from None
-            # The reader of our output has closed it. Python would complain again when it flushes.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard(sys.stdout)  # the reader of our output has closed it
             return EXIT_CODES["OK"]
         except OSError as error:
             if not error.filename and _is_folder_gone():
