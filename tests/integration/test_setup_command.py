@@ -66,6 +66,23 @@ def test_removal_of_nothing_says_so(remuda: Commands, env: dict[str, str]) -> No
 def test_setup_without_a_terminal_asks_for_yes(remuda: Commands, env: dict[str, str]) -> None:
     assert "pass --yes" in remuda.refused("setup", code=2, env=env)
     assert "pass --yes" in remuda("setup", "boss", code=2, env=env).err
+    assert "pass --yes" in remuda("setup", "inbox", "--inbox", "run", code=2, env=env).err
+    assert not (remuda.cwd / ".claude").exists()
+
+
+@pytest.mark.parametrize("flag", ["--show", "--remove", "--dry-run"])
+def test_flags_before_the_part_mean_the_same_as_after_it(
+    remuda: Commands, env: dict[str, str], flag: str
+) -> None:
+    before = files_of(remuda.home)
+    for part in ("boss", "tmux", "completion"):
+        outputs = [remuda("setup", *words, env=env).out for words in ([flag, part], [part, flag])]
+        assert outputs[0] == outputs[1]
+    assert files_of(remuda.home) == before
+    remuda("setup", "--yes", "boss", env=env)
+    assert remuda("setup", "--show", env=env).out.startswith("boss        installed")
+    remuda("setup", "--remove", "boss", "--yes", env=env)
+    assert remuda("setup", "--show", env=env).out.startswith("boss        not installed")
 
 
 @pytest.mark.parametrize(
@@ -73,6 +90,9 @@ def test_setup_without_a_terminal_asks_for_yes(remuda: Commands, env: dict[str, 
     [
         (["--show", "--remove"], "--show and --remove exclude each other"),
         (["boss", "--show", "--remove"], "--show and --remove exclude each other"),
+        (["--show", "boss", "--remove"], "--show and --remove exclude each other"),
+        (["--yes", "boss", "--show"], "--yes does not apply to 'show'"),
+        (["inbox", "--inbox", "run", "--boss", "--yes"], "no such option '--boss'"),
         (["tmux", "--remove", "--next", "N"], "--next does not apply to 'uninstall'"),
         (["nothing"], "No such command 'nothing'"),
     ],
