@@ -162,6 +162,9 @@ def test_up_detach_status_and_down(remuda: Commands) -> None:
         remuda("hooks", "install", "--boss", "--yes")
         assert re.search(r"^hooks      \d+ in ~/\.claude/settings\.json$", remuda("status").out, re.MULTILINE)
         assert "the boss is already running" in remuda.refused("up", "--detach", "--port", "0", code=5)
+        again = remuda("boss", "up", "--detach").out
+        assert again == f"the boss is already running at {told['url']}; nothing to do\n"
+        assert json.loads(remuda("boss", "up", "--detach", "--json").out)["pid"] == told["pid"]
         assert f"pid {told['pid']}" in remuda("down").out
         assert process.ended()
     finally:

@@ -57,6 +57,8 @@ def test_attach_without_a_terminal_is_refused_and_says_what_else_there_is(remuda
         (["boss", "start"], "no such command 'start'; did you mean 'up'? usage: remuda boss "),
         (["inbox", "list"], "no such command 'list'; did you mean 'ls'? usage: remuda inbox "),
         (["setup", "inbox"], "no inbox given; name its file: --inbox PATH"),
+        (["logs", "--since", "5"], "no such option '--since'; usage: remuda logs "),
+        (["logs", "--line", "5"], "no such option '--line'; did you mean '--lines'? usage: remuda logs "),
         (["dashboard"], "unknown command 'dashboard'; did you mean 'queue --watch'?"),
         (["help", "snd"], "command or topic 'snd' not found; did you mean 'send'?"),
         (["completion"], "no shell given; for example: remuda completion "),

@@ -7,6 +7,7 @@ import os
 import re
 import select
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -284,6 +285,8 @@ def _is_folder_gone() -> bool:
 
 def _one_line(error: click.UsageError) -> str:
     """Format an error of click as our own: what went wrong, and what to do."""
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        error.possibilities = _near_options(error.option_name, error.possibilities)
     message = error.format_message().rstrip(".").replace(". Did you mean", "; did you mean")
     if message[1:2].islower():
         message = message[0].lower() + message[1:]
@@ -291,6 +294,13 @@ def _one_line(error: click.UsageError) -> str:
         return message
     usage = " ".join([error.ctx.command_path, *error.ctx.command.collect_usage_pieces(error.ctx)])
     return f"{message}{'' if message.endswith('?') else ';'} usage: {usage}"
+
+
+def _near_options(word: str, options: Sequence[str]) -> list[str]:
+    """Return the options that `word` begins or may be a typing mistake for. Click suggests distant ones."""
+    from remuda.names import near_names
+
+    return [one for one in options if one.startswith(word)] or near_names(word, options)
 
 
 def run(args: list[str] | None = None, command: click.Command = cli) -> int:

@@ -286,6 +286,10 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         echo(line)
 
 
+_TYPED = ("NAME", "ID")
+"""Heads of columns that a user types or copies into the next command."""
+
+
 def terminal_width() -> int:
     """Return the columns of the terminal now; a variable may have an earlier size."""
     try:
@@ -296,13 +300,16 @@ def terminal_width() -> int:
 
 
 def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Set a table. On a terminal, columns are narrowed until a line fits, the widest first."""
+    """Set a table. On a terminal, columns are narrowed until a line fits, the widest first.
+
+    Columns with what the user types, NAME and ID, are cut last.
+    """
     rows = [[flat(text) for text in row] for row in [head, *rows]]
     widths = [max(cells(row[column]) for row in rows) for column in range(len(head))]
     room = sum(widths) + 2 * len(widths)
     if sys.stdout.isatty():
         room = terminal_width()
-        widths = _narrowed(widths, [cells(one) for one in head], room)
+        widths = _narrowed(widths, head, room)
     lines = []
     for number, row in enumerate(rows):
         fitted = [cut(text, size) for text, size in zip(row, widths, strict=True)]
@@ -312,11 +319,14 @@ def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
     return lines
 
 
-def _narrowed(widths: list[int], heads: list[int], room: int) -> list[int]:
+def _narrowed(widths: list[int], head: Sequence[str], room: int) -> list[int]:
     """Return widths that fit into `room`. A column keeps its head and eight characters if possible."""
     widths = [min(size, room) for size in widths]
+    typed = [unstyled(one) in _TYPED for one in head]
+    columns = list(zip(widths, head, typed, strict=True))
     for least in (
-        [min(one, max(8, head)) for one, head in zip(widths, heads, strict=True)],
+        [size if is_typed else min(size, max(8, cells(one))) for size, one, is_typed in columns],
+        [size if is_typed else 1 for size, _, is_typed in columns],
         [1] * len(widths),
     ):
         while sum(widths) + 2 * (len(widths) - 1) > room:

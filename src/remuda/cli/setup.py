@@ -83,7 +83,17 @@ def _check_exclusive(show: bool, remove: bool) -> None:
         raise InvalidOptions("--show and --remove exclude each other", hint="give one of them")
 
 
-@click.group("setup", invoke_without_command=True)
+class _Setup(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            parts = ", ".join(self.commands)
+            raise InvalidOptions(f"setup has no part '{args[0]}'", hint=f"parts: {parts}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group("setup", cls=_Setup, invoke_without_command=True)
 @click.option("--show", is_flag=True, help="Show what is installed, and change nothing.")
 @click.option("--remove", is_flag=True, help="Remove everything that setup installed, restored to the byte.")
 @agreement_options

@@ -35,10 +35,8 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
 
     With --detach, start fails (exit code 6) if the agent dies at once, and prints its last screen.
 
-    Permission mode: your own argument to the agent, else your settings, else manual; Remuda never widens it.
-
     Claude Code starts in the permission mode of your arguments or settings. If they name none, it starts in
-    manual mode.
+    manual mode. Remuda never widens it.
 
     \b
     Examples:
