@@ -286,7 +286,8 @@ def _is_folder_gone() -> bool:
 def _one_line(error: click.UsageError) -> str:
     """Format an error of click as our own: what went wrong, and what to do."""
     if isinstance(error, click.NoSuchOption) and error.possibilities:
-        error.possibilities = _near_options(error.option_name, error.possibilities)
+        near = _near_options(error.option_name, error.possibilities)
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     message = error.format_message().rstrip(".").replace(". Did you mean", "; did you mean")
     if message[1:2].islower():
         message = message[0].lower() + message[1:]
