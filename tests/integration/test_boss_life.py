@@ -236,6 +236,7 @@ def test_install_writes_a_unit_and_shows_it_and_uninstall_removes_it(remuda: Com
     remuda("up", "--uninstall")
     assert not path.exists()
     remuda.refused("up", "--uninstall", code=2)
+    path.parent.mkdir(parents=True)  # it was made for the unit, and is gone with it
     path.write_text("somebody's own")
     assert "not written by Remuda" in remuda.refused("up", "--install", code=2)
     assert "not written by Remuda" in remuda.refused("up", "--uninstall", code=2)
