@@ -194,6 +194,9 @@ def test_up_detach_status_and_down(remuda: Commands) -> None:
         remuda("hooks", "install", "--boss", "--yes")
         assert re.search(r"^hooks      \d+ in ~/\.claude/settings\.json$", remuda("status").out, re.MULTILINE)
         assert "the boss is already running" in remuda.refused("up", "--detach", "--port", "0", code=5)
+        again = remuda("boss", "up", "--detach").out
+        assert again == f"the boss is already running at {told['url']}; nothing to do\n"
+        assert json.loads(remuda("boss", "up", "--detach", "--json").out)["pid"] == told["pid"]
         assert f"pid {told['pid']}" in remuda("down").out
         assert process.ended()
     finally:
@@ -265,6 +268,7 @@ def test_install_writes_a_unit_and_shows_it_and_uninstall_removes_it(remuda: Com
     remuda("up", "--uninstall")
     assert not path.exists()
     remuda.refused("up", "--uninstall", code=2)
+    path.parent.mkdir(parents=True)  # it was made for the unit, and is gone with it
     path.write_text("somebody's own")
     assert "not written by Remuda" in remuda.refused("up", "--install", code=2)
     assert "not written by Remuda" in remuda.refused("up", "--uninstall", code=2)

@@ -205,7 +205,10 @@ def test_wait_that_gives_up_says_what_the_message_waits_for(remuda: Commands) ->
     remuda("send", "work", "first")
     until(lambda: remuda.json("status", "work")["delivery"]["held"], "the keeper's reason")
     said = remuda.refused("send", "work", "hi", "--wait", "--timeout", "1", code=124)
-    assert "it is accepted: the agent asks whether this folder is trusted: attach and answer" in said
+    assert (
+        "its last step is `accepted`: the agent asks whether this folder is trusted: attach and answer"
+        in said
+    )
 
 
 def test_no_messages_say_how_to_send_one(remuda: Commands) -> None:

@@ -209,7 +209,7 @@ def test_kill_of_a_session_whose_keeper_hangs_says_what_ends_it(remuda: Commands
 
 def test_kill_with_a_grace_that_is_meant_as_for_ever_ends_the_program(remuda: Commands) -> None:
     remuda.start("work", "--", "cat")
-    assert remuda("kill", "--grace", "1e300", "work").out == "work ended\n"
+    assert remuda("kill", "--grace", "1000000000", "work").out == "work ended\n"
 
 
 @pytest.mark.parametrize(

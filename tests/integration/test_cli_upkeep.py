@@ -103,9 +103,13 @@ def test_clean_in_a_folder_with_other_things_leaves_them(remuda: Commands) -> No
     assert len(list(folder.iterdir())) == 6
 
 
-@pytest.mark.parametrize("duration", ["0s", "5", "5w", "-1h"])
+@pytest.mark.parametrize("duration", ["0s", "0", "5w", "-1h"])
 def test_clean_with_a_bad_duration_is_refused(remuda: Commands, duration: str) -> None:
     remuda.refused("clean", "--older-than", duration, code=2)
+
+
+def test_clean_takes_seconds_without_a_unit(remuda: Commands) -> None:
+    assert remuda("clean", "--older-than", "90").out.startswith("nothing to clean")
 
 
 # ── doctor ──

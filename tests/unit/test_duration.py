@@ -44,8 +44,9 @@ TIMES = [
     ("0h0m", 0),
     ("45m", 2700),
     ("2h30m", 9000),
-    ("1e12", LONGEST),
-    ("99999d", LONGEST),
+    ("1.5h", 5400),
+    ("1d2h3m4.5s", 93784.5),
+    ("1000000000", LONGEST),
 ]
 
 
@@ -60,12 +61,21 @@ def test_parse_time_is_the_same_in_every_command(text: str, seconds: float) -> N
         assert parse_run(["x", "--timeout", text])[1] == {"--timeout": seconds}
 
 
-@pytest.mark.parametrize("text", ["", "soon", "5w", "1.5h", "-1", "nan", "inf", "1h 30m"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "soon", "5w", "-1", "nan", "inf", "1h 30m", "1e9", "1_000", "٣", "1m1m", "1m1h", "1h30", "1.", ".5"],
+)
 def test_parse_time_says_how_to_write_one(text: str) -> None:
     wanted = "is not a time; write for example 90s, 45m or 2h30m"
     for parse in (parse_time, lambda text: parse_print(["--timeout", text])):
         with pytest.raises(InvalidOptions, match=wanted):
             parse(text)
+
+
+@pytest.mark.parametrize("text", ["99999d", "1000000001", "9" * 400])
+def test_parse_time_that_is_too_long_is_an_error(text: str) -> None:
+    with pytest.raises(InvalidOptions, match="is too long; the longest time is 11574d"):
+        parse_time(text)
 
 
 @pytest.mark.parametrize(

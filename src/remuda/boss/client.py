@@ -64,7 +64,7 @@ class BossClient:
         try:
             sock.sendall(self._head(method, path, data) + data)
             status, answer = _receive(sock)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):  # the latter with a timeout of zero
             raise WaitTimeout(f"the boss did not answer within {timeout:g} s") from None
         except (EOFError, ConnectionError):
             raise BossDown("the boss ended while it was answering") from None
@@ -94,6 +94,9 @@ class BossClient:
             raise BossDown(
                 "the boss is not running", hint="start it with 'remuda boss up --detach'"
             ) from None
+        except (TimeoutError, BlockingIOError):
+            sock.close()
+            raise WaitTimeout(f"the boss did not answer within {timeout:g} s") from None
         except OSError as error:
             sock.close()
             raise BossDown(f"cannot reach the boss: {error.strerror or error}") from error

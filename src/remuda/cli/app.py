@@ -7,6 +7,7 @@ import os
 import re
 import select
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from remuda._version import __version__
 from remuda.errors import EXIT_CODES, FolderUnusable, RemudaError, SessionUnreachable
 from remuda.oneshot.output import show_bug
 
-from .output import Program, complain, print_lines, wants_colour
+from .output import Program, complain, discard, print_lines, wants_colour, writing_stdout
 
 DAILY: dict[str, dict[str, str]] = {
     "Sessions": {
@@ -190,6 +191,17 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Print --help and --version, whose output may be lost as that of any command."""
+        try:
+            with writing_stdout():
+                return super().make_context(info_name, args, parent, **extra)
+        except (BrokenPipeError, ConnectionResetError):
+            discard(sys.stdout)
+            raise click.exceptions.Exit(EXIT_CODES["OK"]) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Turn errors of the operating system into ours. Click would handle them in its own way."""
         try:
@@ -199,8 +211,7 @@ class LazyGroup(click.Group):
         except (BrokenPipeError, ConnectionResetError):
             if not _reader_is_gone():
                 raise _keeper_gone() from None
-            # The reader of our output has closed it. Python would complain again when it flushes.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard(sys.stdout)  # the reader of our output has closed it
             return EXIT_CODES["OK"]
         except OSError as error:
             if not error.filename and _is_folder_gone():
@@ -274,6 +285,9 @@ def _is_folder_gone() -> bool:
 
 def _one_line(error: click.UsageError) -> str:
     """Format an error of click as our own: what went wrong, and what to do."""
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        near = _near_options(error.option_name, error.possibilities)
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     message = error.format_message().rstrip(".").replace(". Did you mean", "; did you mean")
     if message[1:2].islower():
         message = message[0].lower() + message[1:]
@@ -281,6 +295,13 @@ def _one_line(error: click.UsageError) -> str:
         return message
     usage = " ".join([error.ctx.command_path, *error.ctx.command.collect_usage_pieces(error.ctx)])
     return f"{message}{'' if message.endswith('?') else ';'} usage: {usage}"
+
+
+def _near_options(word: str, options: Sequence[str]) -> list[str]:
+    """Return the options that `word` begins or may be a typing mistake for. Click suggests distant ones."""
+    from remuda.names import near_names
+
+    return [one for one in options if one.startswith(word)] or near_names(word, options)
 
 
 def run(args: list[str] | None = None, command: click.Command = cli) -> int:

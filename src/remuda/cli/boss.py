@@ -15,7 +15,7 @@ from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
 from remuda.boss.lock import find_holder, wait_until_free
 from remuda.duration import show_duration
-from remuda.errors import BossDown, InvalidOptions
+from remuda.errors import BossDown, BossExists, InvalidOptions
 from remuda.paths import private_folder
 
 from .common import config_option, configuration, json_option, limit_lines, short_path, time_span
@@ -81,7 +81,29 @@ def up_command(
         config = configuration(config_file)
         chosen = port if port is not None else int(config.boss.get("port", DEFAULT_PORT))
         any_port = port is None and "port" not in config.boss
-        (_detached if detach else _in_front)(folder, chosen, config, as_json, any_port)
+        try:
+            (_detached if detach else _in_front)(folder, chosen, config, as_json, any_port)
+        except BossExists:
+            # 'remuda up' keeps its exit code.
+            if not detach or not _is_in_boss_group() or not _announce_running(folder, as_json):
+                raise
+
+
+def _is_in_boss_group() -> bool:
+    parent = click.get_current_context().parent
+    return parent is not None and parent.command is command
+
+
+def _announce_running(folder: BossFolder, as_json: bool) -> bool:
+    """Say where the running boss is. Return False if it has just started or ended."""
+    holder = find_holder(folder.lock)
+    if holder is None or not holder.port:
+        return False
+    if as_json:
+        _announce(folder, {"pid": holder.pid, "port": holder.port, "laid_aside": None}, as_json, 0)
+    else:
+        echo(f"the boss is already running at http://127.0.0.1:{holder.port}; nothing to do")
+    return True
 
 
 def print_token() -> None:

@@ -47,7 +47,8 @@ def command(
 
     With an ID: drop a message that is waiting; if the agent has it, interrupt its turn with the agent's own
     key. With a NAME: interrupt the session's running turn, also one that was typed at the terminal; if no
-    turn is running, cancel the message that is waiting. The beginning of an ID or a NAME is enough.
+    turn is running, cancel the waiting message, if there is only one. The beginning of an ID or a NAME is
+    enough.
 
     Exits with 8 if it was too late, and with 3 if there was nothing to cancel.
 

@@ -50,8 +50,8 @@ def time_span(text: str | float) -> float:
     text = str(text)  # a default may be a number
     try:
         return parse_time(text)
-    except InvalidOptions:
-        raise click.BadParameter(f"{text!r} is not a time; write for example 90s, 45m or 2h30m") from None
+    except InvalidOptions as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -78,10 +78,8 @@ def pick_session(name: str | None, folder: Path) -> str:
     if name is not None:
         begun = names_beginning(name, living) or names_beginning(name, known)
         if len(begun) > 1:
-            raise InvalidOptions(
-                f"'{name}' is the beginning of {len(begun)} session names",
-                hint=f"type more of it: {', '.join(begun[:5])}",
-            )
+            more = ", …" if len(begun) > 5 else ""
+            raise InvalidOptions(f"'{name}' matches {len(begun)} sessions: {', '.join(begun[:5])}{more}")
         return begun[0] if begun else name
     own = os.environ.get("REMUDA_SESSION")  # a session cannot be attached to its own terminal
     held = [

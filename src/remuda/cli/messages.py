@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -139,6 +140,8 @@ def _row(one: Listed) -> tuple[str, ...]:
     step = one.stage + (
         f" {show_duration(time.time() - one.at, whole=True)} ago" if one.at and one.ended else ""
     )
+    if one.stage == "accepted" and (left := math.ceil(one.due - time.time())) > 0:
+        step = f"accepted, due in {show_duration(left)}"
     text = first_line(one.prompt)
     return (
         one.id,

@@ -8,6 +8,7 @@ process. Only marked sequences are printed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from typing import TextIO
 
 import click
 
+from remuda.errors import RemudaError
 from remuda.oneshot.output import for_terminal, without_halves
 from remuda.untrusted import printable, show_json
 
@@ -28,6 +30,44 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan":
 _OF_LINKS = re.compile(r"\x1b\[\d+G.*|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x0e\x0f]")
 """Our keeper draws cells with links again after the row (`terminal.paint.row`), tmux in place.
 tmux also switches to line drawing and back (3.3)."""
+
+
+class OutputLost(RemudaError):
+    """Standard output cannot be written: a full disk, not a reader that is gone."""
+
+    def __init__(self, reason: str, *, done: str = "") -> None:
+        """`done`: what the command has done before."""
+        text = f"standard output cannot be written: {reason}"
+        super().__init__(f"{done}, but {text}" if done else text)
+        self.reason = reason
+
+
+@contextlib.contextmanager
+def after_success(done: str) -> Iterator[None]:
+    """Print the result of what is `done`, so that a user does not take lost output for a failure."""
+    try:
+        yield
+    except OutputLost as error:
+        raise OutputLost(error.reason, done=done) from error
+
+
+@contextlib.contextmanager
+def writing_stdout() -> Iterator[None]:
+    """Raise `OutputLost` for an error of standard output; a reader that is gone keeps its own error."""
+    try:
+        yield
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except OSError as error:
+        discard(sys.stdout)
+        raise OutputLost(error.strerror or str(error)) from error
+
+
+def discard(stream: TextIO) -> None:
+    """Send what is left in a buffer to nowhere. Python would complain again when it flushes at the end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def ours(sequence: str) -> str:
@@ -66,8 +106,22 @@ def echo(text: str = "", *, nl: bool = True, err: bool = False, coloured: bool |
     stream = sys.stderr if err else sys.stdout
     printed = rendered(text, coloured=wants_colour(stream) if coloured is None else coloured)
     printed += "\n" if nl else ""
-    stream.write(printed.encode(stream.encoding, "replace").decode(stream.encoding))
-    stream.flush()
+    printed = printed.encode(stream.encoding, "replace").decode(stream.encoding)
+    if err:
+        _write_stderr(printed)
+        return
+    with writing_stdout():
+        stream.write(printed)
+        stream.flush()
+
+
+def _write_stderr(text: str) -> None:
+    """Errors are ignored: there is no place to report them, and the exit code still says what happened."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        discard(sys.stderr)
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -81,7 +135,7 @@ def wants_colour(stream: TextIO) -> bool:
 
 def can_move(stream: TextIO) -> bool:
     """Whether `stream` is a terminal with a cursor that can be moved."""
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 class Program:
@@ -145,9 +199,7 @@ def print_answer(text: str) -> None:
     if sys.stdout.isatty():
         echo(for_terminal(text))
         return
-    sys.stdout.flush()
-    sys.stdout.buffer.write(without_halves(f"{text}\n").encode())  # UTF-8 in every locale
-    sys.stdout.buffer.flush()
+    print_bytes(without_halves(f"{text}\n").encode())  # UTF-8 in every locale
 
 
 def print_screen(lines: Sequence[str], *, coloured: bool | None, err: bool = False) -> None:
@@ -172,9 +224,10 @@ def _batched(lines: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
 
 def print_bytes(data: bytes) -> None:
     """Write what a program printed, as it printed it: only for a user who asked for that."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    with writing_stdout():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 def _picture(line: str) -> str:
@@ -233,6 +286,10 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         echo(line)
 
 
+_TYPED = ("NAME", "ID")
+"""Heads of columns that a user types or copies into the next command."""
+
+
 def terminal_width() -> int:
     """Return the columns of the terminal now; a variable may have an earlier size."""
     try:
@@ -243,13 +300,16 @@ def terminal_width() -> int:
 
 
 def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Set a table. On a terminal, columns are narrowed until a line fits, the widest first."""
+    """Set a table. On a terminal, columns are narrowed until a line fits, the widest first.
+
+    Columns with what the user types, NAME and ID, are cut last.
+    """
     rows = [[flat(text) for text in row] for row in [head, *rows]]
     widths = [max(cells(row[column]) for row in rows) for column in range(len(head))]
     room = sum(widths) + 2 * len(widths)
     if sys.stdout.isatty():
         room = terminal_width()
-        widths = _narrowed(widths, [cells(one) for one in head], room)
+        widths = _narrowed(widths, head, room)
     lines = []
     for number, row in enumerate(rows):
         fitted = [cut(text, size) for text, size in zip(row, widths, strict=True)]
@@ -259,11 +319,14 @@ def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
     return lines
 
 
-def _narrowed(widths: list[int], heads: list[int], room: int) -> list[int]:
+def _narrowed(widths: list[int], head: Sequence[str], room: int) -> list[int]:
     """Return widths that fit into `room`. A column keeps its head and eight characters if possible."""
     widths = [min(size, room) for size in widths]
+    typed = [unstyled(one) in _TYPED for one in head]
+    columns = list(zip(widths, head, typed, strict=True))
     for least in (
-        [min(one, max(8, head)) for one, head in zip(widths, heads, strict=True)],
+        [size if is_typed else min(size, max(8, cells(one))) for size, one, is_typed in columns],
+        [size if is_typed else 1 for size, _, is_typed in columns],
         [1] * len(widths),
     ):
         while sum(widths) + 2 * (len(widths) - 1) > room:

@@ -176,7 +176,8 @@ def _later_change(when: str | float) -> tuple[str, dict[str, Any]]:
 def _later_text(item: dict[str, Any], when: str | float) -> str:
     who = label(item)
     if when == "end":
-        return f"{who} is now last in the queue"
+        hidden = round((item["skip_until"] or 0.0) - time.time())
+        return f"{who} is hidden for {show_duration(hidden, whole=True)}, then last in the queue"
     if when == "never":
         return f"{who} is removed from the queue until it waits for something new"
     if (until := item["snooze_until"]) is None:

@@ -14,7 +14,7 @@ from remuda.inbox.journal import Accepted
 from .common import folder_option, json_option, time_span
 from .inbox_feed import dedup_option, max_bytes_option, message_options, read_prompt, schedule_options
 from .inbox_target import InboxTarget, check_sendable, complete_inbox, find_target
-from .output import complain, echo, print_answer, print_json
+from .output import after_success, complain, echo, print_answer, print_json
 from .outside import OutsideAgent, find_by_name
 from .receipt import held, wait_for_end
 from .waiting import waiting_argument
@@ -85,10 +85,11 @@ def command(
     accepted = target.inbox(max_bytes).put(prompt, command=command_, literal=literal, **options)
     if agent != name:
         complain(f"'{name}' is session '{agent}'")
-    if not wait:
-        _print_accepted(accepted, target, as_json=as_json)
-        return None
-    return wait_for_end(accepted.id, [target.folder], timeout, as_json=as_json)
+    with after_success(f"{accepted.id} was accepted"):
+        if not wait:
+            _print_accepted(accepted, target, as_json=as_json)
+            return None
+        return wait_for_end(accepted.id, [target.folder], timeout, as_json=as_json)
 
 
 def _print_accepted(accepted: Accepted, target: InboxTarget, *, as_json: bool) -> None:
@@ -159,8 +160,10 @@ def reply_command(
         "sessions", session, "reply", body=body, timeout=_TYPING_TIMEOUT + (longest if wait else 0)
     )
     if result["via"] == "inbox":
-        return _follow_inbox(result, timeout, wait=wait, as_json=as_json)
-    return _print_typed(result, session, wait=wait, as_json=as_json)
+        with after_success(f"{result['id']} was accepted"):
+            return _follow_inbox(result, timeout, wait=wait, as_json=as_json)
+    with after_success(f"the prompt was {result['stage']}"):
+        return _print_typed(result, session, wait=wait, as_json=as_json)
 
 
 def _follow_inbox(result: dict[str, Any], timeout: float | None, *, wait: bool, as_json: bool) -> int | None:

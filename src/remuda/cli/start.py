@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,15 @@ import click
 
 from remuda.agents import AGENT_NAMES, find_agent
 from remuda.config import CLASSIFIERS
-from remuda.errors import RemudaError, SessionDead
+from remuda.errors import InvalidOptions, RemudaError, SessionDead
 from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.compose import compose
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS
 from remuda.keeper.start import start_session
-from remuda.paths import SessionPaths
+from remuda.names import is_name
+from remuda.paths import SessionPaths, known_names
 from remuda.wire import connection as wire
 
 from .common import config_option, configuration, find_folder, folder_option, json_option, time_span
@@ -33,12 +36,12 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
     On a terminal, start attaches to the session at once; --detach leaves it in the background. The session
     keeps running when you detach, lose your connection or log out.
 
+    Without a NAME, it is that of the working folder, or of the agent, with a number if it is taken.
+
     With --detach, start fails (exit code 6) if the agent dies at once, and prints its last screen.
 
-    Permission mode: your own argument to the agent, else your settings, else manual; Remuda never widens it.
-
     Claude Code starts in the permission mode of your arguments or settings. If they name none, it starts in
-    manual mode.
+    manual mode. Remuda never widens it.
 
     \b
     Examples:
@@ -50,7 +53,7 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
 
 
 @click.command("start", help=_HELP, context_settings={"ignore_unknown_options": False})
-@click.argument("name")
+@click.argument("name", required=False)
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--agent", type=click.Choice(AGENT_NAMES), help="Agent to run.  [default: found by the command]"
@@ -127,10 +130,14 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
 @folder_option
 @config_option
 @json_option
-def command(name: str, cmd: tuple[str, ...], as_json: bool, detach: bool, **options: Any) -> int | None:
+def command(
+    name: str | None, cmd: tuple[str, ...], as_json: bool, detach: bool, **options: Any
+) -> int | None:
     config = configuration(options["config_file"])
     attach = not detach and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
     folder = find_folder(options.get("folder"), config)
+    if name is None:
+        name = _free_name(folder, options)
     size = _size_here(bar=config.status_bar) if attach else (DEFAULT_COLS, DEFAULT_ROWS)
     composed = compose(name, cmd, folder, options, config, attached=attach, size=size)
     if composed.forgotten:
@@ -153,6 +160,25 @@ def command(name: str, cmd: tuple[str, ...], as_json: bool, detach: bool, **opti
     else:
         echo(f"started {name} (pid {started.child_pid}); attach with: remuda attach {name}")
     return None
+
+
+_LONGEST_OWN_NAME = 40
+"""A longer name of a folder is not taken for the session: users type it."""
+
+
+def _free_name(folder: Path, options: Mapping[str, Any]) -> str:
+    """Return a name that no session has, after the working folder, or else the agent."""
+    if options["resume"]:
+        raise InvalidOptions("--resume needs the NAME of a session", hint="'remuda ls --all' lists all")
+    if options["agent"] is None:
+        raise InvalidOptions(
+            "nothing to start", hint="give --agent, or a NAME and a command: remuda start NAME -- CMD"
+        )
+    last = (options["cwd"] or Path.cwd()).expanduser().absolute().name
+    base = last if is_name(last) and len(last) <= _LONGEST_OWN_NAME else str(options["agent"])
+    taken = known_names(folder)
+    names = itertools.chain([base], (f"{base}-{count}" for count in itertools.count(2)))
+    return next(one for one in names if one not in taken)
 
 
 def _size_here(*, bar: bool) -> tuple[int, int]:

@@ -54,7 +54,7 @@ def check(prompt: str, *, command: bool, literal: bool) -> None:
     try:
         size = len(prompt.encode())
     except UnicodeEncodeError:
-        raise InputError("the prompt is not valid Unicode: it contains half of a surrogate pair") from None
+        raise InputError("the prompt is not valid UTF-8") from None
     if not _bare(prompt):
         raise InputError("the prompt is empty: it has no visible characters")
     if (found := find_control(prompt)) is not None:

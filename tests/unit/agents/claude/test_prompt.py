@@ -184,7 +184,7 @@ def test_check_nothing_visible_is_refused() -> None:
 
 
 def test_check_half_a_surrogate_pair_is_refused() -> None:
-    assert "not valid Unicode" in refusal("a\ud800b")
+    assert "not valid UTF-8" in refusal("a\ud800b")
 
 
 # ── mentions ──
