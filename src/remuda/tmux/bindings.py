@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from remuda.errors import InvalidOptions
 
-from .address import POPUPS, check_version, parse_version, without_pane
+from .address import POPUPS, check_version, parse_version, surroundings
 from .command import Tmux, arguments_of, literal, run
 
 _KEY: Final = re.compile(r"[!-~]+")
@@ -88,7 +88,7 @@ def _names_in_tmux(keys: Sequence[str]) -> list[str]:
     # The server has no session, so it ends at once, and may remove its socket while we remove the folder.
     with tempfile.TemporaryDirectory(prefix="remuda-", ignore_cleanup_errors=True) as folder:
         words = ["tmux", "-u", "-f", os.devnull, "-S", f"{folder}/tmux", *arguments_of(*commands)]
-        output = run(words, without_pane(os.environ)).output.decode(errors="replace")
+        output = run(words, surroundings(os.environ)).output.decode(errors="replace")
     return re.findall(r"-T remuda-\d+\s+(\S+)", output)
 
 
