@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -20,7 +22,7 @@ from remuda.wire.messages import ONE_KEY, SHORT_OUTPUT
 
 from .common import complete_session, config_option, configuration, find_folder, folder_option, pick_session
 from .console import POLLIN, Console, Events, PollResult, put
-from .output import echo, print_screen
+from .output import ask_line, echo, print_screen
 from .picture import Picture, RawPicture
 from .screen import show_last_screen
 from .scroll import make_history
@@ -55,7 +57,8 @@ def command(
 ) -> int:
     """Show a session in this terminal and type into it. Ctrl-\\ detaches; the session keeps running.
 
-    The beginning of a NAME is enough. Without a NAME, attach takes the session that was started last.
+    The beginning of a NAME is enough. Without a NAME you choose from a list if several sessions
+    are running; without a terminal to ask, attach takes the session that was started last.
 
     Any number of terminals can be attached at once. When the session ends, attach exits with its exit code.
 
@@ -69,8 +72,19 @@ def command(
     """
     config = configuration(config_file, strict=False)
     where = find_folder(folder, config)
-    name = pick_session(name, where)
+    can_ask = sys.stdin.isatty() and sys.stdout.isatty()
+    name = pick_session(name, where, (lambda names: _choose(names, where)) if can_ask else None)
     return attach_here(name, where, config, read_only=read_only, raw=raw, bar=bar, mouse=mouse)
+
+
+def _choose(names: Sequence[str], folder: Path) -> str:
+    """Ask which session to attach. Enter takes the first."""
+    for number, name in enumerate(names, 1):
+        echo(f"{number:>3}  {name}")
+    typed = ask_line("Attach to number or name [1]") or "1"
+    if typed.isdecimal() and 0 < int(typed) <= len(names) and typed not in names:
+        return names[int(typed) - 1]
+    return pick_session(typed, folder)
 
 
 def attach_here(

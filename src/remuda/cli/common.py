@@ -64,10 +64,11 @@ def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: st
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def pick_session(name: str | None, folder: Path) -> str:
+def pick_session(name: str | None, folder: Path, choose: Callable[[Sequence[str]], str] | None = None) -> str:
     """Return the session for a name, the beginning of one, or None.
 
-    None means the live session that was started last. A known name stays as it is, and so does one that is
+    None means the live session that was started last; with `choose`, that one of several which it returns. It
+    gets the names, the one that was started last first. A known name stays as it is, and so does one that is
     not the beginning of another. Live sessions come before ended ones.
     """
     from remuda.keeper.claim import live_names, read_holder
@@ -89,7 +90,8 @@ def pick_session(name: str | None, folder: Path) -> str:
     ]
     if not held:
         raise SessionNotFound("no session is running", hint="start one with: remuda start NAME -- COMMAND")
-    return max(held)[1]
+    names = [one for _, one in sorted(held, reverse=True)]
+    return choose(names) if choose is not None and len(names) > 1 else names[0]
 
 
 def names_beginning(word: str, names: Iterable[str]) -> list[str]:

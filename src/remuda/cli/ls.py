@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from remuda.agents.state import WAITING
+from remuda.agents.state import WAITING, State
 from remuda.duration import show_duration
 from remuda.errors import InvalidOptions, RemudaError
 from remuda.keeper.client import KeeperClient
@@ -122,8 +122,14 @@ def _where(session: Document) -> str:
     return str(session["pane"] or pid) if session["alive"] else "-"
 
 
+_WAITS = {State.WAITING_PERMISSION: "requests permission", State.WAITING_ANSWER: "asks a question"}
+
+
 def _last(session: Document) -> str:
-    """Return the last message. For an agent not the last line of the screen, which is always the same."""
+    """Return the last message, or what the agent waits for.
+
+    For an agent not the last line of the screen, which is always the same.
+    """
     detail = str(session.get("detail") or "")
     if not session["kept"]:
         message = detail if session["state"] in WAITING else str(session["last_message"] or "")
@@ -133,8 +139,9 @@ def _last(session: Document) -> str:
         return detail + (f", exit code {code}" if code is not None else "")
     if session.get("last_message") is None or session.get("delivery") is None:
         return str(session.get("last_line") or "").strip() or detail
-    message = str(session["last_message"]) or ("" if session["state"] == "idle" else detail)
-    return detail if session["state"] in WAITING else message
+    if session["state"] in WAITING:
+        return str(session["last_message"]) or _WAITS[session["state"]]
+    return str(session["last_message"]) or ("" if session["state"] == "idle" else detail)
 
 
 def _watch(folder: Path, lines: Callable[[], list[str]]) -> None:

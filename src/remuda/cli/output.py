@@ -169,6 +169,12 @@ def ask_text(question: str) -> str:
     return str(click.prompt("", prompt_suffix=" "))
 
 
+def ask_line(question: str) -> str:
+    """Ask for a line and return it without blanks around it; empty for a bare Enter."""
+    _show_question(f"{question}:")
+    return str(click.prompt("", prompt_suffix=" ", default="", show_default=False)).strip()
+
+
 def ask_letter(question: str, letters: str) -> str:
     """Ask for one of `letters` and return it; the first one for any other answer."""
     _show_question(f"{question} [{'/'.join([*letters[1:], letters[0].upper()])}]:")
