@@ -35,12 +35,12 @@ def session_after(folder: Path, *events: Any) -> Session:
     return with_service(folder, work)
 
 
-def test_hearsay_names_pane_and_folder_and_no_file_or_process(tmp_path: Path) -> None:
+def test_hearsay_names_pane_folder_and_transcript_and_no_process(tmp_path: Path) -> None:
     session = session_after(
         tmp_path, event("stopped", 10, hearsay=True, pane="%1", cwd="/srv", agent="other", **FORGED)
     )
     assert (session.pane, session.cwd, session.agent) == ("%1", "/srv", "other")
-    assert (session.transcript_path, session.pid, session.name) == (None, None, None)
+    assert (session.transcript_path, session.pid, session.name) == (FORGED["transcript_path"], None, None)
 
 
 def test_hearsay_changes_nothing_that_the_agent_said(tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ def test_path_on_the_disk_counts_if_this_version_wrote_it(tmp_path: Path, is_old
     assert ("transcript_path" in session.dated) is not is_old
 
 
-def test_path_in_a_stored_event_of_hearsay_does_not_come_back(tmp_path: Path) -> None:
+def test_process_in_a_stored_event_of_hearsay_does_not_come_back(tmp_path: Path) -> None:
     session_after(tmp_path, event("registered", 10, hearsay=True, **FORGED))
     session = session_after(tmp_path)
-    assert (session.transcript_path, session.pid) == (None, None)
+    assert session.pid is None
 
 
 # ── files of another user ──

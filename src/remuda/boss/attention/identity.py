@@ -20,7 +20,7 @@ from remuda.names import is_name
 from .model import Event, EventKind, Origin, Session, Source, State
 
 _TEXTS = ("name", "cwd", "repo", "transcript_path", "agent", "entrypoint", "title")
-HEARSAY = frozenset({"pane", "cwd", "repo", "agent"})
+HEARSAY = frozenset({"pane", "cwd", "repo", "agent", "transcript_path"})
 """What an event posted with Trail Boss's token may say of a session, until the agent itself says it. A file
 or a process that it names would be read as evidence."""
 _ORIGINS = {

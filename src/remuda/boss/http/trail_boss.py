@@ -31,7 +31,7 @@ _PERMISSION = "[permission request]"
 _EMPTY = "queue empty"
 _ASKING = (Reason.PERMISSION, Reason.QUESTION, Reason.PLAN)
 _LONGEST = 100
-_NOT_TAKEN = ("transcript_path", "pid", "name", "tmux", "entrypoint", "title")
+_NOT_TAKEN = ("pid", "name", "tmux", "entrypoint", "title")
 _KINDS = {
     "stuck": EventKind.STOPPED,
     "unstuck": EventKind.PROMPTED,
@@ -81,7 +81,8 @@ async def post_event(boss: BossParts, request: ApiRequest) -> ApiResponse:
 
 def _hearsay(event: Event) -> Event:
     """Mark an event as hearsay: others can see the token, so no rule decides such a request, and the agent's
-    own report counts more. No file and no process that it names is looked at.
+    own report counts more. A transcript that it names is read only if it is the user's own; no process that
+    it names is looked at.
     """
     kept = {name: value for name, value in event.facts.items() if name not in _NOT_TAKEN}
     return replace(event, facts={**kept, "hearsay": True})
