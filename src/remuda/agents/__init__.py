@@ -1,8 +1,12 @@
-"""What is true of one agent CLI and of no other, behind one protocol."""
+"""The agents that Remuda knows. Each hides the details of one CLI from all other rooms.
+
+An agent is one folder and one line: here, or in the entry points of another installed package (group
+`remuda.agents`, such as `mustang = mustang.agent:MustangAgent`). docs/why/add-an-agent.md has the steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -10,7 +14,9 @@ from typing import TYPE_CHECKING
 from remuda.errors import InvalidOptions
 
 if TYPE_CHECKING:  # a call of `remuda print` needs one module of one agent
-    from .base import Agent
+    from importlib.metadata import EntryPoint
+
+    from .base import Agent, StreamTransport
     from .headless import Headless
     from .setup import AgentSetup
     from .sources import AgentSources, PermissionReader
@@ -23,7 +29,7 @@ def _claude() -> Agent:
 
 
 def _demo() -> Agent:
-    from .demo import DemoAgent
+    from .claude.agent import DemoAgent
 
     return DemoAgent()
 
@@ -43,25 +49,57 @@ _AGENTS: dict[str, Callable[[], Agent]] = {
     "none": _plain("none"),
     "demo": _demo,
 }
-AGENT_NAMES = tuple(_AGENTS)
+_ENTRY_POINTS = "remuda.agents"
 DEFAULT_AGENT = "claude"
-"""What a command means that names no agent."""
+"""The agent of a command that names none."""
 PLAIN_AGENTS = ("simple", "none")
 """Programs that report nothing: their state comes from the timing of their output alone."""
 
 
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    """Return the agents of other packages. Reading them takes 50 ms: only for a name that is not ours."""
+    from importlib.metadata import entry_points
+
+    return {one.name: one for one in entry_points(group=_ENTRY_POINTS) if one.name not in _AGENTS}
+
+
+def agent_names() -> tuple[str, ...]:
+    """Return the names of all agents: ours, then those of other packages."""
+    return (*_AGENTS, *_installed())
+
+
+def is_agent(name: object) -> bool:
+    return isinstance(name, str) and (name in _AGENTS or name in _installed())
+
+
 def find_agent(name: str) -> Agent:
-    try:
+    """Return an agent. Raises `InvalidOptions` for a name that no agent has, or an agent that cannot load."""
+    if name in _AGENTS:
         return _AGENTS[name]()
-    except KeyError:
-        raise InvalidOptions(
-            f"unknown agent {name!r}", hint=f"use one of: {', '.join(AGENT_NAMES)}"
-        ) from None
+    if name not in _installed():
+        raise InvalidOptions(f"unknown agent {name!r}", hint=f"use one of: {', '.join(agent_names())}")
+    try:
+        agent: Agent = _installed()[name].load()()
+    except Exception as error:
+        raise InvalidOptions(f"agent {name!r} cannot be loaded: {error}") from error
+    return agent
+
+
+def _loadable() -> Iterator[Agent]:
+    """Yield all agents but those of packages that cannot be loaded: one of them must not stop the rest."""
+    for name in agent_names():
+        try:
+            yield find_agent(name)
+        except InvalidOptions as error:
+            import logging  # slow to load, and not needed by a call of `remuda print`
+
+            logging.getLogger("remuda.agents").warning("%s", error)
 
 
 def agent_setups() -> list[AgentSetup]:
     """Return how each agent that has settings files is set up."""
-    return [setup for name in AGENT_NAMES if (setup := find_agent(name).setup()) is not None]
+    return [setup for agent in _loadable() if (setup := agent.setup()) is not None]
 
 
 def default_setup() -> AgentSetup:
@@ -75,19 +113,32 @@ def find_headless(name: str) -> Headless:
     """Return how an agent runs without a person. Raises `InvalidOptions` if it cannot."""
     headless = find_agent(name).headless
     if headless is None:
-        raise InvalidOptions(f"agent {name!r} cannot run without a terminal")
+        raise InvalidOptions(f"agent {name!r} cannot run without a person")
     return headless
+
+
+def is_headless(name: str) -> bool:
+    """Whether this is the name of an agent that runs without a person."""
+    return is_agent(name) and find_agent(name).headless is not None
+
+
+def find_stream(name: str) -> StreamTransport:
+    """Return how an agent runs without a terminal. Raises `InvalidOptions` if it cannot."""
+    stream = find_headless(name).stream
+    if stream is None:
+        raise InvalidOptions(f"agent {name!r} cannot run without a terminal", hint="use the backend terminal")
+    return stream
 
 
 @cache
 def find_sources(name: str) -> AgentSources | None:
-    """Return what an agent's hooks and files tell; None for a program that has none, or is not known."""
-    return find_agent(name).sources if name in _AGENTS else None
+    """Return the reader of an agent's hooks and files; None if it has none, or is not known."""
+    return find_agent(name).sources if is_agent(name) else None
 
 
 def all_sources() -> list[AgentSources]:
     """Return the sources of all agents that have any, each once."""
-    found = (find_sources(name) for name in _AGENTS)
+    found = (find_sources(agent.name) for agent in _loadable())
     return list({sources.agent: sources for sources in found if sources is not None}.values())
 
 
@@ -99,5 +150,7 @@ def find_permissions(name: str) -> PermissionReader:
 
 
 def guess_agent(argv: list[str]) -> str:
-    """The agent that a command names by itself."""
-    return "claude" if argv and PurePath(argv[0]).name == "claude" else "simple"
+    """Return the agent of ours whose program a command runs; "simple" for any other command."""
+    program = PurePath(argv[0]).name if argv else ""
+    is_program = program in _AGENTS and find_agent(program).default_argv[:1] == (program,)
+    return program if is_program else "simple"

@@ -14,7 +14,7 @@ and these belong to one kind or another:
 
     PROMPTED    prompt, prompt_id
     WORKING     continued (a hook did not let it stop), notice (woken by what ran in its background)
-    STOPPED     message; background (tasks that go on and will wake it), shells (those that may run for ever)
+    STOPPED     message; background (tasks that go on and will wake it), shells (those that may never end)
     ASKED       reason ("permission", "question", "plan"), tool, input, suggestions, options, diff,
                 prompt_id (of the prompt that led to it)
     ASK_ENDED   ask (its id), or tool and input, or tool_use_id
@@ -29,12 +29,13 @@ and these belong to one kind or another:
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from remuda.digest import sha256
 
 from .events import (
     AgentEvent,
@@ -45,6 +46,7 @@ from .events import (
     DialogReported,
     Failure,
     MessageRecorded,
+    PermissionDecided,
     PermissionRequested,
     PromptRecorded,
     PromptSubmitted,
@@ -64,9 +66,9 @@ from .state import Source
 
 class EventKind(StrEnum):
     REGISTERED = "registered"
-    """A conversation begins, or goes on in this process: nothing has been asked of it yet."""
+    """A conversation starts, or continues in this process. It has no prompt yet."""
     PROMPTED = "prompted"
-    """A human, or a program in his place, gave it something to do."""
+    """A user or a program sent it a prompt."""
     WORKING = "working"
     STOPPED = "stopped"
     ASKED = "asked"
@@ -79,20 +81,20 @@ class EventKind(StrEnum):
     INTERRUPTED = "interrupted"
     HUNG = "hung"
     ENDED = "ended"
-    """It said goodbye."""
+    """The agent reported that the conversation ended."""
     GONE = "gone"
-    """Its process is no more."""
+    """Its process has ended."""
     DISMISSED = "dismissed"
-    """A human wants to hear no more of what it waits for now."""
+    """A user dismissed what it waits for now."""
     SEEN = "seen"
-    """It is there: nothing but what says which session it is."""
+    """The session exists. The event has only the facts that identify it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened at `at` (seconds since the epoch), told by `source`.
+    """Something that happened at `at` (seconds since the epoch), reported by `source`.
 
-    `id` is the same for the same event, however often and by whatever way it comes; empty where nobody knows.
+    `id` is the same for the same event, however often it comes and from which source; empty if unknown.
     """
 
     kind: EventKind
@@ -107,8 +109,8 @@ _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", "
 
 
 def digest(tool: object, given: object) -> str:
-    """The same for the same call of the same tool: a request for permission carries no id of its call."""
-    return hashlib.sha256(_encode([tool, given]).encode()).hexdigest()[:24]
+    """Return a digest that identifies a call: a permission request carries no id of its call."""
+    return sha256(_encode([tool, given]).encode())[:24]
 
 
 # ── from reports ──
@@ -117,7 +119,7 @@ Facts = dict[str, Any]
 Describe = Callable[[str, object], Facts]
 """What there is to decide on in a call of a tool: reason, message, options, diff."""
 
-# A call is told from another by its digest; whole it is of use only where no one else says what is asked.
+# The digest is enough to recognise a call. The complete input is needed only if no other source has it.
 _CALL_BYTES = 8192
 _QUESTION_BYTES = 65536
 _WAITING = {"permission prompt": "permission", "input needed": "question", "dialog open": "question"}
@@ -132,10 +134,10 @@ def attention_events(
     describe: Describe | None = None,
     id: str = "",  # noqa: A002
 ) -> list[Event]:
-    """What a report means for the attention queue. `id` is the event's, where the report has none.
+    """Return what a report means for the attention queue. `id` is used if the report has none.
 
-    A hook is one event, also if it says only that the session is there. A record of the transcript may be
-    several or none, and has the date that it says.
+    A hook is one event, also if it says only that the session exists. A record of the transcript may be
+    several or none, and has its own date.
     """
     if not report.session_id:
         return []
@@ -143,14 +145,14 @@ def attention_events(
     found = [_kind_of(event, report, describe) for event in report.events]
     kinds = [one for one in found if one is not None]
     if report.source is Source.TRANSCRIPT:
-        if report.at is None or report.subagent:  # one without a date says nothing: it may be of any age
+        if report.at is None or report.subagent:  # without a date it may be of any age
             return []
         return [
             Event(kind, report.session_id, report.at, report.source, f"{report.id}:{number}", facts | more)
             for number, (kind, more) in enumerate(kinds)
         ]
     kind, more = kinds[0] if kinds else (EventKind.SEEN, {})
-    # A notification says less than the hook of the thing itself, and later.
+    # A notification says less than the hook of the event itself, and comes later.
     is_notice = any(isinstance(event, DialogReported | RestReported) for event in report.events)
     source = Source.TITLE if is_notice else report.source
     return [Event(kind, report.session_id, at, source, id or report.id, facts | more)]
@@ -168,7 +170,7 @@ def _identity(report: Report, agent: str) -> Facts:
 
 
 def _kind_of(event: AgentEvent, report: Report, describe: Describe | None) -> _Kind | None:  # noqa: C901
-    """One case for each event; None for an event that is nothing to the queue."""
+    """Return the kind and facts of an event; None if it means nothing for the queue."""
     match event:
         case ConversationStarted(how):  # compacted: in the middle of a turn
             return (EventKind.SEEN, {}) if how == "compact" else (EventKind.REGISTERED, {"how": how})
@@ -198,6 +200,8 @@ def _kind_of(event: AgentEvent, report: Report, describe: Describe | None) -> _K
             return EventKind.TOOL_RAN, _result(event, report)
         case PermissionRequested():
             return EventKind.ASKED, _request(event, report, describe)
+        case PermissionDecided():
+            return EventKind.ASK_ENDED, {"tool_use_id": event.id}
         case DialogReported():
             return EventKind.ASKED, {"reason": event.reason, "message": event.message}
         case RestReported():
@@ -244,7 +248,7 @@ def _call(event: ToolStarted | ToolFinished | PermissionRequested, report: Repor
 
 
 def _dialog_of(event: ToolStarted, describe: Describe | None) -> Facts:
-    """What a call will ask a human: no hook may be there to report that."""
+    """Return what a call will ask a human: there may be no hook that reports it."""
     if not event.asks or describe is None:
         return {}
     facts = describe(event.tool, event.input)
@@ -262,7 +266,7 @@ def _request(event: PermissionRequested, report: Report, describe: Describe | No
     facts = _call(event, report) | _prompt_id(event.prompt_id)
     if describe is not None:
         facts |= describe(event.tool, event.input)
-    else:  # whoever shows it describes it
+    else:  # the view describes it
         facts |= {"reason": event.reason, "input": event.input if isinstance(event.input, dict) else {}}
     if event.suggestions:
         facts["suggestions"] = list(event.suggestions)

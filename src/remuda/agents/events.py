@@ -1,9 +1,10 @@
 """What any agent can report, as one typed stream of events. Pure: data.
 
-Each agent has one parser for each of its sources: hooks, transcript, registry. A parser turns what the source
-says into a `Report`: who it is about, and the events in it. State (`Observer`), turns (`turns/turn`),
-permissions (`agents/permission`), progress (`agents/progress`), unattended answers (`agents/unattended`) and
-the attention queue (`agents/attention`) are reducers over these events, and read nothing else.
+Each agent has one parser for each of its sources: hooks or call channel, transcript, registry. A parser turns
+what the source says into a `Report`: who it is about, and the events in it. State (`Observer`), turns
+(`turns/turn`), permissions (`agents/permission`), progress (`agents/progress`), unattended answers
+(`agents/unattended`) and the attention queue (`agents/attention`) are reducers over these events, and read
+nothing else.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class TurnContinued:
 
 @frozen
 class TurnStopped:
-    """The agent stopped and has said `text`. Its background work may wake it again."""
+    """The agent stopped; `text` is its answer. Its background work may wake it again."""
 
     text: str
     prompt_id: str | None = None
@@ -171,7 +172,7 @@ class TurnHalted:
 
 @frozen
 class TurnRecorded:
-    """All of the turn that has just ended is in the transcript."""
+    """The transcript has the complete turn that has just ended."""
 
 
 # ── tools and permissions ──
@@ -236,6 +237,13 @@ class PermissionRequested:
 
 
 @frozen
+class PermissionDecided:
+    """A permission request was decided, by a client or at the terminal. `id` is that of the call."""
+
+    id: str
+
+
+@frozen
 class DialogReported:
     """The agent notifies its user that a dialog is open. `kind` is its own word for it."""
 
@@ -280,6 +288,7 @@ AgentEvent = (
     | ToolsFinished
     | BackgroundStarted
     | PermissionRequested
+    | PermissionDecided
     | DialogReported
     | RestReported
     | StatusReported
@@ -288,7 +297,7 @@ AgentEvent = (
 
 @frozen
 class Report:
-    """What one source said at one moment, and of whom."""
+    """What one source reported at one moment, and about which agent."""
 
     source: Source
     name: str
@@ -301,11 +310,11 @@ class Report:
     session_id: str | None = None
     pid: int | None = None
     subagent: str = ""
-    """Which agent of the agent's own; empty for the agent itself."""
+    """The id of a subagent; empty for the agent itself."""
     conversation: Mapping[str, str] = _NOTHING
     """session_id, transcript_path, cwd and model, as far as it says."""
     permission_mode: str | None = None
     carry_over: tuple[str, ...] = ()
-    """What of this would outlive the conversation."""
+    """Effects that would outlive the conversation."""
     facts: Mapping[str, Any] = _NOTHING
-    """Who it is, for the attention queue: entrypoint, title, origin."""
+    """Facts that identify the session in the attention queue: entrypoint, title, origin."""

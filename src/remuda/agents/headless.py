@@ -1,8 +1,8 @@
 """What `remuda print` and the pool ask of an agent that runs without a person at its terminal.
 
-`find_agent(name).headless` is an agent's implementation. It answers four questions: what the words of a
-`print` command line mean, how the agent is started on each backend, what its transcript says as print's
-messages, and how a pool's worker talks to it on a stream.
+`find_agent(name).headless` is an agent's implementation. It answers three questions: what the words of a
+`print` command line mean, how the agent is started on each backend, and what its transcript says as print's
+messages. `stream` is its mode without a terminal, if it has one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from remuda.frozen import frozen
 
 if TYPE_CHECKING:  # `remuda print` needs none of it
-    from .requests import PoolWorker, WorkerProfile
+    from .base import StreamTransport
 
 Message = dict[str, Any]
 """A message as `remuda print --output-format stream-json` prints it."""
@@ -76,14 +76,14 @@ class TurnFacts(Protocol):
 
     @property
     def version(self) -> str | None:
-        """The agent's version."""
+        """Return the agent's version."""
 
     @property
     def model(self) -> str | None: ...
 
     @property
     def text(self) -> str:
-        """The answer so far."""
+        """Return the answer so far."""
 
     @property
     def woken(self) -> bool:
@@ -132,7 +132,7 @@ class MessageReader(Protocol):
         """Return what is left when the output has ended."""
 
     def why(self) -> str:
-        """What the agent is doing, for the message of a timeout."""
+        """Return what the agent is doing, for the message of a timeout."""
 
 
 class Dialogs(Protocol):
@@ -165,7 +165,9 @@ class Headless(Protocol):
     """The command that is looked up in PATH."""
     install_hint: str
 
-    # ── `remuda print` ──
+    @property
+    def stream(self) -> StreamTransport | None:
+        """How it is run without a terminal, for the backends stream and print; None if it cannot be."""
 
     @property
     def print_flags(self) -> PrintFlags: ...
@@ -177,13 +179,6 @@ class Headless(Protocol):
 
         `asks`: a person can answer questions.
         """
-
-    def stream_arguments(self, passed: Sequence[str], *, inherit_hooks: bool, partial: bool) -> list[str]:
-        """Return the arguments of a call on the stream backend."""
-
-    def stream_environment(self, env: Mapping[str, str]) -> dict[str, str]: ...
-
-    def message_reader(self) -> MessageReader: ...
 
     def print_turn(self, emit: Callable[[Message], None] | None, *, partial: bool) -> PrintedTurn:
         """Follow one turn. `emit` gets its messages, pieces of text too if `partial`."""
@@ -216,11 +211,3 @@ class Headless(Protocol):
         seconds: float,
     ) -> list[Message]:
         """Read a finished turn from its transcript, as the messages that `print` would have printed."""
-
-    # ── the pool ──
-
-    def stream_worker(self, session_id: str, profile: WorkerProfile) -> PoolWorker:
-        """Return a worker that serves many requests in one process."""
-
-    def print_worker(self, session_id: str, profile: WorkerProfile) -> PoolWorker:
-        """Return a worker that runs a new process for each request."""

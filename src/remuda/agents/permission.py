@@ -8,6 +8,7 @@ from typing import Any
 
 from .events import (
     ConversationEnded,
+    PermissionDecided,
     PermissionRequested,
     Report,
     StatusReported,
@@ -75,6 +76,8 @@ class PermissionTracker:
                     self._calls[event.id] = event.tool, event.input
                 case PermissionRequested():
                     return self._request(event, report)
+                case PermissionDecided():
+                    ended.add(event.id)
                 case ToolFinished() if event.id and (not event.denied or report.source is Source.TRANSCRIPT):
                     ended.add(event.id)
                 case ToolsFinished():

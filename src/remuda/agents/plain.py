@@ -1,4 +1,4 @@
-"""Programs of which nothing is known but their bytes."""
+"""Programs that report nothing: only their output is known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .base import HookChannel, Launch, LaunchContext
-from .speech import Speech
+from .prompting import PromptProtocol
 from .warm import WarmAgent
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class PlainAgent:
     """Any command, as it is. Its state comes from byte timing alone."""
 
     default_argv: tuple[str, ...] = ()
-    speech: Speech | None = None
+    prompts: PromptProtocol | None = None
     hooks: HookChannel | None = None
     warm: WarmAgent | None = None
     headless: Headless | None = None

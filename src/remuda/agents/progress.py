@@ -1,7 +1,7 @@
-"""What an agent shows of its work while it works: text, tools, and what will outlive the conversation. Pure.
+"""What an agent shows while it works: text, tools, and effects that outlive the conversation. Pure.
 
 Text comes in numbered pieces; the end of a turn may be reported before the last of them. Calls of subagents
-are left out; what they leave behind counts all the same.
+are left out, but their lasting effects count.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Progress:
         self._last: int | None = None
         self._succeeded: set[str] = set()
         self.carry_over: list[str] = []
-        """What will outlive the conversation. It only grows: what survives one clear survives the next."""
+        """Effects that outlive the conversation. The list only grows: they survive every clear."""
 
     def take(self, report: Report) -> tuple[str, list[dict[str, Any]]]:
-        """Return the text that appeared, and what happened to tools, as clients are told it."""
+        """Return the text that appeared, and what happened to tools, as documents for clients."""
         for reason in report.carry_over:
             if reason not in self.carry_over:
                 self.carry_over.append(reason)
@@ -74,7 +74,7 @@ class Progress:
 
     @property
     def last_shown(self) -> str | None:
-        """All of the text that appeared last, exactly; None while a piece is missing."""
+        """The complete text that appeared last; None while a piece is missing."""
         if self._last is None or len(self._pieces) != self._last + 1:
             return None
         return "".join(text for _, text in sorted(self._pieces.items()))

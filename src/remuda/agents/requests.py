@@ -138,7 +138,7 @@ class WorkerProfile(WorkerOptions, Protocol):
 
     @property
     def program(self) -> Sequence[str]:
-        """The words that start the agent, before its flags."""
+        """Return the words that start the agent, before its flags."""
 
     @property
     def binary(self) -> str: ...
@@ -152,14 +152,45 @@ class WorkerProfile(WorkerOptions, Protocol):
 
 
 class PoolWorker(Protocol):
-    """One worker of a pool. `remuda.pool.session.WarmSession` says what each method must do."""
+    """One agent process. The pool calls `open` once, then `run` and `renew` in turn, and `close` in any case.
+
+    Every wait here is bounded. Whatever a method leaves running when it raises, `close` ends.
+    """
 
     id: str
+    """`s_` and twelve hex digits."""
 
-    async def open(self, timeout: float) -> None: ...
-    def run(self, request: Request) -> AsyncIterator[SessionEvent]: ...
-    async def interrupt(self, timeout: float) -> bool: ...
-    async def usage(self, timeout: float) -> Usage | None: ...
-    async def renew(self, timeout: float) -> None: ...
-    async def close(self, timeout: float) -> None: ...
-    def on_exit(self, listener: Callable[[str], None]) -> None: ...
+    async def open(self, timeout: float) -> None:
+        """Start the agent and return when it is ready with a new conversation.
+
+        Raises `SpawnTimeout`, `SpawnFailed`, `CommandNotFound` or `InvalidOptions`.
+        """
+
+    def run(self, request: Request) -> AsyncIterator[SessionEvent]:
+        """Run one turn and yield its events; `Answered` is the last.
+
+        Raises `AgentError`, and `SessionCrashed` as soon as the process ends. The pool limits the time. If it
+        stops iterating early, it calls `interrupt`.
+        """
+
+    async def interrupt(self, timeout: float) -> bool:
+        """Stop the running turn. Return whether the agent confirmed that, so that `renew` may follow."""
+
+    async def usage(self, timeout: float) -> Usage | None:
+        """Return the usage of the last turn, if the answer came before it was known. Before `renew`."""
+
+    async def renew(self, timeout: float) -> None:
+        """Start a new conversation and return when the agent has confirmed it.
+
+        Raises `SessionDirty` if something of the old conversation survives; `SessionCrashed`; `WaitTimeout`.
+        """
+
+    async def close(self, timeout: float) -> None:
+        """End the agent and all processes it started. May be called at any time, repeatedly; never raises."""
+
+    def on_exit(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` once when the worker can no longer be used, also between two requests.
+
+        That is when its process exits by itself, with its last output, or when something happens between two
+        requests that makes it unusable, with the reason. It is called at that moment.
+        """

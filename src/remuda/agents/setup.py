@@ -40,7 +40,7 @@ class InboxHook(NamedTuple):
 
     @property
     def fix(self) -> str:
-        """The command that repairs the hook."""
+        """Return the command that repairs the hook."""
         words = ["remuda", "hooks", "install", "--inbox", self.inbox or "PATH"]
         words += ["--mode", "persist"] if self.mode == "persist" else []
         return shlex.join([*words, "--settings", str(self.path)])
@@ -57,7 +57,7 @@ class BossHooks(NamedTuple):
 
     @property
     def fix(self) -> str:
-        """The command that repairs the hooks."""
+        """Return the command that repairs the hooks."""
         return f"remuda hooks install --boss --settings {self.path}"
 
 

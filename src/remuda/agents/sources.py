@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .attention import Event
+from .base import RecordOrder
+from .conversation import Entry, MessageUsage, TurnBegun
 
 ReadFile = Callable[[str], str | None]
 """Return the text of a file, or None: a write is shown as what it changes."""
@@ -96,10 +98,31 @@ class PermissionReader(Protocol):
         """Whether the same can be allowed for the rest of the conversation, and nothing beyond it."""
 
 
+class ConversationReader(Protocol):
+    """Reads the records of one agent's conversations, for people and for accounts."""
+
+    usage_marks: tuple[bytes, ...]
+    """A line without any of these bytes says nothing about usage: it need not be parsed."""
+
+    def entries(self, record: Mapping[str, Any], session_id: str) -> list[Entry]:
+        """Return what a record says. An entry of usage has the id of its message, and may come again."""
+
+    def usage(self, record: Mapping[str, Any], session_id: str) -> MessageUsage | TurnBegun | None:
+        """Return what a message used, or that a turn began; None of a record of another conversation."""
+
+    def usage_files(self, transcript: Path) -> Iterable[Path]:
+        """Return the files with more messages of this conversation: those of its subagents."""
+
+    def order(self) -> RecordOrder:
+        """Return what puts records in order: an answer can be written before its prompt."""
+
+
 class AgentSources(Protocol):
     agent: str
     """The name in events. Agents of one name share their sources."""
     permissions: PermissionReader
+    conversations: ConversationReader | None
+    """None for an agent that keeps no records of what was said."""
 
     def hook_events(
         self,
@@ -151,7 +174,7 @@ class AgentSources(Protocol):
     # ── typing into a pane ──
 
     def paste_text(self, data: bytes) -> bytes:
-        """Return what `Speech.paste` made without the marks of a paste and the Enter at its end.
+        """Return what `PromptProtocol.paste` made without the marks of a paste and the Enter at its end.
 
         tmux adds the marks by itself.
         """

@@ -1,14 +1,13 @@
 """What a session is doing, decided from evidence. Pure: no clock, no I/O.
 
 Every source of evidence votes for what it last saw. **The newest observation that disagrees with the
-verdict changes it; observations of the same moment are ranked by source.** A source that sees less than
-another (a title tells busy from not busy, a hook tells which tool) votes for the set of states that it
-cannot tell apart; while the verdict is one of them it is confirmed, not changed. The other way round, a
-source that sees more may say late what exactly happened (an interrupt is written down after the title
-already shows rest): it refines a verdict whose source could not tell.
+verdict changes it; observations of the same moment are ranked by source.** Some sources see less than
+others: a title shows only busy or not busy, a hook names the tool. Such a source votes for a set of states.
+If the verdict is one of them, the vote confirms it. A source that sees more may report later (an interrupt is
+recorded after the title shows rest). It then refines a verdict that came from a set.
 
-Byte timing is a guess. It counts only while nothing better has spoken: an idle agent that repaints its
-screen is not at work.
+Byte timing is a guess. It counts only until a better source has voted: an idle agent that repaints its screen
+is not working.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class State(StrEnum):
 
     @property
     def wire_byte(self) -> int:
-        """The byte that Heimdall's clients know."""
+        """Return the byte that Heimdall's clients know."""
         return _WIRE_BYTES.get(self, 0x00)
 
 
@@ -58,6 +57,7 @@ class Source(IntEnum):
 
     PROCESS = 0
     HOOK = 1
+    """What the agent itself reports as it happens: by a hook, or over its call channel."""
     REGISTRY = 2
     TRANSCRIPT = 3
     TITLE = 4
@@ -88,7 +88,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The state, since when, and who said so."""
+    """The state, since when, and from which source."""
 
     state: State
     source: Source
@@ -98,7 +98,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Evidence:
-    """All votes of one session, and what follows from them."""
+    """All votes of one session, and the verdict."""
 
     verdict: Verdict
     votes: dict[Source, Vote] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Evidence:
         return cls(Verdict(vote.state, vote.source, at, vote.detail), {Source.PROCESS: vote})
 
     def record(self, vote: Vote) -> bool:
-        """Take a vote in. True when it changed the state."""
+        """Take a vote. Returns whether it changed the state."""
         known = self.votes.get(vote.source)
         if known is not None and vote.at < known.at:
             return False
@@ -131,7 +131,7 @@ class Evidence:
         if vote.source is Source.TIMING and self._better_than_timing():
             return False
         if vote.agrees_with(now.state):
-            # The same state, told by someone worth at least as much, refreshes source and detail.
+            # The same state from a source of the same or a higher rank refreshes source and detail.
             return vote.state == now.state and vote.source <= now.source
         spoke = self.votes.get(now.source)
         last_at = spoke.at if spoke is not None and spoke.agrees_with(now.state) else now.since
@@ -143,9 +143,9 @@ class Evidence:
         return any(source not in (Source.PROCESS, Source.TIMING) for source in self.votes)
 
     def dissent(self) -> list[Vote]:
-        """Sources that show a lasting state and show another one: a proof of idleness wants this empty.
+        """Return the sources that now show another state. A proof of idleness needs this to be empty.
 
-        Hooks and transcript tell of moments; what they told last may be long past.
+        Hooks and transcript report moments, which may be long past: they do not count.
         """
         lasting = (self.votes[source] for source in _LASTING if source in self.votes)
         return [vote for vote in lasting if not vote.agrees_with(self.verdict.state)]
@@ -154,7 +154,7 @@ class Evidence:
         return source is not Source.TIMING or not self._better_than_timing()
 
     def explain(self, now: float) -> list[dict[str, object]]:
-        """Every vote with its age, the most valuable source first."""
+        """Return every vote with its age, the highest rank first."""
         return [
             {
                 "source": vote.source.label,

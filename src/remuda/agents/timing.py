@@ -1,9 +1,9 @@
 """Heimdall's classifiers: a state from nothing but the sizes and times of output bursts. Pure.
 
-Times are whole milliseconds on any clock that does not go back.
+Times are integers, in milliseconds, on any clock that does not go back.
 
 `simple`  active while output flows, idle after a silence.
-`claude`  tells thinking (small, regular repaints) from streaming (larger, irregular ones) and tool use
+`claude`  distinguishes thinking (small, regular repaints), streaming (larger, irregular ones) and tool use
           (a burst after a pause), with a debounce; idle after a silence, at once.
 `none`    always idle.
 """
@@ -30,19 +30,19 @@ class Classifier(Protocol):
     state: State
 
     def record(self, size_bytes: int, now_ms: int) -> None:
-        """Output of that size came."""
+        """Note output of that size."""
 
     def tick(self, now_ms: int) -> None:
-        """Time has passed."""
+        """Note that time has passed."""
 
     def set_dead(self, now_ms: int) -> None:
-        """The program ended; nothing changes the state after this."""
+        """Note the end of the program. Nothing changes the state after this."""
 
     def state_ms(self, now_ms: int) -> int:
-        """How long the state has lasted."""
+        """Return how long the state has lasted."""
 
     def next_tick_ms(self, now_ms: int) -> int | None:
-        """When a `tick` could change the state if no output comes; None if it never will."""
+        """Return when a `tick` could change the state if no output comes; None if it never will."""
 
 
 def make_classifier(
@@ -79,7 +79,7 @@ class NoneClassifier:
 
 
 class _Timed:
-    """What the two that look at time share: a state with its beginning, and silence."""
+    """Shared by the two classifiers that use time: a state, its start, and silence."""
 
     def __init__(self, idle_threshold_ms: int) -> None:
         self.state = State.IDLE
@@ -149,7 +149,7 @@ class ClaudeClassifier(_Timed):
         return silence if self._pending is None else min(silence, self._pending[1] + self._debounce_ms)
 
     def raw_state(self, now_ms: int) -> State:
-        """The state before the debounce."""
+        """Return the state before the debounce."""
         if self._silent(now_ms):
             return State.IDLE
         recent = list(self._events)[-5:]

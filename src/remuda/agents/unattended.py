@@ -1,8 +1,8 @@
-"""What an agent is answered that runs without a human. Pure.
+"""Answers to an agent that runs without a human. Pure.
 
-A permission that a human would have to give is denied, and the agent goes on without it; a limit on turns
-stops it before its next request. With `first_only` both apply to the first prompt: a user who goes on with
-the session is there.
+A permission that a human would have to give is denied, and the agent continues without it. A limit on turns
+stops the agent before its next request. With `first_only` both apply to the first prompt only: later prompts
+come from a user who is there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from remuda.frozen import frozen
 from .events import PermissionRequested, PromptSubmitted, Report, ToolsFinished
 
 DENIED = (
-    "This needs an approval, and no one can give it: the call runs without a human. "
+    "This needs a permission, and no one can give it, because no human watches this call. "
     "Go on without it, or say what you would need."
 )
 
@@ -22,7 +22,7 @@ def max_turns_reason(limit: int) -> str:
 
 
 @frozen
-class Deny:
+class DenyPermission:
     """Deny the permission that was requested."""
 
     message: str
@@ -45,13 +45,13 @@ class Unattended:
         self._turns = 0
         self._first_prompt: str | None = None
 
-    def take(self, report: Report) -> Deny | Halt | None:
+    def take(self, report: Report) -> DenyPermission | Halt | None:
         for event in report.events:
             match event:
                 case PromptSubmitted():
                     self._note_prompt(event)
                 case PermissionRequested() if self._deny:
-                    return Deny(DENIED)
+                    return DenyPermission(DENIED)
                 case ToolsFinished() if self._max_turns and not report.subagent:
                     self._turns += 1
                     if self._turns >= self._max_turns:
@@ -59,7 +59,7 @@ class Unattended:
         return None
 
     def _note_prompt(self, event: PromptSubmitted) -> None:
-        """What the agent tells itself about its background work belongs to the prompt before."""
+        """Count a notice about background work as part of the prompt before."""
         prompt_id = str(event.prompt_id)
         self._first_prompt = self._first_prompt or prompt_id
         if self._first_only and prompt_id != self._first_prompt and not event.notice:

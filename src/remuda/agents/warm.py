@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from remuda.arguments import shown
 from remuda.errors import InvalidOptions
 
-from . import AGENT_NAMES, find_agent
+from . import agent_names, find_agent, is_agent
 
 
 class WorkerOptions(Protocol):
@@ -45,8 +45,6 @@ class WorkerOptions(Protocol):
 class WarmAgent(Protocol):
     clear_command: str
     """Starts a new conversation when it is typed as a command."""
-    prompt_event: str
-    """Name of the hook that reports every prompt, also one that the agent was woken with."""
 
     def check_prompt(self, prompt: str) -> None:
         """Raise `InputError` for a prompt that cannot be typed."""
@@ -74,8 +72,8 @@ class WarmAgent(Protocol):
 
 def find_warm(name: object) -> WarmAgent:
     """Return the part of an agent that a pool uses. Raises `InvalidOptions` if it has none."""
-    warm = find_agent(name).warm if isinstance(name, str) and name in AGENT_NAMES else None
+    warm = find_agent(str(name)).warm if is_agent(name) else None
     if warm is None:
-        usable = [known for known in AGENT_NAMES if find_agent(known).warm is not None]
+        usable = [known for known in agent_names() if find_agent(known).warm is not None]
         raise InvalidOptions(f"agent must be one of {', '.join(usable)}, not {shown(name)}")
     return warm

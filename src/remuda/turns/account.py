@@ -1,6 +1,7 @@
-"""The limits of an account, shared by all keepers of this user: who hits one tells the others.
+"""The limits of an account, shared by all keepers of this user: a limit that one hits holds for all.
 
-One small file per account under `<home>/accounts`, named by a digest; it holds until when, and why.
+Each account has a small file under `<home>/accounts`, named by a digest: until when, and why. A second file
+has the digest that other machines of a fleet know it by.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ class Account:
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
         self.path = folder / f"{name}.json"
+        self.shared_path = folder / f"{name}.shared"
+        """Has its name on all machines."""
         self._seen: tuple[int, int] | None = None
         self._until = 0.0
         self.reason = ""
 
     def limited_for(self, now: float) -> float:
-        """Seconds for which nothing should be sent; 0 when there is no limit known."""
+        """Return the seconds for which nothing should be sent; 0 without a known limit."""
         self._read()
         left = self._until - now
         return left if 0 < left <= _LONGEST else 0.0
 
     def limited_until(self, now: float) -> float | None:
-        """The same as a time (seconds since the epoch); None when there is no limit known."""
+        """Return the end of the limit in seconds since the epoch; None without a known limit."""
         return self._until if self.limited_for(now) else None
 
     def _read(self) -> None:
@@ -49,8 +52,14 @@ class Account:
         except (OSError, ValueError):
             self._until = 0.0
 
+    def share(self, shared: str) -> None:
+        """Note under which name other machines know this account."""
+        if shared and not self.shared_path.exists():
+            private_folder(self.path.parent)
+            durable.replace_file(self.shared_path, shared.encode())
+
     def limit(self, until: float, reason: str) -> None:
-        """The later of two limits holds; one that lies too far ahead to count is replaced."""
+        """Note a limit. The later of two counts, except one that is too far in the future."""
         until = finite(until)
         self._read()
         if until <= self._until <= until + _LONGEST:

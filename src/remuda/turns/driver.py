@@ -1,8 +1,11 @@
 """Drives one session's inbox: the only code that hands a prompt to an agent.
 
-One message at a time: wait until the session is proven ready, lease, look once more, type, and then follow
-the agent's own signals to the end. Whoever attaches may type all the while; what they type is held back only
-for the moment in which a prompt is being handed over, so that the two never mix.
+One message at a time: wait until the session is proven ready, lease the message, check once more, type it or
+call the agent, and then follow the agent's own events to the end. Attached users may type all the time. Their
+keys are held back only while a prompt is handed over, so that the two never mix.
+
+A call can be lost before its answer comes: with this keeper, or with the agent's server. Then the driver
+first searches the agent's conversation for the message.
 """
 
 from __future__ import annotations
@@ -11,17 +14,21 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from remuda.agents.base import PasteTransport
+from remuda.agents.calling import CallRefused, ChannelLost, PromptCall
 from remuda.agents.events import AgentEvent, Failure, PromptSubmitted, TurnFailed, TurnStopped
-from remuda.agents.speech import Past, Speech
+from remuda.agents.prompting import Carried, Past, PromptProtocol
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, NotSafe, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased
 from remuda.inbox.stop_hook import UNWANTED, InboxError
+from remuda.tasks import TaskSet
 
 from .account import Account
 from .approach import Approach
@@ -29,7 +36,7 @@ from .following import InFlight
 from .interruption import AGAIN_INTERVAL, Interruption
 from .policy import Action, Decision, Rules, decide, decide_once, decide_unwanted
 from .readiness import Readiness, Step
-from .terminal import Terminal
+from .terminal import Caller, Terminal
 from .turn import End, Fact, Outcome, Turn, stop_document
 
 log = logging.getLogger("remuda.turns")
@@ -37,47 +44,64 @@ log = logging.getLogger("remuda.turns")
 T = TypeVar("T")
 
 _BUSY_INTERVAL = 2.0
-# What is due is due by the wall clock, which can be set, and goes on while a laptop sleeps.
+# Messages are due by the wall clock. That can be set, and it goes on while a laptop sleeps: so check often.
 _CLOCK_INTERVAL = 30.0
+# After this many seconds the answer to a call counts as lost. Users' keys are held back until then.
+_CALL_TIMEOUT = 20.0
+_SEARCH_INTERVAL = 1.0
+_KNOWN_TURNS = 64
 
 
 class Driver:
     def __init__(
-        self, terminal: Terminal, speech: Speech, consumer: Consumer, account: Account, rules: Rules
+        self,
+        terminal: Terminal,
+        prompts: PromptProtocol,
+        consumer: Consumer,
+        account: Account,
+        rules: Rules,
+        caller: Caller | None = None,
     ) -> None:
+        """`caller` is required if the transport of `prompts` is `call`."""
         self._terminal = terminal
-        self._speech = speech
+        self._prompts = prompts
         self._consumer = consumer
         self._account = account
         self._rules = rules
-        self._approach = Approach(terminal, speech, account, rules, self._wait)
+        transport = prompts.transport
+        self._paste: PasteTransport | None = transport if transport.kind == "paste" else None
+        self._caller = caller
+        assert (self._paste is None) is (caller is not None)
+        self._approach = Approach(terminal, prompts, account, rules, self._wait, caller)
+        self._unheard: list[AgentEvent] | None = None
+        """Events that came while a call waited for its answer: only the answer says which turn is ours."""
+        self._known_turns: deque[str] = deque(maxlen=_KNOWN_TURNS)
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "inbox")
         self._in_flight: InFlight | None = None
-        self._task: asyncio.Task[None] | None = None
         self._opened = self._closing = False
         self._running: frozenset[str] = frozenset()
-        self._told: dict[str, Any] = {}
+        self._last_document: dict[str, Any] = {}
         self._ahead: Ahead | None = None
         self._looked_at = 0.0
         self._inbox_changes = 0
         self._unwanted: set[str] = set()
-        self._aside: set[asyncio.Task[None]] = set()
-        self._told_stop = ("", "")
+        self._tasks = TaskSet()
+        self._announced_stop = ("", "")
         self._limited = False
-        """The prompt that the agent took last is a message that met a limit, and was given back."""
+        """Whether the agent's last prompt was a message that hit a usage limit and went back to the inbox."""
         self.held = ""
-        """Why nothing is being delivered; empty when nothing waits or something is under way."""
+        """Why nothing is being delivered; empty if no message waits or one is in flight."""
 
-    # ── being told ──
+    # ── changes and requests from outside ──
 
     def start(self, first: tuple[Leased, Turn] | None = None) -> None:
         if first is not None:
             self._follow(*first, as_argument=True)
-        self._task = asyncio.create_task(self._run())
+        self._tasks.start(self._run())
 
     def nudge(self) -> None:
-        """Something may have changed: a state, the screen, the account."""
+        """Check again: the state, the screen or the account may have changed."""
         self._changed.set()
 
     def inbox_changed(self) -> None:
@@ -86,12 +110,17 @@ class Driver:
         self._changed.set()
 
     def alive(self) -> None:
-        """The agent has told something, whatever it was: the lease of its message begins anew."""
+        """Extend the lease of the message in flight: the agent has reported something."""
         self._approach.begun = True
         if self._in_flight is not None:
             self._in_flight.alive()
 
     def hear(self, event: AgentEvent) -> None:
+        if self._unheard is not None:
+            self._unheard.append(event)
+            return
+        if isinstance(event, PromptSubmitted) and event.prompt_id is not None:
+            self._known_turns.append(event.prompt_id)
         if isinstance(event, PromptSubmitted) and not event.continues:
             self._limited = False
         if isinstance(event, TurnStopped):
@@ -106,26 +135,26 @@ class Driver:
         begun = flight.turn.begun_of(stop.background) if isinstance(stop, TurnStopped) else ()
         alone = self._terminal.last_word() and not flight.turn.launched
         document = stop_document(stop, begun, last_word=alone)
-        self._told_stop = flight.leased.id, stop.text
+        self._announced_stop = flight.leased.id, stop.text
         self._terminal.announce("stopped", {"id": flight.leased.id, **document})
 
     def interrupt(self, message: str) -> bool:
-        """It is no longer wanted: dropped if it waits, else its turn is stopped. Whether it is in flight now.
+        """Cancel a message: drop it if it waits, else stop its turn. Returns whether it is in flight.
 
-        How that ended is announced; nothing is, where there is no such message.
+        The outcome is announced later; nothing is announced for an unknown message.
         """
         flight = self._in_flight
         if flight is not None and flight.leased.id == message:
             self._interrupt(flight)
             return True
         self._unwanted.add(message)
-        self._begin(self._drop(message))
+        self._tasks.start(self._drop(message))
         return False
 
     def interrupt_turn(self) -> str | None:
-        """Stop the turn that runs, whoever began it. Returns the id of its message, if it has one.
+        """Stop the running turn, also one that a user started. Returns the id of its message, if it has one.
 
-        Raises `NotSafe` when no turn runs, or a dialog is open that the key might close for good.
+        Raises `NotSafe` if no turn runs, or if a dialog is open that the key might close.
         """
         if self._in_flight is not None:
             self._interrupt(self._in_flight)
@@ -134,29 +163,31 @@ class Driver:
         if state not in WORKING and state is not State.WAITING_PERMISSION:
             why = "a dialog is open; attach and answer it" if state in WAITING else f"it is {state}"
             raise NotSafe(f"no turn was interrupted: {why}")
-        self._begin(self._press(Interruption(self._terminal, self._speech)))
+        self._tasks.start(self._press(Interruption(self._terminal, lambda: self._stop_turn(None))))
         return None
+
+    def _stop_turn(self, turn_id: str | None) -> None:
+        """Ask the agent once to stop: by a call, or by its interrupt key."""
+        if self._caller is not None:
+            self._caller.interrupt(turn_id)
+        elif self._paste is not None:
+            self._terminal.type(self._paste.interrupt)
 
     def _interrupt(self, flight: InFlight) -> None:
         if not flight.unwanted:
             flight.interrupt()
-            self._begin(self._do(self._consumer.note_unwanted, flight.leased))
+            self._tasks.start(self._do(self._consumer.note_unwanted, flight.leased))
             self._changed.set()
 
     async def _press(self, interruption: Interruption) -> None:
-        """Until the agent rests. A message that was handed over meanwhile is not what was meant."""
+        """Press until the agent rests. Stop if a message is handed over: that turn was not meant."""
         interruption.wanted = True
         while self._in_flight is None and self._terminal.state not in RESTING and not interruption.exhausted:
             interruption.press()
             await asyncio.sleep(AGAIN_INTERVAL)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._aside.add(task)
-        task.add_done_callback(self._aside.discard)
-
     async def _drop(self, message: str) -> None:
-        """In the thread of all that is done to the inbox: it waits there, or has been leased by now."""
+        """Drop a waiting message. It may have been leased by now; then its turn is stopped."""
         found = await self._do(self._consumer.cancel, message, UNWANTED)
         if found != "in flight":
             self._unwanted.discard(message)
@@ -174,15 +205,15 @@ class Driver:
         self._terminal.announce("ended", document)
 
     def refuses(self, event: AgentEvent) -> bool:
-        """Whether the agent is about to take our prompt together with something that is not ours."""
+        """Return whether the agent is about to take our prompt together with other text."""
         return self._in_flight is not None and self._in_flight.refuses(event)
 
     def repeats(self, event: PromptSubmitted) -> bool:
-        """Whether the agent goes on by itself with a message that will be handed over again."""
+        """Return whether the agent resumes a message by itself that will be delivered again."""
         return self._limited and event.continues
 
     def unready(self) -> str | None:
-        """Why a message would have to wait now; None when nothing is in the way."""
+        """Return why a message would have to wait now; None if it would not."""
         if self._in_flight is not None:
             return "a message is in flight"
         found = self._approach.readiness()
@@ -217,10 +248,10 @@ class Driver:
                 return
             except InboxBusy as error:
                 self.held = error.message
-                await asyncio.sleep(_BUSY_INTERVAL)  # a lock of another process: nothing tells of its end
+                await asyncio.sleep(_BUSY_INTERVAL)  # no event reports that another process unlocked
 
     async def _do(self, call: Callable[..., T], *args: Any, **facts: Any) -> T:
-        """In the thread that may wait for the disk. What the disk refuses is tried again."""
+        """Run `call` in the thread that may wait for the disk. Disk errors are retried."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -242,10 +273,10 @@ class Driver:
                 log.warning("%s", self._consumer.notices.pop(0))
 
     def _tell(self) -> None:
-        """Whoever watches the session hears what is held, what is in flight, and how far it is."""
+        """Report to watching clients what is held, what is in flight, and its stage."""
         document = self.document()
-        if document != self._told:
-            self._told = document
+        if document != self._last_document:
+            self._last_document = document
             self._terminal.tell(document)
 
     async def _wait(self, seconds: float | None) -> None:
@@ -263,7 +294,7 @@ class Driver:
     async def _next(self) -> None:
         if await self._approach.trusted():
             return
-        # Whoever put something may wait for it: where it can be typed, it is not looked at first.
+        # If the session is ready, lease without looking ahead: the sender may be waiting for the answer.
         if self._ahead is None and self._approach.readiness().step is Step.TYPE and await self._lease():
             return
         ahead = await self._look_ahead()
@@ -279,15 +310,16 @@ class Driver:
         await self._lease()
 
     async def _lease(self) -> bool:
-        """Hand the next message over, if there is one that is due."""
+        """Hand over the next message that is due. Returns whether there was one."""
         self._ahead = None
-        leased = await self._do(self._consumer.lease, "paste", **self._conversation("transcript_bytes"))
+        transport = self._prompts.transport.kind
+        leased = await self._do(self._consumer.lease, transport, **self._conversation("transcript_bytes"))
         if leased is not None:
             await self._hand_over(leased)
         return leased is not None
 
     async def _look_ahead(self) -> Ahead:
-        """What the inbox has for us. The files are read again only when they changed, or something is due."""
+        """Return what the inbox has next. Its files are read only if they changed or a message is due."""
         known, now, running = self._ahead, time.time(), asyncio.get_running_loop().time()
         if known is not None and min(known.next_due or now + 1, known.expires or now + 1) > now:
             is_timed = known.next_due is not None or known.expires is not None
@@ -311,8 +343,8 @@ class Driver:
             self.held = (
                 "the agent asks whether this folder is trusted: attach and answer, or start with --trust"
             )
-        if ready.step is Step.STASH:
-            if not await self._approach.stash():
+        if ready.step is Step.STASH and self._paste is not None:
+            if not await self._approach.stash(self._paste.stash):
                 self.held = "a draft in the composer could not be stashed"
                 await self._wait(_BUSY_INTERVAL)
             return
@@ -326,21 +358,72 @@ class Driver:
             await self._settle(leased, Outcome(End.CANCELLED, UNWANTED, submitted=False))
             return
         try:
-            self._speech.check(leased.text, command=leased.command, literal=leased.literal)
+            self._prompts.check(leased.text, command=leased.command, literal=leased.literal)
         except InputError as error:
             await self._settle(leased, Outcome(End.REFUSED, f"refused: {error.message}", submitted=False))
             return
-        carried = self._speech.paste(leased.text, command=leased.command)
-        self._terminal.hold_typing()  # released in any case: below, or when it is submitted
+        carried = (
+            Carried(b"", leased.text)
+            if self._paste is None
+            else self._paste.paste(leased.text, command=leased.command)
+        )
+        self._terminal.hold_typing()  # released below, or when the prompt is submitted
         if self._approach.readiness().step is not Step.TYPE:
             self._terminal.release_typing()
             await self._do(self._consumer.put_back, leased)
             return
-        # Nothing can come between the look and the keys: there is no wait between the two.
-        self._terminal.type(carried.data)
+        # No await between this check and the keys or the call: nothing can change in between.
+        if self._paste is not None:
+            self._terminal.type(carried.data)
         self._terminal.handed_over()
-        turn = Turn(leased.text, carried, self._speech, command=leased.command, running=self._running)
+        turn = Turn(leased.text, carried, self._prompts, command=leased.command, running=self._running)
         self._follow(leased, turn)
+        if self._paste is None and self._in_flight is not None:
+            await self._call_prompt(self._in_flight)
+
+    # ── a call ──
+
+    async def _call_prompt(self, flight: InFlight) -> None:
+        """Hand over a prompt by a call. Returns when it is proven whether the agent took it."""
+        assert self._caller is not None
+        self._unheard = []
+        call = _call_of(flight.leased)
+        try:
+            async with asyncio.timeout(_CALL_TIMEOUT):
+                turn_id = await self._caller.submit(call)
+            flight.called(turn_id, merged=turn_id in self._known_turns)
+        except CallRefused as error:
+            text = f"the agent refused the call: {error}"
+            flight.turn.end(Outcome(End.FAILED, text, Failure.OTHER, submitted=False))
+        except (ChannelLost, TimeoutError) as error:
+            why = error if str(error) else f"none came within {_CALL_TIMEOUT:g} s"
+            log.warning("the answer to the call of message %s was lost: %s", flight.leased.id, why)
+            self._terminal.release_typing()
+            self._take_past(flight, await self._search(call))
+        finally:
+            unheard, self._unheard = self._unheard, None
+            for event in unheard:
+                self.hear(event)
+
+    def _take_past(self, flight: InFlight, past: Past) -> None:
+        if past.submitted and past.prompt_id is not None and not (past.answered or past.interrupted):
+            flight.called(past.prompt_id, merged=past.prompt_id in self._known_turns)
+            return
+        outcome = past_outcome(past, flight.leased, "the call was lost")
+        lost = outcome.end is End.DIED and not outcome.submitted
+        flight.turn.end(replace(outcome, end=End.LOST) if lost else outcome)
+
+    async def _search(self, call: PromptCall) -> Past:
+        """Search the agent's conversation for the prompt, as soon as the agent can be reached."""
+        assert self._caller is not None
+        while True:
+            try:
+                async with asyncio.timeout(_CALL_TIMEOUT):
+                    return await self._caller.find(call)
+            except (ChannelLost, TimeoutError) as error:
+                log.debug("no search for message %s: %s", call.id, error)
+                self.held = f"the agent's server cannot be asked about message {call.id}"
+                await self._wait(_SEARCH_INTERVAL)
 
     def _follow(self, leased: Leased, turn: Turn, *, as_argument: bool = False) -> None:
         self.held = ""
@@ -348,7 +431,9 @@ class Driver:
             leased,
             turn,
             terminal=self._terminal,
-            speech=self._speech,
+            prompts=self._prompts,
+            paste=self._paste,
+            interrupt=lambda: self._stop_turn(turn.prompt_id),
             approach=self._approach,
             rules=self._rules,
             wait=self._wait,
@@ -360,7 +445,7 @@ class Driver:
     async def _note(self, leased: Leased, facts: list[Fact]) -> None:
         for fact in facts:
             log.info("message %s: %s", leased.id, fact.stage)
-            # An argument was leased before the conversation had a name.
+            # A prompt passed as an argument was leased before the conversation had an id.
             where = self._conversation() if fact.stage == "submitted" else {}
             await self._do(self._consumer.note, leased, fact.stage, **{**where, **fact.facts})
 
@@ -374,7 +459,7 @@ class Driver:
 
     async def _settle(self, leased: Leased, outcome: Outcome, *, unwanted: bool = False) -> None:
         if outcome.failure is Failure.RATE_LIMITED and outcome.retry_after is None:
-            outcome = replace(outcome, retry_after=self._speech.limited_for(outcome.text, time.time()))
+            outcome = replace(outcome, retry_after=self._prompts.limited_for(outcome.text, time.time()))
         decision = (
             decide_once(outcome)
             if self._rules.once
@@ -392,15 +477,15 @@ class Driver:
         facts = {"attempt": leased.attempt, **outcome.facts}
         if outcome.failure is not None:
             facts["failure"] = str(outcome.failure)
-        if outcome.end is End.ANSWERED and self._told_stop != (leased.id, outcome.text):
-            facts["text"] = outcome.text  # no hook told it
+        if outcome.end is End.ANSWERED and self._announced_stop != (leased.id, outcome.text):
+            facts["text"] = outcome.text  # no hook had it
         self._announce_end(leased.id, str(outcome.end), str(decision.action), decision.reason, facts)
         await self._do(self._consumer.tidy)
 
     def _limit_account(self, decision: Decision) -> None:
         try:
             self._account.limit(time.time() + decision.delay, decision.reason)
-        except (OSError, RemudaError) as error:  # the others find out by themselves
+        except (OSError, RemudaError) as error:  # other keepers will hit the limit themselves
             log.error("cannot save the account's rate limit: %s", error)
 
     def _carry_out(self, leased: Leased, outcome: Outcome, decision: Decision) -> None:
@@ -419,24 +504,34 @@ class Driver:
             consumer.bury(leased, decision.reason)
 
     async def _recover(self) -> None:
-        """What was in flight when this session's last keeper died. The transcript decides."""
+        """Settle the message that was in flight when the session's last keeper died.
+
+        The transcript, or the agent's server, says what became of it.
+        """
         if self._in_flight is not None:
             return
         orphan = await self._do(self._consumer.orphan)
-        if orphan is not None:
+        if orphan is None:
+            return
+        if self._caller is None:
             await self._recover_one(orphan, "its session died")
+        else:
+            past = await self._search(_call_of(orphan))
+            await self._settle(orphan, past_outcome(past, orphan, "its session died"))
 
     async def _recover_one(self, leased: Leased, how: str) -> None:
         past = await self._do(self._terminal.past, leased.text, leased.leased_at, leased.facts)
+        is_known = past.submitted or leased.submitted
+        if self._caller is not None and not is_known and not self._rules.once:
+            # Its server is gone and never answered whether it took the prompt. The next server is searched.
+            log.warning("message %s is left to recovery: %s before it was submitted", leased.id, how)
+            return
         await self._settle(leased, past_outcome(past, leased, how))
 
     async def close(self, how: str) -> None:
-        """The session has ended. What was in flight is decided on now, as far as its transcript tells."""
+        """Stop, because the session has ended. Settle the message in flight by its transcript."""
         self._closing = True
-        tasks = [*self._aside, *([self._task] if self._task is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.aclose()
         flight, self._in_flight = self._in_flight, None
         try:
             if self._opened:
@@ -462,12 +557,26 @@ class Driver:
 
 
 def past_outcome(past: Past, leased: Leased, how: str) -> Outcome:
-    """What is known of a turn that nobody saw the end of."""
+    """Return the outcome of a turn whose end was not observed."""
     if past.answered:
         return Outcome(End.ANSWERED, past.text, facts={"recovered": True, "prompt_id": past.prompt_id})
     if past.interrupted:
         who = "on request" if leased.unwanted else "by a human"
         return Outcome(End.INTERRUPTED, f"interrupted {who}")
+    if past.stored and not past.submitted:
+        text = f"{how}; the agent has the prompt and started no turn for it"
+        return Outcome(End.UNSUBMITTED, text, submitted=False)
     submitted = past.submitted or leased.submitted
     text = f"{how} before it was answered" if submitted else f"{how} before it was submitted"
     return Outcome(End.DIED, text, submitted=submitted)
+
+
+def _call_of(leased: Leased) -> PromptCall:
+    conversation = leased.facts.get("session_id")
+    return PromptCall(
+        leased.id,
+        leased.text,
+        leased.command,
+        conversation if isinstance(conversation, str) else None,
+        leased.leased_at,
+    )

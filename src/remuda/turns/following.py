@@ -1,7 +1,7 @@
 """One message in flight, from the moment it was handed over to its end.
 
-The agent's own signals lead; where they fail to come, the state, the screen and the clock decide. Everything
-that can end a message is judged here, and nothing of what becomes of it.
+The agent's own events decide first. If they do not come, its state, its screen and the clock decide. This
+module finds out how a turn ended; `policy` decides what that means for the message.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from remuda.agents.base import PasteTransport
 from remuda.agents.events import AgentEvent, TurnFailed, TurnInterrupted, TurnStopped
-from remuda.agents.speech import ComposerKind, Speech
+from remuda.agents.prompting import ComposerKind, PromptProtocol
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.inbox.consumer import Leased
 
@@ -25,24 +26,24 @@ from .turn import End, Fact, Outcome, Turn
 
 SUBMIT_TIMEOUT = 10.0
 _SUBMIT_BYTES_PER_SECOND = 100_000
-# A prompt that stands in the composer for so long, all read and drawn, was not submitted: its Enter was lost,
-# as that of the first paste is on 2.1.240.
+# If a prompt that was read and drawn is still in the composer after this time, its Enter was lost. On 2.1.240
+# that happens to the Enter of the first paste.
 _ENTER_PATIENCE = 1.0
 _DRAWN = 0.5
-# Rest without a word about the end: the prompt went back into the composer, or a hook refused it.
+# The agent rests and reported no end: the prompt went back into the composer, or a hook refused it.
 _SILENT_REST = 2.0
-# The transcript is a moment behind the hooks: what it has to tell belongs into the receipt.
+# The transcript is written a moment after the hooks run. Its facts belong in the receipt.
 _TRANSCRIPT_PATIENCE = 1.0
-# Longer where what it always has is not there yet; not for ever, as it may not be kept at all.
+# Wait longer if records are missing that every turn has, but not without limit: it may not be kept at all.
 _RECORDS_PATIENCE = 3.0
-# What runs on behind a stop may wake the agent again. A shell may also be a server that never ends.
+# Background work that goes on after a stop may wake the agent again. A shell may be a server that never ends.
 _BACKGROUND_PATIENCE = 600.0
 _SHELL_PATIENCE = 60.0
-# What ended before the stop wakes it at once.
+# Background work that ended before the stop wakes the agent at once.
 _NOTICE_PATIENCE = 5.0
-# How long behind a stop it is known whether somebody's next prompt has begun.
+# After a stop, this long until it is known whether the next prompt has started.
 _NEXT_TURN_TOLD = 0.5
-# How long an interrupted turn may take to show that it rests, and what became of its prompt.
+# How long an interrupted turn may take to show that it rests, and where its prompt went.
 _TIDY_TIMEOUT = 3.0
 # How long a prompt that a hook refused may take to come back into the composer.
 _BACK_TIMEOUT = 10.0
@@ -52,7 +53,11 @@ Note = Callable[[Leased, list[Fact]], Awaitable[None]]
 
 
 class InFlight:
-    """`wait` returns when something may have changed, or after so many seconds; `note` writes steps down."""
+    """Follows one message.
+
+    `wait` returns when something may have changed, or after that many seconds. `note` writes steps of the
+    receipt. `paste` is how the prompt was typed; None if it was called. `interrupt` asks the agent to stop.
+    """
 
     def __init__(
         self,
@@ -60,7 +65,9 @@ class InFlight:
         turn: Turn,
         *,
         terminal: Terminal,
-        speech: Speech,
+        prompts: PromptProtocol,
+        paste: PasteTransport | None,
+        interrupt: Callable[[], None],
         approach: Approach,
         rules: Rules,
         wait: Wait,
@@ -70,38 +77,40 @@ class InFlight:
         self.leased = leased
         self.turn = turn
         self._terminal = terminal
-        self._speech = speech
+        self._prompts = prompts
+        self._paste = paste
+        self._interrupt = interrupt
         self._approach = approach
         self._rules = rules
         self._wait = wait
         self._note = note
         self._as_argument = as_argument
         self._answering = False
-        """Whether it was seen to ask, to use a tool or to write: then no hook has refused the prompt."""
-        self._interruption = Interruption(terminal, speech)
+        """Whether the agent was seen to ask, use a tool or write: then no hook refused the prompt."""
+        self._interruption = Interruption(terminal, interrupt)
         self._unwritten: deque[Fact] = deque()
-        """Steps of the receipt that are known and not on the disk yet."""
+        """Steps of the receipt that are not on the disk yet."""
         self._interrupt_heard = False
-        """Whether the transcript had the interrupt after the turn was known to be over."""
+        """Whether the transcript reported an interrupt after the turn was over."""
         self._since = time.time()
         self._typed_at = self._alive_at = terminal.now()
         self._was_alone = not approach.has_stash()
         self._rested_at: float | None = None
         self._stopped_at: float | None = None
-        """When it was last heard that it stopped."""
+        """When a stop was last reported."""
         self._overtaken_at: float | None = None
         self._said_at: float | None = None
-        """Since when the transcript has what the agent said last."""
+        """Since when the transcript has the agent's last text."""
 
-    # ── being told ──
+    # ── events ──
 
     def alive(self) -> None:
         self._alive_at = self._terminal.now()
 
     def hear(self, event: AgentEvent) -> TurnStopped | TurnFailed | None:
-        """Decide at once what it means; the steps are written afterwards.
+        """Decide at once what an event means; steps of the receipt are written later.
 
-        Returns the event itself, when it says that this message's turn stopped.
+        Returns the event if it says that the turn of this message stopped.
         """
         turn = self.turn
         if isinstance(event, TurnStopped):
@@ -111,11 +120,16 @@ class InFlight:
         stops = turn.stops
         self._unwritten.extend(turn.take(event))
         if turn.submitted:
-            self._terminal.release_typing()  # no one's keys wait for the disk
+            self._terminal.release_typing()  # users' keys do not wait for the disk
         return event if isinstance(event, TurnStopped | TurnFailed) and turn.stops > stops else None
 
+    def called(self, turn_id: str, *, merged: bool) -> None:
+        """Note the answer to the call of this prompt."""
+        self._unwritten.extend(self.turn.called(turn_id, merged=merged))
+        self._terminal.release_typing()
+
     def interrupt(self) -> None:
-        """It is no longer wanted. Its turn is stopped as soon as the agent is at it."""
+        """Cancel the message. Its turn is stopped as soon as the agent works on it."""
         self._interruption.wanted = True
         self.turn.interrupter = "on request"
 
@@ -124,15 +138,15 @@ class InFlight:
         return self._interruption.wanted
 
     def refuses(self, event: AgentEvent) -> bool:
-        """Whether the agent is about to take our prompt together with something that is not ours."""
+        """Return whether the agent is about to take our prompt together with other text."""
         if self.turn.submitted or self.turn.outcome is not None:
             return False
         prompt = getattr(event, "prompt", None)
         ours = self.turn.expected
         return (
             isinstance(prompt, str)
-            and not self._speech.same(prompt, ours)
-            and self._speech.holds(prompt, ours)
+            and not self._prompts.same(prompt, ours)
+            and self._prompts.holds(prompt, ours)
         )
 
     def document(self) -> dict[str, Any]:
@@ -144,7 +158,7 @@ class InFlight:
         }
 
     def heard_all(self) -> Outcome | None:
-        """The session has ended: what is known of the end by what was heard so far."""
+        """Return the outcome by the events so far: the session has ended."""
         self.turn.rest()
         return self.turn.outcome
 
@@ -155,7 +169,7 @@ class InFlight:
         try:
             await self._until_submitted()
             self._terminal.release_typing()
-            self._judge()  # all may be over by now, and then nothing more is told
+            self._judge()  # it may be over by now, and then no event follows
             while turn.outcome is None:
                 if self._may_press():
                     self._interruption.press()
@@ -163,18 +177,21 @@ class InFlight:
                 await self._write_steps()
                 self._judge()
             await self._write_steps()
-            if self._interruption.pressed and turn.outcome.end is End.INTERRUPTED:
-                await self._tidy(_TIDY_TIMEOUT, self._is_settled)
+            if self._paste is None:
+                pass  # nothing was typed, and nothing comes back
+            elif self._interruption.pressed and turn.outcome.end is End.INTERRUPTED:
+                await self._tidy(self._paste, _TIDY_TIMEOUT, self._is_settled)
             elif turn.outcome.end is End.REFUSED and turn.outcome.submitted:
-                await self._tidy(_BACK_TIMEOUT, self._is_back)
+                await self._tidy(self._paste, _BACK_TIMEOUT, self._is_back)
         finally:
             self._terminal.release_typing()
         return turn.outcome
 
     def _may_press(self) -> bool:
-        """Not into what may be the turn behind ours: that is told of a moment after it shows.
+        """Return whether an interrupt would hit our turn, and not the one after it.
 
-        An agent that a hook of the user's has sent on shows work too, and nobody tells of that.
+        The next turn shows on the screen a moment before it is reported. An agent that a user's hook made
+        continue shows work too, and nothing reports that.
         """
         turn = self.turn
         if turn.may_be_over:
@@ -183,14 +200,15 @@ class InFlight:
             return True
         return self._terminal.now() >= (self._stopped_at or 0.0) + _NEXT_TURN_TOLD
 
-    async def _tidy(self, seconds: float, shown: Callable[[], bool]) -> None:
-        """TurnInterrupted on request, or refused by a hook: no prompt of ours stays in the composer."""
+    async def _tidy(self, paste: PasteTransport, seconds: float, shown: Callable[[], bool]) -> None:
+        """Remove our prompt from the composer: its turn was interrupted, or a hook refused it."""
         deadline = self._terminal.now() + seconds
         while not shown() and self._terminal.now() < deadline:
             await self._wait(self._interruption.patience or SETTLE)
         await wipe(
             self._terminal,
-            self._speech,
+            self._prompts,
+            paste,
             self.turn.expected,
             self._typed_at,
             self._wait,
@@ -198,13 +216,15 @@ class InFlight:
         )
 
     def _is_settled(self) -> bool:
-        """It is known what became of an interrupted prompt: the transcript has it as such, or it is back in
-        the composer, which may be drawn a while later."""
+        """Return whether it is known where an interrupted prompt went.
+
+        Either the transcript has the interrupt, or the prompt is back in the composer, perhaps a while later.
+        """
         known = self.turn.interruption_recorded or self._interrupt_heard or self._approach.has_draft()
         return known and self._interruption.proven
 
     def _is_back(self) -> bool:
-        """The agent rests, and what it was given stands in the composer again."""
+        """Return whether the agent rests and the prompt is in the composer again."""
         terminal = self._terminal
         quiet = terminal.now() - terminal.output_at >= SETTLE
         return terminal.state in RESTING and terminal.agreed and quiet and self._approach.has_draft()
@@ -221,10 +241,10 @@ class InFlight:
             if self._as_argument and await self._approach.trusted():
                 continue
             if self._as_argument and self._approach.readiness().step is not Step.TYPE:
-                # It is taken when the agent is ready for it: after its start, after a dialog before that.
+                # The agent takes it when it is ready: after its start, and after a dialog that comes first.
                 deadline = terminal.now() + SUBMIT_TIMEOUT
             if terminal.state in WAITING and not self._as_argument:
-                # What the prompt opened is for people to answer: their keys must reach it.
+                # The prompt opened a dialog for users: their keys must reach it.
                 terminal.release_typing()
                 await self._note(self.leased, turn.opened_dialog())
             if turn.mixed:
@@ -232,13 +252,13 @@ class InFlight:
             elif terminal.now() >= deadline and (
                 terminal.state in WORKING or terminal.output_at < self._typed_at
             ):
-                # At ours, it may be: its own hooks come before ours is told of. Or it is stopped, and reads
-                # it when it goes on: the next one is not typed behind it. From here on people may type, and
-                # what stands in the composer may be theirs.
+                # The agent may work on ours: hooks of the user run before ours reports it. Or the agent is
+                # suspended and reads the prompt later: so no other prompt is typed. From here on users may
+                # type, and a draft may be theirs.
                 terminal.release_typing()
                 pressed, deadline = True, terminal.now() + SUBMIT_TIMEOUT
             elif self._lost_enter(pressed, overdue=terminal.now() >= deadline):
-                terminal.type(self._speech.enter)
+                terminal.type(self._prompts.enter)
                 pressed, deadline = True, terminal.now() + SUBMIT_TIMEOUT
             elif terminal.now() >= deadline and terminal.state not in WAITING:
                 turn.finish(End.UNSUBMITTED, "typed, but the agent never confirmed it")
@@ -248,10 +268,10 @@ class InFlight:
                 await self._wait(min(_DRAWN, max(0.01, left)) if left > 0 else 1.0)
 
     def _lost_enter(self, pressed: bool, *, overdue: bool) -> bool:
-        """Whether the text is there and the agent is idle.
+        """Return whether our prompt is in the composer of an idle agent, so that Enter is needed again.
 
-        Before its time is over, also whether the agent has read all that was typed, and drawn it: an Enter
-        that it had still to read would submit the prompt, and ours might answer what that opens.
+        Before the timeout the agent must also have read and drawn everything. Else it may still read the
+        first Enter, which submits the prompt, and a second one might answer a dialog.
         """
         terminal, now = self._terminal, self._terminal.now()
         if pressed or (self._as_argument and not overdue) or not self._still_typed():
@@ -262,11 +282,11 @@ class InFlight:
 
     def _still_typed(self) -> bool:
         lines = self._terminal.lines()
-        if self._terminal.typed_at > self._typed_at:  # what stands there may be somebody's
+        if self._terminal.typed_at > self._typed_at:  # the draft may be a user's
             return False
-        if lines is None or self._terminal.state not in RESTING or self._speech.dialog(lines):
+        if lines is None or self._terminal.state not in RESTING or self._prompts.dialog(lines):
             return False
-        return self._speech.composer(lines, self._terminal.styled).kind is ComposerKind.DRAFT
+        return self._prompts.composer(lines, self._terminal.styled).kind is ComposerKind.DRAFT
 
     async def _write_steps(self) -> None:
         while self._unwritten:
@@ -299,23 +319,23 @@ class InFlight:
         return _RECORDS_PATIENCE if self.turn.is_missing_records else _TRANSCRIPT_PATIENCE
 
     def _is_missing_its_end(self) -> bool:
-        """Whether the agent worked on it and rests, and neither it nor anybody who sits there said how."""
+        """Return whether the agent worked on it and now rests, but no event and no user ended the turn."""
         return (
             self._rules.stop_timeout > 0
             and self.turn.recorded
             and self.turn.said is None
             and self._terminal.state is not State.INTERRUPTED
-            and not self._approach.has_draft()
+            and not self._is_in_composer()
         )
 
     def _judge(self) -> None:
-        """Whether it has ended."""
+        """Set the outcome if the turn has ended."""
         terminal, turn, now = self._terminal, self.turn, self._terminal.now()
         if self._interruption.wanted and self._judge_interruption():
             return
         waits = not turn.may_be_over and (turn.background or turn.awaits_notice)
         if turn.ending and not waits and (turn.written_down or self._shows_rest()):
-            turn.rest()  # its last record is written when no hook can send the agent on any more
+            turn.rest()  # the last record is written when no hook can make it continue
             return
         if turn.overtaken:
             self._judge_overtaken(now)
@@ -331,7 +351,7 @@ class InFlight:
             self._judge_rest()
 
     def _judge_interruption(self) -> bool:
-        """Whether the turn stopped because it was asked for. A stop of its own, heard before, comes first."""
+        """Return whether the turn stopped on request. A stop that the agent reported before counts first."""
         turn = self.turn
         if turn.ending and not turn.background:
             return False
@@ -342,7 +362,7 @@ class InFlight:
         return turn.outcome is not None
 
     def _judge_overtaken(self, now: float) -> None:
-        """The next turn runs: all that can still come is what the transcript has of this one."""
+        """Wait for the last records of this turn: the next one runs already."""
         self._rested_at = None
         if self._overtaken_at is None:
             self._overtaken_at = now
@@ -350,9 +370,9 @@ class InFlight:
             self.turn.rest()
 
     def _shows_rest(self) -> bool:
-        """For somebody who waits: what it said last is written down, and it shows itself that it rests.
+        """Return whether a caller that waits may have its answer: it is recorded, and the agent rests.
 
-        Its last record comes a tenth of a second later.
+        The last record of the turn comes a tenth of a second later.
         """
         return (
             self._rules.once
@@ -362,7 +382,7 @@ class InFlight:
         )
 
     def _judge_last_word(self, now: float) -> None:
-        """The transcript has the answer: the hook that tells of its end is due at once."""
+        """Check the Stop hook: it is due as soon as the transcript has the answer."""
         turn, limit = self.turn, self._rules.stop_timeout
         if turn.said is None or turn.ending:
             self._said_at = None
@@ -374,10 +394,10 @@ class InFlight:
     def _judge_silence(self, now: float) -> None:
         terminal, limit = self._terminal, self._rules.turn_timeout
         self._answering |= terminal.state in WAITING or terminal.state in (State.TOOL_USE, State.STREAMING)
-        if terminal.state in WAITING or terminal.state is State.TOOL_USE:  # as long as that takes
+        if terminal.state in WAITING or terminal.state is State.TOOL_USE:  # however long that takes
             self._alive_at = now
         elif limit and now - self._alive_at >= limit and not self.turn.may_be_over:
-            terminal.type(self._speech.interrupt)
+            self._interrupt()
             self.turn.finish(End.TIMEOUT, f"no sign of life for {limit:g} s")
 
     def _judge_rest(self) -> None:
@@ -400,10 +420,14 @@ class InFlight:
             End.TIMEOUT, f"the turn has ended, but no Stop hook came within {self._rules.stop_timeout:g} s"
         )
 
+    def _is_in_composer(self) -> bool:
+        """Return whether the prompt went back into the composer. A called prompt never does."""
+        return self._paste is not None and self._approach.has_draft()
+
     def _silent_end(self) -> None:
-        """It was taken, and the agent rests without having said a word about it."""
+        """End a turn that the agent took and said nothing about."""
         turn = self.turn
-        if self._approach.has_draft():
+        if self._is_in_composer():
             turn.finish(End.INTERRUPTED, "interrupted by a human: the prompt is back in the composer")
         elif turn.recorded or self._answering:  # without a transcript nothing is recorded
             turn.finish(End.INTERRUPTED, "interrupted before the agent had answered")

@@ -1,21 +1,22 @@
-"""Stopping a turn on request: the agent's own key for it, pressed only while the agent is at that turn.
+"""Stop a turn on request, with the agent's own key or call, and only while the agent works on that turn.
 
-One press too many is not harmless: at rest a second one opens a menu. So it is pressed again only when the
-agent still shows work a good while later (a dialog drops the keys of its first moments), and not for ever.
+One press too many does harm: at rest, a second one opens a menu. So the key is pressed again only if the
+agent still shows work after a while (a dialog drops keys in its first moments), and only a few times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from remuda.agents.speech import Composer, ComposerKind, Speech
+from remuda.agents.base import PasteTransport
+from remuda.agents.prompting import Composer, ComposerKind, PromptProtocol
 from remuda.agents.state import RESTING
 
 from .terminal import Terminal
 
 AGAIN_INTERVAL = 1.0
 _MOST_PRESSES = 5
-# What is drawn behind a press: the prompt may come back into the composer.
+# Seconds in which the agent draws what a press did: the prompt may come back into the composer.
 SETTLE = 0.15
 _WIPE_TIMEOUT = 6.0
 
@@ -23,11 +24,11 @@ Wait = Callable[[float | None], Awaitable[None]]
 
 
 class Interruption:
-    """Asked for at any time; `press` does what can be done now."""
+    """Can be requested at any time; `press` does what is possible now."""
 
-    def __init__(self, terminal: Terminal, speech: Speech) -> None:
+    def __init__(self, terminal: Terminal, interrupt: Callable[[], None]) -> None:
         self._terminal = terminal
-        self._speech = speech
+        self._interrupt = interrupt
         self._pressed_at: float | None = None
         self._presses = 0
         self.wanted = False
@@ -41,24 +42,24 @@ class Interruption:
         return self._presses >= _MOST_PRESSES
 
     def press(self) -> None:
-        """When it is wanted and the agent is at work, or waits for leave in the middle of it."""
+        """Press the key if that is wanted and the agent works, or waits for a permission during its turn."""
         now = self._terminal.now()
         if not self.wanted or self._terminal.state in RESTING or self.exhausted:
             return
         if self._pressed_at is None or now - self._pressed_at >= AGAIN_INTERVAL:
-            self._terminal.type(self._speech.interrupt)
+            self._interrupt()
             self._pressed_at, self._presses = now, self._presses + 1
 
     @property
     def patience(self) -> float | None:
-        """How long to wait before the next look; None when only events matter."""
+        """Seconds until the next check; None if only events matter."""
         if not self.wanted:
             return None
         return SETTLE if self._terminal.state in RESTING else AGAIN_INTERVAL
 
     @property
     def proven(self) -> bool:
-        """The agent shows since the press that it rests, and all that it drew of that is on the screen."""
+        """Whether the agent has shown since the press that it rests, and has finished drawing."""
         terminal, pressed = self._terminal, self._pressed_at
         return (
             pressed is not None
@@ -70,11 +71,11 @@ class Interruption:
 
 
 class Presses:
-    """When to press a key of which only two in a row count, and not two that come at once. Pure.
+    """Decides when to press a key that works only if pressed twice, with a pause between. Pure.
 
-    The second follows when the agent has drawn what the first did, or when it must not be later. They are
-    pressed again when nothing came of them and the agent has forgotten the last; never on one that has drawn
-    nothing since, as it may read all of them later, when they mean something else.
+    The second press follows when the agent has drawn the effect of the first, or at the latest moment that
+    still counts. Both are repeated if they had no effect. They are never repeated if the agent has drawn
+    nothing since: it may read all of them later, when they mean something else.
     """
 
     GAP = 0.25
@@ -102,12 +103,19 @@ class Presses:
 
 
 async def wipe(
-    terminal: Terminal, speech: Speech, prompt: str, since: float, wait: Wait, *, alone: bool
+    terminal: Terminal,
+    prompts: PromptProtocol,
+    paste: PasteTransport,
+    prompt: str,
+    since: float,
+    wait: Wait,
+    *,
+    alone: bool,
 ) -> None:
-    """Take a prompt of ours away that came back into the composer; one that somebody touched is theirs.
+    """Remove our prompt if it came back into the composer. A prompt that a user edited stays.
 
-    `alone`: no draft was laid aside when it was typed. Else the agent brings that back in front of it, and
-    nothing is taken away.
+    `alone`: no draft was stashed when it was typed. Else the agent puts that draft before our prompt, and
+    nothing is removed.
     """
     deadline = terminal.now() + _WIPE_TIMEOUT
     presses = Presses()
@@ -115,17 +123,17 @@ async def wipe(
     while terminal.now() < deadline and terminal.typed_at < since and terminal.state in RESTING:
         lines = terminal.lines()
         if lines is None or not _is_ours(
-            speech.composer(lines, terminal.styled), speech, prompt, alone=alone
+            prompts.composer(lines, terminal.styled), prompts, prompt, alone=alone
         ):
             return
         if presses.is_due(terminal.now(), terminal.output_at):
-            terminal.type(speech.wipe)
+            terminal.type(paste.wipe)
             presses.press(terminal.now())
         await wait(0.1)
 
 
-def _is_ours(composer: Composer, speech: Speech, prompt: str, *, alone: bool) -> bool:
-    """Whether our prompt is all that stands there. Of a long one only the end is shown."""
+def _is_ours(composer: Composer, prompts: PromptProtocol, prompt: str, *, alone: bool) -> bool:
+    """Return whether the composer has our prompt and nothing else. Of a long one only the end is shown."""
     if composer.kind is not ComposerKind.DRAFT:
         return False
-    return speech.same(composer.text, prompt) or (alone and speech.holds(prompt, composer.text))
+    return prompts.same(composer.text, prompt) or (alone and prompts.holds(prompt, composer.text))

@@ -4,13 +4,13 @@
 | --- | --- |
 | answered | acknowledged; the answer is in the outbox |
 | refused, invalid request, not signed in | dead letter: trying again would end the same |
-| rate limited, overloaded | given back with a delay, and all of the account wait; no attempt is counted |
+| rate limited, overloaded | given back with a delay, for the complete account; counts as no attempt |
 | another API error | given back with a growing delay |
-| interrupted by a human | dead letter: held for whoever interrupted it, and never tried again by itself |
-| met a draft, or died before it was submitted | handed over again |
+| interrupted by a human | dead letter: the user decides whether to try it again |
+| met a draft, died before it was submitted, or its call was lost | handed over again |
 | taken back, before it was handed over | dropped |
 | taken back, and would be tried again | dead letter, or dropped if it was never submitted |
-| typed, and nothing was heard of it | dead letter: it may have run, and is not typed twice by itself |
+| typed, and never confirmed | dead letter: it may have run, so it is not typed twice |
 | died or timed out after it was submitted | what `on_orphan` says |
 """
 
@@ -33,7 +33,7 @@ FIRST_DELAY = 15.0
 LONGEST_DELAY = 900.0
 LONGEST_LIMIT = (7 * 24 + 1) * 3600.0
 """The longest limit of a service is a week. One that asks for more is tried again after that."""
-# At the end of a limit. An agent may go on by itself soon after: what is asked again later is done twice.
+# After the end of a limit. An agent may resume by itself soon after that: a later retry would run twice.
 _SPREAD = 5.0
 
 
@@ -44,14 +44,17 @@ class Rules:
     on_orphan: OnOrphan = "deadletter"
     trust: bool = False
     once: bool = False
-    """The first message is tried once."""
+    """Try the first message once."""
     single_try: bool = False
-    """Each of them is."""
+    """Try each message once."""
     turn_timeout: float = 0.0
-    """Without any sign of life for so long a turn counts as lost; 0 is never."""
+    """Seconds without a sign of life after which a turn counts as lost; 0 means never."""
     draft_patience: float = DRAFT_PATIENCE
     stop_timeout: float = 0.0
-    """A turn that is over, and of whose end no hook told for so long, has failed. 0: it was interrupted."""
+    """Seconds after the end of a turn by which a hook must report it, or it has failed.
+
+    0: without the hook it counts as interrupted.
+    """
 
 
 class Action(StrEnum):
@@ -67,26 +70,28 @@ class Decision:
     reason: str = ""
     delay: float = 0.0
     counts: bool = True
-    """Whether it was an attempt of the message's."""
+    """Whether it counts as an attempt."""
     account_waits: bool = False
 
 
 def decide_once(outcome: Outcome) -> Decision:
-    """For a message that is not tried again, whatever happened."""
+    """Decide about a message that is tried only once."""
     if outcome.end is End.CANCELLED:
         return Decision(Action.DROP, outcome.text)
+    if outcome.end is End.FAILED and outcome.failure is Failure.RATE_LIMITED:
+        return replace(_failed(outcome, 1, 0.0), action=Action.DEAD, counts=True)
     return Decision(Action.ACK) if outcome.end is End.ANSWERED else Decision(Action.DEAD, outcome.text)
 
 
 def decide(outcome: Outcome, attempt: int, on_orphan: OnOrphan, jitter: float) -> Decision:
-    """`jitter` is a random number from 0 to 1: those who failed together do not come back together."""
+    """Decide about a message. `jitter`, from 0 to 1, spreads the retries of messages that failed together."""
     if outcome.end is End.ANSWERED:
         return Decision(Action.ACK)
     if outcome.end is End.FAILED:
         return _failed(outcome, attempt, jitter)
     if outcome.end is End.MIXED:
         return Decision(Action.NACK, outcome.text, FIRST_DELAY)
-    if outcome.end is End.DIED and not outcome.submitted:
+    if outcome.end in (End.DIED, End.LOST) and not outcome.submitted:
         return Decision(Action.NACK, outcome.text)
     if outcome.end in (End.DIED, End.TIMEOUT):
         return _orphaned(outcome, on_orphan)
@@ -96,7 +101,7 @@ def decide(outcome: Outcome, attempt: int, on_orphan: OnOrphan, jitter: float) -
 
 
 def decide_unwanted(decision: Decision, outcome: Outcome) -> Decision:
-    """For a message that was taken back: it is not tried again."""
+    """Decide about a cancelled message: it is not tried again."""
     if decision.action is not Action.NACK:
         return decision
     action = Action.DEAD if outcome.submitted else Action.DROP
@@ -121,6 +126,6 @@ def _orphaned(outcome: Outcome, on_orphan: OnOrphan) -> Decision:
 
 
 def backoff(attempt: int, jitter: float) -> float:
-    """Doubles with each attempt, between half and all of it."""
+    """Return a delay that doubles with each attempt; `jitter` takes off up to half of it."""
     whole = min(LONGEST_DELAY, FIRST_DELAY * float(2 ** min(attempt - 1, 16)))
     return whole * (0.5 + jitter / 2)

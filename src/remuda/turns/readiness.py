@@ -1,6 +1,6 @@
-"""May a prompt be typed now? Pure: a look at the session, and the reason why not.
+"""Decides whether a prompt may be handed over now, and if not, why. Pure.
 
-Only into a session that is proven idle, with an empty composer and no dialog, and nobody at the keys.
+The session must be proven idle, with an empty composer, no dialog, and no user typing.
 """
 
 from __future__ import annotations
@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from remuda.agents.speech import Composer, ComposerKind
+from remuda.agents.prompting import Composer, ComposerKind
 from remuda.agents.state import RESTING, WAITING, State
 
 TYPING_PAUSE = 1.0
-"""Nobody has typed for so long: what they typed is on the screen by now, and they are not in mid-word."""
+"""Seconds since the last key of a user. After that the user is not in mid-word."""
+DRAW_TIMEOUT = 10.0
+"""Seconds in which an agent draws a key. On a busy machine (load 20) Claude Code took 3."""
 DRAFT_PATIENCE = 15.0
-"""A draft that nobody touched for so long is laid aside for a message, and comes back behind it."""
+"""Seconds after which an unchanged draft is stashed for a message. It is restored afterwards."""
 
 
 class Step(StrEnum):
@@ -25,7 +27,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is seen of a session at one moment."""
+    """The state of a session at one moment."""
 
     state: State
     agreed: bool
@@ -34,9 +36,15 @@ class Look:
     """None without a screen model."""
     dialog: str | None = None
     since_typed: float = float("inf")
+    drawn_keys: bool = True
+    """Whether the agent has drawn the last keys of a user, if the composer is empty."""
     draft_patience: float = DRAFT_PATIENCE
     limited_for: float = 0.0
-    """The account's limit lasts so much longer."""
+    """Seconds until the account's limit ends."""
+    by_call: bool = False
+    """Whether prompts are called, not typed: a draft stays in the composer."""
+    connected: bool = True
+    """Whether the agent can be called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +52,14 @@ class Readiness:
     step: Step
     reason: str = ""
     look_again: float | None = None
-    """Nothing but time changes it: look again after so many seconds."""
+    """Seconds after which to check again, if only time changes it."""
 
 
 def readiness(look: Look) -> Readiness:
     if look.composer is None:
         return Readiness(Step.WAIT, "the session has no screen model: its composer cannot be seen")
+    if not look.connected:
+        return Readiness(Step.WAIT, "the agent's server is not connected")
     if look.dialog is not None or look.state in WAITING:
         return Readiness(Step.WAIT, _dialog(look))
     if look.state not in RESTING:
@@ -60,15 +70,24 @@ def readiness(look: Look) -> Readiness:
         return Readiness(Step.WAIT, "the screen shows no composer")
     if look.limited_for > 0:
         return Readiness(Step.WAIT, "the account has reached its rate limit", look.limited_for)
+    return _between_keys(look)
+
+
+def _between_keys(look: Look) -> Readiness:
+    """Decide by what a user types, in a session that is ready otherwise."""
+    assert look.composer is not None
     if look.since_typed < TYPING_PAUSE:
         return Readiness(Step.WAIT, "someone is typing", TYPING_PAUSE - look.since_typed)
     if look.composer.kind is ComposerKind.DRAFT:
         return _with_draft(look)
+    if not look.drawn_keys and not look.by_call:
+        left = DRAW_TIMEOUT - look.since_typed
+        return Readiness(Step.WAIT, "the last keys are not in the composer yet", left)
     return Readiness(Step.TYPE)
 
 
 def _dialog(look: Look) -> str:
-    """As well as it is known which: its name, else what it waits for."""
+    """Return the name of the open dialog, or what the agent waits for."""
     named = look.dialog if look.dialog not in (None, "dialog") else None
     if named is None and look.state in WAITING:
         named = look.state
@@ -77,8 +96,8 @@ def _dialog(look: Look) -> str:
 
 def _with_draft(look: Look) -> Readiness:
     assert look.composer is not None
-    if look.composer.stash_taken:
+    if look.composer.stash_taken and not look.by_call:
         return Readiness(Step.WAIT, "a draft is in the composer, and another one is already stashed")
     if look.since_typed < look.draft_patience:
         return Readiness(Step.WAIT, "a draft is in the composer", look.draft_patience - look.since_typed)
-    return Readiness(Step.STASH, "a draft is in the composer")
+    return Readiness(Step.TYPE) if look.by_call else Readiness(Step.STASH, "a draft is in the composer")

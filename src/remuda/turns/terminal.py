@@ -1,12 +1,29 @@
-"""What handing over a prompt needs of a session; the keeper's sessions are such."""
+"""What the driver needs of a session. `keeper/delivery` implements it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from remuda.agents.speech import Past
+from remuda.agents.calling import PromptCall
+from remuda.agents.prompting import Past
 from remuda.agents.state import State
+
+
+class Caller(Protocol):
+    """The call channel of a session, whichever connection serves it now."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    async def submit(self, call: PromptCall) -> str:
+        """Return the id of the prompt's turn. Raises `CallRefused` or `ChannelLost`."""
+
+    async def find(self, call: PromptCall) -> Past:
+        """Search the agent's conversation for a prompt. Raises `ChannelLost`."""
+
+    def interrupt(self, turn_id: str | None) -> None:
+        """Ask the agent to stop this turn, or the one that runs. Its reports say whether it did."""
 
 
 class Terminal(Protocol):
@@ -17,12 +34,12 @@ class Terminal(Protocol):
     def type(self, data: bytes) -> None: ...
 
     def hold_typing(self) -> None:
-        """Others' keys wait from here on."""
+        """Hold back the keys of users from now on."""
 
     def release_typing(self) -> None: ...
 
     def lines(self) -> list[str] | None:
-        """The screen; None when there is no model of it."""
+        """Return the screen; None without a screen model."""
 
     def styled(self, y: int) -> bytes: ...
 
@@ -33,39 +50,43 @@ class Terminal(Protocol):
     def agreed(self) -> bool: ...
 
     def shows_rest_since(self, at: float) -> bool:
-        """Whether the agent itself has shown that it rests, at that time or later."""
+        """Return whether the agent itself has shown at that time or later that it rests."""
 
     @property
     def typed_at(self) -> float:
-        """When somebody last typed."""
+        """When a user last typed."""
+
+    @property
+    def typed_text(self) -> bool:
+        """Whether the last keys of a user were text, which an agent draws in its composer."""
 
     def has_read_all(self) -> bool:
-        """Whether the agent is known to have read all that was typed."""
+        """Return whether the agent is known to have read everything that was typed."""
 
     @property
     def output_at(self) -> float:
         """When the agent last printed anything."""
 
     def tell(self, document: dict[str, Any]) -> None:
-        """To those who watch the session: where delivery stands."""
+        """Report the state of delivery to watching clients."""
 
     def announce(self, event: str, document: dict[str, Any]) -> None:
-        """To the same, what happened to a message."""
+        """Report to watching clients what happened to a message."""
 
     async def may_trust(self) -> bool:
-        """Whether the question for trust may be answered with yes now."""
+        """Return whether the trust dialog may be answered with yes now."""
 
     def trusted(self) -> None:
-        """It was answered with yes in this moment."""
+        """Note that the trust dialog was answered with yes."""
 
     def handed_over(self) -> None:
-        """A prompt was typed in this moment."""
+        """Note that a prompt was handed over."""
 
     def last_word(self) -> bool:
-        """Whether a stop of the agent is its end: no hook but ours can send it on."""
+        """Return whether a stop is the end of a turn: no hook but ours can make the agent continue."""
 
     @property
     def conversation(self) -> Mapping[str, Any]: ...
 
     def past(self, prompt: str, since: float, facts: Mapping[str, Any]) -> Past:
-        """What the transcript of the conversation proves; reads files."""
+        """Return what the transcript of the conversation proves. Reads files."""

@@ -4,8 +4,8 @@
        │                       │                       │
        └───────────────────────┴── TurnInterrupted, or TurnStopped, TurnFailed and then rest ──▶ ENDED
 
-A stop is an end only when the agent then rests: a hook of the user's may send it on, and what it started in
-the background may wake it. So the last of these events is kept, and `rest` turns it into the outcome.
+A stop is an end only if the agent then rests: a hook of the user may make it continue, and background work
+may wake it. So the last of these events is kept, and `rest` turns it into the outcome.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from remuda.agents.events import (
     TurnRecorded,
     TurnStopped,
 )
-from remuda.agents.speech import Carried, Speech
+from remuda.agents.prompting import Carried, PromptProtocol
 
 _SHOWN_CHARACTERS = 65_536
 USAGE_UNKNOWN = "usage unknown: the transcript does not have the agent's last message"
@@ -56,11 +56,13 @@ class End(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     CANCELLED = "cancelled"
-    """It was taken back before the agent was given it."""
+    """The message was cancelled before the agent got it."""
     UNSUBMITTED = "unsubmitted"
-    """It was typed, and the agent never said that it took it. Nobody knows what became of it."""
+    """The prompt was typed, and the agent never confirmed it. It may have run."""
     MIXED = "mixed"
-    """It met a draft in the composer, and the agent was given neither."""
+    """A draft was in the composer with the prompt. The agent got neither."""
+    LOST = "lost"
+    """The call got no answer, and the agent's conversation does not have the prompt."""
     DIED = "died"
     TIMEOUT = "timeout"
 
@@ -86,13 +88,13 @@ class Fact:
 
 
 class Turn:
-    """Takes events in, gives the facts that are worth a receipt."""
+    """Takes events and returns facts for the receipt."""
 
     def __init__(
         self,
         prompt: str,
         carried: Carried,
-        speech: Speech,
+        prompts: PromptProtocol,
         *,
         command: bool = False,
         running: Iterable[str] = (),
@@ -101,33 +103,35 @@ class Turn:
         self.stage = Stage.WRITTEN
         self.prompt_id: str | None = None
         self.mixed = False
-        """Whether the agent was given this prompt together with something else."""
+        """Whether the agent got this prompt together with other text."""
         self.written_down = False
-        """Whether the transcript has all of it; the hooks are quicker."""
+        """Whether the transcript is complete for this turn. Hooks report earlier."""
         self.outcome: Outcome | None = None
         self.overtaken = False
-        """Whether the next turn has begun: of this one only the transcript has still something to tell."""
+        """Whether the next turn has started. Only the transcript can still report on this one."""
         self.interrupter = "by a human"
         self.interruption_recorded = False
-        """Whether the transcript says so. Where it does not, the prompt goes back into the composer."""
+        """Whether the transcript has the interrupt. If not, the prompt goes back into the composer."""
         self._carried = carried
-        self._speech = speech
+        self._prompts = prompts
         self._command = command
         self._last: TurnStopped | TurnFailed | TurnHalted | CommandRun | None = None
         self._ids: set[str | None] = set()
         self._has_followers = False
         self._others: set[str | None] = set()
-        """Turns that others began before the agent said that it took ours."""
+        """Ids of turns that others started before the agent confirmed our prompt."""
         self._last_of_others: TurnStopped | None = None
         self._before = frozenset(running)
         self._launched: set[str] = set()
         self.launched = False
-        """Whether it ever started background work, which wakes the agent: a stop may not be its end."""
+        """Whether it started background work, which wakes the agent: a stop may not be its end."""
         self.stops = 0
-        """How often it stopped or failed. The agent may be sent on, or woken again."""
+        """How often it stopped or failed. A hook or background work can make the agent continue."""
         self._usage: dict[str, Mapping[str, Any]] = {}
+        self._called = False
+        """Whether the prompt was called and the agent returned the id of its turn."""
         self.said: str | None = None
-        """What the transcript has as the answer, for when no hook tells of it."""
+        """The answer in the transcript, in case no hook reports it."""
 
     @property
     def submitted(self) -> bool:
@@ -139,36 +143,36 @@ class Turn:
 
     @property
     def expected(self) -> str:
-        """What the agent is expected to say that it got."""
+        """The prompt as the agent is expected to report it."""
         return self._carried.reported
 
     @property
     def ending(self) -> bool:
-        """Whether something was said that may be its end."""
+        """Whether an event came that may be its end."""
         return self._last is not None
 
     @property
     def may_be_over(self) -> bool:
-        """Whether what the agent is at now may be somebody else's: it stopped, and another prompt waited."""
+        """Whether the agent may be working on another prompt now: ours stopped, and another one waited."""
         return self.overtaken or (self.ending and self._has_followers)
 
     @property
     def background(self) -> tuple[Task, ...]:
-        """What the agent began in this turn and left running when it last stopped."""
+        """Background work of this turn that ran on when the agent last stopped."""
         return self.begun_of(self._last.background if isinstance(self._last, TurnStopped) else ())
 
     @property
     def awaits_notice(self) -> bool:
-        """Something that it began will wake it, or has done so without its having heard of that yet."""
+        """Whether background work of this turn will still wake the agent."""
         return bool(self._launched)
 
     def begun_of(self, running: Iterable[Task]) -> tuple[Task, ...]:
-        """Those of them that did not run before this turn."""
+        """Return the tasks that did not run before this turn."""
         return tuple(task for task in running if task.id not in self._before)
 
     @property
     def is_missing_records(self) -> bool:
-        """Whether the transcript has yet to tell what always comes: the prompt, and the answer to it."""
+        """Whether the transcript lacks what every turn has: the prompt and its answer."""
         return not self._command and (
             not self.recorded or (isinstance(self._last, TurnStopped) and self.said is None)
         )
@@ -186,7 +190,7 @@ class Turn:
             case CommandUnknown():
                 self._on_unknown(event)
             case _ if not self.submitted:
-                pass  # late word of the turn before
+                pass  # a late event of the turn before
             case MessageRecorded() | TurnRecorded():
                 self._on_transcript(event)
             case TurnStopped() | TurnFailed() | TurnHalted() | BackgroundStarted():
@@ -196,7 +200,10 @@ class Turn:
         return []
 
     def _is_late_record(self, event: AgentEvent) -> bool:
-        """Of this turn, when the next has begun: the records of that one stand behind its own prompt."""
+        """Return whether a record belongs to this turn, after the next one has started.
+
+        Records of the next turn come after its own prompt.
+        """
         match event:
             case PromptRecorded(prompt_id=str(number)) if self.prompt_id is not None:
                 is_ours = number in self._ids
@@ -217,28 +224,38 @@ class Turn:
             self._on_another(event)
             return []
         if not self.is_ours(event.prompt):
-            self.mixed = self.mixed or self._speech.holds(event.prompt, self._carried.reported)
+            self.mixed = self.mixed or self._prompts.holds(event.prompt, self._carried.reported)
             self._others |= {event.prompt_id} - {None}
             return []
         self.stage = Stage.SUBMITTED
-        if event.prompt_id not in self._others:  # else it is queued behind that turn, and told with its id
+        if event.prompt_id not in self._others:  # else it is queued after that turn, and has its id
             self.prompt_id = event.prompt_id
             self._ids.add(event.prompt_id)
         return [Fact("submitted", {"prompt_id": self.prompt_id, **self._difference(event.prompt)})]
 
+    def called(self, turn_id: str, *, merged: bool) -> list[Fact]:
+        """Note the answer to a call. `merged`: the prompt was added to a turn that ran already."""
+        self._called = True
+        if merged:
+            self._others.add(turn_id)
+        (fact,) = self._on_submitted(PromptSubmitted(self._carried.reported, turn_id))
+        return [Fact(fact.stage, {**fact.facts, "merged": True}) if merged else fact]
+
     def _on_another(self, event: PromptSubmitted) -> None:
-        """The agent was given something else while ours had not ended, as far as we know."""
+        """Take the prompt of another turn that came before the end of ours was known."""
+        if self._called and event.prompt_id in self._ids:
+            return  # the answer to the call came first
         if event.notice:
-            self._ids.add(event.prompt_id)  # what is said next still belongs to ours
+            self._ids.add(event.prompt_id)  # the next events still belong to ours
             self._launched -= event.ends
-            self._last, self.said, self.written_down = None, None, False  # it goes on
+            self._last, self.said, self.written_down = None, None, False  # it continues
             return
-        self._has_followers = True  # one that is queued is told with the id of the turn that runs
+        self._has_followers = True  # a queued prompt is reported with the id of the running turn
         if event.prompt_id not in self._ids and self.ending:
             self._overtake()
 
     def _overtake(self) -> None:
-        """The next turn has begun."""
+        """Note that the next turn has started."""
         self.overtaken = True
         if self.written_down or self._command:
             self.rest()
@@ -254,11 +271,11 @@ class Turn:
             self.stops += not isinstance(event, TurnHalted)
         elif self._last is not None:
             self._overtake()
-        else:  # ours went back into the composer before the agent had begun
+        else:  # ours went back into the composer before the agent started
             self.finish(End.INTERRUPTED, "interrupted by a human, who sent another prompt")
 
     def _with_delay(self, event: _Stop) -> _Stop:
-        """Hook and transcript tell of the same failure, and only one of them may know how long it lasts."""
+        """Keep the delay of a failure that hook and transcript both report: only one may have it."""
         before = self._last
         if not isinstance(event, TurnFailed) or not isinstance(before, TurnFailed):
             return event
@@ -268,7 +285,7 @@ class Turn:
 
     def _on_turned_away(self, event: PromptRefused | TurnInterrupted) -> None:
         if isinstance(event, PromptRefused):
-            if self.recorded:  # what a hook refuses is never written down: that is another's prompt
+            if self.recorded:  # a refused prompt is never recorded: this one is another's
                 return
             self.finish(End.REFUSED, f"refused by a hook of the agent's settings: {event.reason}")
         elif not self.may_be_over and self._is_of_ours(event):
@@ -276,14 +293,14 @@ class Turn:
             self.finish(End.INTERRUPTED, f"interrupted {self.interrupter}")
 
     def _is_of_ours(self, event: TurnInterrupted) -> bool:
-        """Whether our turn was interrupted. That of the turn before may be written after ours was taken."""
+        """Return whether our turn was interrupted, and not the one before: that is recorded late."""
         if event.prompt_id is None or not self._ids:
             return self.recorded or self._command
         return event.prompt_id in self._ids
 
     def _on_transcript(self, event: MessageRecorded | TurnRecorded) -> None:
         if not self.recorded and not self._command:
-            return  # of the turn before: what it has of ours stands behind the prompt
+            return  # of the turn before: our records come after our prompt
         if isinstance(event, TurnRecorded):
             self.written_down = True
             if self.overtaken:
@@ -297,7 +314,7 @@ class Turn:
         if not self._is_recorded_by(event):
             return []
         facts = []
-        if self.stage is Stage.WRITTEN:  # no hook told: they are off, or late
+        if self.stage is Stage.WRITTEN:  # no hook reported it: hooks are off, or late
             facts = [
                 Fact(
                     "submitted",
@@ -320,25 +337,26 @@ class Turn:
         if not self._command:
             return []
         word = self._command_word
-        told: list[Fact] = []
+        facts: list[Fact] = []
         if self.stage is Stage.WRITTEN and event.name in (word, ""):
             self.stage, self._last = Stage.SUBMITTED, event
-            told = [Fact("submitted", {"by": "hook" if event.confirmed else "transcript"})]
+            facts = [Fact("submitted", {"by": "hook" if event.confirmed else "transcript"})]
         if self.submitted and event.finished:
             self._last = event
         if self.submitted and event.confirmed and event.name == word:
             self.rest()
-        return told
+        return facts
 
     def opened_dialog(self) -> list[Fact]:
-        """A dialog came up behind what was typed. A command that opens one tells nothing else: it has run."""
+        """Note that a dialog opened after the prompt was typed. A command that opens one has run."""
         if not self._command or self.stage is not Stage.WRITTEN:
             return []
-        self._end(Outcome(End.ANSWERED, "", facts={"command": True, "dialog": True}))
+        self.end(Outcome(End.ANSWERED, "", facts={"command": True, "dialog": True}))
         return [Fact("submitted", {"by": "dialog"})]
 
     def _on_unknown(self, event: CommandUnknown) -> None:
-        if self._command and self.stage is Stage.WRITTEN and event.name == self._command_word:
+        is_open = self.stage is Stage.WRITTEN or self._called
+        if self._command and is_open and event.name == self._command_word:
             self.finish(End.REFUSED, f"the agent has no command /{event.name}")
 
     @property
@@ -346,8 +364,8 @@ class Turn:
         return self.prompt.split()[0].lstrip("/")
 
     def is_ours(self, reported: str) -> bool:
-        """Whether the agent says that it got this prompt."""
-        return self._speech.same(reported, self._carried.reported)
+        """Return whether the agent reported this prompt."""
+        return self._prompts.same(reported, self._carried.reported)
 
     def _difference(self, reported: str) -> dict[str, Any]:
         if reported == self.prompt:
@@ -361,47 +379,47 @@ class Turn:
     # ── the end ──
 
     def rest(self) -> None:
-        """The agent rests, and all that can tell agrees: what was said last is how it ended."""
+        """Set the outcome from the last event: the agent rests, and all sources agree."""
         if self.outcome is not None:
             return
         match self._last:
             case TurnStopped():
-                self._end(Outcome(End.ANSWERED, self._last.text, facts=self._answer_facts(self._last)))
+                self.end(Outcome(End.ANSWERED, self._last.text, facts=self._answer_facts(self._last)))
             case TurnFailed():
                 last = self._last
-                self._end(Outcome(End.FAILED, last.text, last.kind, last.retry_after))
+                self.end(Outcome(End.FAILED, last.text, last.kind, last.retry_after))
             case TurnHalted():
-                self._end(Outcome(End.INTERRUPTED, self._last.reason))
+                self.end(Outcome(End.INTERRUPTED, self._last.reason))
             case CommandRun():
-                self._end(Outcome(End.ANSWERED, "", facts=_command_facts(self._last)))
+                self.end(Outcome(End.ANSWERED, "", facts=_command_facts(self._last)))
 
     def finish(self, end: End, text: str) -> None:
-        """It ended in a way that the agent did not tell."""
+        """Set an outcome that the agent did not report."""
         if self.outcome is None:
-            self._end(Outcome(end, text, submitted=self.submitted))
+            self.end(Outcome(end, text, submitted=self.submitted))
 
     @property
     def was_absorbed(self) -> bool:
-        """The turn that ours was queued behind has stopped, the agent rests, and none of our own began."""
+        """Whether the turn before ours took our prompt along: it stopped, and no turn of ours started."""
         return self.submitted and not self.ending and self._last_of_others is not None
 
     def answered_by_others(self) -> None:
-        """That turn took ours along: what it said last is the answer to both."""
+        """Set the outcome of a prompt that the turn before took along: its answer is for both."""
         if self.outcome is None and self._last_of_others is not None:
             self._last = self._last_of_others
             self.rest()
 
     def answered_by_transcript(self) -> None:
-        """No hook told of its end, the transcript has the answer, and the agent rests."""
+        """Set the outcome from the transcript: the agent rests, and no hook reported the end."""
         if self.outcome is None and self.said is not None:
             facts = {
                 "by": "transcript",
                 "prompt_id": self.prompt_id,
                 "usage": _sum(self._usage.values()) or None,
             }
-            self._end(Outcome(End.ANSWERED, self.said, facts=facts))
+            self.end(Outcome(End.ANSWERED, self.said, facts=facts))
 
-    def _end(self, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome) -> None:
         self.outcome, self.stage = outcome, Stage.ENDED
 
     def _answer_facts(self, stopped: TurnStopped) -> dict[str, Any]:
@@ -417,11 +435,11 @@ class Turn:
 def stop_document(
     event: TurnStopped | TurnFailed, begun: Iterable[Task], *, last_word: bool
 ) -> dict[str, Any]:
-    """What clients are told of a stop.
+    """Return what clients get to know of a stop.
 
-    `begun`: what this turn left running; `last_word`: no hook can send the agent on.
+    `begun`: background work that this turn left running. `last_word`: no hook can make the agent continue.
 
-    A shell may run for ever, and ends nothing; other work that runs on will wake the agent.
+    The stop is final if only shells are left: they may never end. Other work will wake the agent.
     """
     if isinstance(event, TurnFailed):
         return {

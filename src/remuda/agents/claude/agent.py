@@ -1,10 +1,11 @@
-"""Claude Code behind the protocol that every agent has.
+"""Claude Code as an `Agent`.
 
-It is started before anybody has to understand it: what reads it is loaded when it runs.
+It is started with few imports. What reads its hooks, files and screen is imported when it runs.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
     from remuda.agents.base import HookChannel, Launch, LaunchContext
     from remuda.agents.events import Report
     from remuda.agents.permission import PermissionDecision, PermissionRequest
+    from remuda.agents.prompting import PromptProtocol
     from remuda.agents.sources import AgentSources
-    from remuda.agents.speech import Speech
 
     from .headless import ClaudeHeadless
     from .observer import ClaudeObserver
     from .setup.claude_setup import ClaudeSetup
-    from .trust import TrustRecord
+    from .trust import ClaudeTrust
     from .warm import ClaudeWarm
 
 
@@ -37,7 +38,7 @@ class ClaudeHooks:
         return read_emitted(arguments)
 
     def decide(self, request: PermissionRequest, decision: PermissionDecision) -> dict[str, Any]:
-        from .permission import answer_permission
+        from .hooks import answer_permission
 
         return answer_permission(request, decision)
 
@@ -52,15 +53,15 @@ class ClaudeAgent:
     name = "claude"
     classifier = "claude"
     default_argv: tuple[str, ...] = ("claude",)
-    # It counts grapheme clusters. Else an emoji of several parts garbles all that is drawn beside it, and no
-    # composer is found again.
+    # It counts grapheme clusters. Without this an emoji of several parts shifts the rest of its row, and the
+    # composer is not found.
     screen_setup = b"\x1b[?2027h"
 
     @property
-    def speech(self) -> Speech | None:
-        from .speech import ClaudeSpeech
+    def prompts(self) -> PromptProtocol | None:
+        from .prompting import ClaudePrompts
 
-        return ClaudeSpeech()
+        return ClaudePrompts()
 
     @property
     def warm(self) -> ClaudeWarm:
@@ -92,10 +93,10 @@ class ClaudeAgent:
 
         return LastWord(*own_arguments(argv, cwd, len(self.default_argv)), env, cwd)
 
-    def trust_record(self, env: Mapping[str, str], cwd: str) -> TrustRecord | None:
-        from .trust import TrustRecord
+    def trust_record(self, env: Mapping[str, str], cwd: str) -> ClaudeTrust | None:
+        from .trust import ClaudeTrust
 
-        return TrustRecord(env, cwd) if env.get("HOME") or env.get("CLAUDE_CONFIG_DIR") else None
+        return ClaudeTrust(env, cwd) if env.get("HOME") or env.get("CLAUDE_CONFIG_DIR") else None
 
     def setup(self) -> ClaudeSetup | None:
         from .setup.claude_setup import ClaudeSetup
@@ -114,3 +115,13 @@ class ClaudeAgent:
         from .observer import ClaudeObserver
 
         return ClaudeObserver(pid, env, has_screen=has_screen)
+
+
+class DemoAgent(ClaudeAgent):
+    """The scripted agent: behaves as Claude Code does, needs no account and no network."""
+
+    name = "demo"
+    default_argv: tuple[str, ...] = (sys.executable, "-P", "-m", "remuda.testing.scripted_agent")
+
+    def setup(self) -> None:
+        """Return None: it reads Claude Code's settings, which `ClaudeAgent` sets up."""

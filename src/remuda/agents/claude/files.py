@@ -1,4 +1,4 @@
-"""Where Claude Code keeps what we read."""
+"""The files of Claude Code that we read, and where they are."""
 
 from __future__ import annotations
 
@@ -10,21 +10,31 @@ from pathlib import Path
 from typing import Any
 
 from remuda.durable import open_regular, read_regular
-from remuda.untrusted import BadJson, parse_json, parse_object
+from remuda.untrusted import BadJson, as_object, parse_json, parse_object
 
 _PLAIN = re.compile("[A-Za-z0-9]")
 _MAX_NAME = 200
 _SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# The CLI writes a title down when it is given, and again when it ends.
+# The CLI writes a title when it is set, and again when the CLI ends.
 _TITLE = re.compile(rb'^\{"type":"custom-title".*\}$', re.MULTILINE)
 _TITLE_BYTES = 1 << 16
 
 
 def config_folder(env: Mapping[str, str]) -> Path:
-    """`CLAUDE_CONFIG_DIR` moves everything: settings, transcripts, registry."""
+    """Return the folder of settings, transcripts and registry. `CLAUDE_CONFIG_DIR` moves it."""
     if moved := env.get("CLAUDE_CONFIG_DIR"):
         return Path(moved)
     return Path(env.get("HOME", "/")) / ".claude"
+
+
+def account_id(env: Mapping[str, str]) -> str:
+    """Return the id of the account that is logged in; empty if there is none."""
+    moved = env.get("CLAUDE_CONFIG_DIR")
+    try:
+        document = parse_object(read_regular(Path(moved or env.get("HOME", "/")) / ".claude.json"))
+    except (OSError, BadJson):
+        return ""
+    return str(as_object(document.get("oauthAccount")).get("accountUuid") or "")
 
 
 def registry_file(env: Mapping[str, str], pid: int) -> Path:
@@ -32,7 +42,7 @@ def registry_file(env: Mapping[str, str], pid: int) -> Path:
 
 
 def entrypoint(env: Mapping[str, str], pid: object) -> str | None:
-    """Return the entrypoint that the agent reports of itself: its registry has it, its output does not."""
+    """Return the entrypoint that the agent reports in its registry file."""
     if not isinstance(pid, int):
         return None
     try:
@@ -43,20 +53,22 @@ def entrypoint(env: Mapping[str, str], pid: object) -> str | None:
 
 
 def find_transcript(env: Mapping[str, str], conversation: Mapping[str, Any]) -> Path | None:
-    """The transcript of a conversation, if it has one yet."""
-    told = conversation.get("transcript_path")
-    if told and Path(told).is_file():
-        return Path(told)
+    """Return the transcript of a conversation; None while it has none."""
+    reported = conversation.get("transcript_path")
+    if reported and Path(reported).is_file():
+        return Path(reported)
     session_id = str(conversation.get("session_id") or "")
     if not session_id or "/" in session_id:
         return None
-    # The file is named by the conversation alone; its folder's name follows rules of the CLI's own.
+    # The file is named by the conversation. The name of its folder follows rules of the CLI.
     return next((config_folder(env) / "projects").glob(f"*/{session_id}.jsonl"), None)
 
 
 def has_messages(transcript: Path) -> bool:
-    """Whether it holds a message. A CLI that was killed early may have left one without any: a conversation
-    that it refuses to resume."""
+    """Return whether a transcript holds a message.
+
+    A CLI that was killed early may leave one without any, and refuses to resume that conversation.
+    """
     try:
         with open(open_regular(transcript), "rb") as lines:
             return any(_is_message(line) for line in lines)
@@ -72,13 +84,13 @@ def _is_message(line: bytes) -> bool:
 
 
 def newest_conversation(env: Mapping[str, str], cwd: Path) -> str | None:
-    """The one that `claude -p --continue` would go on with in this folder, whoever began it."""
+    """Return the conversation that `claude -p --continue` would continue in this folder."""
     files = _conversations(env, cwd)
     return max(files, key=_changed_at).stem if files else None
 
 
 def titled_conversations(env: Mapping[str, str], cwd: Path, title: str) -> list[str]:
-    """Those of this folder that have this title, as `claude -p --resume TITLE` compares it; newest first."""
+    """Return the conversations with this title, as `claude -p --resume TITLE` finds them; newest first."""
     wanted = title.strip().lower()
     found = [file for file in _conversations(env, cwd) if (_title_of(file) or "").strip().lower() == wanted]
     return [file.stem for file in sorted(found, key=_changed_at, reverse=True)] if wanted else []
@@ -90,15 +102,15 @@ def _title_of(file: Path) -> str | None:
             size = opened.seek(0, os.SEEK_END)
             for start in (max(0, size - _TITLE_BYTES), 0):
                 opened.seek(start)
-                if told := _TITLE.findall(opened.read(_TITLE_BYTES)):
-                    return str(parse_json(told[-1]).get("customTitle"))
+                if titles := _TITLE.findall(opened.read(_TITLE_BYTES)):
+                    return str(parse_json(titles[-1]).get("customTitle"))
     except (OSError, ValueError):
         pass
     return None
 
 
 def transcript_folders(env: Mapping[str, str], cwd: Path) -> list[Path]:
-    """Where a transcript of a session in `cwd` will appear: its folder, and those above it."""
+    """Return where a transcript of a session in `cwd` will appear: its folder, then those above it."""
     config = config_folder(env)
     return [*_project_folders(env, cwd), config / "projects", config]
 
@@ -119,21 +131,21 @@ def _conversations(env: Mapping[str, str], cwd: Path) -> list[Path]:
 def _changed_at(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except OSError:  # it went in this moment
+    except OSError:  # it was just removed
         return 0.0
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """A settings file as a mapping; empty when it is missing or cannot be read, as the CLI treats it."""
+    """Return a settings file; empty if it is missing or invalid, as the CLI treats it."""
     try:
         found = parse_json(read_regular(path).removeprefix(codecs.BOM_UTF8))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return as_object(found)
 
 
 def user_settings(env: Mapping[str, str], cwd: Path) -> list[dict[str, Any]]:
-    """The user's own settings that apply in `cwd`, the strongest first."""
+    """Return the user's settings that apply in `cwd`, the strongest first."""
     project = cwd / ".claude"
     return [
         read_settings(project / "settings.local.json"),
@@ -143,16 +155,16 @@ def user_settings(env: Mapping[str, str], cwd: Path) -> list[dict[str, Any]]:
 
 
 def registry_folder(env: Mapping[str, str]) -> Path:
-    """One file for each process that runs, named by its pid."""
+    """Return the folder with one file for each running process, named by its pid."""
     return config_folder(env) / "sessions"
 
 
 def registry_beside(transcript: str) -> Path | None:
-    """The registry of whoever writes that transcript: `<config>/projects/<folder>/<id>.jsonl`."""
+    """Return the registry that belongs to `<config>/projects/<folder>/<id>.jsonl`."""
     parts = Path(transcript).parents
     return parts[2] / "sessions" if len(parts) > 3 and parts[1].name == "projects" else None
 
 
 def jobs_beside(registry: Path) -> Path:
-    """Where background agents have a folder each, beside the registry of those that live."""
+    """Return the folder with one folder for each background agent."""
     return registry.parent / "jobs"

@@ -1,4 +1,4 @@
-"""Claude Code without a person at its terminal. Implements `agents.headless.Headless`.
+"""Claude Code without a human at its terminal. Implements `agents.headless.Headless`.
 
 Every method loads only what it needs: a call of `remuda print` is short.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from remuda.agents.headless import Message
 from remuda.agents.unattended import max_turns_reason
@@ -18,17 +18,50 @@ if TYPE_CHECKING:
     from remuda.agents.headless import PrintFlags
     from remuda.agents.requests import WorkerProfile
 
-    from .print.dialogs import ClaudeDialogs
     from .print.messages import TranscriptMessages
+    from .screen import ClaudeDialogs
     from .stream.reader import PrintReader
     from .stream.workers import PrintWorker, StreamWorker
+
+
+class ClaudeStream:
+    kind: Literal["stream"] = "stream"
+
+    def arguments(self, passed: Sequence[str], *, inherit_hooks: bool, partial: bool) -> list[str]:
+        from .print.flags import stream_arguments
+
+        return stream_arguments(passed, inherit_hooks=inherit_hooks, partial=partial)
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        from .launch import clean_environment
+
+        return clean_environment(env)
+
+    def message_reader(self) -> PrintReader:
+        from .stream.reader import PrintReader
+
+        return PrintReader()
+
+    def worker(self, session_id: str, profile: WorkerProfile) -> StreamWorker:
+        from .stream.workers import StreamWorker
+
+        return StreamWorker(session_id, profile)
+
+    def print_worker(self, session_id: str, profile: WorkerProfile) -> PrintWorker:
+        from .stream.workers import PrintWorker
+
+        return PrintWorker(session_id, profile)
 
 
 class ClaudeHeadless:
     program = "claude"
     install_hint = "install Claude Code"
+    max_turns_reason = staticmethod(max_turns_reason)
+    find_control = staticmethod(find_control)
 
-    # ── `remuda print` ──
+    @property
+    def stream(self) -> ClaudeStream:
+        return ClaudeStream()
 
     @property
     def print_flags(self) -> PrintFlags:
@@ -43,21 +76,6 @@ class ClaudeHeadless:
 
         return terminal_arguments(passed, env, cwd, inherit_hooks=inherit_hooks, asks=asks)
 
-    def stream_arguments(self, passed: Sequence[str], *, inherit_hooks: bool, partial: bool) -> list[str]:
-        from .print.flags import stream_arguments
-
-        return stream_arguments(passed, inherit_hooks=inherit_hooks, partial=partial)
-
-    def stream_environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        from .environment import clean_environment
-
-        return clean_environment(env)
-
-    def message_reader(self) -> PrintReader:
-        from .stream.reader import PrintReader
-
-        return PrintReader()
-
     def print_turn(self, emit: Callable[[Message], None] | None, *, partial: bool) -> TranscriptMessages:
         from .print.messages import TranscriptMessages
 
@@ -65,18 +83,12 @@ class ClaudeHeadless:
 
     @property
     def dialogs(self) -> ClaudeDialogs:
-        from .print.dialogs import ClaudeDialogs
+        from .screen import ClaudeDialogs
 
         return ClaudeDialogs()
 
-    def max_turns_reason(self, limit: int) -> str:
-        return max_turns_reason(limit)
-
     def check_typed(self, prompt: str) -> None:
         check(prompt, command=False, literal=False)
-
-    def find_control(self, prompt: str) -> tuple[int, str] | None:
-        return find_control(prompt)
 
     def pretrust(self, env: Mapping[str, str], cwd: str, warn: Callable[[str], None]) -> bool:
         from .trust import pretrust
@@ -101,15 +113,3 @@ class ClaudeHeadless:
         from .print.messages import turn_messages
 
         return turn_messages(path, prompt_id, answer, failed=failed, model=model, seconds=seconds)
-
-    # ── the pool ──
-
-    def stream_worker(self, session_id: str, profile: WorkerProfile) -> StreamWorker:
-        from .stream.workers import StreamWorker
-
-        return StreamWorker(session_id, profile)
-
-    def print_worker(self, session_id: str, profile: WorkerProfile) -> PrintWorker:
-        from .stream.workers import PrintWorker
-
-        return PrintWorker(session_id, profile)

@@ -32,16 +32,18 @@ from remuda.agents.events import (
     ToolStarted,
     TurnStopped,
 )
+from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.state import Source
+from remuda.untrusted import as_object, text_at
 
 from .asking import reason_of
 from .failure import read_failure
 
 TASK_NOTICE = "<task-notification>"
-# What it tells itself when a usage limit is over (2.1.325).
+# The prompt with which the agent resumes after a usage limit (2.1.325).
 _CONTINUES = "Your claude.ai usage limit has reset. Continue the task"
 _TASK_ID = re.compile(r"<task-id>([^<]+)</task-id>")
-# Of another session, which the agents view lists: `NAME needs your input`, with or without what it needs.
+# About another session in the agents view: `NAME needs your input`, perhaps with what it needs.
 _OF_ANOTHER = re.compile(r".* needs your input(: .*)?", re.DOTALL)
 
 Payload = Mapping[str, Any]
@@ -50,8 +52,8 @@ Payload = Mapping[str, Any]
 def read_hook(payload: Payload, env: Mapping[str, str] | None = None, at: float = 0.0) -> Report:
     """Report what a hook's payload says.
 
-    `env` is the hook's environment, as far as its emitter passed it on; `at` (seconds since the epoch) is
-    what a rate limit's words count from.
+    `env` is the hook's environment, as far as it was passed on. `at` (seconds since the epoch) is the time
+    that the words of a rate limit refer to.
     """
     name, env = str(payload.get("hook_event_name")), env or {}
     read = _READERS.get(name)
@@ -59,7 +61,7 @@ def read_hook(payload: Payload, env: Mapping[str, str] | None = None, at: float 
     conversation = {
         key: value
         for key in ("session_id", "transcript_path", "cwd", "model")
-        if isinstance(value := payload.get(key), str)
+        if isinstance(value := payload.get(key), str) and "\0" not in value  # no path has one
     }
     mode = payload.get("permission_mode")
     return Report(
@@ -85,18 +87,18 @@ def read_emitted(arguments: Payload) -> Report | None:
 
 
 def _is_of_process(name: str, payload: Payload, env: Mapping[str, str]) -> bool:
-    """A background agent is more than its process, which its service ends and starts again as it likes."""
+    """Return whether an event is about a process of a background agent, which outlives its processes."""
     how = (name, payload.get("reason" if name == "SessionEnd" else "source"))
     return _is_job(env) and how in (("SessionEnd", "other"), ("SessionStart", "resume"))
 
 
 def _is_job(env: Mapping[str, str]) -> bool:
-    """What a background agent starts by itself has that variable too."""
+    """Return whether the hook is of a background agent. Agents that it starts have the variable too."""
     return bool(env.get("CLAUDE_JOB_DIR")) and not env.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk")
 
 
 def _pid(payload: Payload, env: Mapping[str, str]) -> int | None:
-    """The process that runs the hooks may be another than the one that was started (a wrapper script)."""
+    """Return the pid of the agent. The program that was started may be a wrapper script."""
     digits = str(env.get("CLAUDE_PID") or payload.get("claude_pid") or "")
     is_pid = digits.isdecimal() and len(digits) < 11 and 0 < int(digits) < 1 << 31
     return int(digits) if is_pid else None
@@ -124,7 +126,7 @@ def _session_start(payload: Payload, _at: float) -> Iterator[AgentEvent]:
     how = str(payload.get("source", "startup"))
     yield ConversationStarted(how)
     if how == "clear":
-        yield CommandRun("clear", confirmed=True, conversation=_text(payload, "session_id"))
+        yield CommandRun("clear", confirmed=True, conversation=text_at(payload, "session_id"))
 
 
 def _session_end(payload: Payload, _at: float) -> Iterator[AgentEvent]:
@@ -135,22 +137,22 @@ def _prompt_submit(payload: Payload, _at: float) -> Iterator[AgentEvent]:
     prompt = str(payload.get("prompt", ""))
     notice = prompt.startswith(TASK_NOTICE)
     ends = frozenset(_TASK_ID.findall(prompt) if notice else ())
-    yield PromptSubmitted(prompt, _text(payload, "prompt_id"), notice, ends, prompt.startswith(_CONTINUES))
+    yield PromptSubmitted(prompt, text_at(payload, "prompt_id"), notice, ends, prompt.startswith(_CONTINUES))
 
 
 def _stop(payload: Payload, _at: float) -> Iterator[AgentEvent]:
     yield TurnStopped(
         str(payload.get("last_assistant_message") or ""),
-        _text(payload, "prompt_id"),
+        text_at(payload, "prompt_id"),
         tuple(_tasks(payload.get("background_tasks"))),
-        _text(payload, "session_id"),
+        text_at(payload, "session_id"),
     )
 
 
 def _tasks(tasks: object) -> Iterator[Task]:
     for task in tasks if isinstance(tasks, list) else []:
         if isinstance(task, dict):
-            kind, what = str(task.get("type", "task")), _text(task, "description")
+            kind, what = str(task.get("type", "task")), text_at(task, "description")
             is_shell, is_running = (
                 "shell" in kind or "bash" in kind,
                 task.get("status", "running") == "running",
@@ -160,25 +162,25 @@ def _tasks(tasks: object) -> Iterator[Task]:
 
 def _stop_failure(payload: Payload, at: float) -> Iterator[AgentEvent]:
     text = str(payload.get("last_assistant_message") or payload.get("error") or "")
-    yield read_failure(payload.get("error"), text, at, prompt_id=_text(payload, "prompt_id"))
+    yield read_failure(payload.get("error"), text, at, prompt_id=text_at(payload, "prompt_id"))
 
 
 def _pre_tool_use(payload: Payload, _at: float) -> Iterator[AgentEvent]:
-    yield ToolStarted(_tool(payload), payload.get("tool_input"), _text(payload, "tool_use_id") or "")
+    yield ToolStarted(_tool(payload), payload.get("tool_input"), text_at(payload, "tool_use_id") or "")
 
 
 def _post_tool_use(payload: Payload, _at: float) -> Iterator[AgentEvent]:
     name = payload.get("hook_event_name")
     yield ToolFinished(
-        _text(payload, "tool_use_id") or "",
+        text_at(payload, "tool_use_id") or "",
         ok=name == "PostToolUse",
         denied=name == "PermissionDenied",
         tool=_tool(payload),
         input=payload.get("tool_input"),
     )
-    response = _mapping(payload.get("tool_response") if name == "PostToolUse" else None)
+    response = as_object(payload.get("tool_response") if name == "PostToolUse" else None)
     if response.get("isAsync") and response.get("agentId") and not payload.get("agent_id"):
-        # An agent of its own. It may be done before the turn stops, and wakes it all the same.
+        # A subagent. It may end before the turn stops, and still wakes the agent.
         yield BackgroundStarted(str(response["agentId"]))
 
 
@@ -200,8 +202,8 @@ def _permission_request(payload: Payload, _at: float) -> Iterator[AgentEvent]:
         payload.get("tool_input"),
         reason_of(tool),
         [one for one in suggestions if isinstance(one, dict)] if isinstance(suggestions, list) else [],
-        _text(payload, "prompt_id"),
-        _text(payload, "tool_use_id") or "",
+        text_at(payload, "prompt_id"),
+        text_at(payload, "tool_use_id") or "",
     )
 
 
@@ -213,7 +215,7 @@ def _message_display(payload: Payload, _at: float) -> Iterator[AgentEvent]:
 
 
 def _notification(payload: Payload, _at: float) -> Iterator[AgentEvent]:
-    """It says less than the hook of the thing itself, and later: for those who have only this one."""
+    """Read a notification. It comes later than other hooks and says less: for users without the others."""
     kind, message = str(payload.get("notification_type")), str(payload.get("message", ""))
     if kind == "permission_prompt":
         yield DialogReported("permission", message, kind)
@@ -241,12 +243,14 @@ _READERS: dict[str, Callable[[Payload, float], Iterator[AgentEvent]]] = {
 
 
 def _carry_over(name: str, payload: Payload) -> Iterator[str]:
-    """What outlives the conversation. Also of a subagent, and of work that has ended since: its notice may
-    still be on the way."""
+    """Return effects that outlive the conversation.
+
+    Also those of a subagent, and of work that has ended since: its notice may still come.
+    """
     if name not in ("PreToolUse", "PostToolUse", "Stop"):
         return
     tool = str(payload.get("tool_name"))
-    call, response = _mapping(payload.get("tool_input")), _mapping(payload.get("tool_response"))
+    call, response = as_object(payload.get("tool_input")), as_object(payload.get("tool_response"))
     if what := _lasting_tools().get(tool):
         yield f"{what} ({tool})"
     if payload.get("background_tasks") or response.get("isAsync") or response.get("backgroundTaskId"):
@@ -259,7 +263,7 @@ def _carry_over(name: str, payload: Payload) -> Iterator[str]:
 
 @cache
 def _lasting_tools() -> Mapping[str, str]:
-    from .stream.progress import LASTING_TOOLS  # not for a program that only starts
+    from .stream.progress import LASTING_TOOLS  # not needed at the start
 
     return LASTING_TOOLS
 
@@ -272,10 +276,29 @@ def _tool(payload: Payload) -> str:
     return str(payload.get("tool_name", ""))
 
 
-def _text(document: Payload, key: str) -> str | None:
-    value = document.get(key)
-    return value if isinstance(value, str) else None
+# ── answering a permission request ──
+
+_DENIED = "The user does not want this. Go on without it, or say what you would need."
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+def answer_permission(request: PermissionRequest, decision: PermissionDecision) -> dict[str, Any]:
+    """Return the answer to the hook that requests a permission.
+
+    A plan is in the request's input when the agent has written its plan file; else the input is empty.
+    """
+    if not decision.allow:
+        deny: dict[str, Any] = {"behavior": "deny", "message": decision.message or _DENIED}
+        return permission_decision(deny | ({"interrupt": True} if decision.interrupt else {}))
+    allow: dict[str, Any] = {"behavior": "allow"}
+    if decision.input is not None:
+        allow["updatedInput"] = dict(decision.input)
+    elif request.tool == "ExitPlanMode":
+        allow["updatedInput"] = {}  # without one the answer is ignored
+    if decision.always:
+        from .stream.protocol import for_conversation
+
+        edited = decision.input is not None
+        given = request.input if decision.input is None else decision.input
+        lasting = for_conversation(request.tool, given, request.suggestions, edited=edited)
+        allow |= {"updatedPermissions": lasting} if lasting else {}
+    return permission_decision(allow)

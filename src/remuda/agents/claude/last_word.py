@@ -1,8 +1,8 @@
-"""Whether a stop of Claude Code is its end: no Stop hook but ours can send it on (2.1.325).
+"""Whether a stop of Claude Code is final: no Stop hook but ours can make it continue (2.1.325).
 
 A hook in the settings of the user, the project, an administrator or of `--settings` can, and so can those
-that plugins, agents and skills bring along. The CLI takes up a change of its settings files at once, so they
-are looked at again at each stop; that costs a `stat` each.
+of plugins, agents and skills. The CLI notices a change of its settings files at once, so they are checked
+again at each stop; that costs a `stat` each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_SKILLS = 500
 
 
 class LastWord:
-    """Asked whenever the agent stops. What is in doubt is a no."""
+    """Called whenever the agent stops. Returns False if in doubt."""
 
     def __init__(
         self, arguments: Sequence[str], given: Mapping[str, Any], env: Mapping[str, str], cwd: Path
@@ -66,7 +66,7 @@ def _has_say(settings: Mapping[str, Any]) -> bool:
 
 
 def _sources(arguments: Sequence[str]) -> frozenset[str]:
-    """Which of the user's files count: all, unless the arguments name some."""
+    """Return the settings files that count: all, unless the arguments name some."""
     chosen = "user,project,local"
     for flag, values in split_arguments(arguments):
         if flag == "--setting-sources":

@@ -1,12 +1,12 @@
 """How Claude Code is started as a kept session. Pure but for reading the user's settings.
 
 What we add, and why:
-- `--settings` with our hooks beside the user's own, which all keep firing;
-- `--permission-mode default`, the manual mode, where neither the arguments nor the settings of the user name
-  one: the CLI's own default blocks behind some gateways on a dialog that no hook tells of. We never widen it.
-  The word `manual` for it is known since 2.1.200 only; before that the CLI ends with an error.
-- an environment without the identity of an agent that we were started from, with loopback excluded from
-  proxies (else no http hook arrives), and without the cap on Stop-hook blocks.
+- `--settings` with our hooks. The user's own hooks still run.
+- `--permission-mode default`, the manual mode, if neither the arguments nor the settings of the user name a
+  mode. With some gateways the CLI's own default opens a dialog that no hook reports. We never widen the mode.
+  The name `manual` is known since 2.1.200 only; before that the CLI ends with an error.
+- an environment without the identity of an agent that started us, with loopback excluded from proxies (else
+  no http hook arrives), and without the cap on Stop-hook blocks.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from remuda.errors import InvalidOptions
-from remuda.untrusted import parse_json
+from remuda.untrusted import as_object, parse_json
 
-from .environment import BLOCK_CAP_VARIABLE as BLOCK_CAP_VARIABLE
-from .environment import IDENTITY_VARIABLES as IDENTITY_VARIABLES
-from .environment import clean_environment as clean_environment
-from .environment import own_environment as own_environment
 from .files import find_transcript, has_messages, read_settings, user_settings
 from .flags import split_arguments, without_flags, without_prompt
 
-if TYPE_CHECKING:  # whoever only reads arguments does without
+if TYPE_CHECKING:  # not needed to read arguments
     from remuda.agents.base import Launch, LaunchContext
+
 
 HTTP_EVENTS = (
     "UserPromptSubmit",
@@ -44,9 +41,9 @@ HTTP_EVENTS = (
 TOOL_EVENTS = ("PostToolBatch",)
 HOOK_TIMEOUT = 10
 ASK_TIMEOUT = 24 * 3600
-"""How long a permission may be given from elsewhere. Then it is left to whoever is at the terminal."""
+"""Seconds in which clients can decide a permission request. After that only the terminal can."""
 MANUAL_MODE = "default"
-"""Every permission is requested. Every version knows this name of it."""
+"""The mode that requests every permission. Every version knows this name."""
 TOKEN_HEADER = "X-Remuda-Token"  # noqa: S105  # the name of a header
 _RESUMING = (
     "--resume",
@@ -73,7 +70,7 @@ def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
         added += ["--permission-mode", MANUAL_MODE]
     transcript = find_transcript(context.env, context.conversation)
     if transcript is not None and has_messages(transcript):
-        # Its first prompt was answered in its first life, and how that began no longer matters.
+        # Its first prompt was answered before, and flags for the start of a conversation no longer apply.
         arguments = without_flags(without_prompt(arguments), _RESUMING)
         added += ["--resume", str(context.conversation["session_id"])]
     return Launch(
@@ -94,14 +91,14 @@ def _split(argv: Sequence[str], program_words: int) -> tuple[list[str], list[str
 
 
 def own_arguments(argv: Sequence[str], cwd: Path, program_words: int = 1) -> tuple[list[str], dict[str, Any]]:
-    """The arguments less a `--settings`, and what that says."""
+    """Return the arguments without `--settings`, and the content of that."""
     _, arguments = _split(argv, program_words)
     settings, rest = take_settings(arguments, cwd)
     return rest, settings
 
 
 def takes_prompt(argv: Sequence[str], program_words: int = 1) -> bool:
-    """Whether a prompt can be added: the user gave none, and nothing that would not be a conversation."""
+    """Return whether a prompt can be added: there is none yet, and the command starts a conversation."""
     _, arguments = _split(argv, program_words)
     return (
         "--" not in arguments
@@ -117,7 +114,7 @@ def _has_flag(arguments: Sequence[str], flags: Sequence[str]) -> bool:
 
 
 def take_settings(arguments: list[str], cwd: Path) -> tuple[dict[str, Any], list[str]]:
-    """The user's own `--settings` (the CLI takes one: ours and theirs become one), and the rest."""
+    """Return the user's own `--settings` and the rest. The CLI takes one file, so ours is merged into it."""
     rest: list[str] = []
     settings: dict[str, Any] = {}
     position = 0
@@ -153,11 +150,7 @@ def _permission_mode_chosen(
     if _has_flag(arguments, ("--permission-mode", "--dangerously-skip-permissions")):
         return True
     sources = [settings, *user_settings(context.env, context.cwd)]
-    return any(_mapping(source.get("permissions")).get("defaultMode") for source in sources)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return any(as_object(source.get("permissions")).get("defaultMode") for source in sources)
 
 
 # ── hooks ──
@@ -165,7 +158,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _with_hooks(settings: Mapping[str, Any], context: LaunchContext) -> dict[str, Any]:
     hooks: dict[str, list[Any]] = {}
-    for event, groups in _mapping(settings.get("hooks")).items():
+    for event, groups in as_object(settings.get("hooks")).items():
         if not isinstance(groups, list):
             raise InvalidOptions(f"--settings: the hooks of {event} must be a list, not {groups!r}")
         hooks[event] = list(groups)
@@ -190,7 +183,7 @@ def _with_hooks(settings: Mapping[str, Any], context: LaunchContext) -> dict[str
 def _without_hooks(
     arguments: Sequence[str], settings: Mapping[str, Any], context: LaunchContext
 ) -> list[str]:
-    """Why no hook will come, if so: then the state comes from registry, transcript and screen alone."""
+    """Return why no hook will come, if so. Then registry, transcript and screen show the state."""
     for flag in ("--bare", "--safe-mode"):
         if _has_flag(arguments, (flag,)):
             return [f"no hooks: {flag} was given"]
@@ -225,3 +218,48 @@ def _wants_bypass(flags: Sequence[str], settings: Sequence[Mapping[str, Any]]) -
         permissions = source.get("permissions")
         modes += [permissions.get("defaultMode")] if isinstance(permissions, dict) else []
     return _BYPASS_MODE in modes or any(flag in _BYPASS for flag, _ in given)
+
+
+# ── the environment ──
+
+IDENTITY_VARIABLES = (
+    "CLAUDECODE",
+    "CLAUDE_CODE_SESSION_ID",
+    "CLAUDE_CODE_SESSION_KIND",
+    "CLAUDE_CODE_CHILD_SESSION",
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_EXECPATH",
+    "CLAUDE_CODE_SKIP_PROMPT_HISTORY",
+    "CLAUDE_CODE_MESSAGING_SOCKET",
+    "CLAUDE_CODE_MESSAGING_TOKEN",
+    "CLAUDE_PID",
+    "CLAUDE_PROJECT_DIR",
+    "CLAUDE_ENV_FILE",
+    "AI_AGENT",
+)
+
+BLOCK_CAP_VARIABLE = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"
+"""How many stops in a row hooks may block: 8 by default, 0 for any number. After that a block is ignored."""
+
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+def own_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the identity of another agent, and without the block cap."""
+    kept = {name: value for name, value in env.items() if name not in IDENTITY_VARIABLES}
+    kept.setdefault(BLOCK_CAP_VARIABLE, "0")
+    return kept
+
+
+def clean_environment(env: Mapping[str, str]) -> dict[str, str]:
+    cleaned = own_environment(env)
+    for name in ("NO_PROXY", "no_proxy"):
+        cleaned[name] = _exclude_loopback(cleaned.get(name, ""))
+    return cleaned
+
+
+def _exclude_loopback(value: str) -> str:
+    hosts = [host.strip() for host in value.split(",") if host.strip()]
+    if "*" in hosts:
+        return value
+    return ",".join([*hosts, *(host for host in _LOOPBACK if host not in hosts)])

@@ -1,8 +1,8 @@
-"""Reading a running Claude Code: hooks, registry file, transcript, title, screen, each as votes.
+"""Read a running Claude Code: hooks, registry file, transcript, title and screen vote for a state.
 
-Facts this rests on (2.1.325): no hook tells of an interrupt, the transcript and the registry do; a title
-cannot tell idle from waiting; `MessageDisplay` may come after the `Stop` of its own turn; the registry
-says `waiting` with a reason while any dialog is open, also those that no hook tells of.
+Facts (2.1.325): no hook reports an interrupt, but the transcript and the registry do. A title does not show
+whether the agent is idle or waits. `MessageDisplay` may come after the `Stop` of its own turn. The registry
+says `waiting` with a reason while any dialog is open, also one that no hook reports.
 """
 
 from __future__ import annotations
@@ -72,9 +72,10 @@ class ClaudeObserver:
         self._pid = pid
         self._env = env
         self._registry_waiting = False
-        self._registry_rests_at = 0.0  # since when; 0 while it tells of anything else
+        self._registry_rests_at = 0.0  # since when; 0 while it shows another state
         self._prompted_at = 0.0
-        self._asked: State | None = None  # what hook or registry last said of a dialog
+        self._text_at = 0.0
+        self._asked: State | None = None  # the last report of a dialog by hook or registry
         self._stopped = True
         self._tools: set[str] = set()  # those that began and have not ended
         self._tokens: int | None = None
@@ -115,10 +116,10 @@ class ClaudeObserver:
         return [vote for event in report.events for vote in self._hook_votes(event, report, at)]
 
     def _hook_votes(self, event: AgentEvent, report: Report, at: float) -> list[Vote]:  # noqa: C901
-        """One case for each event."""
+        """Return the votes of an event of a hook."""
         match event:
             case ConversationStarted(how) if how != "compact":  # that is in the middle of a turn
-                # At start-up its composer is not there yet: text typed now stays, but its Enter may be lost.
+                # At start-up no composer is drawn yet: text typed now is kept, but its Enter may be lost.
                 waits = self._has_screen and how in ("startup", "resume")
                 return [_hook(State.IDLE, at, f"{report.name} {how}", _STARTING if waits else frozenset())]
             case PromptSubmitted():
@@ -166,11 +167,12 @@ class ClaudeObserver:
 
     def _text_shown(self, report: Report, at: float) -> list[Vote]:
         # It may come after the tool that it announces, and after the end of its own turn: after its Stop or,
-        # where no Stop comes, after the registry's word (seen in some of ten turns, 2.1.325).
+        # without a Stop, after the registry's report (seen in some of ten turns, 2.1.325).
         if self._stopped or self._tools or self._registry_waiting:
             return []
         if self._registry_rests_at > self._prompted_at:
             return []
+        self._text_at = at
         return [_hook(State.STREAMING, at, report.name)]
 
     def _turn_over(self, at: float) -> None:
@@ -179,8 +181,8 @@ class ClaudeObserver:
         self._tools.clear()
 
     def _at_work(self, source: Source, at: float, detail: str) -> Vote:
-        """A source that sees work but not which: a tool that has begun is what it sees."""
-        if at > self._stopped_at + _AFTERGLOW:  # somebody's hook did not let it stop
+        """Return the vote of a source that sees only work: a tool, if one has started."""
+        if at > self._stopped_at + _AFTERGLOW:  # a hook of the user made it continue
             self._stopped = False
         state = State.TOOL_USE if self._tools else State.THINKING
         return Vote(source, state, at, detail, WORKING)
@@ -197,19 +199,21 @@ class ClaudeObserver:
         session_id = report.session_id
         if not self._hooked and session_id and session_id != self.conversation.get("session_id"):
             self.conversation = {"session_id": session_id}
-        # Its own date: it is written some time after what it reports, and the next turn may have begun.
-        at = _dated(event.changed_ms, at, wall)
+        # Use its own date: it is written later, and the next turn may have started.
+        heard_at, at = at, _dated(event.changed_ms, at, wall)
         self._registry_rests_at = at if status in ("idle", "shell") else 0.0
         if status == "waiting":
             reason = event.waiting_for
             self._asked = state = _WAITING_FOR.get(reason, State.WAITING_ANSWER)
             return [Vote(Source.REGISTRY, state, at, f"waiting: {reason}", WAITING)]
         if status in ("idle", "shell"):  # at rest, perhaps with a shell in the background
+            if self._prompted_at < at <= self._text_at:  # that text was shown before, and reported late
+                at = heard_at
             return [Vote(Source.REGISTRY, State.IDLE, at, status, RESTING | _STARTING)]
         return [self._at_work(Source.REGISTRY, at, "busy")] if status == "busy" else []
 
     def _is_ours(self, report: Report, event: StatusReported) -> bool:
-        """Not one that a dead process of the same number left behind."""
+        """Return whether the file is of this process, and not of a dead one with the same pid."""
         began = event.process_started
         return (report.pid is None or report.pid == self._pid) and (
             began is None or (now := self._start_of(self._pid)) is None or str(began) == now
@@ -221,7 +225,7 @@ class ClaudeObserver:
         return InOrder()
 
     def _take_record(self, report: Report, at: float, wall: float) -> list[Vote]:
-        """Only what no hook reports: an interrupt, and an API error where hooks are off."""
+        """Return votes for what no hook reports: an interrupt, and an API error if hooks are off."""
         if report.subagent:
             return []
         at = _dated(None if report.at is None else report.at * 1000, at, wall)
@@ -246,7 +250,7 @@ class ClaudeObserver:
 
     def title(self, title: str, at: float) -> list[Vote]:
         if title.startswith(_IDLE_MARK):
-            # It shows the same for a dialog; a tool that has begun and shows rest is waiting for leave.
+            # The title is the same for a dialog: a tool that has started waits for a permission then.
             pending = _TOOL if self._tools else frozenset()
             return [Vote(Source.TITLE, State.IDLE, at, title, RESTING | WAITING | _STARTING | pending)]
         if title.startswith(_BUSY_MARKS) or _is_braille(title[:1]):
@@ -254,13 +258,11 @@ class ClaudeObserver:
         return []
 
     def screen(self, lines: Sequence[str], at: float) -> list[Vote]:
-        """Dialogs that no hook tells of, and text that arrives before its paragraph is complete."""
+        """Return votes for dialogs that no hook reports, and for text before its paragraph is complete."""
         before, self._dialog = self._dialog, open_dialog(lines)
         if self._dialog is not None and self._dialog != before:
             return [Vote(Source.SCREEN, self._asked or State.WAITING_ANSWER, at, self._dialog, WAITING)]
-        if (
-            self._registry_waiting
-        ):  # it knows better whether the dialog is still open: we may read a half-drawn one
+        if self._registry_waiting:  # the registry knows better: the screen may be half drawn
             self._dialog = before
             return []
         if self._dialog is not None:  # the spinner may go a moment after the dialog was drawn
@@ -290,7 +292,7 @@ def _hook(state: State, at: float, detail: str, alike: frozenset[State] = frozen
 
 
 def _dated(epoch_ms: object, at: float, wall: float) -> float:
-    """When something dated happened, on the clock of the votes; now if it has no date or one to come."""
+    """Return when it happened on the clock of the votes; now without a date, or with one in the future."""
     if isinstance(epoch_ms, bool) or not isinstance(epoch_ms, (int, float)):
         return at
     return at - max(0.0, wall - finite(epoch_ms, wall * 1000) / 1000)

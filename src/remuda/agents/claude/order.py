@@ -1,4 +1,4 @@
-"""Records of a transcript in the order in which they follow from each other. Pure.
+"""Sorts the records of a transcript: each after the record that it follows. Pure.
 
 2.1.280 and 2.1.300 write the answer before the prompt that it answers in about half of all turns. A reader
 that looks for the answer after the prompt finds none. But every record names the one that it follows
@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 HOLD_SECONDS = 1.0
-"""A record that never comes is waited for no longer than this. Those that did came within milliseconds."""
+"""Seconds to wait for a record that others follow. Late records came within milliseconds."""
 _KNOWN = 4096
 _HELD = 64
-# What a turn adds by itself. A prompt follows the turn before, which a reader may not have seen.
+# Records within a turn. A prompt follows the turn before, which a reader may not have seen.
 _OF_A_TURN = ("assistant", "attachment")
 
 
 class InOrder:
-    """`take` gives the records that may be read now, each after the one that it follows."""
+    """`take` returns the records that may be read now, each after the one that it follows."""
 
     hold_seconds = HOLD_SECONDS
 
@@ -39,7 +39,7 @@ class InOrder:
         return [record, *self._freed()]
 
     def flush(self) -> list[dict[str, Any]]:
-        """What is held, in the order of the file: what it follows did not come."""
+        """Return the held records in the order of the file: what they follow did not come."""
         held, self._held = self._held, []
         for record in held:
             self._note(record)
@@ -65,7 +65,7 @@ class InOrder:
 
 
 def in_order(records: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """All records of a transcript that is no longer written."""
+    """Yield all records of a transcript that is no longer written, sorted."""
     order = InOrder()
     for record in records:
         yield from order.take(dict(record))

@@ -1,16 +1,16 @@
-"""What Claude Code makes of a prompt that is pasted or given as an argument (2.1.325). Pure.
+"""How Claude Code changes a prompt that is pasted or passed as an argument (2.1.325). Pure.
 
-A pasted prompt is live at its first characters: `!` runs a shell command at once, `/word` one of the CLI's
-commands, also behind white space. A newline before `!` makes it text; nothing invisible makes `/word` text.
-A line that is the path of a picture is taken out and attached, unless it comes in two pastes.
-A prompt that is only `exit`, `quit` or a way out of vi ends the CLI, also as an argument.
+The first characters of a pasted prompt can run something: `!` a shell command, `/word` one of the CLI's
+commands, also after white space. A newline before `!` makes it text; nothing invisible makes `/word` text.
+A line that is the path of a picture is removed and attached, unless it comes in two pastes.
+A prompt that is only `exit`, `quit` or a command that leaves vi ends the CLI, also as an argument.
 Control characters are dropped from a paste, and `ESC[201~` in it would end it: none ever reaches the
-terminal. Tabs become four blanks, blanks at the end go, CR, U+2028 and U+2029 become a newline.
+terminal. Tabs become four blanks, blanks at the end are removed, CR, U+2028 and U+2029 become a newline.
 
-What nobody can see is dropped too, but for the joiners and selectors that belong to a visible character. For
-some of it, the marks of direction say, the CLI then holds Enter back ("Removed 1 invisible character · review
-and press Enter to send"): it is left out before it is pasted. Enter behind a backslash is a line end.
-A short prompt is brought into Unicode's composed form (NFC), a long one is not.
+Invisible characters are dropped too, except joiners and selectors of a visible character. After some of them,
+such as marks of direction, the CLI holds Enter back ("Removed 1 invisible character · review and press Enter
+to send"). So we remove them before the paste. Enter after a backslash is a line end. A short prompt is
+changed to Unicode's composed form (NFC), a long one is not.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 
 from remuda.errors import InputError
 
-if TYPE_CHECKING:  # whoever only checks a prompt does without
-    from remuda.agents.speech import Carried
+if TYPE_CHECKING:  # not needed to check a prompt
+    from remuda.agents.prompting import Carried
 
 PASTE_BEGIN, PASTE_END, ENTER = b"\x1b[200~", b"\x1b[201~", b"\r"
 MAX_ARGUMENT_BYTES = 131_071
 MAX_PASTE_BYTES = 4 << 20
 MAX_PICTURES = 1000
-"""Each takes a paste of its own, and a thousand some seconds."""
+"""Each needs a paste of its own; a thousand take some seconds."""
 
 _COMMAND = re.compile(r"/[^\s/]*(?:\s|$)")
 _ENDS = frozenset({"exit", "quit", ":q", ":q!", ":wq", ":wq!"})
@@ -37,24 +37,24 @@ _LINE_END = re.compile("\r\n|[\r\u2028\u2029]")
 _PATH_LINE = re.compile(r"^[^\S\n]*['\"]?/.*$", re.MULTILINE)
 _PICTURE = re.compile(r"\.(?:png|jpe?g|gif|webp)", re.IGNORECASE)
 _MENTION = re.compile(r"(?:^|\s)@\S")
-# What the CLI drops, found by pasting every character of Unicode that could be meant.
+# What the CLI drops, found by pasting every candidate character of Unicode.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001107f\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# Joiners, selectors and tags stay behind a character that takes them: emoji, letters that join, keycaps.
+# Joiners, selectors and tags stay after a character that they apply to: emoji, joining letters, keycaps.
 _JOINED = "\u200c\u200d\ufe0e\ufe0f\U000e0020-\U000e007f"
 _UNJOINED = re.compile(f"(?![{_JOINED}]){_INVISIBLE.pattern}")
 _ASTRAY = re.compile(f"(?<![^\\x00-\\x7f]|[#*0-9])[{_JOINED}]+")
 
 
 def check(prompt: str, *, command: bool, literal: bool) -> None:
-    """Raises `InputError` for what neither a paste nor an argument can carry as what it is."""
+    """Raise `InputError` for a prompt that neither a paste nor an argument can carry unchanged."""
     try:
         size = len(prompt.encode())
     except UnicodeEncodeError:
-        raise InputError("the prompt is not valid Unicode: it contains half of a surrogate pair") from None
+        raise InputError("the prompt is not valid UTF-8") from None
     if not _bare(prompt):
         raise InputError("the prompt is empty: it has no visible characters")
     if (found := find_control(prompt)) is not None:
@@ -114,17 +114,17 @@ def looks_like_command(prompt: str) -> bool:
 
 
 def visible(prompt: str) -> str:
-    """Less the characters that the CLI drops or that may as well not be there: they hide nothing from it."""
+    """Return the text without invisible characters: they hide nothing from the CLI."""
     return _INVISIBLE.sub("", prompt)
 
 
 def _as_kept(prompt: str) -> str:
-    """Less what the CLI would drop."""
+    """Return the prompt without what the CLI would drop."""
     return _ASTRAY.sub("", _UNJOINED.sub("", prompt))
 
 
 def find_control(prompt: str) -> tuple[int, str] | None:
-    """The first control character and its position: none can be pasted, or given as an argument."""
+    """Return the first control character and its position: none can be pasted or passed as an argument."""
     for position, character in enumerate(prompt):
         if unicodedata.category(character) == "Cc" and character not in "\n\t\r":
             return position, character
@@ -132,24 +132,24 @@ def find_control(prompt: str) -> tuple[int, str] | None:
 
 
 def paste(prompt: str, *, command: bool) -> Carried:
-    """For an idle, empty composer; `check` comes first."""
-    from remuda.agents.speech import Carried
+    """Return what to type into the empty composer of an idle agent. Call `check` first."""
+    from remuda.agents.prompting import Carried
 
     text = prompt.strip() if command else prompt
     text = _as_kept(_LINE_END.sub("\n", text))
     guarded = f"\n{text}" if visible(text).startswith("!") else text
     reported = _as_pasted(guarded)
-    # Behind a backslash Enter is a line end; a blank at the end is dropped.
+    # After a backslash Enter is a line end; a blank at the end is dropped.
     typed = f"{guarded} " if guarded.endswith("\\") else guarded
     pasted = b"".join(PASTE_BEGIN + piece.encode() + PASTE_END for piece in _pieces(typed))
-    return Carried(pasted + ENTER, reported, reported != prompt)
+    return Carried(pasted + ENTER, reported)
 
 
 def _pieces(text: str) -> list[str]:
-    """What is pasted one behind the other: cut within names of pictures, on lines that begin with a path.
+    """Split a prompt into pastes: within names of pictures, on lines that begin with a path.
 
-    In one paste it would be a file that somebody drops on the terminal: the line would go, an attachment come
-    before the prompt, and the Enter behind it be lost.
+    In one paste the CLI takes the line for a file that was dropped on the terminal. The line is replaced by
+    an attachment before the prompt, and the Enter after it is lost.
     """
     cuts = [
         line.start() + name.end() - 1
@@ -160,14 +160,14 @@ def _pieces(text: str) -> list[str]:
 
 
 def argument(prompt: str, *, command: bool) -> Carried | None:
-    """As a word of the command line it is exact but for what is dropped; too long a word cannot be given."""
-    from remuda.agents.speech import Carried
+    """Return the prompt as an argument, exact except for what the CLI drops; None if it is too long."""
+    from remuda.agents.prompting import Carried
 
     data = prompt.encode()
     if command or len(data) > MAX_ARGUMENT_BYTES:
         return None
     reported = _as_kept(prompt)
-    return Carried(data, reported, reported != prompt)
+    return Carried(data, reported)
 
 
 def fits_argument(prompt: str) -> bool:
@@ -192,5 +192,5 @@ def holds(reported: str, prompt: str) -> bool:
 
 
 def _bare(text: str) -> str:
-    """What no transport of ours changes."""
+    """Return what none of our transports changes."""
     return unicodedata.normalize("NFC", "".join(visible(text).split()))

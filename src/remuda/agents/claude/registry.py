@@ -39,5 +39,5 @@ def read_registry(document: Mapping[str, Any]) -> Report:
 
 
 def is_background(document: Mapping[str, Any]) -> bool:
-    """The file and the command have a word of their own for it."""
+    """Return whether it is a background agent: the file and the command use different words."""
     return document.get("kind") in ("bg", "background")

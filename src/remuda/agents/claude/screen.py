@@ -1,4 +1,4 @@
-"""What Claude Code's screen tells that nothing else does: open dialogs, and tokens as they come. Pure."""
+"""What only Claude Code's screen shows: open dialogs, the composer, and tokens as they come. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from remuda.agents.speech import Choice, Composer, ComposerKind
+from remuda.agents.prompting import Choice, Composer, ComposerKind
 
 _CHOICE = re.compile(r"^\s*❯\s+(?:\d+\.\s+\S|Yes\b|No\b)")
 _FOOTERS = ("Esc to cancel", "Enter to confirm", "Enter to select", "Enter to stay", "Esc to exit")
 
 
 def open_dialog(lines: Sequence[str]) -> str | None:
-    """A name for the dialog on the screen, or None.
+    """Return a name for the dialog on the screen, or None.
 
     A dialog is a highlighted choice with a footer that says how to leave it; the composer has neither.
     """
@@ -31,7 +31,7 @@ _TOKENS = re.compile(r"^\S \S.*… \(.*↓ (\d{1,9}(?:\.\d+)?)(k?) tokens")
 
 
 def spinner_tokens(lines: Sequence[str]) -> int | None:
-    """How many tokens of the answer have come, as the line with the spinner counts them."""
+    """Return how many tokens of the answer have come, by the line with the spinner."""
     for line in reversed(lines):
         if found := _TOKENS.match(line):
             return int(float(found[1]) * (1000 if found[2] else 1))
@@ -42,7 +42,7 @@ _RULE = "────────"
 
 
 def has_composer(lines: Sequence[str]) -> bool:
-    """Is the box for prompts drawn? Its first line stands below a rule and begins with the mark."""
+    """Return whether the composer is drawn: a line after a rule that begins with the mark."""
     return any(above.startswith(_RULE) and line.startswith("❯") for above, line in pairwise(lines))
 
 
@@ -51,9 +51,9 @@ _SUSPENDED_ROWS = 12
 
 
 def is_suspended(lines: Sequence[str]) -> bool:
-    """Whether it says that it waits for a shell to bring it back, as it does after Ctrl-Z (2.1.325).
+    """Return whether it says that it is suspended and waits for `fg`, as after Ctrl-Z (2.1.325).
 
-    On a narrow terminal the words are wrapped, and what is typed meanwhile is echoed below them.
+    On a narrow terminal the words are wrapped, and keys that are typed then are echoed below them.
     """
     shown = "".join([line for line in lines if line.strip()][-_SUSPENDED_ROWS:])
     return _SUSPENDED in "".join(shown.split()) and not has_composer(lines)
@@ -68,16 +68,16 @@ _ESCAPE = re.compile(rb"\x1b(?:\[[\d;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))
 
 
 def read_composer(lines: Sequence[str], styled: Callable[[int], bytes]) -> Composer:
-    """The lowest box between two rules, if its first line begins with the mark.
+    """Return the lowest box between two rules, if its first line begins with the mark.
 
-    What an empty box suggests is drawn faint (its first character as the cursor); what somebody typed never
-    is. In shell mode the mark is another one, and there is no composer for us; nor in the agents view, nor
-    while a user of vi's keys selects in it: Enter then sends nothing.
+    A suggestion in an empty box is drawn faint (its first character as the cursor); typed text never is.
+    Prompts cannot be typed in shell mode, which has another mark, in the agents view, and while a user of
+    vi's keys selects text: Enter then sends nothing.
     """
     rules = [y for y, line in enumerate(lines) if line.startswith(_RULE)]
     for top, bottom in reversed(list(pairwise(rules))):
         if bottom - top < 2 or not lines[top + 1][:1].strip():
-            continue  # what stands below the box is indented
+            continue  # rows below the box are indented
         if not lines[top + 1].startswith(_MARK) or _is_of_agents_view(lines, top, bottom, styled):
             break
         if any(line.lstrip().startswith(_SELECTS) for line in lines[bottom + 1 :]):
@@ -106,13 +106,13 @@ def _is_of_agents_view(lines: Sequence[str], top: int, bottom: int, styled: Call
 
 
 def _suggested(text: str, rows: list[bytes]) -> bool:
-    """Whether all behind the mark and the cursor is faint. A single character is no suggestion."""
+    """Return whether everything after the mark and the cursor is faint, and more than one character."""
     plain = "".join(_unfaint(row) for row in rows).replace("\xa0", " ")
     return len(text) > 1 and len(plain.strip().removeprefix(_MARK).strip()) <= 1
 
 
 def _unfaint(row: bytes) -> str:
-    """The text of a row that is not faint."""
+    """Return the text of a row that is not faint."""
     shown, faint, position = b"", False, 0
     for found in _ESCAPE.finditer(row):
         shown += b"" if faint else row[position : found.start()]
@@ -128,7 +128,7 @@ def _faint_after(parameters: list[bytes], faint: bool) -> bool:
     for position, word in enumerate(parameters):
         if skip:
             skip -= 1
-        elif word in (b"38", b"48", b"58"):  # a colour: its numbers are no attributes
+        elif word in (b"38", b"48", b"58"):  # a colour: its numbers are not attributes
             skip = 4 if parameters[position + 1 : position + 2] == [b"2"] else 2
         elif word == b"2":
             faint = True
@@ -150,11 +150,11 @@ _ANOTHER = re.compile(r"bypass|dangerous|api key|mcp server|bash command|tab to 
 
 
 def read_trust_choice(lines: Sequence[str]) -> Choice | None:
-    """Which of its rows is highlighted and which says yes. Rows are told by their words, never by place.
+    """Return which row is highlighted and which says yes; None if it is not this dialog.
 
-    The words change between versions. So it is told by what they are about: a folder, a yes that trusts it or
-    goes on, and a no that leaves. Whatever else is asked is none. It comes before any composer: with one on
-    the screen, such rows are somebody's words.
+    Rows are recognised by their words, never by their place. The words change between versions: they must be
+    about a folder, with a yes that trusts it or continues, and a no that exits. The dialog comes before any
+    composer: with one on the screen, such rows are other text.
     """
     rows = [(y, found) for y, line in enumerate(lines) if (found := _ROW.match(line))]
     marked = [number for number, (_, row) in enumerate(rows) if row[1]]
@@ -170,7 +170,7 @@ def read_trust_choice(lines: Sequence[str]) -> Choice | None:
 
 
 def _prose(lines: Sequence[str]) -> str:
-    """Less the folder itself, which may have any name."""
+    """Return the text without the folder itself, which may have any name."""
     return "\n".join(line for line in lines if not line.strip(" │|").startswith(("/", "~"))).lower()
 
 
@@ -182,3 +182,47 @@ def _is_about_trust(above: str, yes: str, no: str) -> bool:
     if not _AGREES.search(yes):
         return False
     return "trust" in above or sum(word in f"{above} {yes}" for word in _WORDS) >= 2
+
+
+# ── what a call of print must know ──
+
+_RETRY = re.compile(r"Retrying in .*?attempt (\d+)/(\d+)")
+_MARKED = re.compile(r"^\s*[│|]?\s*❯\s+\S")
+_DIALOG_LINES = 8
+_DIALOG_CHARACTERS = 500
+_PICKER = "Resume session"
+_FRAME = " │|╭╮╰╯─▔╌━═"
+
+
+class ClaudeDialogs:
+    """Implements `agents.headless.Dialogs`: what a call of `print` asks of the screen (2.1.325)."""
+
+    open_dialog = staticmethod(open_dialog)
+
+    def asks_for_trust(self, lines: Sequence[str]) -> bool:
+        return read_trust_choice(lines) is not None
+
+    def is_question(self, lines: Sequence[str]) -> bool:
+        """Return whether a row is marked outside a composer: a question, even in unknown words."""
+        return any(_MARKED.match(line) for line in lines) and not has_composer(lines)
+
+    def refusal(self, lines: Sequence[str]) -> str | None:
+        """Find the CLI's list of conversations: it did not find the one to resume."""
+        is_titled = any(line.strip(_FRAME) == _PICKER for line in lines)
+        if is_titled and any("⌕" in line for line in lines):
+            return "--resume: no conversation in this folder has that id or title"
+        return None
+
+    def retrying(self, lines: Sequence[str]) -> str | None:
+        for line in reversed(lines):
+            if match := _RETRY.search(line):
+                attempt = f"attempt {match[1]} of {match[2]}"
+                return f"the agent is retrying the API, {attempt}: {line.strip(_FRAME)[:200]}"
+        return None
+
+    def shown(self, lines: Sequence[str]) -> str:
+        """Return the end of the screen as one line; of a question, what is below the rule above it."""
+        marked = [y for y, line in enumerate(lines) if _MARKED.match(line)]
+        rules = [y for y, line in enumerate(lines) if line.startswith(_RULE) and marked and y < marked[-1]]
+        plain = [line.strip(_FRAME) for line in lines[rules[-1] if rules else 0 :]]
+        return " / ".join([line for line in plain if line][-_DIALOG_LINES:])[:_DIALOG_CHARACTERS]

@@ -1,4 +1,4 @@
-"""What Claude Code's hooks and files tell the boss.
+"""Claude Code's hooks and files, as the boss reads them.
 
 Facts of 2.1.325: `claude agents --json` prints what two small files hold, and no more: the registry file of
 each process that runs, and `jobs/<id>/state.json`. A background agent (`claude --bg`) outlives its process.
@@ -10,19 +10,55 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.attention import Event
-from remuda.agents.sources import BackgroundJob, PermissionReader, RegistryEntry
+from remuda.agents.attention import Event, attention_events
+from remuda.agents.sources import BackgroundJob, ConversationReader, PermissionReader, RegistryEntry
+from remuda.untrusted import text_at
 
 from . import asking, files
-from .attention import hook_events, is_background, record_events, registry_events
+from .asking import Read, asked
+from .conversation import ClaudeConversations
+from .hooks import read_hook
 from .prompt import ENTER, PASTE_BEGIN, PASTE_END
+from .registry import is_background, read_registry
+from .transcript import epoch_at, read_record
 
 _SETTLED = ("done", "failed", "stopped")
 _AT_WORK = ("working", "running")
+_AGENT = "claude"
+
+# ── events of the attention queue ──
+
+
+def hook_events(
+    payload: Mapping[str, Any],
+    at: float,
+    *,
+    id: str = "",  # noqa: A002  # it is the event's
+    env: Mapping[str, str] | None = None,
+    read: Read | None = None,
+) -> list[Event]:
+    """Return the events of a hook's payload. `env` is the hook's environment, as far as it was passed on."""
+    return attention_events(
+        read_hook(payload, env, at), at, agent=_AGENT, describe=partial(asked, read=read), id=id
+    )
+
+
+def registry_events(document: Mapping[str, Any]) -> list[Event]:
+    """Return what the registry says, dated when its status began."""
+    report = read_registry(document)
+    return attention_events(report, report.at or 0.0, agent=_AGENT)
+
+
+def record_events(record: Mapping[str, Any], session_id: str | None = None) -> list[Event]:
+    """Return the events of a record of a transcript; none of a record without a date: it may be old."""
+    return attention_events(read_record(record, session_id), 0.0, agent=_AGENT, describe=asked)
+
+
+# ── what the boss asks for ──
 
 
 class ClaudePermissions:
@@ -49,8 +85,9 @@ class ClaudePermissions:
 
 
 class ClaudeSources:
-    agent = "claude"
+    agent = _AGENT
     permissions: PermissionReader = ClaudePermissions()
+    conversations: ConversationReader | None = ClaudeConversations()
     hook_events = staticmethod(hook_events)
 
     # ── running agents ──
@@ -84,7 +121,7 @@ class ClaudeSources:
         return files.transcript_folders(env, cwd)
 
     def record_events(self, record: Mapping[str, Any], session_id: str) -> list[Event]:
-        """A fork's transcript begins with records of the conversation that it was forked from."""
+        """Skip records of another conversation: the transcript of a fork begins with those."""
         if record.get("sessionId") not in (None, session_id):
             return []
         return record_events(record, session_id)
@@ -99,7 +136,11 @@ class ClaudeSources:
             return []
 
     def read_job(self, document: Mapping[str, Any]) -> BackgroundJob | None:
-        session_id, state, at = document.get("sessionId"), document.get("state"), _epoch(document)
+        session_id, state, at = (
+            document.get("sessionId"),
+            document.get("state"),
+            epoch_at(document, "updatedAt"),
+        )
         if not isinstance(session_id, str) or not session_id or not isinstance(state, str) or at is None:
             return None
         tempo = document.get("tempo")
@@ -110,10 +151,10 @@ class ClaudeSources:
             state if state in _SETTLED else "blocked" if blocked else "working",
             rests=state in ("done", "failed", "blocked") or (state in _AT_WORK and tempo == "idle"),
             at=at,
-            cwd=_text(document, "cwd"),
-            title=_text(document, "name"),
-            transcript=_text(document, "linkScanPath"),
-            needs=_text(document, "needs") or _text(document, "detail") or "",
+            cwd=text_at(document, "cwd") or None,
+            title=text_at(document, "name") or None,
+            transcript=text_at(document, "linkScanPath") or None,
+            needs=text_at(document, "needs") or text_at(document, "detail") or "",
         )
 
     def attach_command(self, session_id: str) -> str:
@@ -123,16 +164,3 @@ class ClaudeSources:
 
     def paste_text(self, data: bytes) -> bytes:
         return data.removeprefix(PASTE_BEGIN).removesuffix(PASTE_END + ENTER)
-
-
-def _epoch(document: Mapping[str, Any]) -> float | None:
-    try:
-        at = datetime.fromisoformat(str(document.get("updatedAt"))).timestamp()
-    except (ValueError, OverflowError):
-        return None
-    return at if at >= 0 else None
-
-
-def _text(document: Mapping[str, Any], key: str) -> str | None:
-    value = document.get(key)
-    return value if isinstance(value, str) and value else None

@@ -1,6 +1,6 @@
-"""Claude Code's transcript: each record as a report of typed events, in the order in which they follow. Pure.
+"""Claude Code's transcript: each record as a report of typed events. Pure.
 
-This is the only reader of records for what an agent does (`print` translates whole records for its output).
+This is the only reader of records for what an agent does (`print` translates records for its output).
 No hook reports an interrupt, or a permission that was refused at the terminal: the transcript does.
 """
 
@@ -25,14 +25,14 @@ from remuda.agents.events import (
     TurnInterrupted,
     TurnRecorded,
 )
-from remuda.agents.speech import Past
+from remuda.agents.prompting import Past
 from remuda.agents.state import Source
 from remuda.duration import clamp_seconds
+from remuda.untrusted import as_object, as_objects, text_at
 
 from .asking import reason_of
-from .failure import read_failure
+from .failure import read_failure, reset_of
 from .hooks import TASK_NOTICE
-from .limit import reset_of
 from .order import in_order
 
 _FINAL = ("end_turn", "stop_sequence", "max_tokens", "refusal")
@@ -57,7 +57,7 @@ def read_record(record: Record, session_id: str | None = None) -> Report:
 
     `session_id` is the conversation's, where the file is known to be of that one.
     """
-    at, cwd = _epoch(record), _text(record, "cwd")
+    at, cwd = epoch_at(record, "timestamp"), text_at(record, "cwd")
     is_sidechain = bool(record.get("isSidechain"))
     events = [*_calls(record)]
     if is_sidechain:
@@ -70,18 +70,18 @@ def read_record(record: Record, session_id: str | None = None) -> Report:
         events=tuple(events),
         at=at,
         id=f"record:{record.get('uuid')}",
-        session_id=session_id or _text(record, "sessionId"),
+        session_id=session_id or text_at(record, "sessionId"),
         subagent=SIDECHAIN if is_sidechain else "",
         conversation={} if cwd is None else {"cwd": cwd},
     )
 
 
 def _calls(record: Record) -> Iterator[AgentEvent]:
-    for block in _blocks(record):
+    for block in content_blocks(record):
         if block.get("type") == "tool_use":
             tool, given = str(block.get("name") or ""), block.get("input")
             asks = reason_of(tool) != "permission" and isinstance(given, dict)
-            yield ToolStarted(tool, given, _text(block, "id") or "", asks)
+            yield ToolStarted(tool, given, text_at(block, "id") or "", asks)
         elif block.get("type") == "tool_result" and isinstance(block.get("tool_use_id"), str):
             denied = bool(record.get("toolDenialKind"))
             yield ToolFinished(block["tool_use_id"], ok=not block.get("is_error"), denied=denied)
@@ -90,7 +90,7 @@ def _calls(record: Record) -> Iterator[AgentEvent]:
 def _event(record: Record, at: float) -> AgentEvent | None:
     kind = record.get("type")
     if kind == "user" and any(text.startswith(_INTERRUPTED) for text in _texts(record)):
-        return TurnInterrupted(_text(record, "promptId"))
+        return TurnInterrupted(text_at(record, "promptId"))
     if record.get("isMeta"):
         is_feedback = kind == "user" and _content(record).startswith(_FEEDBACK)
         return TurnContinued() if is_feedback else None
@@ -98,7 +98,7 @@ def _event(record: Record, at: float) -> AgentEvent | None:
         return _assistant(record, at)
     if kind == "system":
         return _system(record)
-    # What it sums itself up with, to go on with the same turn, is no one's prompt.
+    # A summary with which the same turn continues is not a prompt.
     if kind != "user" or _is_tool_result(record) or record.get("isCompactSummary"):
         return None
     text = _content(record)
@@ -107,7 +107,7 @@ def _event(record: Record, at: float) -> AgentEvent | None:
     if _COMMAND_OUTPUT.fullmatch(text):
         return CommandRun("")
     notice = text.startswith(TASK_NOTICE)
-    return PromptRecorded(text, _text(record, "promptId"), _text(record, "sessionId"), notice)
+    return PromptRecorded(text, text_at(record, "promptId"), text_at(record, "sessionId"), notice)
 
 
 def _assistant(record: Record, at: float) -> AgentEvent | None:
@@ -128,8 +128,10 @@ def _assistant(record: Record, at: float) -> AgentEvent | None:
 
 
 def _is_final(record: Record) -> bool:
-    """Whether it ends a turn, and is the model's own: of an answer that a resumed conversation lacks, the CLI
-    writes "No response requested." itself."""
+    """Return whether a message ends a turn and is the model's own.
+
+    If a resumed conversation lacks an answer, the CLI writes "No response requested." itself.
+    """
     message = record.get("message")
     if not isinstance(message, dict) or record.get("isApiErrorMessage"):
         return False
@@ -149,11 +151,11 @@ def _system(record: Record) -> AgentEvent | None:
     return TurnRecorded() if subtype == "turn_duration" else None
 
 
-# ── a turn that no one watched ──
+# ── a turn that was not followed ──
 
 
 def read_past(records: Iterable[Record], prompt: str, since: float, same: Any) -> Past:
-    """What became of `prompt`, handed over at `since` or later. `same` compares a record's prompt with it."""
+    """Return what happened to `prompt`, handed over at `since` or later. `same` compares two prompts."""
     past = Past()
     for record in in_order(records):
         report = read_record(record)
@@ -165,7 +167,7 @@ def read_past(records: Iterable[Record], prompt: str, since: float, same: Any) -
                 if isinstance(event, PromptRecorded) and same(event.prompt, prompt) and is_new:
                     past = Past(submitted=True, prompt_id=event.prompt_id)
             elif isinstance(event, PromptRecorded) and not event.notice:
-                return past  # what is said from here on answers the next prompt
+                return past  # what follows answers the next prompt
             elif isinstance(event, MessageRecorded) and event.final:
                 past = Past(True, True, event.text, past.prompt_id, past.interrupted)
             elif isinstance(event, TurnInterrupted) and not past.answered:
@@ -177,39 +179,35 @@ def read_past(records: Iterable[Record], prompt: str, since: float, same: Any) -
 
 
 def _left(record: Record) -> float | None:
-    """How long a limit lasts from the moment in which it was met."""
-    reset, met = reset_of(record), _epoch(record)
+    """Return how long a limit lasts from the moment it was hit."""
+    reset, met = reset_of(record), epoch_at(record, "timestamp")
     return clamp_seconds(reset - met) if reset is not None and met and reset > met else None
 
 
 def _is_tool_result(record: Record) -> bool:
-    return any(block.get("type") == "tool_result" for block in _blocks(record))
+    return any(block.get("type") == "tool_result" for block in content_blocks(record))
 
 
-def _blocks(record: Record) -> list[dict[str, Any]]:
-    message = record.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
+def content_blocks(record: Record) -> list[dict[str, Any]]:
+    """Return the content of a record's message, also of one that is only text."""
+    content = as_object(record.get("message")).get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return as_objects(content)
 
 
 def _texts(record: Record) -> list[str]:
-    return [str(block["text"]) for block in _blocks(record) if "text" in block]
+    return [str(block["text"]) for block in content_blocks(record) if "text" in block]
 
 
 def _content(record: Record) -> str:
     return "\n".join(_texts(record))
 
 
-def _epoch(record: Record) -> float | None:
+def epoch_at(document: Record, key: str) -> float | None:
+    """Return a date in seconds since the epoch; None if it is missing or not valid."""
     try:
-        at = datetime.fromisoformat(str(record.get("timestamp"))).timestamp()
+        at = datetime.fromisoformat(str(document.get(key))).timestamp()
     except (ValueError, OverflowError):
         return None
     return at if at >= 0 else None
-
-
-def _text(document: Record, key: str) -> str | None:
-    value = document.get(key)
-    return value if isinstance(value, str) else None

@@ -3,9 +3,9 @@
 The CLI writes the file too. It takes `.claude.json.lock`, a folder that is stale after ten seconds, reads the
 file, changes it and renames the new one over it (2.1.325). So do we.
 
-`print` and pools answer the trust dialog, and the CLI writes that answer down. That trust is a loan: it is
-noted in `.claude.json.remuda-trust` before the dialog is answered, and taken back when the agent has begun.
-What a killed keeper left there is taken back at the next start of any keeper.
+`print` and pools answer the trust dialog, and the CLI saves that answer. That trust is lent: it is noted in
+`.claude.json.remuda-trust` before the dialog is answered, and withdrawn when the agent has started. Trust
+that a killed keeper left is withdrawn when any keeper starts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def pretrust(environ: Mapping[str, str], cwd: str, warn: Warn) -> bool:
     if document is None or not (_trust(document, path, cwd) or _notes(path).exists()):
         return False
     with _locked(path):
-        document = _read(path, warn)  # as others may have left it meanwhile
+        document = _read(path, warn)  # others may have changed it
         if document is None:
             return False
         changed = _trust(document, path, cwd)
@@ -59,13 +59,13 @@ def pretrust(environ: Mapping[str, str], cwd: str, warn: Warn) -> bool:
             _write(path, document)
         loans = _loans(path)
         lent = [loan for loan in loans if loan["keys"].pop(cwd, loan) is not loan]
-        if lent:  # it is no loan any more
+        if lent:  # it is no longer lent
             _save_loans(path, loans)
     return changed or bool(lent)
 
 
-class TrustRecord:
-    """The trust of one session's folder, as the CLI writes it down."""
+class ClaudeTrust:
+    """The trust of one session's folder, as the CLI saves it."""
 
     def __init__(self, environ: Mapping[str, str], cwd: str) -> None:
         self._path = global_config(environ)
@@ -75,9 +75,9 @@ class TrustRecord:
         return _notes(self._path).exists()
 
     def lend(self, session: str) -> None:
-        """Note that what the CLI is about to write is for this session only. Raises `FolderUnusable`.
+        """Note that the trust that the CLI will save is for this session only. Raises `FolderUnusable`.
 
-        Does nothing where no one can write: nor can the CLI.
+        Does nothing if the folder is read-only: the CLI cannot save there either.
         """
         try:
             with _locked(self._path):
@@ -91,13 +91,13 @@ class TrustRecord:
                 raise
 
     def _untrusted(self, loans: list[Document]) -> Document:
-        """What is lent: each folder where the CLI may write it, with its value of before."""
+        """Return what to note: each folder where the CLI may save trust, with its value before."""
         projects = (_read(self._path, _ignore) or {}).get("projects")
         found: Document = {}
         for folder in _folders(self._cwd):
             entry = projects.get(folder) if isinstance(projects, dict) else None
             before = entry.get(_KEY) if isinstance(entry, dict) else None
-            if before is True:  # by a human, and kept; or by another call, which will take it back
+            if before is True:  # by a human, and kept; or by another call, which withdraws it
                 lent = [loan["keys"] for loan in loans if folder in loan["keys"]]
                 if not lent:
                     continue
@@ -106,9 +106,9 @@ class TrustRecord:
         return found
 
     def take_back(self, session: str | None = None, *, accepted: bool = False) -> None:
-        """Take back what `session` was lent, and what keepers were that are dead. Raises `FolderUnusable`.
+        """Withdraw the trust of `session`, and of sessions whose keeper is dead. Raises `FolderUnusable`.
 
-        `accepted`: a human answered the dialog of that session; that stays.
+        `accepted`: a human answered the dialog of that session, so its trust stays.
         """
         if not self.has_loans():
             return
@@ -132,10 +132,10 @@ def _ignore(_: str) -> None:
 
 
 def _folders(cwd: str) -> list[str]:
-    """Where the CLI may write its trust of `cwd`: there, or at the root of its repository (2.1.325).
+    """Return where the CLI may save its trust of `cwd`: there, or at the root of its repository (2.1.325).
 
-    Of a worktree that is the repository which it belongs to. All folders above are named: which of them is
-    the root is the CLI's business.
+    For a worktree that is the repository which it belongs to. Returns all folders above `cwd`: only the CLI
+    knows which of them is the root.
     """
     real = Path(os.path.realpath(cwd))
     folders = [real, *real.parents]
@@ -147,7 +147,7 @@ def _folders(cwd: str) -> list[str]:
 
 
 def _main_repository(folder: Path) -> Path | None:
-    """The repository that a worktree belongs to: its `.git` is a file that names a folder inside it."""
+    """Return the repository of a worktree, whose `.git` is a file that names a folder inside it."""
     try:
         text = durable.read_regular(folder / ".git", 1 << 16).decode("utf-8", "surrogateescape")
         git = folder / text.removeprefix("gitdir:").strip()
@@ -255,7 +255,7 @@ def _notes(path: Path) -> Path:
 
 
 def _loans(path: Path) -> list[Document]:
-    """Those that are well-formed. A file that cannot be read is none of ours."""
+    """Return the notes that are well-formed; none if the file cannot be read."""
     try:
         found = parse_json(durable.read_regular(_notes(path), _MOST_NOTES), keep_surrogates=True)
     except (OSError, ValueError):
@@ -284,5 +284,5 @@ def _save_loans(path: Path, loans: list[Document]) -> None:
 
 
 def _lives(loan: Document) -> bool:
-    """Whether the keeper that noted it still runs. One that nobody has waited for does not."""
+    """Return whether the keeper that noted it still runs. A zombie does not."""
     return is_alive(loan["pid"]) and start_ticks(loan["pid"]) == loan.get("started")

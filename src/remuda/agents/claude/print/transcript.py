@@ -15,7 +15,7 @@ from remuda.agents.claude.hooks import TASK_NOTICE
 from remuda.agents.claude.order import HOLD_SECONDS, InOrder
 from remuda.agents.unattended import DENIED
 from remuda.durable import open_regular
-from remuda.untrusted import parse_json
+from remuda.untrusted import as_object, parse_json, text_at
 
 Json = Mapping[str, Any]
 
@@ -97,10 +97,6 @@ class TurnSummary:
     _notices: set[str] = field(default_factory=set)
 
     @property
-    def api_messages(self) -> int:
-        return len(self.usages)
-
-    @property
     def goes_on(self) -> bool:
         """Whether the agent will go on by itself, or has and is not done: its text is not the answer yet.
 
@@ -145,7 +141,7 @@ class TurnSummary:
 
     def _queued(self, record: Json) -> None:
         """Note a notice to the agent: it waits until the agent rests, or is given to it during the turn."""
-        notice = _string(record.get("content")) or _queued_prompt(record)
+        notice = text_at(record, "content") or _queued_prompt(record)
         if notice is None or not notice.startswith(TASK_NOTICE):
             return
         if record.get("type") == "queue-operation" and record.get("operation") == "enqueue":
@@ -160,12 +156,12 @@ class TurnSummary:
         texts = _texts(message.get("content"))
         self._said += texts
         self.text = texts[-1] if texts and _ends_with_text(message.get("content")) else ""
-        self.stop_reason = _string(message.get("stop_reason")) or self.stop_reason
+        self.stop_reason = text_at(message, "stop_reason") or self.stop_reason
         if record.get("isApiErrorMessage"):
             self._api_error(record)
             return
         self.is_api_error = False
-        self.model = _string(message.get("model")) or self.model
+        self.model = text_at(message, "model") or self.model
         usage = message.get("usage")
         self.usages[message_id] = usage if isinstance(usage, Mapping) else {}
         self.models[message_id] = self.model or ""
@@ -176,7 +172,7 @@ class TurnSummary:
         self.is_api_error = True
         status = record.get("apiErrorStatus")
         self.api_error_status = status if isinstance(status, int) else None
-        self.api_error_type = _string(record.get("apiErrorType"))
+        self.api_error_type = text_at(record, "apiErrorType")
 
     def _user(self, record: Json, message: Json) -> None:
         results = content_blocks(message.get("content"), "tool_result")
@@ -229,14 +225,11 @@ def _added(before: Any, value: Any) -> Any:
 
 def _announced_model(record: Json) -> str | None:
     """Return the model that the CLI names before the first request."""
-    attachment = record.get("attachment")
-    identity = attachment.get("identity") if isinstance(attachment, Mapping) else None
-    return _string(identity.get("modelId")) if isinstance(identity, Mapping) else None
+    return text_at(as_object(as_object(record.get("attachment")).get("identity")), "modelId")
 
 
 def _queued_prompt(record: Json) -> str | None:
-    attachment = record.get("attachment")
-    return _string(attachment.get("prompt")) if isinstance(attachment, Mapping) else None
+    return text_at(as_object(record.get("attachment")), "prompt")
 
 
 def _ends_with_text(content: object) -> bool:
@@ -244,10 +237,6 @@ def _ends_with_text(content: object) -> bool:
         last = content[-1] if content else None
         return isinstance(last, Mapping) and last.get("type") == "text"
     return isinstance(content, str)
-
-
-def _string(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def content_blocks(content: object, kind: str) -> list[Json]:

@@ -59,7 +59,7 @@ def make_hooks(interpreter: str, scripts: str, folder: str) -> dict[str, dict[st
 
 
 def read_hook(event: str, hook: object) -> BossHook | None:
-    """None if it is not ours."""
+    """Return the parts of one of our hooks; None if it is not ours."""
     command = hook.get("command") if isinstance(hook, dict) else None
     try:
         words = shlex.split(command) if isinstance(command, str) else []
@@ -91,12 +91,10 @@ def put_hooks(document: dict[str, Any], hooks: Mapping[str, Mapping[str, Any]]) 
     """Add the hooks in place of older ones of ours. Raises `InvalidOptions` if the document has no place."""
     events = document.get("hooks", {})
     if not isinstance(events, dict):
-        raise InvalidOptions("'hooks' in the settings is not what Claude Code expects", hint="fix it first")
+        raise InvalidOptions("'hooks' must be an object", hint="fix it first")
     for event in hooks:
         if not isinstance(events.get(event, []), list):
-            raise InvalidOptions(
-                f"the hooks of {event} are not what Claude Code expects", hint="fix it first"
-            )
+            raise InvalidOptions(f"'hooks.{event}' must be a list", hint="fix it first")
     if _installed(document, hooks):
         return
     take_hooks(document)

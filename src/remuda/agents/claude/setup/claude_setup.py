@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import os
 import shlex
@@ -13,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.claude.environment import BLOCK_CAP_VARIABLE, own_environment
 from remuda.agents.claude.files import read_settings
+from remuda.agents.claude.launch import BLOCK_CAP_VARIABLE, own_environment
 from remuda.agents.setup import (
     AddedInboxHook,
     BossHooks,
@@ -51,8 +52,9 @@ class ClaudeSettings(SettingsFile):
     def add_inbox_hook(self, arguments: Sequence[str], *, timeout: float, keep_cap: bool) -> AddedInboxHook:
         command = stop_hooks.make_command(sys.executable, str(_STOP_HOOK_PROGRAM), arguments)
         _check_encodable(command)
-        stop_hooks.put_hook(self.document, command, max(stop_hooks.TIMEOUT, timeout))
-        lifted = not keep_cap and stop_hooks.lift_cap(self.document)
+        with self._named():
+            stop_hooks.put_hook(self.document, command, max(stop_hooks.TIMEOUT, timeout))
+            lifted = not keep_cap and stop_hooks.lift_cap(self.document)
         return AddedInboxHook(command, BLOCK_CAP_VARIABLE if lifted else "")
 
     def remove_inbox_hooks(self, inbox: str | None, *, restore_cap: bool) -> RemovedInboxHooks:
@@ -65,11 +67,20 @@ class ClaudeSettings(SettingsFile):
     def add_boss_hooks(self, boss_folder: Path) -> int:
         hooks = boss_hooks.make_hooks(sys.executable, str(_BOSS_HOOK_PROGRAMS), str(boss_folder))
         _check_encodable(json.dumps(hooks, ensure_ascii=False))
-        boss_hooks.put_hooks(self.document, hooks)
+        with self._named():
+            boss_hooks.put_hooks(self.document, hooks)
         return len(hooks)
 
     def remove_boss_hooks(self) -> int:
         return len(boss_hooks.take_hooks(self.document))
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the file in an error about its contents."""
+        try:
+            yield
+        except InvalidOptions as error:
+            raise InvalidOptions(f"{self.path}: {error.message}", hint=error.hint) from None
 
 
 def _has_hooks(document: dict[str, Any]) -> bool:
@@ -97,7 +108,7 @@ class ClaudeSetup:
         return ClaudeSettings(path)
 
     def broken_settings(self, only: Path | None = None) -> list[Path]:
-        """The CLI ignores a file that is not a JSON object."""
+        """Return settings files that the CLI ignores, because they are not JSON objects."""
         return [path for path in _files(only) if path.exists() and not _is_object(path)]
 
     def inbox_hooks(self, only: Path | None = None) -> list[InboxHook]:
@@ -138,7 +149,7 @@ class ClaudeSetup:
             yield Finding("fail", f"{path} does not answer: {error}", "reinstall Claude Code")
 
     def check_hooks(self, boss_folder: Path) -> Iterator[Finding]:
-        """The CLI ignores a hook that fails, and does not say so."""
+        """Report hooks that fail: the CLI ignores them silently."""
         for path in self.broken_settings():
             yield Finding("note", f"{path} is not a JSON object, so none of its hooks run", "fix the file")
         for hook in self.inbox_hooks():

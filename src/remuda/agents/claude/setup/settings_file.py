@@ -143,7 +143,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def listed_hooks(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every hook with its event. Parts of another shape are skipped."""
+    """Yield every hook with its event. Parts of another shape are skipped."""
     events = document.get("hooks")
     for event, groups in events.items() if isinstance(events, dict) else ():
         for group in groups if isinstance(groups, list) else ():
@@ -153,7 +153,7 @@ def listed_hooks(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def command_hooks(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every hook that runs a command, with its event."""
+    """Yield every hook that runs a command, with its event."""
     for event, hook in listed_hooks(document):
         if isinstance(hook, dict) and isinstance(hook.get("command"), str):
             yield event, hook

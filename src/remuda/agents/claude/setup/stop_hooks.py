@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from remuda.agents.claude.environment import BLOCK_CAP_VARIABLE
+from remuda.agents.claude.launch import BLOCK_CAP_VARIABLE
 from remuda.agents.setup import same_path
 from remuda.errors import InvalidOptions
 
@@ -117,7 +117,8 @@ def put_hook(document: dict[str, Any], command: str, timeout: float) -> None:
 def _part(document: Mapping[str, Any], name: str, kind: type) -> Any:
     part = document.get(name, kind())
     if not isinstance(part, kind):
-        raise InvalidOptions(f"'{name}' in the settings is not what Claude Code expects", hint="fix it first")
+        needed = "an object" if kind is dict else "a list"
+        raise InvalidOptions(f"'{name}' must be {needed}", hint="fix it first")
     return part
 
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from remuda.errors import RemoteProtocolError, SessionCrashed
 from remuda.supervised.process import SupervisedProcess
+from remuda.tasks import Wakeup
 
 from . import protocol
 from .events import (
@@ -53,7 +54,7 @@ class StreamClient:
         self._lines = LineReader()
         self._replies: dict[str, ControlReply | None] = {}
         self._followed: deque[tuple[Message, list[Event]]] | None = None
-        self._waiters: list[asyncio.Future[None]] = []
+        self._wakeup = Wakeup()
 
     def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
         self.process.start(argv, cwd, env, asyncio.get_running_loop())
@@ -89,12 +90,7 @@ class StreamClient:
         """Wait for a condition. Raises `SessionCrashed` if it cannot come true. The caller sets a timeout."""
         while not condition():
             self._check_alive()
-            await self._change()
-
-    async def _change(self) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
+            await self._wakeup.wait()
 
     def check_running(self) -> None:
         if self.process.ended:
@@ -122,15 +118,12 @@ class StreamClient:
             if self.progress is None or self.progress.over:
                 return None
             self._check_alive()
-            await self._change()
+            await self._wakeup.wait()
         return self._followed.popleft()
 
     def wake(self) -> None:
         """Let `until` and `next` check again."""
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._wakeup.notify()
 
     def _take_output(self, data: bytes) -> None:
         self._take(self._lines.feed(data))

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from remuda.agents.claude.asking import shell_command
 from remuda.errors import InputError
+from remuda.untrusted import as_object, as_objects
 
 from .events import (
     ApiRetry,
@@ -47,27 +48,27 @@ def events_of(message: Mapping[str, Any]) -> list[Event]:
 
 
 def _stream_event(message: Mapping[str, Any]) -> Iterator[Event]:
-    event = _mapping(message.get("event"))
+    event = as_object(message.get("event"))
     if message.get("parent_tool_use_id") is None and event.get("type") == "content_block_delta":
-        delta = _mapping(event.get("delta"))
+        delta = as_object(event.get("delta"))
         if delta.get("type") == "text_delta" and (text := _text(delta.get("text"))):
             yield TextPiece(text)
 
 
 def _assistant(message: Mapping[str, Any]) -> Iterator[Event]:
     nested = message.get("parent_tool_use_id") is not None
-    body = _mapping(message.get("message"))
+    body = as_object(message.get("message"))
     if not nested and (model := _text(body.get("model"))):
         yield MessagePart(model)
-    for block in _mappings(body.get("content")):
+    for block in as_objects(body.get("content")):
         if block.get("type") == "tool_use":
-            name, given = _text(block.get("name")), _mapping(block.get("input"))
+            name, given = _text(block.get("name")), as_object(block.get("input"))
             yield ToolCalled(_text(block.get("id")), name, given, nested)
 
 
 def _user(message: Mapping[str, Any]) -> Iterator[Event]:
     nested = message.get("parent_tool_use_id") is not None
-    for block in _mappings(_mapping(message.get("message")).get("content")):
+    for block in as_objects(as_object(message.get("message")).get("content")):
         if block.get("type") == "tool_result":
             failed = block.get("is_error") is True
             yield ToolReturned(_text(block.get("tool_use_id")), block.get("content"), failed, nested)
@@ -85,7 +86,7 @@ def _system(message: Mapping[str, Any]) -> Iterator[Event]:
                 _text(message.get("error")),
             )
         case "background_tasks_changed":
-            listed = _mappings(message.get("tasks"))
+            listed = as_objects(message.get("tasks"))
             kinds = ((_text(task.get("task_id")), _text(task.get("task_type"))) for task in listed)
             yield TasksChanged(tuple(BackgroundTask(*one) for one in kinds))
         case "session_state_changed":
@@ -103,21 +104,21 @@ def _surroundings(message: Mapping[str, Any]) -> Surroundings:
 
 
 def _control_request(message: Mapping[str, Any]) -> Iterator[Event]:
-    request_id, request = _text(message.get("request_id")), _mapping(message.get("request"))
+    request_id, request = _text(message.get("request_id")), as_object(message.get("request"))
     if request.get("subtype") != "can_use_tool":
         yield UnsupportedRequest(request_id, _text(request.get("subtype")))
         return
-    suggestions = tuple(_mappings(request.get("permission_suggestions")))
+    suggestions = tuple(as_objects(request.get("permission_suggestions")))
     yield PermissionAsked(
-        request_id, _text(request.get("tool_name")), _mapping(request.get("input")), suggestions
+        request_id, _text(request.get("tool_name")), as_object(request.get("input")), suggestions
     )
 
 
 def _control_response(message: Mapping[str, Any]) -> Iterator[Event]:
-    response = _mapping(message.get("response"))
+    response = as_object(message.get("response"))
     failed = response.get("subtype") != "success"
     error = _text(response.get("error")) or "refused without a reason" if failed else None
-    yield ControlReply(_text(response.get("request_id")), _mapping(response.get("response")), error)
+    yield ControlReply(_text(response.get("request_id")), as_object(response.get("response")), error)
 
 
 def _result(message: Mapping[str, Any]) -> Iterator[Event]:
@@ -133,7 +134,7 @@ def _result(message: Mapping[str, Any]) -> Iterator[Event]:
         errors=tuple(_texts(message.get("errors"))),
         usage=usage if isinstance(usage, dict) else None,
         num_turns=_number(message.get("num_turns")),
-        denials=tuple(_mappings(message.get("permission_denials"))),
+        denials=tuple(as_objects(message.get("permission_denials"))),
         cost_usd=cost if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
     )
 
@@ -158,14 +159,6 @@ def _text(value: object) -> str:
 
 def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _mappings(value: object) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _texts(value: object) -> list[str]:
@@ -258,7 +251,7 @@ def for_conversation(
 
 
 def _has_wildcard(update: Mapping[str, Any]) -> bool:
-    return any("*" in _text(rule.get("ruleContent")) for rule in _mappings(update.get("rules")))
+    return any("*" in _text(rule.get("ruleContent")) for rule in as_objects(update.get("rules")))
 
 
 def _request(request_id: str, request: Message) -> bytes:

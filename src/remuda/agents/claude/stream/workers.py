@@ -20,9 +20,9 @@ from functools import partial
 from typing import ClassVar, Literal
 from uuid import uuid4
 
-from remuda.agents.claude.environment import clean_environment
 from remuda.agents.claude.files import entrypoint
-from remuda.agents.claude.profile import arguments
+from remuda.agents.claude.launch import clean_environment
+from remuda.agents.claude.warm import arguments
 from remuda.agents.requests import Request, SessionEvent, Usage, WorkerProfile
 from remuda.errors import (
     CommandNotFound,

@@ -1,34 +1,41 @@
-"""How Claude Code is handed a prompt: its keys, composer, dialogs and limits. Pure."""
+"""How Claude Code takes a prompt: its keys, composer, dialogs and limits. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from remuda.agents.speech import Carried, Choice, Composer, Past
+from remuda.agents.prompting import Carried, Choice, Composer, Past
 from remuda.digest import sha256
 
 from . import prompt as prompts
-from .files import config_folder
-from .limit import reset_in_words
+from .failure import reset_in_words
+from .files import account_id, config_folder
 from .screen import open_dialog, read_composer, read_trust_choice
 from .transcript import read_past
 
 _CREDENTIALS = ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
 
 
-class ClaudeSpeech:
+class ClaudePaste:
+    kind: Literal["paste"] = "paste"
     stash = b"\x13"
-    enter = b"\r"
     interrupt = b"\x1b"
     wipe = b"\x1b"  # not Ctrl-C: a second one ends the agent, whatever was typed between the two
-    max_argument_bytes = prompts.MAX_ARGUMENT_BYTES
-
-    def check(self, prompt: str, *, command: bool, literal: bool) -> None:
-        prompts.check(prompt, command=command, literal=literal)
 
     def paste(self, prompt: str, *, command: bool) -> Carried:
         return prompts.paste(prompt, command=command)
+
+
+class ClaudePrompts:
+    transport = ClaudePaste()
+    enter = b"\r"
+    # The dialog goes back to its first row once, 0.13 s after it was drawn. On a busy machine that may happen
+    # after our key.
+    trust_settle = 1.0
+
+    def check(self, prompt: str, *, command: bool, literal: bool) -> None:
+        prompts.check(prompt, command=command, literal=literal)
 
     def argument(self, prompt: str, *, command: bool) -> Carried | None:
         return prompts.argument(prompt, command=command)
@@ -59,7 +66,13 @@ class ClaudeSpeech:
         return None if reset is None else reset + 60.0 - now
 
     def account(self, env: Mapping[str, str]) -> str:
-        """Home, service and the credential's source; a secret goes in as its digest only."""
+        """Return a digest of home, service and the source of the credential."""
         source = next((f"{name}={env[name]}" for name in _CREDENTIALS if env.get(name)), "file")
         base = env.get("ANTHROPIC_BASE_URL", "")
         return sha256(f"{config_folder(env)}\0{base}\0{source}".encode())[:24]
+
+    def shared_account(self, env: Mapping[str, str]) -> str:
+        """Return a digest that is the same on every machine with this account; empty if it is not known."""
+        source = next((env[name] for name in _CREDENTIALS if env.get(name)), "") or account_id(env)
+        base = env.get("ANTHROPIC_BASE_URL", "")
+        return sha256(f"{base}\0{source}".encode())[:24] if source else ""
