@@ -33,6 +33,8 @@ class Listed:
     attempt: int = 1
     reason: str = ""
     prompt: str = ""
+    due: float = 0.0
+    """When a waiting message with a delay is handed out; 0 for one without."""
 
     @property
     def ended(self) -> bool:
@@ -65,7 +67,8 @@ def list_messages(folder: Path) -> list[Listed]:
     for entry in _waiting(folder):
         known, at = listed.get(entry.id), number(entry.fields.get("at")) or _sent_at(entry.id)
         if known is None or known.ended:  # a plain line may have the id of an earlier one
-            listed[entry.id] = Listed(entry.id, folder, "accepted", at, at)
+            due = number(entry.fields.get("not_before"))
+            listed[entry.id] = Listed(entry.id, folder, "accepted", at, at, due=due)
     return sorted(listed.values(), key=lambda one: one.sent_at)
 
 

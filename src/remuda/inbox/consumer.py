@@ -15,8 +15,8 @@ from typing import Any
 
 from . import stop_hook
 from .compaction import compact
-from .entries import TakenBack, take_back
 from .locks import ConsumerLock
+from .message import TakenBack, take_back
 from .receipts import read_receipts
 from .stop_hook import Files, Lock
 
@@ -89,6 +89,12 @@ class Consumer:
             finally:
                 self.notices += inbox.notices
                 inbox.close()
+
+    @contextmanager
+    def _flight(self) -> Iterator[tuple[stop_hook.Inbox, stop_hook.Json | None]]:
+        """Open the inbox. Yields it with the message in flight, or None."""
+        with self._inbox() as inbox:
+            yield inbox, inbox.in_flight()
 
     # ── handing out ──
 
@@ -237,36 +243,31 @@ class Consumer:
 
         The answer is in the outbox before the message leaves the inbox.
         """
-        with self._inbox() as inbox:
-            flight = inbox.in_flight()
+        with self._flight() as (inbox, flight):
             if flight is not None:
                 inbox.answer(leased.id, {"last_assistant_message": text, **facts})
                 inbox.acknowledge(flight)
 
     def give_back(self, leased: Leased, delay: float, reason: str, *, counts: bool, **facts: Any) -> str:
         """Make it due again after `delay`. Returns the new stage, `nacked` or `dead`."""
-        with self._inbox() as inbox:
-            flight = inbox.in_flight()
+        with self._flight() as (inbox, flight):
             if flight is None:
                 return "gone"
             return inbox.nack(flight, delay, reason, count_attempt=counts, **facts)
 
     def put_back(self, leased: Leased, reason: str = "the session was no longer ready") -> None:
         """Undo the lease: the message was never handed over."""
-        with self._inbox() as inbox:
-            flight = inbox.in_flight()
+        with self._flight() as (inbox, flight):
             if flight is not None:
                 inbox.nack(flight, 0.0, reason, count_attempt=False)
 
     def bury(self, leased: Leased, reason: str, **facts: Any) -> None:
         """Make it a dead letter: kept, listed, and redriven only on request."""
-        with self._inbox() as inbox:
-            flight = inbox.in_flight()
+        with self._flight() as (inbox, flight):
             if flight is not None:
                 inbox.give_up(flight, reason, **facts)
 
     def drop(self, leased: Leased, reason: str, **facts: Any) -> None:
-        with self._inbox() as inbox:
-            flight = inbox.in_flight()
+        with self._flight() as (inbox, flight):
             if flight is not None:
                 inbox.acknowledge(flight, "dropped", reason=reason, **facts)

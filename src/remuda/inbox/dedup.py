@@ -18,7 +18,7 @@ from .stop_hook import Entry, Files, Key, decode_json, encode_json, number
 _CHUNK = 1 << 20
 
 
-class Keys:
+class DedupKeys:
     """The keys of one inbox. The caller holds the writers' lock, and the inbox's."""
 
     def __init__(self, files: Files) -> None:

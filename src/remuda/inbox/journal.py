@@ -19,15 +19,20 @@ from remuda.paths import private_folder
 
 from . import stop_hook
 from .compaction import Reclaimed, compact, json_lines, parsed_lines
-from .dedup import Keys
-from .entries import TakenBack, choose_letters, entry_of, redriven_message, take_back, waiting_entries
+from .dedup import DedupKeys
 from .message import (
     DEFAULT_MAX_BYTES,
     Message,
     PutOptions,
+    TakenBack,
     check_put_options,
+    choose_letters,
+    entry_of,
     make_message,
     plain_message,
+    redriven_message,
+    take_back,
+    waiting_entries,
 )
 from .stop_hook import Entry, Files, Key, Lock
 from .writer import Writer
@@ -190,14 +195,14 @@ class Inbox:
 
     def _put_once(self, message: Message) -> Accepted:
         assert message.dedup is not None
-        keys = Keys(self._files)
+        keys = DedupKeys(self._files)
         with Lock(self._files), self._writer.lock():
             if (accepted_id := keys.find(message.dedup)) is not None:
                 return Accepted(accepted_id, duplicate=True)
             end = self._writer.append(message.line)
             try:
                 keys.add(message, end)
-            except OSError:  # it is accepted; without the record, `Keys.find` searches the inbox
+            except OSError:  # it is accepted; without the record, `DedupKeys.find` searches the inbox
                 pass
         return Accepted(message.id)
 

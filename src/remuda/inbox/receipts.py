@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remuda.duration import show_duration
 from remuda.errors import FolderUnusable, MessageNotFound, WaitTimeout
 from remuda.inotify import CREATE, MODIFY, MOVED_TO, Inotify
 from remuda.readable import is_readable
@@ -153,7 +154,10 @@ def follow(
                 longest = _ATTENDED_WAIT
             left = longest if deadline is None else deadline - time.monotonic()
             if left <= 0:
-                raise WaitTimeout(f"message {message} has not ended in time; it is {current.stage}")
+                within = show_duration(timeout or 0.0, precise=True)
+                raise WaitTimeout(
+                    f"message {message} has not ended within {within}; its last step is `{current.stage}`"
+                )
             watch.wait(min(left, longest))
 
 

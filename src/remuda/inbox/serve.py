@@ -21,6 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,19 +44,6 @@ CLOSE_TIMEOUT = 5.0
 _LINGER_TIMEOUT = 10.0
 _JSON_GROWTH = 6  # a byte of a prompt as \u00XX
 
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    411: "Length Required",
-    413: "Content Too Large",
-    503: "Service Unavailable",
-}
 _METHODS = {"/inject": "POST", "/cancel": "POST", "/status": "GET"}
 _LONGEST_ID = 128
 _ONCE = ("authorization", "content-length", "host", "origin")
@@ -303,7 +291,7 @@ def _check_sender(headers: dict[str, str]) -> None:
 def _response(status: int, document: dict[str, Any], headers: dict[str, str]) -> bytes:
     body = dump_json(document).encode() + b"\n"
     lines = [
-        f"HTTP/1.1 {status} {_REASONS[status]}",
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
         "Cache-Control: no-store",

@@ -738,7 +738,9 @@ class Entry:
     `fields` are the options of the sender: "not_before", "expires", "max_attempts" and so on.
     """
 
-    __slots__ = ("_id", "broken", "claim", "distrust", "end", "fields", "place", "raw", "start", "text")
+    __slots__ = (
+        "_id", "broken", "claim", "distrust", "end", "fields", "is_older", "place", "raw", "start", "text"
+    )  # fmt: skip
 
     def __init__(self, start: int, end: int, raw: str, key: "Key | None" = None) -> None:
         self.start = start
@@ -753,6 +755,8 @@ class Entry:
         """
         self.claim: Json = {}
         """An envelope without the mark of this inbox, if its id has the form of ours."""
+        self.is_older = False
+        """Whether an envelope without the mark is from a time when this inbox had no key."""
         self.distrust = ""
         """Why the fields of an envelope were left out."""
         self.broken = ""
@@ -785,7 +789,9 @@ class Entry:
             self._id = str(name) if is_id(name) else ""
         elif _is_new_id(name):
             self.claim = document
-            self._id = str(name) if key.is_older(self.start) else ""
+            self.is_older = key.is_older(self.start)
+            # Version 0.1 writes neither place nor mark. It may still be in use, and waits for its own ids.
+            self._id = str(name) if self.is_older or "place" not in document else ""
 
     @property
     def has_id(self) -> bool:
@@ -1277,7 +1283,7 @@ class Queue:
             return entry.has_id or bool(entry.claim)
         if entry.place is None:
             moved = entry.claim.get("place", entry.start) != entry.start
-            return bool(entry.claim) and (moved or not entry.has_id)
+            return bool(entry.claim) and (moved or not entry.is_older)
         if self.replaced_at and number(entry.fields.get("at")) <= self.replaced_at:
             return True
         return entry.place != entry.start if self.marked is None else entry.place < self.marked
@@ -2333,6 +2339,8 @@ def main() -> None:
         raise SystemExit(0)
     try:
         decision = run_tick(options, files, began)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     except Exception as error:  # noqa: BLE001  # what it may be is not known, and what to do is
         tell(f"{program()}: error: {error}")
         decision = Decision(None)  # fail open: an agent never hangs because of its inbox

@@ -1,7 +1,7 @@
 """A consumer that is also handed messages directly, by a client of its keeper, without the inbox file.
 
 For inboxes that are not durable and whose messages are tried once: a message is lost if its keeper dies, as
-its whole folder is then removed. Receipts, answers and dead letters are written as for every other message.
+its folder is then removed. Receipts, answers and dead letters are written as for every other message.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 
 from . import stop_hook
 from .consumer import Ahead, Consumer, Leased
-from .entries import TakenBack
-from .message import Message, make_message
+from .message import Message, TakenBack, make_message
 from .stop_hook import Lock, iso_time
 
 

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from remuda._version import __version__
-from remuda.errors import ProtocolError, RemoteProtocolError, RemudaError, SessionUnreachable, from_code
-from remuda.paths import SessionPaths, SocketAddress
+from remuda.errors import ProtocolError, RemoteProtocolError, RemudaError, SessionUnreachable
+from remuda.paths import SessionPaths, connect_own
 from remuda.untrusted import OWN_DEPTH, BadJson, parse_json
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 from remuda.wire.messages import PROTOCOL_VERSION
 
-from .client import ANSWER_TIMEOUT, absent, check_keeper
+from .client import ANSWER_TIMEOUT, RETRY_INTERVAL, absent, result_of, unreachable
 
 Document = dict[str, Any]
-_FULL_PAUSE = 0.01
+TerminalEvent = wire.OutputReceived | wire.RepaintReceived | wire.ExitReceived
 
 
 class AsyncKeeperClient(asyncio.Protocol):
@@ -34,7 +34,13 @@ class AsyncKeeperClient(asyncio.Protocol):
     Both are called in the loop and must not wait. Close the client when it is no longer needed.
     """
 
-    def __init__(self, name: str, on_event: Callable[[Document], None], on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        on_event: Callable[[Document], None],
+        on_end: Callable[[], None],
+        on_terminal: Callable[[TerminalEvent], None] | None = None,
+    ) -> None:
         self.name = name
         self.welcome: Document = {}
         """What the keeper reported about the session when the client connected."""
@@ -42,6 +48,8 @@ class AsyncKeeperClient(asyncio.Protocol):
         """Why we hung up: what the keeper sent that cannot be read."""
         self._on_event = on_event
         self._on_end = on_end
+        self._on_terminal = on_terminal
+        self._hello: Document = {}
         self._connection = ClientConnection()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -60,17 +68,27 @@ class AsyncKeeperClient(asyncio.Protocol):
         on_event: Callable[[Document], None],
         on_end: Callable[[], None],
         *,
+        on_terminal: Callable[[TerminalEvent], None] | None = None,
         read_only: bool = False,
+        window_bytes: int = 0,
+        raw: bool = False,
         timeout: float = ANSWER_TIMEOUT,  # noqa: ASYNC109  # the caller's bound
+        sock: socket.socket | None = None,
     ) -> Self:
-        """Connect to the keeper. Raises `SessionNotFound`, `SessionDead` or `SessionUnreachable`."""
-        client = cls(name, on_event, on_end)
-        sock: socket.socket | None = None
+        """Connect to the keeper. Raises `SessionNotFound`, `SessionDead` or `SessionUnreachable`.
+
+        `sock` is a connection that there is, such as that of a `Tunnel`.
+
+        `on_terminal` gets what `subscribe` requests. `window_bytes` limits how much output the keeper sends
+        before it is acknowledged; 0 means unlimited. `raw`: a terminal shows it, and will answer its queries.
+        """
+        client = cls(name, on_event, on_end, on_terminal)
+        client._hello = {"window_bytes": window_bytes, "raw": raw}
         try:
             async with asyncio.timeout(timeout):
-                sock = await _reach(SessionPaths.of(name, folder))
+                sock = sock or await reach(SessionPaths.of(name, folder))
                 await client._loop.create_unix_connection(lambda: client, sock=sock)
-                client._send(ClientConnection.hello(f"remuda {__version__}", read_only=read_only))
+                client.set_read_only(read_only)
                 client.welcome = await client._greeted
         except BaseException as error:
             client.close()
@@ -101,12 +119,43 @@ class AsyncKeeperClient(asyncio.Protocol):
             raise SessionUnreachable(f"the keeper of '{self.name}' does not answer") from None
         finally:
             self._waiting.pop(request_id, None)
-        result = _result(document)
+        result = result_of(document)
         return await self._whole(result) if "parcel" in result else result
 
     def type(self, data: bytes) -> None:
         """Type into the session's terminal, as its user would."""
         self._send(ClientConnection.input(data))
+
+    # ── the terminal ──
+
+    def set_read_only(self, read_only: bool) -> None:
+        """Give up the right to type and to set the size, or take it."""
+        hello = ClientConnection.hello(f"remuda {__version__}", read_only=read_only, **self._hello)
+        self._send(hello)
+
+    def subscribe(self) -> None:
+        """Request the screen as it is now, and all output from then on."""
+        self._send(ClientConnection.subscribe())
+
+    def acknowledge(self, byte_count: int) -> None:
+        self._send(ClientConnection.ack(byte_count))
+
+    def resize(self, cols: int, rows: int) -> None:
+        self._send(ClientConnection.resize(cols, rows))
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Return how many bytes wait for the keeper, which does not read while the program does not."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def pause_reading(self) -> None:
+        """Read nothing from the keeper. It drops what we miss, and sends the screen afterwards."""
+        if self._transport is not None and not self._ended:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._ended:
+            self._transport.resume_reading()
 
     def _send(self, data: bytes) -> None:
         if self._transport is None or self._ended:
@@ -145,6 +194,9 @@ class AsyncKeeperClient(asyncio.Protocol):
                     answer.set_result(document)
             case wire.WelcomeReceived(document) if not self._greeted.done():
                 self._greeted.set_result(document)
+            case wire.OutputReceived() | wire.RepaintReceived() | wire.ExitReceived():
+                if self._on_terminal is not None:
+                    self._on_terminal(event)
 
     def _fetch_next(self) -> None:
         if self._fetching is None or self._fetching.done():
@@ -205,36 +257,13 @@ class AsyncKeeperClient(asyncio.Protocol):
         self._hang_up()
 
 
-def _result(document: Document) -> Document:
-    if not document.get("ok"):
-        error = document.get("error") or {}
-        raise from_code(error.get("code", ""), error.get("message", "refused"), error.get("hint"))
-    result = document.get("result")
-    return result if isinstance(result, dict) else {}
-
-
-async def _reach(paths: SessionPaths) -> socket.socket:
-    """Return a connected socket.
-
-    If the keeper's backlog is full, connect fails at once and is tried again.
-    """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+async def reach(paths: SessionPaths) -> socket.socket:
+    """Connect to the socket of a keeper. Raises as `AsyncKeeperClient.connect`."""
     try:
-        sock.setblocking(False)
-        with SocketAddress(paths.socket) as address:
-            while True:
-                try:
-                    sock.connect(address)
-                    check_keeper(sock, paths)
-                    return sock
-                except BlockingIOError:
-                    await asyncio.sleep(_FULL_PAUSE)
+        while (sock := connect_own(paths.socket)) is None:  # noqa: ASYNC110  # no event reports room
+            await asyncio.sleep(RETRY_INTERVAL)
+        return sock
     except (FileNotFoundError, ConnectionRefusedError):
-        sock.close()
         raise absent(paths) from None
     except OSError as error:
-        sock.close()
-        raise SessionUnreachable(f"cannot reach session '{paths.name}': {error.strerror or error}") from error
-    except BaseException:
-        sock.close()
-        raise
+        raise unreachable(paths, error) from error

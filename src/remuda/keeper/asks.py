@@ -1,8 +1,8 @@
-"""Permissions that a client may give: each is told to all who watch, and the first answer counts.
+"""Permission requests that clients may decide: all watching clients get each, and the first answer counts.
 
-The agent's hook is held open meanwhile, and its dialog is on the terminal all the while: a human there may
-answer it as well. A client that comes later finds what is open with `asks`. What nobody answers is left to
-the terminal when the hook's own time is over.
+The agent's hook, or its request over the call channel, is held open until then. Its dialog is on the terminal
+too, and a human there may answer it. A client that connects later gets the open requests with `asks`. After
+the timeout of the hook, only the terminal can answer.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ from remuda.errors import AlreadyAnswered, InvalidOptions, ProtocolError
 
 log = logging.getLogger("remuda.keeper.asks")
 
+
+@dataclass(frozen=True, slots=True)
+class CallDecision:
+    """A decision for an agent that is called. A hook gets a document instead."""
+
+    request: PermissionRequest
+    decision: PermissionDecision
+
+
 Answer = dict[str, Any] | None
 _REMEMBERED = 64
 _TEXT_CHARACTERS = 1 << 18
@@ -36,9 +45,9 @@ class _Open:
     id: str
     request: PermissionRequest
     at: float
-    answer: asyncio.Future[Answer]
+    answer: asyncio.Future[Any]
     dialog: bool = False
-    """Whether the agent has shown since that it waits."""
+    """Whether the agent has shown its dialog since."""
 
     def document(self) -> dict[str, Any]:
         request = self.request
@@ -55,11 +64,11 @@ class _Open:
 
 
 class Asks:
-    """`decide` makes a decision the hook's answer; `tell` reaches clients; `wall` is the time of day."""
+    """`decide` turns a decision into what the agent gets. `tell` reports to clients; `wall` is the clock."""
 
     def __init__(
         self,
-        decide: Callable[[PermissionRequest, PermissionDecision], dict[str, Any]],
+        decide: Callable[[PermissionRequest, PermissionDecision], dict[str, Any] | CallDecision],
         tell: Callable[[dict[str, Any]], None],
         wall: Callable[[], float],
     ) -> None:
@@ -69,12 +78,12 @@ class Asks:
         self._wall = wall
         self._open: dict[str, _Open] = {}
         self._closed: deque[tuple[str, str]] = deque(maxlen=_REMEMBERED)
-        self._waiting = False  # whether the agent showed a dialog when it was last heard of
+        self._waiting = False  # whether a dialog was open at the last report
 
     # ── what the agent reports ──
 
-    def take(self, report: Report) -> asyncio.Future[Answer] | None:
-        """For a permission request, what will be answered; None in it for no opinion."""
+    def take(self, report: Report) -> asyncio.Future[Any] | None:
+        """Take a report. Returns the future answer to a permission request; its result may be None."""
         waiting = self._tracker.is_waiting(report)
         if waiting is not None:
             self._dialog_shown(waiting)
@@ -86,10 +95,9 @@ class Asks:
         return None
 
     def _dialog_shown(self, waiting: bool) -> None:
-        """A dialog that was shown and is gone was answered, at the terminal if not by us.
+        """End requests whose dialog was shown and is gone: it was answered at the terminal.
 
-        A dialog before it may have gone at the same time: that it is gone counts only of one that was seen
-        to come.
+        An earlier dialog may have closed at the same time. So only a dialog counts that was seen to open.
         """
         came = waiting and not self._waiting
         self._waiting = waiting
@@ -99,9 +107,9 @@ class Asks:
             elif not waiting and one.dialog:
                 self._end(one, "the dialog was answered at the terminal")
 
-    def _ask(self, request: PermissionRequest) -> asyncio.Future[Answer]:
+    def _ask(self, request: PermissionRequest) -> asyncio.Future[Any]:
         request_id = f"a{uuid4().hex[:12]}"
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         one = self._open[request_id] = _Open(request_id, request, self._wall(), future)
         future.add_done_callback(lambda done: self._given_up(one, done))
         log.info("%s requests permission for %s", request_id, request.tool)
@@ -117,7 +125,7 @@ class Asks:
             if found.all or one.request.tool_use_id in found.ids:
                 self._end(one, "it was answered at the terminal, or the turn has ended")
 
-    def _given_up(self, one: _Open, done: asyncio.Future[Answer]) -> None:
+    def _given_up(self, one: _Open, done: asyncio.Future[Any]) -> None:
         if done.cancelled():
             self._end(one, "the agent is no longer waiting")
 
@@ -136,7 +144,7 @@ class Asks:
         return [one.document() for one in self._open.values()]
 
     def answer(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises `AlreadyAnswered` for one that was answered already, or is over."""
+        """Decide a request. Raises `AlreadyAnswered` if it was decided already, or is over."""
         decision = read_decision(args)
         one = self._open.get(str(args.get("id")))
         if one is None or one.answer.done():
@@ -159,7 +167,7 @@ class Asks:
 
 
 def read_decision(args: Mapping[str, Any]) -> PermissionDecision:
-    """Raises `InvalidOptions` for what is no answer."""
+    """Return the decision in the arguments of a client. Raises `InvalidOptions`."""
     behavior, given = args.get("behavior"), args.get("input")
     if behavior not in ("allow", "deny"):
         raise InvalidOptions(f"behavior must be allow or deny, not {behavior!r}")

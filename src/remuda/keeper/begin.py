@@ -1,4 +1,4 @@
-"""The start of a session's program, with little loaded: what keeps it is loaded while it starts."""
+"""Start a session's program, with few imports: the rest of the keeper is loaded while it starts."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.agents import find_agent
 from remuda.agents.base import LaunchContext
-from remuda.frozen import frozen
+from remuda.frozen import frozen, replaced
 from remuda.paths import FOLDER_VARIABLE, private_folder
 from remuda.terminal.pty import Pty, spawn
 
 if TYPE_CHECKING:
     from remuda.agents.base import Agent, Launch
+    from remuda.agents.calling import CallAddress
     from remuda.paths import SessionPaths
 
+    from .companion import CompanionProcess
     from .spec import SessionSpec
 
 _BACKLOG = 1024
-"""Connections wait there until the keeper is loaded, also those of a flood."""
+"""How many connections can wait until the keeper is loaded, also in a flood."""
 
 
 @frozen
-class Begun:
+class StartedProgram:
     """A program that runs, and what was made for it."""
 
     agent: Agent
@@ -36,10 +38,15 @@ class Begun:
     launch: Launch
     pty: Pty
     prompt: str | None
-    """What it was given as an argument."""
+    """The prompt that it got as an argument."""
+    address: CallAddress | None = None
+    """Where its server listens; None for an agent that is not called."""
+    companion: CompanionProcess | None = None
 
     def abandon(self) -> None:
-        """Nobody would ever know of it."""
+        """Kill the program: it cannot be kept, and no client could find it."""
+        if self.companion is not None:
+            self.companion.kill()
         try:
             os.killpg(self.pty.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -47,9 +54,12 @@ class Begun:
         self.pty.close()
 
 
-def begin_at_once(spec: SessionSpec, paths: SessionPaths) -> Begun:
-    """Start it with the one prompt that it is for, which is written down while it loads: an agent takes much
-    longer to read its arguments than we to write, and is killed if that fails."""
+def begin_at_once(spec: SessionSpec, paths: SessionPaths) -> StartedProgram:
+    """Start a program with its only prompt as an argument.
+
+    The prompt is written to the inbox while the agent loads, which takes longer. If that fails, the agent is
+    killed.
+    """
     agent, prompt = find_agent(spec.agent), spec.prompt
     if prompt is None or not agent.takes_argument(spec.argv) or not agent.fits_argument(prompt):
         return begin(spec, paths)
@@ -61,34 +71,49 @@ def begin(
     paths: SessionPaths,
     prompt: str | None = None,
     conversation: Mapping[str, Any] | None = None,
-) -> Begun:
-    """Raises what keeps the program from running."""
+) -> StartedProgram:
+    """Start the program. Raises the reason if it cannot run."""
     agent = find_agent(spec.agent)
     listener, token = None, os.urandom(24).hex()
-    if agent.hooks is not None:
+    transport = agent.prompts.transport if agent.prompts is not None else None
+    if agent.hooks is not None or (transport is not None and transport.kind == "call"):
         private_folder(paths.scratch)
+    if agent.hooks is not None:
         listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
-    launch = agent.launch(
-        LaunchContext(
-            argv=spec.argv,
-            env=spec.env,
-            cwd=Path(spec.cwd),
-            scratch=paths.scratch,
-            hook_url=f"http://127.0.0.1:{listener.getsockname()[1]}/hook" if listener is not None else "",
-            hook_token=token,
-            emit_command="" if spec.ephemeral and prompt is not None else _emit_command(paths),
-            conversation=conversation or {},
-            limits_turns=bool(spec.max_turns),
-            asks=spec.asks,
-            tools=spec.tools,
-            prompt=prompt,
-        )
+    context = LaunchContext(
+        argv=spec.argv,
+        env=spec.env,
+        cwd=Path(spec.cwd),
+        scratch=paths.scratch,
+        hook_url=f"http://127.0.0.1:{listener.getsockname()[1]}/hook" if listener is not None else "",
+        hook_token=token,
+        emit_command="" if spec.ephemeral and prompt is not None else _emit_command(paths),
+        conversation=conversation or {},
+        limits_turns=bool(spec.max_turns),
+        asks=spec.asks,
+        tools=spec.tools,
+        prompt=prompt,
+        call_secret=os.urandom(24).hex() if transport is not None and transport.kind == "call" else "",
     )
-    for path, content in launch.files.items():
-        _write(path, content)
-    env = {**launch.env, FOLDER_VARIABLE: str(paths.folder)}
-    pty = spawn(launch.argv, cwd=Path(spec.cwd), env=env, cols=spec.cols, rows=spec.rows)
-    return Begun(agent, listener, token, launch, pty, prompt)
+    folder = {FOLDER_VARIABLE: str(paths.folder)}
+    companion = address = None
+    if transport is not None and transport.kind == "call":
+        from .companion import CompanionProcess
+
+        companion = CompanionProcess(transport, context, folder)
+        address = companion.start()
+        context = replaced(context, call=address)
+    try:
+        launch = agent.launch(context)
+        for path, content in launch.files.items():
+            write_private(path, content)
+        env = {**launch.env, **folder}
+        pty = spawn(launch.argv, cwd=Path(spec.cwd), env=env, cols=spec.cols, rows=spec.rows)
+    except BaseException:
+        if companion is not None:
+            companion.kill()
+        raise
+    return StartedProgram(agent, listener, token, launch, pty, prompt, address, companion)
 
 
 def _emit_command(paths: SessionPaths) -> str:
@@ -100,8 +125,8 @@ def _emit_command(paths: SessionPaths) -> str:
     return shlex.join([sys.executable, "-I", "-S", emit.__file__, str(paths.socket)])
 
 
-def _write(path: Path, data: bytes) -> None:
-    """For the program that is about to start: nobody reads it after a crash, so no disk is waited for."""
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file for the program that is about to start. No fsync: after a crash it is not needed."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         os.fchmod(fd, 0o600)  # whatever the umask

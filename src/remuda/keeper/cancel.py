@@ -1,4 +1,4 @@
-"""Cancel a message, or interrupt the running turn, from outside the keeper.
+"""Cancel a message, interrupt the running turn, or wait until a session rests, from outside the keeper.
 
 If a keeper runs, it does so: only the keeper knows whether a message is being typed at this moment. Without a
 keeper the files say what is waiting. The outcome is read from the receipts, never guessed.
@@ -7,10 +7,13 @@ keeper the files say what is waiting. The outcome is read from the receipts, nev
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from remuda.agents import find_agent
+from remuda.agents.prompting import PromptProtocol
 from remuda.agents.state import RESTING
 from remuda.duration import show_duration
 from remuda.errors import (
@@ -32,6 +35,44 @@ from remuda.wire import connection as wire
 
 from .claim import read_holder
 from .client import KeeperClient
+from .record import SessionRecord
+
+# ── may a message be sent ──
+
+
+def find_prompts(paths: SessionPaths) -> PromptProtocol | None:
+    """Return how prompts reach the agent of a session; None if that is unknown.
+
+    Raises `InvalidOptions` for a session whose program never receives messages.
+    """
+    refuse_foreign(paths)
+    record = SessionRecord.load(paths.record)
+    if record is None:
+        return None
+    prompts = find_agent(record.agent).prompts
+    if prompts is None:
+        raise InvalidOptions(
+            f"session '{paths.name}' runs a plain command, which cannot confirm messages",
+            hint=f"type into it with 'remuda attach {paths.name}'",
+        )
+    return prompts
+
+
+def refuse_foreign(paths: SessionPaths) -> None:
+    """Raise `InvalidOptions` when the name is held by a supervisor that is not ours."""
+    holder, record = read_holder(paths), SessionRecord.load(paths.record)
+    if holder is None or (record is not None and record.keeper_pid == holder.keeper_pid):
+        return  # else the record may be of an earlier session
+    with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
+        if client.welcome is not None:
+            return
+    raise InvalidOptions(
+        f"session '{paths.name}' is kept by another program (hm), which delivers no messages",
+        hint=f"type into it: remuda attach {paths.name}",
+    )
+
+
+# ── cancelling ──
 
 DEFAULT_CANCEL_TIMEOUT = 30.0
 _LOOK_INTERVAL = 0.1
@@ -122,7 +163,7 @@ def _through_keeper(inbox: Path, message: str, session: SessionPaths, timeout: f
         return None
     except WaitTimeout:
         raise WaitTimeout(
-            f"message {message} has not ended within {show_duration(timeout)} of the interrupt",
+            f"message {message} has not ended within {show_duration(timeout, precise=True)} of the interrupt",
             hint=f"'remuda show {session.name}' shows what the agent is doing",
         ) from None
     return last
@@ -200,3 +241,56 @@ def _until_rest(client: KeeperClient, timeout: float) -> None:
                     state = str(event.document["state"])
         except EOFError:
             raise SessionDead(f"session '{client.name}' ended while it was being interrupted") from None
+
+
+# ── waiting for rest ──
+
+# Nothing reports a message that becomes due, or a lock that another process releases.
+_REST_INTERVAL = 5.0
+
+
+def wait_for_rest(
+    name: str, folder: Path, timeout: float | None = None, say: Callable[[str], None] = lambda _: None
+) -> dict[str, Any]:
+    """Return the session's status when it rests and its inbox has nothing due. `say` gets what it waits for.
+
+    Raises `WaitTimeout`, `SessionDead` and what connecting can raise.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    inbox = Inbox(SessionPaths.of(name, folder).inbox)
+    with KeeperClient.connect(name, folder) as client:
+        document = client.request("watch")
+        while not (_is_at_rest(document) and not _has_due(inbox)):
+            say(_why(document))
+            left = _REST_INTERVAL if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise WaitTimeout(f"session '{name}' is not idle: {_why(document)}")
+            try:
+                for _ in client.receive(min(left, _REST_INTERVAL)):
+                    pass
+            except EOFError:
+                raise SessionDead(f"session '{name}' ended before it was idle") from None
+            document = client.describe()
+    return document
+
+
+def _is_at_rest(document: dict[str, Any]) -> bool:
+    delivery = document.get("delivery") or {}
+    return document.get("state") in RESTING and not document.get("dissent") and not delivery.get("in_flight")
+
+
+def _has_due(inbox: Inbox) -> bool:
+    if not inbox.folder.is_dir():
+        return False
+    overview = inbox.overview()
+    return overview.waiting > overview.delayed or overview.in_flight is not None
+
+
+def _why(document: dict[str, Any]) -> str:
+    state, delivery = str(document.get("state")), document.get("delivery")
+    if not _is_at_rest(document):
+        held = (delivery or {}).get("held")
+        return f"{state}, {held}" if held else state
+    if delivery is None:
+        return f"{state}, messages wait: it runs a plain command, which cannot take messages"
+    return f"{state}, messages wait: {delivery.get('held') or 'the next one is about to be delivered'}"

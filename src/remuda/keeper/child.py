@@ -278,6 +278,9 @@ class Child:
         self._loop.remove_signal_handler(signal.SIGCHLD)
 
 
+_PASTE_END = b"\x1b[201~"
+
+
 class Keyboard:
     """What users type into a session: passed on at once, except while a message is being delivered."""
 
@@ -285,7 +288,9 @@ class Keyboard:
         self._child = child
         self._held: list[bytes] | None = None
         self.typed_at = float("-inf")
-        """When a user last typed, on the loop's clock."""
+        """When a user's keys last came or went to the program, on the loop's clock."""
+        self.typed_text = False
+        """Whether the last keys were text, which a program draws where it takes text."""
 
     def type(self, data: bytes) -> bool:
         """Type. Returns whether the program has taken it already."""
@@ -295,6 +300,9 @@ class Keyboard:
         else:
             self._held.append(data)
         self.typed_at = monotonic()
+        # Cheap, because it runs for each key: what has an escape sequence is text only if it is a paste.
+        is_plain = b"\x1f" < data[-1:] != b"\x7f" and b"\x1b" not in data
+        self.typed_text = is_plain or data.endswith(_PASTE_END)
         return taken
 
     def hold(self) -> None:
@@ -307,6 +315,7 @@ class Keyboard:
         held, self._held = self._held, None
         for data in held or ():
             self._child.write(data)
+            self.typed_at = monotonic()
 
 
 def exit_code(wait_status: int) -> int:

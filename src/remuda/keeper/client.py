@@ -12,6 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,19 @@ from remuda.errors import (
     from_code,
 )
 from remuda.names import did_you_mean
-from remuda.paths import SessionPaths, SocketAddress, known_names, peer_uid
+from remuda.paths import SessionPaths, connect_own, known_names
 from remuda.readable import is_readable
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection, ClientEvent
 from remuda.wire.messages import PROTOCOL_VERSION, StateByte, Status
 
 from .claim import read_holder
+from .elsewhere import Tunnel, open_tunnel, why_closed
 from .record import SessionRecord
 
 ANSWER_TIMEOUT = 5.0
+RETRY_INTERVAL = 0.01
+"""Seconds between two attempts to connect to a keeper whose backlog is full."""
 _READ_BYTES = 1 << 16
 
 
@@ -49,23 +53,17 @@ class KeeperClient:
     Use it in a `with`, or `close` it. Every call blocks, with a limit.
     """
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        name: str,
-        *,
-        read_only: bool = False,
-        window_bytes: int = 0,
-        raw: bool = False,
-    ) -> None:
+    def __init__(self, sock: socket.socket, name: str, hello: bytes) -> None:
         self.name = name
         self._sock = sock
         self._connection = ClientConnection()
         self._numbers = itertools.count(1)
         self._waiting: deque[ClientEvent] = deque()
+        self.tunnel: Tunnel | None = None
+        """The way to a session of another host; None for one of this machine."""
         self.welcome: dict[str, Any] | None = None
         """What the keeper reported about itself; None for a Heimdall supervisor."""
-        self._greet(read_only, window_bytes, raw)
+        self._greet(hello)
 
     @classmethod
     def connect(
@@ -82,42 +80,68 @@ class KeeperClient:
         `window_bytes` limits how much output the keeper sends before it is acknowledged; 0 means unlimited.
         """
         paths = SessionPaths.of(name, None if folder is None else absolute_path("folder", folder))
+        hello = ClientConnection.hello(
+            f"remuda {__version__}", read_only=read_only, window_bytes=window_bytes, raw=raw
+        )
         try:
-            return cls._connect(paths, read_only=read_only, window_bytes=window_bytes, raw=raw)
+            return cls._connect(paths, hello)
         except _NoSocket:
             from .hidden import is_back, recall
 
             if recall(paths) is None or not is_back(paths):
                 raise absent(paths) from None
-        return cls._connect(paths, read_only=read_only, window_bytes=window_bytes, raw=raw)
+        return cls._connect(paths, hello)
 
     @classmethod
-    def _connect(cls, paths: SessionPaths, *, read_only: bool, window_bytes: int, raw: bool) -> KeeperClient:
-        name = paths.name
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(ANSWER_TIMEOUT)
-            with SocketAddress(paths.socket) as address:
-                _connect(sock, address)
-            check_keeper(sock, paths)
-            return cls(sock, name, read_only=read_only, window_bytes=window_bytes, raw=raw)
-        except (FileNotFoundError, ConnectionRefusedError):
-            sock.close()
-            raise _NoSocket from None
-        except EOFError:
-            sock.close()
-            raise SessionUnreachable(f"the keeper of '{name}' closed the connection") from None
-        except OSError as error:
-            sock.close()
-            raise SessionUnreachable(f"cannot reach session '{name}': {error.strerror or error}") from error
-        except BaseException:
-            sock.close()
-            raise
+    def connect_elsewhere(
+        cls, host: str, name: str, *, read_only: bool = False, window_bytes: int = 0, raw: bool = False
+    ) -> KeeperClient:
+        """Connect to a session of another host. It is as `connect`, also for what it returns.
 
-    def _greet(self, read_only: bool, window_bytes: int, raw: bool) -> None:
+        Raises what `connect` raises, and what prevents the way there: `HostUnreachable`, `HubUnreachable`,
+        `BossDown`, and `PermissionRefused` unless it is `read_only`.
+        """
         hello = ClientConnection.hello(
             f"remuda {__version__}", read_only=read_only, window_bytes=window_bytes, raw=raw
         )
+        tunnel = open_tunnel(host, name, types=not read_only)
+        with ExitStack() as on_error:
+            sock = on_error.enter_context(tunnel.sock)
+            sock.settimeout(ANSWER_TIMEOUT)
+            try:
+                client = cls(sock, f"{host}/{tunnel.session}", hello)
+            except (EOFError, OSError):
+                why = why_closed(tunnel)
+                raise why or SessionUnreachable(
+                    f"the keeper of '{host}/{tunnel.session}' closed the connection"
+                ) from None
+            on_error.pop_all()
+        client.tunnel = tunnel
+        return client
+
+    def end_reason(self) -> str:
+        """Say why the keeper closed the connection, if it did so without EXIT."""
+        why = why_closed(self.tunnel) if self.tunnel is not None else None
+        if why is None:
+            return f"the keeper of session {self.name} has ended"
+        return f"lost the connection to session {self.name}, which keeps running: {why.message}"
+
+    @classmethod
+    def _connect(cls, paths: SessionPaths, hello: bytes) -> KeeperClient:
+        try:
+            with ExitStack() as on_error:
+                sock = on_error.enter_context(_reach(paths))
+                client = cls(sock, paths.name, hello)
+                on_error.pop_all()
+                return client
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise _NoSocket from None
+        except EOFError:
+            raise SessionUnreachable(f"the keeper of '{paths.name}' closed the connection") from None
+        except OSError as error:
+            raise unreachable(paths, error) from error
+
+    def _greet(self, hello: bytes) -> None:
         self._sock.sendall(hello + ClientConnection.ask_status())
         first = self._next_of(wire.WelcomeReceived, wire.StatusReceived)
         if isinstance(first, wire.WelcomeReceived):
@@ -162,12 +186,7 @@ class KeeperClient:
             )
         request_id = next(self._numbers)
         self._sock.sendall(ClientConnection.request(request_id, op, args))
-        document = self._response(request_id).document
-        if not document.get("ok"):
-            error = document.get("error") or {}
-            raise from_code(error.get("code", ""), error.get("message", "refused"), error.get("hint"))
-        result = document.get("result")
-        return result if isinstance(result, dict) else {}
+        return result_of(self._response(request_id).document)
 
     def describe(self, *, explain: bool = False) -> dict[str, Any]:
         """Return the status of the session; of a Heimdall session, what its status byte says."""
@@ -299,25 +318,27 @@ class KeeperClient:
         self.close()
 
 
-def _connect(sock: socket.socket, address: str) -> None:
-    """Connect. If the keeper's backlog is full, connect fails at once and is tried again."""
+def _reach(paths: SessionPaths) -> socket.socket:
     deadline = time.monotonic() + ANSWER_TIMEOUT
-    while True:
-        try:
-            sock.connect(address)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
+    while (sock := connect_own(paths.socket)) is None:
+        if time.monotonic() > deadline:
+            raise SessionUnreachable(f"the keeper of '{paths.name}' does not answer")
+        time.sleep(RETRY_INTERVAL)
+    sock.settimeout(ANSWER_TIMEOUT)
+    return sock
 
 
-def check_keeper(sock: socket.socket, paths: SessionPaths) -> None:
-    """Raise if another user listens there: nothing has been sent yet."""
-    if (uid := peer_uid(sock)) != os.getuid():
-        raise SessionUnreachable(
-            f"cannot reach session '{paths.name}': uid {uid} listens on {paths.socket}, which is another user"
-        )
+def unreachable(paths: SessionPaths, error: OSError) -> SessionUnreachable:
+    return SessionUnreachable(f"cannot reach session '{paths.name}': {error.strerror or error}")
+
+
+def result_of(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the result in the answer to a request. Raises the error that the keeper reports."""
+    if not document.get("ok"):
+        error = document.get("error") or {}
+        raise from_code(error.get("code", ""), error.get("message", "refused"), error.get("hint"))
+    result = document.get("result")
+    return result if isinstance(result, dict) else {}
 
 
 def absent(paths: SessionPaths) -> SessionNotFound | SessionDead | SessionUnreachable:
@@ -330,7 +351,7 @@ def absent(paths: SessionPaths) -> SessionNotFound | SessionDead | SessionUnreac
         )
     record = SessionRecord.load(paths.record)
     if record is None:
-        near, hint = did_you_mean(name, known_names(paths.folder)), "'remuda ls' lists all"
+        near, hint = did_you_mean(name, known_names(paths.folder)), "'remuda ls --all' lists all"
         return SessionNotFound(f"session '{name}' not found", hint=f"{near} {hint}" if near else hint)
     how = f" with exit code {record.exit_code}" if record.exit_code is not None else ": its keeper was killed"
     return SessionDead(f"session '{name}' has ended{how}", hint=dead_hint(record))

@@ -1,4 +1,4 @@
-"""A session's inbox in its keeper: what the driver of `turns/` sees of the session, and is told."""
+"""A session's inbox in its keeper: connects the driver of `turns/` with the session."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents.events import PromptSubmitted, Report, TurnHalted, TurnStopped
-from remuda.agents.speech import Past, Speech
+from remuda.agents.prompting import Past, PromptProtocol
 from remuda.agents.state import RESTING, Source, State
 from remuda.durable import open_regular
 from remuda.errors import InvalidOptions
+from remuda.jsonl_tail import MAX_LINE_BYTES
 from remuda.turns.driver import Driver
 from remuda.turns.policy import Rules
+from remuda.turns.terminal import Caller
 from remuda.untrusted import one_line, parse_json
 
 from .health import Health
-from .mailbox import Mailbox
-from .observe import MAX_LINE_BYTES, Observation
+from .observe import Observation
+from .owner import LentTrust
+from .prepare import Mailbox
 from .session import Session
-from .trust import LentTrust
 from .watch import watch
 
 log = logging.getLogger("remuda.keeper.delivery")
@@ -45,10 +47,11 @@ class Delivery:
         *,
         hooks_expected: bool = True,
         settings: Collection[Path] = (),
+        caller: Caller | None = None,
     ) -> None:
-        speech, inbox = mailbox.speech, mailbox.folder
+        prompts, inbox = mailbox.prompts, mailbox.folder
         self._session = session
-        self._speech = speech
+        self._prompts = prompts
         self._observation = observation
         spec = session.spec
         self._account = mailbox.account
@@ -64,16 +67,17 @@ class Delivery:
             stop_timeout=spec.stop_timeout,
         )
         self._driver = Driver(
-            SessionTerminal(session, speech, observation, resumed, last_word, self._trust),
-            speech,
+            SessionTerminal(session, prompts, observation, resumed, last_word, self._trust),
+            prompts,
             mailbox.consumer,
             self._account,
             rules,
+            caller,
         )
         self._ready_wanted = False
-        self.health = Health(session, observation, speech, hooks_expected=hooks_expected, settings=settings)
+        self.health = Health(session, observation, prompts, hooks_expected=hooks_expected, settings=settings)
         self.last_message = ""
-        """The beginning of what the agent said when it last stopped, on one line."""
+        """The beginning of the agent's last answer, on one line."""
         observation.listeners.append(self._driver.nudge)
         observation.listeners.append(self._look_ready)
         observation.report_listeners.append(self.take)
@@ -84,7 +88,7 @@ class Delivery:
         ]
 
     def take(self, report: Report) -> str | None:
-        """What the agent reports; the reason when it must not take the prompt that it reports."""
+        """Take a report. Returns a reason if the agent must not take the prompt that it reports."""
         self._driver.alive()
         self._trust.agent_began()
         self.health.take(report)
@@ -105,7 +109,7 @@ class Delivery:
         return _REPEATS if self._driver.repeats(event) else None
 
     def submit(self, prompt: str, message_id: str, *, command: bool) -> None:
-        """Take a message without the inbox file. Raises `InvalidOptions` where that must keep messages."""
+        """Take a message without the inbox file. Raises `InvalidOptions` if messages must be kept on disk."""
         if self._submitted is None:
             raise InvalidOptions("messages of this session go through its inbox")
         self._submitted.submit(prompt, message_id, command=command)
@@ -118,7 +122,7 @@ class Delivery:
         return self._driver.interrupt_turn()
 
     def ready(self) -> dict[str, Any]:
-        """Whether a prompt would be typed at once; if not, `ready` is told when it would."""
+        """Return whether a prompt would be typed at once; if not, clients get `ready` when it would."""
         why = self._driver.unready()
         self._ready_wanted = why is not None
         return {"ready": why is None, "why": why}
@@ -129,7 +133,7 @@ class Delivery:
             self._session.tell({"event": "ready"})
 
     def halt(self, reason: str) -> None:
-        """The agent was told to stop before its next request."""
+        """Note that the agent was asked to stop before its next request."""
         self._driver.hear(TurnHalted(reason))
 
     def document(self) -> dict[str, Any]:
@@ -149,7 +153,7 @@ class SessionTerminal:
     def __init__(
         self,
         session: Session,
-        speech: Speech,
+        prompts: PromptProtocol,
         observation: Observation,
         resumed: Mapping[str, Any],
         last_word: Callable[[], bool],
@@ -160,7 +164,7 @@ class SessionTerminal:
         self.trusted = trust.answered
         self._resumed = resumed
         self._session = session
-        self._speech = speech
+        self._prompts = prompts
         self._observation = observation
 
     def now(self) -> float:
@@ -200,12 +204,16 @@ class SessionTerminal:
 
     def shows_rest_since(self, at: float) -> bool:
         votes = self._session.evidence.votes
-        told = [votes[source] for source in (Source.REGISTRY, Source.TITLE) if source in votes]
-        return any(vote.at >= at and vote.state in RESTING for vote in told)
+        own_votes = [votes[source] for source in (Source.REGISTRY, Source.TITLE) if source in votes]
+        return any(vote.at >= at and vote.state in RESTING for vote in own_votes)
 
     @property
     def typed_at(self) -> float:
         return self._session.keyboard.typed_at
+
+    @property
+    def typed_text(self) -> bool:
+        return self._session.keyboard.typed_text
 
     def tell(self, document: dict[str, Any]) -> None:
         self._session.tell({"event": "delivery", **document})
@@ -218,18 +226,18 @@ class SessionTerminal:
 
     @property
     def conversation(self) -> Mapping[str, Any]:
-        """With its transcript, and the length of that as it is now."""
+        """Return the conversation, with its transcript and the current size of the file."""
         known, path = self._observation.conversation, self._observation.transcript_path
         found = {} if path is None else {"transcript_path": str(path), "transcript_bytes": _size(path)}
         return {**known, **found}
 
     def past(self, prompt: str, since: float, facts: Mapping[str, Any]) -> Past:
-        """Looks into the conversation that the message was handed to, else into the one of now.
+        """Search the conversation that the message was handed to, else the current one.
 
-        What was there before it was handed over is of other messages, also of one that said the same.
+        Earlier records belong to other messages, also to one with the same text.
         """
         now = self.conversation.get("transcript_path")
-        # Of a message that was given as an argument only the session's record tells where it went.
+        # For a message that was passed as an argument, only the session's record has the conversation.
         looks = {
             self._resumed.get("transcript_path"): 0,
             now: 0,
@@ -237,7 +245,7 @@ class SessionTerminal:
         }
         for path, start in reversed(looks.items()):
             if isinstance(path, str):
-                found = self._speech.past(_records(Path(path), start), prompt, since)
+                found = self._prompts.past(_records(Path(path), start), prompt, since)
                 if found.submitted:
                     return found
         return Past()
@@ -251,7 +259,7 @@ def _size(path: Path) -> int:
 
 
 def _records(path: Path, start: int = 0) -> Iterator[Mapping[str, Any]]:
-    """Every whole record of a transcript. A line that a kill cut short is none."""
+    """Yield every complete record of a transcript. Skips a line that a kill cut short."""
     with contextlib.suppress(OSError), open(open_regular(path), "rb") as file:
         file.seek(start if start <= os.fstat(file.fileno()).st_size else 0)
         while line := file.readline(MAX_LINE_BYTES):

@@ -1,7 +1,7 @@
 """Hands one hook payload from standard input to the keeper: `python -I -S emit.py SOCKET`.
 
-For hooks that an agent runs as a command. It stands between the agent and its first prompt, so it
-imports nothing slow and nothing of ours, and it never fails the agent: whatever goes wrong, it exits 0.
+For hooks that an agent runs as a command. The agent takes no prompt before it ends. So it imports nothing
+slow and nothing of ours. It never fails the agent: whatever goes wrong, it exits with 0.
 """
 
 import os

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from remuda.errors import SessionUnreachable
@@ -14,7 +13,7 @@ from remuda.wire.connection import ClientConnection
 
 from .claim import read_holder
 from .client import KeeperClient
-from .survivors import KILL_LIMIT, LOOK_INTERVAL, signal_for, with_kin
+from .survivors import KILL_LIMIT, LOOK_INTERVAL, signal_all, with_kin
 
 
 class ForeignEnd:
@@ -32,7 +31,7 @@ class ForeignEnd:
         self._code: int | None = None
         self._begun = time.monotonic()
         client.send(ClientConnection.subscribe() + ClientConnection.kill())
-        self._signal(0.0)
+        signal_all(self._kin, 0.0, grace, self._sent)
 
     def wait(self) -> int | None:
         """Return the exit code when all have ended; None when the supervisor did not report it.
@@ -52,7 +51,7 @@ class ForeignEnd:
             self._kin = _kin_of(pids, table)
             if not self._kin and (hung_up or self._code is not None):
                 return self._code
-            self._signal(now)
+            signal_all(self._kin, now, self._grace, self._sent)
         if self._kin:
             left = ", ".join(str(one.pid) for one in sorted(self._kin, key=lambda one: one.pid))
             raise SessionUnreachable(
@@ -70,14 +69,6 @@ class ForeignEnd:
         except EOFError:
             return True
         return False
-
-    def _signal(self, now: float) -> None:
-        for process in self._kin:
-            signal_number = signal_for(now, self._grace, self._sent.get(process))
-            if signal_number is not None:
-                process.signal(signal_number)
-                process.signal(signal.SIGCONT)  # a stopped process takes its TERM only when it runs
-                self._sent[process] = signal_number
 
 
 def _program(pid: int, paths: SessionPaths) -> tuple[set[int], dict[int, Entry]]:

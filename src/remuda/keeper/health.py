@@ -23,7 +23,7 @@ from remuda.agents.events import (
     TurnInterrupted,
     TurnStopped,
 )
-from remuda.agents.speech import ComposerKind, Speech
+from remuda.agents.prompting import ComposerKind, PromptProtocol
 from remuda.agents.state import RESTING, WAITING, WORKING, Source, State, Vote
 from remuda.durable import open_regular
 
@@ -102,14 +102,14 @@ class Health:
         self,
         session: Session,
         observation: Observation,
-        speech: Speech,
+        prompts: PromptProtocol,
         *,
         hooks_expected: bool,
         settings: Collection[Path] = (),
     ) -> None:
         self._session = session
         self._observation = observation
-        self._speech = speech
+        self._prompts = prompts
         self._hooks_expected = hooks_expected
         self._settings = ["".join(str(path).split()) for path in settings]
         self._turn = _Turn()
@@ -252,8 +252,8 @@ class Health:
             return
         if self._session.evidence.verdict.state is State.STARTING:
             # All sources say that it rests. Report what is missing; nothing is typed.
-            told = min(says_idle, key=lambda vote: vote.source)
-            self._session.vote([Vote(told.source, State.IDLE, now, f"{told.detail}, no composer found")])
+            best = min(says_idle, key=lambda vote: vote.source)
+            self._session.vote([Vote(best.source, State.IDLE, now, f"{best.detail}, no composer found")])
         if now - self._session.keyboard.typed_at >= _TYPIST_PATIENCE:
             self._set("composer", _NO_COMPOSER, missing=True)
 
@@ -263,9 +263,9 @@ class Health:
         if screen is None:
             return True
         lines = screen.lines()
-        if self._speech.dialog(lines) is not None:
+        if self._prompts.dialog(lines) is not None:
             return True
-        return self._speech.composer(lines, lambda y: screen.styled_row(y, screen.cols)).kind is not (
+        return self._prompts.composer(lines, lambda y: screen.styled_row(y, screen.cols)).kind is not (
             ComposerKind.ABSENT
         )
 

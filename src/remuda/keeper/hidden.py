@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from remuda.errors import SessionExists
-from remuda.paths import SessionPaths
+from remuda.paths import SessionPaths, known_names
 from remuda.process_table import Process, lock_holders
 from remuda.proctree import start_ticks
 
@@ -41,7 +41,7 @@ def living_names(folder: Path) -> list[str]:
     Searches processes only if a dead session's record has no end.
     """
     names = set(live_names(folder))
-    if any(_is_open(SessionPaths(folder, name)) for name in _recorded(folder) - names):
+    if any(_is_open(SessionPaths(folder, name)) for name in known_names(folder) - names):
         names |= keepers_in(folder)
     return sorted(names)
 
@@ -49,14 +49,6 @@ def living_names(folder: Path) -> list[str]:
 def keepers_in(folder: Path) -> set[str]:
     """Return the names of all sessions in `folder` that have a keeper, whatever is left of their files."""
     return {Path(path).name.removesuffix(_SUFFIX) for _, path, _ in _holders(folder)}
-
-
-def _recorded(folder: Path) -> set[str]:
-    try:
-        entries = os.listdir(folder)
-    except FileNotFoundError:
-        return set()
-    return {one.removesuffix(".json") for one in entries if one.endswith(".json") and not one.startswith(".")}
 
 
 def _is_open(paths: SessionPaths) -> bool:
@@ -74,7 +66,7 @@ def _holders(folder: Path) -> Iterator[tuple[Process, str, bool]]:
 
 
 def find_hidden_keeper(paths: SessionPaths) -> Process | None:
-    """A living keeper of that name whose pid file or socket was removed."""
+    """Return a living keeper of that name whose pid file or socket was removed."""
     for process, path, removed in _holders(paths.folder):
         if os.path.basename(path) == paths.pid.name and (removed or not paths.socket.exists()):
             return process

@@ -194,7 +194,7 @@ class History:
 
     @property
     def failure(self) -> str | None:
-        """Why output is missing from the disk now; None if it is complete."""
+        """Return why output is missing from the disk now; None if it is complete."""
         return self._files.failure
 
     def output(self, data: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from remuda.durable import open_regular
 from remuda.paths import SessionPaths
@@ -12,6 +12,8 @@ from remuda.terminal.history import Begun, Gap, HistoryEvent, HistoryParser, Out
 from remuda.terminal.screen import Screen, open_screen
 
 _READ_BYTES = 1 << 16
+_SCROLL_BYTES = 2 << 20
+"""Bytes of history to scroll in: about 20,000 lines, rendered in a fifth of a second. `logs` has more."""
 
 
 class HistoryReader:
@@ -117,3 +119,37 @@ def _played(events: Iterator[HistoryEvent]) -> Screen | None:
             screen.take_replies()
             screen.take_signals()
     return screen
+
+
+def last_lines(paths: SessionPaths) -> list[str]:
+    """Return the last rows that a session showed, with colours, to scroll in. Raises as `HistoryReader`.
+
+    Ask a keeper that runs to write its history first.
+    """
+    with HistoryReader(paths) as reader:
+        return styled_lines(last_events(reader.read()))
+
+
+def styled_lines(events: Iterable[HistoryEvent]) -> list[str]:
+    """Return the rows of a history, with colours."""
+    from remuda.terminal.transcript import open_transcript  # loads the emulator
+
+    transcript = open_transcript(styled=True, unwrap=False)
+    lines = [*transcript.take(events), *transcript.rest()]
+    transcript.close()
+    return lines
+
+
+def last_events(all_events: Iterable[HistoryEvent]) -> list[HistoryEvent]:
+    """Return the last of them, as much as one scrolls in."""
+    events: deque[HistoryEvent] = deque()
+    size, cols_rows = 0, Resized(80, 24)
+    for event in all_events:
+        events.append(event)
+        size += len(event.data) if isinstance(event, Output | Painted) else 0
+        while size > _SCROLL_BYTES:
+            dropped = events.popleft()
+            size -= len(dropped.data) if isinstance(dropped, Output | Painted) else 0
+            if isinstance(dropped, Begun | Resized):
+                cols_rows = Resized(dropped.cols, dropped.rows)
+    return [cols_rows, *events]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from remuda.errors import RemudaError
-from remuda.paths import SessionPaths
+from remuda.paths import SessionPaths, known_names
 
 from .client import KeeperClient
 from .hidden import living_names
@@ -40,16 +39,10 @@ def _ask(folder: Path, name: str) -> dict[str, Any]:
 
 
 def dead_records(folder: Path, living: set[str]) -> Iterator[SessionRecord]:
-    try:
-        entries = sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        name = entry.removesuffix(".json")
-        if entry.endswith(".json") and not entry.startswith(".") and name not in living:
-            record = SessionRecord.load(SessionPaths(folder, name).record)
-            if record is not None:
-                yield record
+    """Yield the records of sessions that are not in `living`, by name."""
+    for name in sorted(known_names(folder) - living):
+        if (record := SessionRecord.load(SessionPaths(folder, name).record)) is not None:
+            yield record
 
 
 def from_record(record: SessionRecord) -> dict[str, Any]:

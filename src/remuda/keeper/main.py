@@ -1,6 +1,6 @@
-"""The keeper's main loop: the session's whole life from the moment in which its program runs.
+"""The keeper's main loop: a session's life from the moment its program runs.
 
-`process` brings it there and calls `run`; this module is loaded while the program starts.
+`process` starts the program and calls `run`. This module is loaded while the program starts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,45 +20,44 @@ from typing import TYPE_CHECKING, Any
 
 from remuda._version import __version__
 from remuda.agents.attention import attention_events
-from remuda.agents.events import Report as AgentReport
+from remuda.agents.events import Report
 from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.timing import make_classifier
-from remuda.agents.unattended import Deny, Halt, Unattended
+from remuda.agents.unattended import DenyPermission, Halt, Unattended
 from remuda.errors import RemudaError
 from remuda.proctree import start_ticks
 from remuda.terminal.screen import open_screen, unavailable_reason
 
-from .asks import Asks
+from .asks import Asks, CallDecision
 from .claim import Claim
 from .cleanliness import Cleanliness
 from .delivery import Delivery
-from .hooks import Answer, HookServer
-from .loop import make_loop
-from .news import News
+from .hooks import AgentProcessFilter, Answer, HookServer
 from .observe import Observation
-from .operations import make_operations
-from .others import AgentProcessFilter
-from .owner import Owner
+from .operations import make_ask_operations, make_operations, make_turn_operations
+from .owner import LentTrust, News, Owner
 from .prepare import Prepared
-from .process import Report
+from .process import StartReport
 from .record import SessionRecord, remove_traces
 from .server import Operation, Server
 from .session import Session
 from .spec import SessionSpec
-from .trust import LentTrust
-from .turn_operations import make_ask_operations, make_turn_operations
 
 if TYPE_CHECKING:
     from remuda.agents.base import HookChannel
 
+    from .call import CallLink
+
 log = logging.getLogger("remuda.keeper")
+
+_LINUX = sys.platform.startswith("linux")
 
 _STARTER_PATIENCE = 5.0
 _OWNER_PATIENCE = 5.0
 
 
 class Keeper:
-    """Start, main loop, shut down: one session's whole life."""
+    """One session: start, main loop, shut down."""
 
     def __init__(self, spec: SessionSpec, claim: Claim, prepared: Prepared) -> None:
         self._spec = spec
@@ -80,6 +80,7 @@ class Keeper:
         self._cleanliness: Cleanliness | None = None
         self._asks: Asks | None = None
         self._news: News | None = None
+        self._link: CallLink | None = None
         self._record = SessionRecord(
             name=spec.name,
             agent=spec.agent,
@@ -114,16 +115,17 @@ class Keeper:
             await self._hooks.open()
             return session, server
         except BaseException:
-            await session.child.end(0.0)  # nobody would ever know of it
+            await session.child.end(0.0)  # no client could ever find it
             raise
 
     def _introduce(self, session: Session) -> Server:
-        """Make a program that runs known: to its observer, on disk, on the socket."""
+        """Connect a running program to its observer, and make it known on disk and on the socket."""
         self._session_kept = session
         has_screen = session.screen is not None
         observer = self._agent.observer(session.child.pid, self._begun.launch.env, has_screen=has_screen)
         if observer is not None:
             self._observation = Observation(session, observer, self._conversation_changed)
+            self._link = self._make_link(session, self._observation)
             self._listen_for_asks(session)
             if self._mailbox is not None:
                 self._delivery = Delivery(
@@ -135,31 +137,65 @@ class Keeper:
                     self._lent_trust(),
                     hooks_expected=self._hooks_expected,
                     settings=list(self._begun.launch.files),
+                    caller=self._link,
                 )
                 self._cleanliness = Cleanliness(
-                    session, observer, self._observation.progress, self._mailbox.speech
+                    session, observer, self._observation.progress, self._mailbox.prompts
                 )
         self._claim.write_pids(os.getpid(), session.child.pid)
         self._record = replace(
             self._record,
             child_pid=session.child.pid,
             child_started=start_ticks(session.child.pid) or "",
+            companion_pid=self._begun.companion.pid if self._begun.companion is not None else 0,
+            companion_started=self._begun.companion.started if self._begun.companion is not None else "",
             terminal=self._begun.pty.terminal,
             terminal_made=self._begun.pty.terminal_made,
         )
         self._save_record()
+        if self._link is not None:
+            self._link.start()
         operations = make_operations(
-            self._degraded_now, self._told, self._on_emitted, self._more_operations()
+            self._degraded_now, self._delivery_status, self._on_emitted, self._more_operations()
         )
         return Server(session, self._claim.listen(), operations)
 
+    def _make_link(self, session: Session, observation: Observation) -> CallLink | None:
+        """Return the call channel; None for an agent that is not called.
+
+        A resumed agent joins its old conversation, which is known before its first report.
+        """
+        prompts, begun = self._agent.prompts, self._begun
+        if prompts is None or prompts.transport.kind != "call":
+            return None
+        assert begun.address is not None
+        assert begun.companion is not None
+        from .call import CallLink
+
+        return CallLink(
+            prompts.transport,
+            begun.address,
+            begun.companion,
+            self._on_call,
+            observation.look_again,
+            lambda: observation.conversation or self._record.conversation,
+            lambda: session.is_ending,
+        )
+
     def _listen_for_asks(self, session: Session) -> None:
-        if self._spec.asks and self._channel is not None and self._observation is not None:
+        if not self._spec.asks or self._observation is None:
+            return
+        if self._link is not None:
+            self._asks = Asks(CallDecision, session.tell_whole, time.time)
+        elif self._channel is not None:
             self._asks = Asks(self._channel.decide, session.tell_whole, time.time)
             self._observation.report_listeners.append(self._asks.take)
 
     def _last_word(self) -> Callable[[], bool]:
-        """Looks into files; for whoever waits for the first answer not before that comes."""
+        """Return the check whether a stop is final.
+
+        The check reads files. With `once` it does so only after the first answer.
+        """
         spec = self._spec
         if not spec.once:
             return self._agent.last_word(spec.argv, spec.env, Path(spec.cwd))
@@ -173,7 +209,7 @@ class Keeper:
         return ask
 
     def _lent_trust(self) -> LentTrust:
-        """Also takes back what keepers that were killed were lent."""
+        """Return the record of lent trust. It also withdraws trust that killed keepers left."""
         spec = self._spec
         record = self._agent.trust_record(spec.env, spec.cwd)
         return LentTrust(record, spec.name, lends=spec.forget_trust)
@@ -204,7 +240,7 @@ class Keeper:
     # ── main loop ──
 
     def _on_hook(self, payload: dict[str, Any]) -> Answer | asyncio.Future[Answer]:
-        """Parse, fold, answer."""
+        """Parse a payload, pass the report to all reducers, and return the answer to the hook."""
         channel, now = self._channel, time.time()
         assert channel is not None
         report = self._processes.attributed(channel.read(payload, now))
@@ -218,9 +254,34 @@ class Keeper:
         self._tell_report(report, payload, now, asked=asked is not None)
         return (channel.refuse_prompt(refused) if refused else None) or answer or asked
 
-    def _unattended_answer(self, channel: HookChannel, report: AgentReport) -> Answer:
+    def _on_call(self, report: Report) -> None:
+        """Pass a report of the call channel to all reducers. Its requests are answered by calls."""
+        assert self._link is not None
+        if self._observation is not None:
+            self._observation.take_hook(report)
+        if self._delivery is not None:
+            self._delivery.take(report)
+        if self._cleanliness is not None:
+            self._cleanliness.hook()
+        asked = self._asks.take(report) if self._asks is not None else None
+        if asked is not None:
+            asked.add_done_callback(self._send_decision)
         match self._unattended.take(report):
-            case Deny(message):
+            case DenyPermission(message):
+                self._link.deny(report, message)
+            case Halt(reason):
+                if self._delivery is not None:
+                    self._delivery.halt(reason)
+                self._link.interrupt(None)
+        self._tell_report(report, None, time.time(), asked=asked is not None)
+
+    def _send_decision(self, asked: asyncio.Future[Any]) -> None:
+        if self._link is not None and not asked.cancelled() and isinstance(asked.result(), CallDecision):
+            self._link.decide(asked.result().request, asked.result().decision)
+
+    def _unattended_answer(self, channel: HookChannel, report: Report) -> Answer:
+        match self._unattended.take(report):
+            case DenyPermission(message):
                 request = PermissionRequest("", {})
                 return channel.decide(request, PermissionDecision(allow=False, message=message))
             case Halt(reason):
@@ -230,20 +291,21 @@ class Keeper:
         return None
 
     def _tell_report(
-        self, report: AgentReport, payload: dict[str, Any], at: float, *, asked: bool = False
+        self, report: Report, payload: dict[str, Any] | None, at: float, *, asked: bool = False
     ) -> None:
-        """To bosses. A request that clients may decide is told by itself, and says more."""
+        """Report to bosses. A request that clients may decide has its own event, which says more."""
         session = self._session_kept
         if session is None:
             return
-        session.tell_hook(payload, at)
+        if payload is not None:
+            session.tell_hook(payload, at)
         if session.has_event_listeners and not asked:
             event_id = f"hook:{self._spec.name}:{report.name}:{at}"
             for event in attention_events(report, at, agent=self._agent.name, id=event_id):
                 session.tell_agent_event(event)
 
     def _on_emitted(self, args: dict[str, Any]) -> None:
-        """A hook that came by command."""
+        """Take a hook that ran as a command."""
         report = self._channel.read_emitted(args) if self._channel is not None else None
         if report is None or self._processes.starts_another(report):
             return
@@ -251,10 +313,11 @@ class Keeper:
             self._observation.take_hook(report)
             if self._delivery is not None:
                 self._delivery.take(report)
-            self._tell_report(report, {**args["payload"], "claude_pid": args.get("claude_pid")}, time.time())
+            more = {name: value for name, value in args.items() if name != "payload"}
+            self._tell_report(report, {**args["payload"], **more}, time.time())
 
-    def _told(self) -> dict[str, Any]:
-        """What `status` shows beside what the session itself knows."""
+    def _delivery_status(self) -> dict[str, Any]:
+        """Return what `status` shows in addition to the session's own facts."""
         delivery = self._delivery.document() if self._delivery is not None else None
         return {
             "conversation": self._record.conversation,
@@ -266,7 +329,8 @@ class Keeper:
 
     @property
     def _hooks_expected(self) -> bool:
-        return self._begun.listener is not None and not self._begun.launch.degraded
+        reports = self._begun.listener is not None or self._link is not None
+        return reports and not self._begun.launch.degraded
 
     def _degraded_now(self) -> list[str]:
         return [*self._degraded, *(self._delivery.health.reasons() if self._delivery is not None else ())]
@@ -282,7 +346,7 @@ class Keeper:
             log.error("cannot save the session's record: %s", error)
 
     def _put_files_back(self, server: Server) -> None:
-        """They were removed under us, and someone looks for this session."""
+        """Restore the session's files: they were removed, and a client looks for them."""
         try:
             listener = self._claim.restore()
         except (OSError, RemudaError) as error:
@@ -327,17 +391,19 @@ class Keeper:
             self._asks.close()
         if self._delivery is not None:
             await self._delivery.close(f"its session ended ({session.end_reason})")
+        if self._link is not None:
+            await self._link.aclose()
         if self._news is not None:
             self._news()
         if self._observation is not None:
             self._observation.close()
         import shutil  # slow to load
 
-        # The name is free before anyone hears of the end: who waits for it may take it at once.
+        # Free the name before the end is reported: a client that waits for the end may reuse it at once.
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
         if self._spec.ephemeral:
             if owner is not None:
-                await owner.gone(_OWNER_PATIENCE)  # it may want to read what became of its message
+                await owner.gone(_OWNER_PATIENCE)  # it may want to read the receipt of its message
             remove_traces(self._paths)
         self._release()
         await server.finish(code)
@@ -345,19 +411,30 @@ class Keeper:
         session.close()
 
 
-def run(spec: SessionSpec, claim: Claim, prepared: Prepared, report: Report, lifeline: int | None) -> int:
-    """To the end of the program. What it exited with."""
+def make_loop() -> asyncio.AbstractEventLoop:
+    """Return our own loop on Linux, where it makes an echo faster, else asyncio's."""
+    if _LINUX:
+        from .loop import KeeperLoop
+
+        return KeeperLoop()
+    return asyncio.new_event_loop()
+
+
+def run(
+    spec: SessionSpec, claim: Claim, prepared: Prepared, report: StartReport, lifeline: int | None
+) -> int:
+    """Run until the program ends. Returns its exit code."""
     with asyncio.Runner(loop_factory=make_loop) as runner:
         return runner.run(keep(spec, claim, prepared, report, lifeline))
 
 
 async def keep(
-    spec: SessionSpec, claim: Claim, prepared: Prepared, report: Report, lifeline: int | None
+    spec: SessionSpec, claim: Claim, prepared: Prepared, report: StartReport, lifeline: int | None
 ) -> int:
     keeper = Keeper(spec, claim, prepared)
     session, server = await keeper.open()
     owner = None if lifeline is None else Owner(lifeline, session.kill, keeper.is_delivering)
-    gc.freeze()  # what is there now stays: no collection has to look at it
+    gc.freeze()  # these objects stay: no collection has to visit them
     if not report.is_wanted():  # it stays open: the starter waits for our end
         session.kill(0.0, "its starter gave up")
         code = await session.ended()
@@ -370,7 +447,7 @@ async def keep(
         report.send(started)
     code = await session.ended()
     if spec.expect_attach:
-        # It may have been too quick for the one who started it to see: what it said is for them.
+        # It may have ended before its starter could attach: the starter should see its output.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(server.subscribed_once.wait(), _STARTER_PATIENCE)
     await keeper.close(session, server, code, owner)

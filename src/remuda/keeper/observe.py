@@ -1,20 +1,20 @@
-"""Bringing an agent's evidence to its session: hooks, registry file, transcript, title and screen."""
+"""Bring an agent's evidence to its session: hooks, registry file, transcript, title and screen."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from remuda.agents.base import Observer, RecordOrder
-from remuda.agents.events import Report
+from remuda.agents.events import PromptSubmitted, Report
 from remuda.agents.progress import Progress
 from remuda.agents.state import Vote
-from remuda.durable import open_regular, read_regular
+from remuda.durable import read_regular
+from remuda.jsonl_tail import JsonlTail
 from remuda.untrusted import parse_json
 
 from .session import Session
@@ -24,15 +24,13 @@ log = logging.getLogger("remuda.keeper.observe")
 
 # A screen is read when the agent has finished drawing it.
 _SCREEN_SETTLE = 0.05
-_TAIL_CHUNK = 1 << 20
-MAX_LINE_BYTES = 16 << 20
-# An agent that suspends itself says so before it listens for being sent on.
+# A suspended agent says so before it can be woken. So it is woken several times.
 _WAKE_INTERVAL = 0.1
 _WAKE_TRIES = 50
 
 
 class Observation:
-    """Feeds one observer and passes its votes on. `changed` is called when the conversation is another."""
+    """Feeds one observer and passes on its votes. `changed` is called when the conversation changes."""
 
     def __init__(
         self, session: Session, observer: Observer, changed: Callable[[dict[str, Any]], None]
@@ -43,15 +41,15 @@ class Observation:
         self._loop = asyncio.get_running_loop()
         self._registry: FileWatch | PolledWatch | None = None
         self._registry_path: Path | None = None
-        self._tail: Tail | None = None
+        self._tail: RecordTail | None = None
         self._settle: asyncio.TimerHandle | None = None
         self._conversation: dict[str, Any] = {}
         self._awaited: object = None
         self._wakes = 0
         self.listeners: list[Callable[[], None]] = []
-        """Called when there may be something new to see."""
+        """Called when something may have changed."""
         self.report_listeners: list[Callable[[Report], object]] = []
-        """Called with what transcript and registry report."""
+        """Called with reports of transcript and registry."""
         self.progress = Progress()
         session.title_listeners.append(self._on_title)
         if session.screen is not None:
@@ -61,6 +59,8 @@ class Observation:
     def take_hook(self, report: Report) -> None:
         log.debug("hook %s", report.name)
         self._take(report)
+        if any(isinstance(event, PromptSubmitted) for event in report.events):
+            self._session.tell_tool({"event": "prompted"})
         text, tools = self.progress.take(report)
         self._session.tell_shown(text)
         for document in tools:
@@ -74,6 +74,10 @@ class Observation:
 
     def _vote(self, votes: list[Vote]) -> None:
         self._session.vote(votes)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Notify listeners of a change that no vote shows."""
         for listener in self.listeners:
             listener()
 
@@ -83,7 +87,7 @@ class Observation:
 
     @property
     def transcript_path(self) -> Path | None:
-        """Also where no hook names it."""
+        """Return the transcript, also if no hook names it."""
         return self._tail.path if self._tail is not None else None
 
     @property
@@ -91,7 +95,7 @@ class Observation:
         return self._registry_path
 
     def _follow(self) -> None:
-        """Watch the files that belong to the conversation as it is now."""
+        """Watch the files of the current conversation."""
         registry = self._observer.registry_path()
         if registry is not None and registry != self._registry_path:
             if self._registry is not None:
@@ -102,14 +106,16 @@ class Observation:
         if transcript is not None and (self._tail is None or self._tail.path != transcript):
             if self._tail is not None:
                 self._tail.close()
-            self._tail = Tail(transcript, self._on_record, self._observer.order(), whole=self._is_awaited())
+            self._tail = RecordTail(
+                transcript, self._on_record, self._observer.order(), from_start=self._is_awaited()
+            )
         if self._observer.conversation != self._conversation:
             self._conversation = dict(self._observer.conversation)
             self._changed(self._conversation)
         self._awaited = self._conversation.get("session_id") if transcript is None else None
 
     def _is_awaited(self) -> bool:
-        """Whether the conversation was known before its transcript: then all of that is new to us."""
+        """Return whether the conversation was known before its transcript. Then all its records are new."""
         session_id = self._observer.conversation.get("session_id")
         return session_id is not None and session_id == self._awaited
 
@@ -118,7 +124,7 @@ class Observation:
             return
         try:
             document = parse_json(read_regular(self._registry_path))
-        except (OSError, ValueError):  # not there yet, gone, or half written: its next change tells
+        except (OSError, ValueError):  # missing, or half written: the next change is read
             return
         if isinstance(document, dict):
             self._take_report(self._observer.read_registry(document))
@@ -141,7 +147,7 @@ class Observation:
 
     def _read_screen(self) -> None:
         self._settle = None
-        if self._awaited is not None:  # without hooks nobody tells when the transcript is there
+        if self._awaited is not None:  # without hooks, nothing reports a new transcript
             self._follow()
         if self._session.screen is None:
             return
@@ -153,7 +159,7 @@ class Observation:
             self._wakes = 0
 
     def _wake(self) -> None:
-        """Ctrl-Z: the agent waits for a shell's `fg`. Here is none, and it would wait for ever."""
+        """Wake an agent that Ctrl-Z suspended: it waits for `fg` of a shell, but no shell is there."""
         if self._wakes == _WAKE_TRIES or self._settle is not None:
             return
         if self._wakes == 0:
@@ -170,10 +176,10 @@ class Observation:
             self._settle.cancel()
 
 
-class Tail:
-    """Every JSON object that is appended to a file from now on, or `whole` from its beginning.
+class RecordTail:
+    """Calls `on_record` for each JSON object that is appended to a file; perhaps from its beginning.
 
-    An unfinished line waits for its end.
+    An agent may write records out of order: `order` sorts them, and holds some for a while.
     """
 
     def __init__(
@@ -182,42 +188,17 @@ class Tail:
         on_record: Callable[[dict[str, Any]], None],
         order: RecordOrder | None = None,
         *,
-        whole: bool = False,
+        from_start: bool = False,
     ) -> None:
         self.path = path
         self._on_record = on_record
         self._order = order
         self._overdue: asyncio.TimerHandle | None = None
-        self._rest = b""
-        try:
-            self._offset = 0 if whole else os.stat(path).st_size
-        except OSError:
-            self._offset = 0
+        self._lines = JsonlTail(path) if from_start else JsonlTail.at_end(path)
         self._watch = watch(path, self._read)
 
     def _read(self) -> None:
-        try:
-            fd = open_regular(self.path)
-        except OSError:
-            return
-        try:
-            while data := os.pread(fd, _TAIL_CHUNK, self._offset):
-                self._offset += len(data)
-                self._take(data)
-        finally:
-            os.close(fd)
-
-    def _take(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_LINE_BYTES:
-            self._rest = b""
-        for line in lines:
-            try:
-                record = parse_json(line)
-            except ValueError:
-                continue
-            if not isinstance(record, dict):
-                continue
+        for record in self._lines.read():
             if self._order is None:
                 self._take_record(record)
             else:
@@ -240,7 +221,7 @@ class Tail:
     def _take_record(self, record: dict[str, Any]) -> None:
         try:
             self._on_record(record)
-        except Exception:  # one that we do not understand must not cost those after it
+        except Exception:  # a record that we do not understand must not stop the rest
             log.exception("a record of %s was skipped", self.path)
 
     def close(self) -> None:

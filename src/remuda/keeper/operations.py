@@ -12,6 +12,9 @@ from remuda.duration import check_seconds
 from remuda.errors import InvalidOptions
 from remuda.terminal.screen import Screen
 
+from .asks import Asks
+from .cleanliness import Cleanliness
+from .delivery import Delivery
 from .server import Operation, Peer
 from .session import HookSubscription, Session
 
@@ -101,12 +104,12 @@ def _parcel(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
 
 def make_operations(
     degraded: Callable[[], list[str]],
-    told: Callable[[], dict[str, Any]],
+    more_status: Callable[[], dict[str, Any]],
     hook: Callable[[dict[str, Any]], None],
     more: Mapping[str, Operation],
 ) -> dict[str, Operation]:
     def status(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
-        document = {**describe(peer.session, peer.server.watcher_count, degraded()), **told()}
+        document = {**describe(peer.session, peer.server.watcher_count, degraded()), **more_status()}
         if args.get("explain"):
             document["votes"] = peer.session.evidence.explain(peer.session.now())
         return document
@@ -160,3 +163,54 @@ def make_operations(
         "parcel": _parcel,
         **more,
     }
+
+
+# ── messages, carry-over and permission requests ──
+
+
+def make_turn_operations(
+    delivery: Delivery, cleanliness: Cleanliness, asks: Asks | None
+) -> dict[str, Operation]:
+    def interrupt(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        peer.require_typist()
+        message = args.get("id")
+        if args.get("turn") is True and message is None:
+            return {"in_flight": (found := delivery.interrupt_turn()) is not None, "id": found}
+        if not isinstance(message, str) or not message:
+            raise InvalidOptions("interrupt needs the id of a message")
+        return {"in_flight": delivery.interrupt(message)}
+
+    def submit(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        peer.require_typist()
+        prompt, message_id, command = args.get("prompt"), args.get("id"), args.get("command", False)
+        if not (isinstance(prompt, str) and isinstance(message_id, str) and isinstance(command, bool)):
+            raise InvalidOptions("submit needs a prompt and the id of its message")
+        delivery.submit(prompt, message_id, command=command)
+        return {"id": message_id}
+
+    def ready(_peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
+        return delivery.ready()
+
+    def clean(_peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
+        return cleanliness.document()
+
+    return {
+        "interrupt": interrupt,
+        "submit": submit,
+        "ready": ready,
+        "cleanliness": clean,
+        **make_ask_operations(asks),
+    }
+
+
+def make_ask_operations(asks: Asks | None) -> dict[str, Operation]:
+    def listed(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
+        return peer.session.large_events.shorten({"asks": asks.document() if asks is not None else []})
+
+    def answer(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
+        peer.require_typist()
+        if asks is None:
+            raise InvalidOptions("clients cannot decide the permission requests of this session")
+        return asks.answer(args)
+
+    return {"asks": listed, "answer": answer}

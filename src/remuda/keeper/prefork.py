@@ -107,14 +107,14 @@ def _keep(specification: int, report: int, lifeline: int) -> NoReturn:
 
         find_agent(DEFAULT_AGENT)  # loads what most calls start
 
-        from .process import Report, run_keeper, settle
+        from .process import StartReport, run_keeper, settle
         from .spec import SessionSpec
 
         with open(specification, "rb") as file:
             data = file.read()
         if data:
             settle()
-            code = run_keeper(SessionSpec.from_json(data), Report(report), lifeline)
+            code = run_keeper(SessionSpec.from_json(data), StartReport(report), lifeline)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     finally:

@@ -1,33 +1,121 @@
-"""Start a session's program with its inbox, its previous record and its recording."""
+"""Start a session's program with its inbox, its previous record and its recording.
+
+The first message of the inbox may become an argument of the agent.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shlex
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remuda.agents import find_agent
 from remuda.agents.base import Agent
-from remuda.errors import RemudaError, SpawnFailed
-from remuda.paths import SessionPaths
+from remuda.agents.prompting import PromptProtocol
+from remuda.errors import InputError, RemudaError, SpawnFailed
+from remuda.inbox.consumer import Consumer, Leased
+from remuda.inbox.journal import Inbox, translated_errors
+from remuda.inbox.stop_hook import InboxError
+from remuda.paths import SessionPaths, accounts_folder, private_folder
 from remuda.proctree import adopt_orphans
 from remuda.terminal.asciicast import Recorder
+from remuda.turns.account import Account
+from remuda.turns.turn import Turn
 
-from .begin import Begun, begin
-from .mailbox import Mailbox
+from .begin import StartedProgram, begin
 from .record import SessionRecord
 from .spec import SessionSpec
 
+if TYPE_CHECKING:
+    from remuda.inbox.submitted import SubmittedMessages
+
 log = logging.getLogger("remuda.keeper")
+
+# ── the inbox before the start ──
+
+
+class Mailbox:
+    """A session's inbox before and after its agent is started."""
+
+    def __init__(self, spec: SessionSpec, prompts: PromptProtocol, folder: Path) -> None:
+        private_folder(folder)
+        if spec.prompt is not None:
+            Inbox(folder, durable=not spec.ephemeral).put(spec.prompt, message_id=spec.message_id)
+        self.folder = folder
+        self.prompts = prompts
+        who = f"the keeper of session '{spec.name}'"
+        self.submitted: SubmittedMessages | None = None
+        """Takes messages from clients directly, where nothing needs to outlive the keeper."""
+        if spec.ephemeral and spec.single_try:  # a worker of a pool
+            from remuda.inbox.submitted import SubmittedMessages
+
+            self.submitted = SubmittedMessages(folder, who)
+        self.consumer: Consumer = self.submitted or Consumer(folder, who, durable=not spec.ephemeral)
+        self.account = Account(accounts_folder(), prompts.account(spec.env))
+        # Agents of other packages may not know such a name.
+        if (shared := getattr(prompts, "shared_account", None)) is not None:
+            self.account.share(shared(spec.env))
+        self.first: tuple[Leased, Turn] | None = None
+
+    def take_first(self) -> str | None:
+        """Return the first message as an argument, if it can be one: exact, and no key is typed."""
+        try:
+            self.consumer.open()
+            if self.account.limited_for(time.time()) or self.consumer.orphan() is not None:
+                return None
+            return self._lease_argument()
+        except (RemudaError, InboxError, OSError) as error:
+            log.warning("no first message: %s", error)
+            return None
+
+    def put_back_first(self) -> None:
+        """Put the first message back: the agent could not be started."""
+        if self.first is not None:
+            with contextlib.suppress(RemudaError, InboxError, OSError):  # else recovery finds it in flight
+                self.consumer.put_back(self.first[0], "the agent could not be started")
+
+    def take_given(self) -> None:
+        """Lease the message that the agent was started with. Raises if it cannot be ours."""
+        with translated_errors():
+            self.consumer.open()
+            leased = self.consumer.lease("argument")
+        carried = None if leased is None else self.prompts.argument(leased.text, command=leased.command)
+        if leased is None or carried is None:
+            raise SpawnFailed("the prompt that the agent was started with is not in its inbox")
+        self.first = leased, Turn(leased.text, carried, self.prompts, command=leased.command)
+
+    def _lease_argument(self) -> str | None:
+        entry = self.consumer.peek()
+        if entry is None or not self._fits(entry):
+            return None
+        leased = self.consumer.lease("argument")
+        if leased is None:
+            return None
+        carried = self.prompts.argument(leased.text, command=leased.command)
+        assert carried is not None
+        self.first = leased, Turn(leased.text, carried, self.prompts, command=leased.command)
+        return carried.data.decode()
+
+    def _fits(self, entry: Leased) -> bool:
+        try:
+            self.prompts.check(entry.text, command=entry.command, literal=entry.literal)
+        except InputError:  # reported when its turn comes
+            return False
+        return self.prompts.argument(entry.text, command=entry.command) is not None
+
+
+# ── the program ──
 
 
 @dataclass(slots=True)
 class Prepared:
     """A running program, ready to be kept."""
 
-    begun: Begun
+    begun: StartedProgram
     conversation: dict[str, Any]
     """What is known of it from its previous run."""
     degraded: list[str]
@@ -35,7 +123,7 @@ class Prepared:
     recorder: Recorder | None
 
 
-def prepare(spec: SessionSpec, paths: SessionPaths, begun: Begun | None) -> Prepared:
+def prepare(spec: SessionSpec, paths: SessionPaths, begun: StartedProgram | None) -> Prepared:
     """Start the program. `begun`: it runs already. Raises the reason why it cannot run or be kept."""
     degraded: list[str] = []
     if not adopt_orphans():
@@ -62,11 +150,11 @@ def prepare(spec: SessionSpec, paths: SessionPaths, begun: Begun | None) -> Prep
 def _open_mailbox(
     spec: SessionSpec, agent: Agent, paths: SessionPaths, degraded: list[str]
 ) -> Mailbox | None:
-    speech = agent.speech
-    if speech is None:
+    prompts = agent.prompts
+    if prompts is None:
         return None
     try:
-        return Mailbox(spec, speech, paths.inbox)
+        return Mailbox(spec, prompts, paths.inbox)
     except RemudaError as error:  # a session without its inbox is better than none
         if spec.prompt is not None:
             raise

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .prepare import Prepared
 
 
-class Report:
+class StartReport:
     """The one message to the process that started us, on a line of its own."""
 
     def __init__(self, fd: int) -> None:
@@ -55,7 +55,7 @@ class Report:
             os.close(fd)
 
     def send_first(self, document: dict[str, Any]) -> int:
-        """The descriptor it was sent on, for more; -1 if it was sent before."""
+        """Send the first document. Return the descriptor, so that more can follow; -1 if it was used."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with contextlib.suppress(OSError):  # the starter may be gone
@@ -82,7 +82,7 @@ def settle() -> None:
 
 
 @contextlib.contextmanager
-def _reporting(report: Report) -> Iterator[None]:
+def _reporting(report: StartReport) -> Iterator[None]:
     try:
         yield
     except RemudaError as error:
@@ -97,7 +97,7 @@ def _reporting(report: Report) -> Iterator[None]:
 
 
 def main() -> None:
-    report = Report(int(sys.argv[1]))
+    report = StartReport(int(sys.argv[1]))
     lifeline = int(sys.argv[3]) if len(sys.argv) > 3 else None
     if lifeline is not None:
         os.set_inheritable(lifeline, False)
@@ -106,7 +106,7 @@ def main() -> None:
     sys.exit(run_keeper(spec, report, lifeline))
 
 
-def run_keeper(spec: SessionSpec, report: Report, lifeline: int | None) -> int:
+def run_keeper(spec: SessionSpec, report: StartReport, lifeline: int | None) -> int:
     """Run the session to its end, in a process that is detached already. Returns the exit code."""
     with _reporting(report):
         spec.check()
@@ -139,7 +139,7 @@ def _claim(paths: SessionPaths) -> Claim:
     return claim
 
 
-def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: Report, lifeline: int | None) -> int:
+def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: StartReport, lifeline: int | None) -> int:
     try:
         prepared = _prepare(spec, claim.paths)
         try:

@@ -25,6 +25,9 @@ class SessionRecord:
     child_pid: int = 0
     child_started: str = ""
     """When the program started, by the system's count: its pid may belong to another process by now."""
+    companion_pid: int = 0
+    companion_started: str = ""
+    """The same of the process that serves the agent's calls, if there is one."""
     terminal: str = ""
     terminal_made: int = 0
     """The path of its terminal, and when that was made (nanoseconds)."""

@@ -18,7 +18,7 @@ from remuda.errors import (
     RemudaError,
 )
 from remuda.paths import peer_uid
-from remuda.terminal.replies import CURSOR_QUERY, ReplyFilter
+from remuda.terminal.reports import CURSOR_QUERY, ReplyFilter
 from remuda.wire import connection as wire
 from remuda.wire.connection import KeeperConnection
 from remuda.wire.frames import split
@@ -270,6 +270,8 @@ class Peer:
             self.session.kill()
 
     def on_hello(self, event: wire.HelloReceived) -> None:
+        if event.read_only:
+            self.session.client_gone(self.client_id)  # one that only watches has no say in the size
         self.session.last_typist = 0  # it may have lost the right to type
         self.outlet.send(self.connection.welcome(self.server.operations["status"](self, {})))
 

@@ -18,20 +18,18 @@ from remuda.agents.state import Evidence, Source, State, Vote
 from remuda.agents.timing import Classifier
 from remuda.paths import SessionPaths
 from remuda.terminal.asciicast import Recorder
+from remuda.terminal.history import Ring, plain_text
 from remuda.terminal.pty import Pty
-from remuda.terminal.replies import count_cursor_answers
-from remuda.terminal.ring import Ring, plain_text
+from remuda.terminal.reports import count_cursor_answers
 from remuda.terminal.screen import Screen
 from remuda.untrusted import one_line
 from remuda.wire.frames import SHORT_BYTES
 from remuda.wire.messages import SHORT_OUTPUT, Status
 
 from .child import Child, Keyboard
-from .fanout import Outlet, OutputFrame
+from .cleanliness import ProcessTracker
+from .fanout import LargeEvents, Outlet, OutputFrame
 from .feeder import Feeder
-from .large_events import LargeEvents
-from .loop import afterwards
-from .process_tracker import ProcessTracker
 from .size import SizeKeeper, check_policy, check_size
 from .spec import SessionSpec
 
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("remuda.keeper.session")
 
-# An agent speaks for itself soon after its start; only then is its rhythm worth a guess.
+# An agent reports soon after its start. Until then the timing of its output says nothing.
 _BEFORE_GUESSING = 10.0
 
 _PLAIN = ("simple", "none")
@@ -72,7 +70,7 @@ class Session:
         self.recorder: Recorder | None = None
         self.history_file: History | None = None
         self.came_up = False
-        """Whether it ever was in a state that follows the start."""
+        """Whether it was ever in a state after `starting`."""
         self._classifier = classifier
         self._timing_timer: asyncio.TimerHandle | None = None
         self._ring = Ring(spec.scrollback_bytes)
@@ -89,13 +87,13 @@ class Session:
         self._title = ""
         self.cursor_queries = 0
         self.last_typist = 0
-        """The client whose size counts, so that it is not asked for with every key."""
+        """The client whose size counts. Cached: it is needed for every key."""
         self._ending: asyncio.Task[None] | None = None
         self.title_listeners: list[Callable[[str], None]] = []
         self.output_listeners: list[Callable[[], None]] = []
         self.evidence = Evidence.starting(self.now())
         if spec.agent in _PLAIN:
-            # Nothing else will ever speak for it, and a silent program is idle from the start.
+            # It reports nothing, and a silent program is idle from the start.
             self.vote([Vote(Source.TIMING, classifier.state, self.now(), "silence")])
             self._guess_from = 0.0
         else:
@@ -109,9 +107,9 @@ class Session:
     # ── output ──
 
     def _took(self, data: bytes) -> bool:
-        """Hands it out. Whether it was an echo, of which the session itself takes note `afterwards`."""
+        """Pass output on. Returns whether it was an echo, which the session itself processes `afterwards`."""
         if self._outlets:
-            # Who sends a sequence may wait for an answer.
+            # A program that sends a sequence may wait for an answer.
             if len(data) < SHORT_BYTES and b"\x1b" not in data:
                 frame = SHORT_OUTPUT[len(data)] + data
                 for outlet in self._outlets:
@@ -128,11 +126,11 @@ class Session:
         return False
 
     def settle(self) -> None:
-        """Take note of what was handed out in a hurry."""
+        """Process output that was passed on as an echo."""
         if self._unnoted:
             pieces = self._unnoted[:]
             self._unnoted.clear()
-            for piece in pieces:  # one by one: the ring forgets whole pieces
+            for piece in pieces:  # one by one: the ring drops complete pieces
                 self._note(piece)
 
     def _note(self, data: bytes) -> None:
@@ -153,14 +151,14 @@ class Session:
 
     @property
     def screen(self) -> Screen | None:
-        """The screen, with all output so far."""
+        """Return the screen with all output so far."""
         self.settle()
         if self._feeder is not None:
             self._feeder.settle()
         return self._screen
 
     def _feed(self, data: bytes) -> None:
-        """Here for what is small, in the feeder's thread for what is not."""
+        """Feed the screen: small output here, large output in the feeder's thread."""
         screen = self._screen
         assert screen is not None
         screen.feed(data)
@@ -207,12 +205,16 @@ class Session:
 
     def vote(self, votes: Iterable[Vote]) -> None:
         for vote in votes:
-            before = self.evidence.verdict.state
-            if self.evidence.record(vote):
-                verdict = self.evidence.verdict
+            before = self.evidence.verdict
+            has_changed, verdict = self.evidence.record(vote), self.evidence.verdict
+            if has_changed:
                 self.came_up |= verdict.state not in (State.STARTING, State.DEAD)
-                log.info("%s -> %s (%s: %s)", before, verdict.state, verdict.source.label, verdict.detail)
+                log.info(
+                    "%s -> %s (%s: %s)", before.state, verdict.state, verdict.source.label, verdict.detail
+                )
                 self.tell({"event": "state", **self.state_document()})
+            elif verdict.source is not before.source:
+                self.tell({"event": "source", **self.state_document()})
 
     def state_document(self) -> dict[str, Any]:
         verdict = self.evidence.verdict
@@ -275,12 +277,12 @@ class Session:
             listener(document)
 
     def tell_whole(self, document: dict[str, Any]) -> None:
-        """The same for what may be larger than a frame: it can be fetched."""
+        """Report an event that may be larger than a frame: clients can fetch it."""
         if self._listeners:
             self.tell(self.large_events.shorten(document))
 
     def tell_shown(self, text: str) -> None:
-        """Text of an answer, in pieces for those who cannot fetch it."""
+        """Report text of an answer, in pieces that fit into a frame."""
         if text and self._tool_listeners:
             self.tell_tool({"event": "shown", "text": text})
         for start in range(0, len(text), _SHOWN_CHARACTERS):
@@ -290,9 +292,9 @@ class Session:
 
     def tell_tool(self, document: dict[str, Any]) -> None:
         if self._tool_listeners:
-            told = self.large_events.shorten(document)
+            shortened = self.large_events.shorten(document)
             for listener in list(self._tool_listeners):
-                listener(told)
+                listener(shortened)
 
     @property
     def has_event_listeners(self) -> bool:
@@ -308,35 +310,35 @@ class Session:
             "id": event.id,
             "facts": dict(event.facts),
         }
-        told = self.large_events.shorten(document)
+        shortened = self.large_events.shorten(document)
         for listener in list(self._event_listeners):
-            listener(told)
+            listener(shortened)
 
     def tell_hook(self, payload: Mapping[str, Any], at: float) -> None:
-        """For a boss of 0.1, which reads hooks itself."""
+        """Report a raw hook to a boss of 0.1, which parses hooks itself."""
         name = payload.get("hook_event_name")
         for listener, wanted in list(self._hook_listeners.items()):
             if name in wanted.names:
-                told = {key: value for key, value in payload.items() if key not in wanted.without}
-                listener(self.large_events.shorten({"event": "hook", "at": at, "payload": told}))
+                wanted_fields = {key: value for key, value in payload.items() if key not in wanted.without}
+                listener(self.large_events.shorten({"event": "hook", "at": at, "payload": wanted_fields}))
 
     def history(self) -> bytes:
-        """The raw ring, for a client that knows nothing else."""
+        """Return the raw ring, for a client that knows nothing else."""
         self.settle()
         return self._ring.snapshot()
 
     def paint(self) -> bytes:
-        """The screen as it is now; without an emulator, a cleared terminal and the raw ring."""
+        """Return the current screen; without an emulator, a cleared terminal and the raw ring."""
         if self.screen is not None:
             return self.screen.paint()
         return b"\x1bc" + self._ring.snapshot()
 
     def keep_history(self, paths: SessionPaths) -> None:
-        """Bring what the program prints to the disk from now on. Nothing of it has been read yet."""
+        """Write the program's output to the disk from now on. Call it before the first read."""
         spec = self.spec
         if spec.ephemeral:
             return
-        from .history import History, remove_history  # not needed where somebody waits for one answer
+        from .history import History, remove_history  # a call of `print` does without it
 
         if spec.history_bytes:
             paint = self._paint_noted
@@ -345,7 +347,7 @@ class Session:
             remove_history(paths)
 
     def _paint_noted(self) -> bytes:
-        """The screen as it is when it has seen all that was noted, and nothing of what was not."""
+        """Return a picture of the screen after exactly the output that the history has."""
         if self._feeder is None or self._screen is None:
             return b""
         self._feeder.settle()
@@ -395,7 +397,7 @@ class Session:
     # ── the end ──
 
     def kill(self, grace: float | None = None, reason: str = "killed") -> None:
-        """Begin to end the program and all it started. Who asks again may shorten the grace."""
+        """Begin to end the program and its processes. A second call may shorten the grace."""
         grace = self.spec.kill_grace if grace is None else grace
         if self._ending is None:
             self.end_reason = reason
@@ -403,13 +405,18 @@ class Session:
         else:
             self.child.hasten(grace)
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether its program has ended, or was asked to."""
+        return self._ending is not None or self.child.exited.done()
+
     async def ended(self) -> int:
-        """The exit code, when the program is gone and all its output has been handed on."""
+        """Return the exit code when the program is gone and all its output has been passed on."""
         code = await asyncio.shield(self.child.exited)
         await self.child.drained()
         self.tell(self._last_words(code))
         if self._ending is None and self.child.died_of is not None and self.spec.agent not in _PLAIN:
-            # An agent that was killed leaves its tools behind, at work and with nobody to stop them.
+            # The tools of a killed agent would run on, and nothing would stop them.
             self.kill(reason=f"died of signal {self.child.died_of}")
         if self._ending is not None:
             await self._ending
@@ -420,7 +427,7 @@ class Session:
         return code
 
     def _last_words(self, code: int) -> dict[str, Any]:
-        """The program has ended. What it leaves behind has not: that is told by the end of the connection."""
+        """Report that the program has ended. When its processes have ended too, the connection is closed."""
         screen = self.screen
         lines = screen.lines() if screen is not None else plain_text(self._ring.snapshot()).splitlines()
         text = "\n".join(line.rstrip() for line in lines if line.strip())
@@ -438,3 +445,9 @@ class Session:
         if self._feeder is not None and self._screen is not None:
             self._feeder.close()
             self._screen.close()
+
+
+def afterwards(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], None]], object]:
+    """Return a function that schedules a callback to run once, when it is quiet, before timers and tasks."""
+    left_over: list[Any] | None = getattr(loop, "left_over", None)
+    return loop.call_soon if left_over is None else left_over.append

@@ -39,6 +39,10 @@ _MOST = {
     "idle_threshold_ms": int(LONGEST * 1000),
     "debounce_ms": int(LONGEST * 1000),
 }
+_RESUMED = (
+    *("classifier", "idle_threshold_ms", "debounce_ms", "scrollback_bytes", "history_bytes", "kill_group"),
+    *("log_file", "log_level", "log_filter", "on_orphan", "trust", "turn_timeout", "draft_patience"),
+)
 ON_ORPHAN: tuple[OnOrphan, ...] = ("retry", "deadletter", "drop")
 
 
@@ -119,23 +123,8 @@ class SessionSpec:
 
     def options(self) -> dict[str, Any]:
         """Return what a resumed session should have again, by the names of the options of `start`."""
-        return {
-            "size": self.size_policy,
-            "classifier": self.classifier,
-            "idle_threshold_ms": self.idle_threshold_ms,
-            "debounce_ms": self.debounce_ms,
-            "scrollback_bytes": self.scrollback_bytes,
-            "history_bytes": self.history_bytes,
-            "kill_group": self.kill_group,
-            "grace": self.kill_grace,
-            "log_file": self.log_file,
-            "log_level": self.log_level,
-            "log_filter": self.log_filter,
-            "on_orphan": self.on_orphan,
-            "trust": self.trust,
-            "turn_timeout": self.turn_timeout,
-            "draft_patience": self.draft_patience,
-        }
+        same = {name: getattr(self, name) for name in _RESUMED}
+        return {"size": self.size_policy, "grace": self.kill_grace, **same}
 
     def check(self) -> None:
         """Raise `InvalidOptions` for a value that a keeper could not use."""

@@ -1,9 +1,9 @@
 """Find and end what still runs of a session whose keeper was killed.
 
 A process belongs to a session if it was started with the session's name and folder in its environment, if it
-is the program that the record names, if it is in the process session of one of those, if it has the session's
-lost terminal open, or if it descends from any of them. Processes of a living keeper never count. A daemon
-that cleared its environment, left its parents and closed its terminal is not found.
+is the program that the record names or its server, if it is in the process session of one of those, if it has
+the lost terminal of the session open, or if it descends from any of them. Processes of a living keeper never
+count. A daemon that cleared its environment, left its parents and closed its terminal is not found.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from remuda.errors import SessionExists
-from remuda.paths import FOLDER_VARIABLE, SessionPaths, home
+from remuda.paths import FOLDER_VARIABLE, SessionPaths, home, known_names
 from remuda.process_table import (
     Entry,
     Process,
@@ -77,8 +77,8 @@ def survivors_of(paths: SessionPaths, *, unrecorded: bool = False) -> list[Proce
 
 def _open_records(folder: Path, only: str | None = None) -> dict[str, SessionRecord]:
     """Return the records without an end: their keepers live, or were killed."""
-    paths = [SessionPaths(folder, only).record] if only else folder.glob("*.json")
-    records = (SessionRecord.load(path) for path in paths)
+    names = {only} if only else known_names(folder)
+    records = (SessionRecord.load(SessionPaths(folder, name).record) for name in names)
     return {one.name: one for one in records if one is not None and one.ended_at is None}
 
 
@@ -134,8 +134,8 @@ def _of_record(record: SessionRecord, table: dict[int, Entry]) -> set[int]:
     """Return the program itself, and processes that have its terminal open: its number is not reused while
     they do.
     """
-    entry = table.get(record.child_pid)
-    pids = {record.child_pid} if entry and entry.started == record.child_started else set()
+    processes = {record.child_pid: record.child_started, record.companion_pid: record.companion_started}
+    pids = {pid for pid, started in processes.items() if pid in table and table[pid].started == started}
     if record.terminal and not os.path.exists(record.terminal):  # its master is gone
         pids |= {pid for pid in table if _has_open(pid, record)}
     return pids
@@ -170,12 +170,7 @@ def end_survivors(paths: SessionPaths, grace: float) -> tuple[int, list[Process]
     sent: dict[Process, int] = {}
     left: list[Process] = []
     while (now := time.monotonic() - begun) < grace + KILL_LIMIT and (left := survivors_of(paths)):
-        for process in left:
-            signal_number = signal_for(now, grace, sent.get(process))
-            if signal_number is not None:
-                process.signal(signal_number)
-                process.signal(signal.SIGCONT)  # a stopped process takes its TERM only when it runs
-                sent[process] = signal_number
+        signal_all(left, now, grace, sent)
         time.sleep(LOOK_INTERVAL)
     return len(sent), left
 
@@ -187,6 +182,16 @@ def remove_leftovers(paths: SessionPaths) -> None:
     sweep_stale(paths)
     if read_holder(paths) is None:
         shutil.rmtree(paths.scratch, ignore_errors=True)
+
+
+def signal_all(processes: Iterable[Process], now: float, grace: float, sent: dict[Process, int]) -> None:
+    """Send each process its next signal, `now` seconds after the beginning. `sent` has their last ones."""
+    for process in processes:
+        signal_number = signal_for(now, grace, sent.get(process))
+        if signal_number is not None:
+            process.signal(signal_number)
+            process.signal(signal.SIGCONT)  # a stopped process takes its TERM only when it runs
+            sent[process] = signal_number
 
 
 def signal_for(now: float, grace: float, before: int | None) -> int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from remuda._version import __version__
-from remuda.agents import DEFAULT_AGENT, find_agent, find_headless
+from remuda.agents import agent_setups, find_agent, find_headless
 from remuda.agents.headless import TurnEnd
 from remuda.errors import RemudaError
 from remuda.paths import private_folder, sessions_folder
@@ -19,7 +19,7 @@ from remuda.paths import private_folder, sessions_folder
 from .leftovers import MIN_AGE, leftovers, remove
 from .output import Program, write
 from .request import PrintRequest
-from .run import find_binary
+from .run import find_binary, find_command
 from .session import CallSession
 from .terminal import TerminalCall
 
@@ -36,17 +36,17 @@ class CheckStep(NamedTuple):
     failure: str = ""
 
 
-def show_version(named: str | None) -> int:
-    program = find_headless(DEFAULT_AGENT).program
-    write(f"{Program.name} {__version__} (wrapping {program} {agent_version(named)})\n")
+def show_version(request: PrintRequest) -> int:
+    program = find_headless(request.agent).program
+    write(f"{Program.name} {__version__} (wrapping {program} {agent_version(request)})\n")
     return 0
 
 
-def agent_version(named: str | None) -> str:
+def agent_version(request: PrintRequest) -> str:
     """Return the version that the agent prints, or `unknown`."""
     try:
         done = subprocess.run(
-            [find_binary(named), "--version"],
+            [*find_command(request), "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -62,7 +62,7 @@ def agent_version(named: str | None) -> str:
 def check(request: PrintRequest) -> int:
     """Print one line for each step. Return 0, or 2 when something does not work."""
     folder = sessions_folder()
-    steps = [_agent(request.claude_binary), _terminal(), _folder(folder), try_call()]
+    steps = [_agent(request), _terminal(), _folder(folder), try_call()]
     for step in steps:
         write(f"FAIL: {step.what}: {step.failure}\n" if step.failure else f"OK: {step.what}\n")
     failed = any(step.failure for step in steps)
@@ -72,9 +72,9 @@ def check(request: PrintRequest) -> int:
     return 2 if failed else 0
 
 
-def _agent(named: str | None) -> CheckStep:
+def _agent(request: PrintRequest) -> CheckStep:
     try:
-        return CheckStep(f"agent: {find_binary(named)}, version {agent_version(named)}")
+        return CheckStep(f"agent: {find_binary(request)}, version {agent_version(request)}")
     except RemudaError as error:
         return CheckStep("agent", str(error))
 
@@ -100,8 +100,8 @@ def try_call() -> CheckStep:
     """Run a call with the scripted agent, with a home of its own: the user's is not touched."""
     what = "test run: the demo agent answers"
     with tempfile.TemporaryDirectory(prefix="remuda-check-") as home:
-        env = {**os.environ, "HOME": home}
-        env.pop("CLAUDE_CONFIG_DIR", None)
+        folders = {name for setup in agent_setups() for name in setup.folder_variables}
+        env = {name: value for name, value in os.environ.items() if name not in folders} | {"HOME": home}
         request = PrintRequest(timeout=_CALL_TIMEOUT, demo=True)
         session = CallSession(
             request,

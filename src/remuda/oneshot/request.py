@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from remuda.agents import DEFAULT_AGENT, find_headless
+from remuda.agents import DEFAULT_AGENT, find_headless, find_stream, is_headless
 from remuda.agents.headless import Handling, PrintFlags
 from remuda.errors import InvalidOptions
 
@@ -57,6 +57,7 @@ class PrintRequest:
     stream_json_timeout: float = 0.0
     """For the first message with `--output-format stream-json`."""
     claude_binary: str | None = None
+    agent: str = DEFAULT_AGENT
     demo: bool = False
     """Use the scripted agent, which needs no account."""
     config: str | None = None
@@ -80,10 +81,6 @@ class PrintRequest:
     """`help` or `version`: do nothing else."""
 
     @property
-    def agent(self) -> str:
-        return "demo" if self.demo else DEFAULT_AGENT
-
-    @property
     def reads_messages(self) -> bool:
         """Whether messages come on standard input in place of a prompt, until the caller closes it."""
         return self.input_format == "stream-json" and self.input_file is None
@@ -100,13 +97,14 @@ class PrintRequest:
             if name not in self.__annotations__:
                 raise TypeError(f"a request has no field {name!r}")
             setattr(self, name, value)
+        if self.demo:
+            self.agent = "demo"
 
 
 def parse(words: Sequence[str], *, ask: bool = False) -> PrintRequest:
     """Read the words of `remuda print`, or of `remuda ask`. Raises `InvalidOptions`."""
     request = PrintRequest()
-    flags = find_headless(DEFAULT_AGENT).print_flags
-    arguments = list(_split(words, flags))
+    flags, arguments = _choose_agent(request, words)
     for argument in arguments:
         if argument.flag in OWN:
             _take_own(request, argument, flags)
@@ -120,6 +118,26 @@ def parse(words: Sequence[str], *, ask: bool = False) -> PrintRequest:
     _check(request)
     _choose_pool(request, ask=ask)
     return request
+
+
+def _choose_agent(request: PrintRequest, words: Sequence[str]) -> tuple[PrintFlags, list[Argument]]:
+    """Return the flags of the agent that `--agent` names, and the words as that agent splits them.
+
+    Claude Code has a flag of that name. So a name that is not an agent's goes to the default agent.
+    """
+    flags = find_headless(DEFAULT_AGENT).print_flags
+    arguments = list(_split(words, flags))
+    named = [one.values[0] for one in arguments if one.flag == "--agent" and one.values]
+    agent = next((name for name in named if is_headless(name)), None)
+    if agent is None:
+        return flags, arguments
+    request.agent = agent
+    if agent != DEFAULT_AGENT:
+        flags = find_headless(agent).print_flags
+        arguments = list(_split(words, flags, OWN_WITH_VALUE | {"--agent"}))
+    choice = next(one for one in arguments if one.flag == "--agent" and one.values == [agent])
+    arguments.remove(choice)
+    return flags, arguments
 
 
 def _choose_pool(request: PrintRequest, *, ask: bool) -> None:
@@ -140,7 +158,9 @@ class Argument(NamedTuple):
     """It was written as `--flag=value`."""
 
 
-def _split(words: Sequence[str], flags: PrintFlags) -> Iterator[Argument]:
+def _split(
+    words: Sequence[str], flags: PrintFlags, own: frozenset[str] = OWN_WITH_VALUE
+) -> Iterator[Argument]:
     position = 0
     while position < len(words):
         word = words[position]
@@ -154,14 +174,13 @@ def _split(words: Sequence[str], flags: PrintFlags) -> Iterator[Argument]:
         name, equals, value = word.partition("=")
         flag = OWN_ALIASES.get(name) or flags.aliases.get(name, name)
         values = [value] if equals else []
-        while not equals and position < len(words) and _belongs(flag, len(values), words[position], flags):
-            values.append(words[position])
+        while not equals and position < len(words):
+            word, have = words[position], len(values)
+            if not (have == 0 if flag in own else flags.takes(flag, have, word)):
+                break
+            values.append(word)
             position += 1
         yield Argument(flag, values, bool(equals))
-
-
-def _belongs(flag: str, have: int, word: str, flags: PrintFlags) -> bool:
-    return have == 0 if flag in OWN_WITH_VALUE else flags.takes(flag, have, word)
 
 
 def _needed(flag: str, values: list[str], flags: PrintFlags) -> list[str]:
@@ -190,6 +209,8 @@ def _take_own(request: PrintRequest, argument: Argument, flags: PrintFlags) -> N
 def _set(request: PrintRequest, flag: str) -> None:
     if flag == "--no-inherit-hooks":
         request.inherit_hooks = False
+    elif flag == "--demo":
+        request.demo, request.agent = True, "demo"
     else:
         setattr(request, flag[2:].replace("-", "_"), True)
 
@@ -278,6 +299,8 @@ def _check(request: PrintRequest) -> None:
         raise InvalidOptions("--output-format stream-json needs --verbose, as in claude -p")
     if request.partial_messages and request.output_format != "stream-json":
         raise InvalidOptions("--include-partial-messages needs --output-format stream-json")
+    if request.backend == "stream":
+        find_stream(request.agent)
     if request.demo and request.claude_binary is not None:
         raise InvalidOptions("--demo and --claude-binary cannot be combined")
     if request.clean and not request.check:

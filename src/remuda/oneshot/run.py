@@ -8,7 +8,7 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from remuda.agents import DEFAULT_AGENT, find_agent, find_headless
+from remuda.agents import DEFAULT_AGENT, find_agent, find_headless, find_stream
 from remuda.errors import (
     EXIT_CODES,
     CommandNotFound,
@@ -19,11 +19,20 @@ from remuda.errors import (
     RemudaError,
 )
 
-from .config import apply_defaults, load_defaults
-from .output import OutputLost, Program, ReaderGone, drop, say, warn
-from .prompt import read_prompt
+from .call_input import apply_defaults, load_defaults, read_prompt
+from .output import (
+    OutputLost,
+    Program,
+    ReaderGone,
+    Signalled,
+    SignalsHeld,
+    drop,
+    ignore_signals,
+    raise_signals,
+    say,
+    warn,
+)
 from .request import PrintRequest
-from .signals import Signalled, SignalsHeld, ignore_signals, raise_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +112,7 @@ def _carry_out(request: PrintRequest, output: Output, through_pool: ThroughPool 
         if request.wants == "version" or request.check:
             from .check import check, show_version
 
-            return show_version(request.claude_binary) if request.wants else check(request)
+            return show_version(request) if request.wants else check(request)
         prompt = _prepare(request, clock)
         if request.pool is not None and through_pool is not None:
             code = through_pool(request, prompt, clock, output)
@@ -172,8 +181,8 @@ def _call(request: PrintRequest, prompt: str, clock: Clock, output: Output) -> i
     if request.backend == "stream":
         from .stream import StreamCall
 
-        emitter = output.emitter
-        return _stream(StreamCall(headless, request, prompt, command, clock.note, emitter.message), emitter)
+        emitter, stream = output.emitter, find_stream(request.agent)
+        return _stream(StreamCall(stream, request, prompt, command, clock.note, emitter.message), emitter)
     from .session import CallSession
 
     session = CallSession(request, prompt, command, agent=request.agent)
@@ -188,7 +197,7 @@ def _call(request: PrintRequest, prompt: str, clock: Clock, output: Output) -> i
 
 def _choose_backend(request: PrintRequest, prompt: str, headless: Headless) -> None:
     """Use the stream backend for a control character: no terminal can carry it, a stream every byte."""
-    if (control := headless.find_control(prompt)) is not None:
+    if headless.stream is not None and (control := headless.find_control(prompt)) is not None:
         warn(
             f"the prompt contains U+{ord(control[1]):04X} at position {control[0]}, "
             "which a terminal cannot take; using --backend stream"
@@ -248,20 +257,18 @@ def _stream(call: StreamCall, emitter: Emitter) -> int:
 
 def find_command(request: PrintRequest) -> list[str]:
     """Return the words that start the agent. Raises `CommandNotFound`."""
-    if request.demo:
-        return list(find_agent(request.agent).default_argv)
-    return [find_binary(request.claude_binary)]
+    return [find_binary(request), *find_agent(request.agent).default_argv[1:]]
 
 
-def find_binary(named: str | None) -> str:
+def find_binary(request: PrintRequest) -> str:
     """Return the path of the agent's program. Raises `CommandNotFound`."""
-    headless = find_headless(DEFAULT_AGENT)
-    path = _which(named or headless.program)
+    named = request.claude_binary or find_agent(request.agent).default_argv[0]
+    path = _which(named)
     if path is None:
-        raise CommandNotFound(
-            f"cannot find {named or headless.program}",
-            hint=f"{headless.install_hint}, or pass --claude-binary PATH; --demo needs neither",
-        )
+        hint = find_headless(request.agent).install_hint
+        if request.agent == DEFAULT_AGENT:
+            hint += ", or pass --claude-binary PATH; --demo needs neither"
+        raise CommandNotFound(f"cannot find {named}", hint=hint)
     return os.path.abspath(path)
 
 

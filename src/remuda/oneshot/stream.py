@@ -19,7 +19,7 @@ from .output import say
 from .request import DEFAULT_TIMEOUT, PrintRequest
 
 if TYPE_CHECKING:
-    from remuda.agents.headless import Headless
+    from remuda.agents.base import StreamTransport
 
 Message = dict[str, Any]
 _GRACE = 1.8
@@ -34,20 +34,20 @@ class StreamCall:
 
     def __init__(
         self,
-        headless: Headless,
+        transport: StreamTransport,
         request: PrintRequest,
         prompt: str,
         command: Sequence[str],
         note: Callable[[str], None],
         on_message: Callable[[Message], None],
     ) -> None:
-        self._headless = headless
+        self._transport = transport
         self._request = request
         self._prompt = prompt
         self._is_live = request.reads_messages
         self._note = note
         self._on_message = on_message
-        arguments = headless.stream_arguments(
+        arguments = transport.arguments(
             request.passed,
             inherit_hooks=request.inherit_hooks is not False,
             partial=request.partial_messages,
@@ -57,7 +57,7 @@ class StreamCall:
         self._process = SupervisedProcess(
             self._take_output, self._end, self._take_errors, waits_for_exit=True
         )
-        self._reader = headless.message_reader()
+        self._reader = transport.message_reader()
         self._messages: list[Message] = []
         self._errors = b""
         self._has_output = False
@@ -69,7 +69,7 @@ class StreamCall:
         self._process.start(
             self._argv,
             None,
-            self._headless.stream_environment(os.environ),
+            self._transport.environment(os.environ),
             self._loop,
             end_signal=signal.SIGHUP,  # at a SIGTERM the CLI waits for its tool for a while
             grace=_GRACE,

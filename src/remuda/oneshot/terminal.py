@@ -28,7 +28,7 @@ from remuda.inbox.receipts import Trace, trace
 from remuda.keeper.claim import read_holder
 
 from .output import warn
-from .probe import KeeperProbe
+from .probe import KeeperProbe, is_unreported, question_for_person, unanswerable, waited
 from .request import DEFAULT_TIMEOUT, PrintRequest
 from .session import NEVER, CallSession
 
@@ -202,8 +202,6 @@ class TerminalCall:
 
     def _show_question(self, probe: KeeperProbe) -> None:
         """Print once per question what the agent asks, and how to answer."""
-        from .dialogs import question_for_person, waited
-
         now = time.monotonic()
         document = probe.status() or {}
         age = waited(document)
@@ -219,8 +217,6 @@ class TerminalCall:
 
     def _refuse_question(self, stage: str, probe: KeeperProbe) -> None:
         """End the call at a question: no one is here to answer it. A user who has attached may answer."""
-        from .dialogs import is_unreported, unanswerable, waited
-
         document = probe.status() or {}
         begun = stage not in ("accepted", "written")
         # A dialog in a turn may blink. Before the turn only silence shows that something is asked.

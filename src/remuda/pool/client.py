@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
 import os
 import warnings
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
-from types import TracebackType
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, Literal, Self, Unpack, overload
 
 from remuda.arguments import absolute_path
@@ -15,6 +18,7 @@ from remuda.errors import ClientClosed, InputError, InvalidOptions, RemudaError
 from remuda.paths import sessions_folder
 
 from . import option_readers
+from .codec import read_remote
 from .events import EventName, Listener, PoolObserver
 from .options import (
     AsyncRunOptions,
@@ -27,9 +31,8 @@ from .options import (
 )
 from .pool import Pool
 from .pool_request import PoolRequest
-from .profile import Profile, Resolver, check_profile
-from .types import Done, Raw, RunResult, StreamEvent
-from .worker import WorkerFactory
+from .types import Done, Failed, Raw, RunResult, StreamEvent
+from .worker import Profile, Resolver, WorkerFactory, check_profile
 from .worker import backend_factory as backend_factory
 
 _MAX_CHECKED = 1000
@@ -52,15 +55,22 @@ class Client:
     If the client is dropped or its process is killed, its agents end too.
 
     The keyword options are those of `ClientOptions`; options of a profile are the defaults of all requests.
-    `session_factory` replaces the backend, for tests without agents: see `remuda.testing.pool`.
+    `session_factory` replaces the backend, for tests without agents: see `remuda.testing.pool`. With `fleet`
+    no agent runs here: each request goes to any host of the fleet with a free warm agent, and `cwd` is a
+    folder there.
 
     Raises `InvalidOptions` for options that cannot be used. No agent is started before the first request.
     """
 
     def __init__(
-        self, *, session_factory: WorkerFactory | None = None, **options: Unpack[ClientOptions]
+        self,
+        *,
+        session_factory: WorkerFactory | None = None,
+        fleet: bool = False,
+        **options: Unpack[ClientOptions],
     ) -> None:
         self._pool: Pool | None = None
+        self._fleet = fleet
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._settings = read_client(options)
@@ -89,6 +99,11 @@ class Client:
         Cancelling the task aborts the request: the agent is interrupted, and the worker is reused only if the
         agent confirms that it stopped. A failed request is never retried.
         """
+        if self._fleet:
+            async with contextlib.aclosing(self._anywhere(prompt, options, stream=False)) as events:
+                async for one in events:
+                    if isinstance(one, Done):
+                        return one.result
         request = self._begin(self._prepare(prompt, options), quiet=True)
         try:
             async for event in request:
@@ -120,7 +135,45 @@ class Client:
         Options are checked when you call `stream`; the request starts with the first iteration. Leaving
         the loop early, closing the generator or cancelling the task aborts the request.
         """
+        if self._fleet:
+            return self._anywhere(prompt, options, stream=True, raw=raw)
         return self._stream(self._prepare(prompt, options), raw=raw)
+
+    async def _anywhere(
+        self, prompt: str, given: Mapping[str, Any], *, stream: bool, raw: bool = False
+    ) -> AsyncGenerator[StreamEvent | Raw, None]:
+        """Run it on any host. The boss is asked in a thread: it may be restarted while this waits."""
+        options = read_run(given, self._settings)
+        if callable(options.permissions):
+            raise InvalidOptions("permissions cannot be a function with fleet", hint="use 'deny' or 'allow'")
+        request_type = importlib.import_module("remuda.boss.fleet_requests").FleetRequest
+        profile = {one.name: getattr(options.profile, one.name) for one in fields(options.profile)}
+        loop = asyncio.get_running_loop()
+        # Not the threads of all: each request waits in one of them.
+        with ThreadPoolExecutor(1, thread_name_prefix="fleet") as thread:
+            asked = partial(
+                request_type,
+                _checked(prompt),
+                profile,
+                timeout=options.timeout,
+                stream=stream,
+                raw=raw,
+                permissions=options.permissions,
+                requires={"agent": self._settings.agent},
+            )
+            request = await loop.run_in_executor(thread, asked)
+            ended = False
+            try:
+                while not ended:
+                    event = read_remote(await loop.run_in_executor(thread, request.next))
+                    ended = isinstance(event, Done | Failed)
+                    if event is not None:
+                        yield event
+                    if isinstance(event, Failed):
+                        raise event.error
+            finally:
+                if not ended:
+                    await asyncio.to_thread(request.cancel)
 
     async def _stream(self, prepared: _Prepared, *, raw: bool) -> AsyncGenerator[StreamEvent | Raw, None]:
         request = self._begin(prepared, raw=raw)
@@ -152,6 +205,8 @@ class Client:
         count. Raises what a start can raise, `PoolExhausted`, and `InvalidOptions` if the pool is too small
         or the backend is `print`. If it raises or is cancelled, the number kept before stays in force.
         """
+        if self._fleet:
+            raise InvalidOptions("a fleet cannot be prewarmed from here", hint="use 'pool serve --prewarm'")
         if self._settings.backend == "print":
             raise InvalidOptions("the print backend cannot prewarm: it starts a new agent for each request")
         checked = None if count is None else option_readers.count_from("count", count, 0)
@@ -209,9 +264,7 @@ class Client:
         self._the_pool()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
     def __del__(self) -> None:

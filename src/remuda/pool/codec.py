@@ -17,7 +17,10 @@ from .types import (
     Allow,
     Decision,
     Deny,
+    Done,
+    Failed,
     PermissionRequest,
+    Raw,
     RunResult,
     StreamEvent,
     Token,
@@ -84,6 +87,18 @@ def read_event(message: Message) -> StreamEvent | None:
         case "permission":
             return read_permission(message)
     return None
+
+
+def read_remote(message: Message) -> StreamEvent | Raw | None:
+    """Return the event of any message that a server sends, the last one included; None for others."""
+    match message["type"]:
+        case "done":
+            return Done(read_result(message["result"]))
+        case "error":
+            return Failed(read_error(message))
+        case "raw":
+            return Raw(message["message"])
+    return read_event(message)
 
 
 def read_permission(message: Message) -> PermissionRequest:

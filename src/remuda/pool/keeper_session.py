@@ -11,12 +11,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from remuda.errors import InvalidOptions, RemudaError, SessionCrashed
+from remuda.errors import RemudaError, SessionCrashed
 from remuda.inbox.journal import Inbox
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.keeper.claim import read_holder
@@ -49,19 +49,15 @@ class KeeperSession:
         spec: SessionSpec,
         on_event: Callable[[Document], None],
         on_exit: Callable[[str], None],
-        hooks: Sequence[str] = (),
     ) -> None:
-        """`hooks` are names of the agent's hooks that are reported too, without the prompt in them."""
         self.pid = 0
         self.detail: str | None = None
         """How it ended, with its last output; None while it runs."""
         self._spec = spec
         self._on_event = on_event
         self._on_exit = on_exit
-        self._hooks = list(hooks)
         self._paths = SessionPaths.of(spec.name, Path(spec.folder))
         self._inbox = Inbox(self._paths.inbox, durable=False)
-        self._can_submit = True
         self._thread = ThreadPoolExecutor(1, f"remuda-{spec.name}")
         self._starting: asyncio.Future[Attended] | None = None
         self._lock = threading.Lock()
@@ -82,7 +78,7 @@ class KeeperSession:
         self._client = await AsyncKeeperClient.connect(
             self._spec.name, self._paths.folder, self._on_keeper_event, self._keeper_lost, timeout=timeout
         )
-        status = await self._client.request("watch", tools=True, hooks=self._hooks, without=["prompt"])
+        status = await self._client.request("watch", tools=True)
         if not status["alive"]:  # it ended before we were connected
             screen = "\n".join((await self._client.request("screen"))["lines"])
             self._exited(exit_detail({"code": status["exit_code"], "last_output": screen}))
@@ -117,12 +113,9 @@ class KeeperSession:
 
     async def submit(self, prompt: str, message_id: str, *, command: bool = False) -> None:
         """Hand a message to the keeper. A long one goes through the inbox, where no frame limits its size."""
-        if self._can_submit and len(prompt) <= _SHORT_CHARACTERS:
-            try:
-                await self.request("submit", id=message_id, prompt=prompt, command=command)
-                return
-            except InvalidOptions:  # an older keeper, which has not taken it
-                self._can_submit = False
+        if len(prompt) <= _SHORT_CHARACTERS:
+            await self.request("submit", id=message_id, prompt=prompt, command=command)
+            return
         loop = asyncio.get_running_loop()
         await asyncio.shield(
             loop.run_in_executor(

@@ -12,19 +12,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
+from remuda.agents import DEFAULT_AGENT
 from remuda.errors import InvalidOptions
 
 from . import option_readers as read
 from .option_readers import Reader
-from .scheduler import Limits
+from .scheduler import PoolLimits
 from .types import BackendName, Permissions
 
 if TYPE_CHECKING:
     import asyncio
 
-AgentName = Literal["claude", "demo"]
 PathOption = str | os.PathLike[str]
 ConfigOption = str | os.PathLike[str] | Mapping[str, Any]
 """A path, JSON text, or a mapping to be written as JSON."""
@@ -89,7 +89,8 @@ class ClientOptions(ProfileOptions, total=False):
     end_timeout: float
     close_timeout: float
     claude_binary: PathOption
-    agent: AgentName
+    agent: str
+    """The name of an agent that can serve many requests: "claude", "demo", or one of another package."""
     runtime_dir: PathOption | None
     """Folder for the files of the workers; None means the folder of all sessions."""
     inherit_env: bool
@@ -151,7 +152,7 @@ class ClientSettings:
     end_timeout: float = _option(read.seconds, 10.0)
     close_timeout: float = _option(read.seconds_or_zero, 30.0)
     claude_binary: str = _option(read.path, "claude")
-    agent: AgentName = _option(read.agent, "claude")
+    agent: str = _option(read.agent, DEFAULT_AGENT)
     runtime_dir: str | None = _option(read.path)
     inherit_env: bool = _option(read.flag, True)
     warmup_prompt: str | None = _option(read.prompt)
@@ -161,8 +162,8 @@ class ClientSettings:
     """Defaults for the profiles of requests."""
 
     @property
-    def limits(self) -> Limits:
-        return Limits(self.pool_size, self.max_requests_per_session, self.max_session_age, self.max_idle)
+    def limits(self) -> PoolLimits:
+        return PoolLimits(self.pool_size, self.max_requests_per_session, self.max_session_age, self.max_idle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from remuda.errors import InvalidOptions
 
 from .codec import event_message, read_decision
 from .protocol import Message, PoolProtocol, encode
+from .request_builder import whole_options
 from .types import Decision, Deny, Done, Failed, PermissionRequest, Raw, StreamEvent
 
 MAX_UNREAD_BYTES = 1 << 20
@@ -25,7 +26,7 @@ class PeerGone(ConnectionError):
     """The peer closed the connection, ended its sending, or reads too slowly."""
 
 
-class Peer:
+class PoolPeer:
     def __init__(
         self,
         reader: asyncio.StreamReader,
@@ -118,7 +119,7 @@ class RequestHandler:
     `facts` is what the server says of itself.
     """
 
-    def __init__(self, peer: Peer, request: Message, facts: Mapping[str, Any]) -> None:
+    def __init__(self, peer: PoolPeer, request: Message, facts: Mapping[str, Any]) -> None:
         self.peer, self.request, self._facts = peer, request, facts
         self.cancelled = asyncio.Event()
         self._undecided: dict[str, asyncio.Future[Decision]] = {}
@@ -126,6 +127,9 @@ class RequestHandler:
     def options(self) -> dict[str, Any]:
         """Return the options for the client, which checks them. Folder and environment must be the peer's."""
         options = dict(self.request.get("options") or {})
+        if self.request.get("inherit_env") and isinstance(options.get("cwd"), str):
+            # From another machine: its variables are added to those of this server.
+            options = whole_options(options, cwd=options["cwd"], environ=os.environ)
         if not isinstance(options.get("cwd"), str) or not os.path.isabs(options["cwd"]):
             raise InvalidOptions("a request needs an absolute path in options.cwd")
         if not isinstance(options.get("env"), Mapping):

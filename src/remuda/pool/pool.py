@@ -16,17 +16,16 @@ from itertools import count
 from typing import Any
 
 from remuda.errors import ClientClosed, InvalidOptions, RemudaError, SpawnFailed
+from remuda.tasks import TaskSet
 
 from .events import PoolObserver
 from .options import ClientSettings
-from .pool_request import PoolRequest
+from .pool_request import PoolRequest, QueuedRequest, RequestQueue
 from .prewarm import PrewarmTargets
-from .profile import Profile
-from .queue import QueuedRequest, RequestQueue
-from .scheduler import Evict, HandOver, Reason, Spawn, State, decide, next_decision_at
-from .slot import GRACE, USAGE_TIMEOUT, Eviction, Slot, TurnEnd
+from .scheduler import Evict, HandOver, Reason, Spawn, WorkerState, decide, next_decision_at
+from .slot import GRACE, USAGE_TIMEOUT, Eviction, Slot, WorkerTurnEnd
 from .types import RunResult
-from .worker import WorkerFactory
+from .worker import Profile, WorkerFactory
 
 CRASH_GRACE = 1.0
 """Seconds that a backend has to report the crash of its process itself; then the pool fails the request."""
@@ -46,7 +45,7 @@ class Pool:
         self._queue = RequestQueue(settings, self._start_error)
         self._requests: set[PoolRequest] = set()
         self._missing_usage: dict[int, tuple[RunResult, asyncio.Future[None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._order = count(1)
         self._acting = self._act_again = False
         self._closing = False
@@ -86,11 +85,12 @@ class Pool:
             {
                 "session_id": slot.id,
                 "profile": slot.profile,
+                "request_profile": slot.worker.profile.request_key,
                 "backend": slot.worker.backend,
                 "state": slot.state.value,
                 "served": slot.served,
                 "age": now - slot.born,
-                "request_id": slot.request.id if slot.request and slot.state is State.BUSY else None,
+                "request_id": slot.request.id if slot.request and slot.state is WorkerState.BUSY else None,
             }
             for slot in self._slots.values()
         ]
@@ -136,7 +136,7 @@ class Pool:
 
     def _hand_over(self, action: HandOver) -> None:
         slot, queued = self._slots[action.worker], self._queue.find(action.waiter)
-        if queued is None or slot.state is not State.IDLE:  # changed by a listener just now
+        if queued is None or slot.state is not WorkerState.IDLE:  # changed by a listener just now
             self._act_again = True
             return
         for older in action.passed:
@@ -148,7 +148,7 @@ class Pool:
     def _begin_turn(self, slot: Slot, queued: QueuedRequest) -> None:
         request, reused = queued.request, slot.is_warm and slot.served > 0
         warm = slot.is_warm and slot.ready < queued.id
-        slot.state, slot.request = State.BUSY, request
+        slot.state, slot.request = WorkerState.BUSY, request
         slot.served += 1
         slot.turn = self.loop.create_task(slot.follow(request))
         request.on_early_end = slot.stop
@@ -197,7 +197,7 @@ class Pool:
     def _assign_starts(self) -> None:
         """Assign starts that no request waits for any more to the oldest request that has none."""
         for slot in self._slots.values():
-            if slot.state is not State.SPAWNING or self._queue.find(slot.waiter) is not None:
+            if slot.state is not WorkerState.SPAWNING or self._queue.find(slot.waiter) is not None:
                 continue
             oldest = self._queue.oldest_without_start(slot.profile)
             slot.waiter = None if oldest is None else oldest.id
@@ -217,7 +217,7 @@ class Pool:
         """Return why no worker of this profile is ready; None if they work."""
         if (known := self._start_errors.get(profile)) is not None:
             return known
-        begun = [slot.born for slot in self._slots.values() if slot.state is State.SPAWNING]
+        begun = [slot.born for slot in self._slots.values() if slot.state is WorkerState.SPAWNING]
         if not begun or len(begun) < len(self._slots):
             return None
         return f"it has been starting for {self.loop.time() - min(begun):.0f} s and is not ready"
@@ -229,9 +229,9 @@ class Pool:
             del self._start_errors[next(iter(self._start_errors))]
 
     def _evict(self, slot: Slot, reason: Reason, detail: str | None = None) -> None:
-        if slot.state is State.CLOSING:
+        if slot.state is WorkerState.CLOSING:
             return
-        slot.state = State.CLOSING
+        slot.state = WorkerState.CLOSING
         # Cancelled at once: a step that went on would still use the worker.
         steps = [
             step for step in (slot.turn, slot.step) if step is not None and step is not asyncio.current_task()
@@ -254,8 +254,7 @@ class Pool:
 
     def _run(self, step: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(step)
-        self._tasks.add(task)  # the loop holds only a weak reference
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.add(task)
         return task
 
     async def _open(self, slot: Slot) -> None:
@@ -276,7 +275,7 @@ class Pool:
 
     def _is_ready(self, slot: Slot) -> None:
         """The worker is ready, with a new conversation."""
-        slot.state, slot.used, slot.request, slot.turn = State.IDLE, self.loop.time(), None, None
+        slot.state, slot.used, slot.request, slot.turn = WorkerState.IDLE, self.loop.time(), None, None
         if (queued := self._queue.find(slot.waiter)) is not None:
             self._queue.has_no_start(queued)  # the oldest request gets it, which may be another one
         slot.waiter = None
@@ -298,10 +297,10 @@ class Pool:
     async def _finish_turn(self, slot: Slot, queued: QueuedRequest) -> Eviction | None:
         request = queued.request
         report = await slot.turn_report(request)
-        if report.end is TurnEnd.UNTOUCHED:
+        if report.end is WorkerTurnEnd.UNTOUCHED:
             slot.served -= 1
             return None if slot.exited is None else self._lost(slot, queued)
-        if report.end is TurnEnd.ANSWERED and request.result is not None:
+        if report.end is WorkerTurnEnd.ANSWERED and request.result is not None:
             self.targets.request_served(slot.profile)
             await slot.learn_usage(request.result)
             self._usage_settled(request)
@@ -336,12 +335,12 @@ class Pool:
     def _exited(self, slot: Slot, last_output: str) -> None:
         """The process exited by itself, or must be ended. In other states the current step notices it."""
         slot.exited = last_output or "it exited without output"
-        if slot.state is State.IDLE:
+        if slot.state is WorkerState.IDLE:
             self._evict(slot, "crashed", slot.exited)
             if not slot.served:
                 self._exited_early(slot)
             self._act()
-        elif slot.state is State.BUSY and slot.request is not None:
+        elif slot.state is WorkerState.BUSY and slot.request is not None:
             self.loop.call_later(CRASH_GRACE, self._crash, slot, slot.request)
 
     @staticmethod
@@ -359,7 +358,7 @@ class Pool:
 
     def _count_ready(self, profile: str) -> int:
         """Return how many workers of a profile are up, at work or not."""
-        coming_or_going = (State.SPAWNING, State.CLOSING)
+        coming_or_going = (WorkerState.SPAWNING, WorkerState.CLOSING)
         return sum(
             slot.profile == profile and slot.state not in coming_or_going for slot in self._slots.values()
         )

@@ -30,7 +30,6 @@ from .protocol import Message, PoolProtocol, encode, hello
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
     from typing import Any, Self
 
 SILENCE_TIMEOUT = 20.0
@@ -170,9 +169,7 @@ class PoolConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 
@@ -225,27 +222,16 @@ def try_connect(path: str) -> socket.socket | None:
     """Connect without waiting. Return None if the backlog of the server is full."""
     from pathlib import Path
 
-    from remuda.paths import SocketAddress
+    from remuda.paths import OtherUser, connect_own
 
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.setblocking(False)
-        with SocketAddress(Path(path)) as address:
-            sock.connect(address)
-        _check_owner(sock, path)
-    except BlockingIOError:
-        sock.close()
-        return None
+        return connect_own(Path(path))
+    except OtherUser:  # prompt and environment are for this user's server only
+        raise PermissionRefused(f"the pool at {path} belongs to another user") from None
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
-        sock.close()
         raise _absent(path) from None
     except OSError as error:
-        sock.close()
         raise FolderUnusable(f"cannot reach the pool at {path}: {error.strerror or error}") from error
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def _absent(path: str) -> RemudaError:
@@ -256,14 +242,6 @@ def _absent(path: str) -> RemudaError:
     if is_other:
         return FolderUnusable(f"{path} is not a socket")
     return PoolNotServed(f"no pool is served at {path}", hint="start one with 'remuda pool serve'")
-
-
-def _check_owner(sock: socket.socket, path: str) -> None:
-    """Called before anything is sent: prompt and environment are for this user's server only."""
-    from remuda.paths import peer_uid
-
-    if peer_uid(sock) != os.getuid():
-        raise PermissionRefused(f"the pool at {path} belongs to another user")
 
 
 def request(path: str, message: dict[str, Any], *, silence_timeout: float = SILENCE_TIMEOUT) -> Message:

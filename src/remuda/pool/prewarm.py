@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from remuda.errors import ClientClosed, InvalidOptions, PoolExhausted, RemudaError, SpawnFailed
 
 from .options import ClientSettings
-from .profile import Profile
 from .scheduler import PrewarmTarget
+from .worker import Profile
 
 MAX_RETRY_DELAY = 60.0
 
@@ -71,7 +71,7 @@ class PrewarmTargets:
             raise InvalidOptions(
                 f"cannot keep {count or 'more'} workers ready: the pool has {self._settings.pool_size}, "
                 f"and {others} are kept ready for other profiles",
-                hint="use a larger pool_size, or prewarm(0, …) for a profile that you no longer need",
+                hint="use a larger pool, or keep 0 ready for a profile that you no longer need",
             )
         return wanted
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from remuda.agents import find_headless
+from remuda.agents import DEFAULT_AGENT, find_headless
 from remuda.agents.warm import find_warm
 from remuda.errors import (
     EXIT_CODES,
@@ -93,7 +93,7 @@ def pool_options(request: Request) -> dict[str, Any]:
     """Return the options for `Client.run`. Raises `InvalidOptions`."""
     for complaint, hint in _unusable(request):
         raise InvalidOptions(f"{complaint} with --pool", hint=hint)
-    agent = find_warm("demo" if request.demo else "claude")
+    agent = find_warm(request.agent)
     options, rest = agent.split_options(request.passed)
     if request.inherit_hooks is False:
         options.setdefault("setting_sources", "")
@@ -128,8 +128,8 @@ def _requires(request: Request) -> dict[str, str]:
     required = {}
     if request.chose_backend:
         required["backend"] = request.backend
-    if request.demo:
-        required["agent"] = "demo"
+    if request.agent != DEFAULT_AGENT:
+        required["agent"] = request.agent
     if request.claude_binary is not None:
         required["claude_binary"] = os.path.abspath(request.claude_binary)
     return required

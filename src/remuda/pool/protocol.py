@@ -88,6 +88,7 @@ _MAY_HAVE: Final[dict[str, dict[str, tuple[type, ...]]]] = {
         "raw": (bool,),
         "permissions": (str,),
         "requires": (dict,),
+        "inherit_env": (bool,),
     },
     "prewarm": {"options": (dict,), "count": (int,), "permissions": (str,), "requires": (dict,)},
     "decision": {"input": (dict,), "always": (bool,), "message": (str,), "interrupt": (bool,)},
@@ -129,11 +130,6 @@ class PoolProtocol:
     def is_over(self) -> bool:
         """Whether no message may follow."""
         return self.state == "ended"
-
-    @property
-    def in_frame(self) -> bool:
-        """Whether an incomplete frame was received."""
-        return bool(self._buffer)
 
     def receive(self, data: bytes) -> Iterator[Message]:
         """Yield every complete message. Raises `RemoteProtocolError` after the valid ones."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from types import TracebackType
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal, Self, Unpack, overload
 
 from remuda.arguments import check_path
 from remuda.duration import check_seconds, clamp_seconds
 from remuda.errors import Aborted, ClientClosed, RemudaError
+from remuda.tasks import TaskSet
 
 from .async_pool_connection import AsyncPoolConnection
-from .codec import decision_message, read_error, read_event, read_permission, read_result, read_usage
+from .codec import decision_message, read_error, read_permission, read_remote, read_usage
 from .options import AsyncRunOptions, PathOption, PrewarmOptions
 from .pool_connection import SILENCE_TIMEOUT, default_socket
 from .pool_request import decider
@@ -125,9 +125,7 @@ class RemoteClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
     # ── within ──
@@ -195,10 +193,10 @@ class _RemoteRequest:
         self.more = False
         """Whether the usage follows the answer."""
         self._connection = connection
-        self._decide = decider(handler, _PERMISSION_TIMEOUT, _nothing) if handler is not None else None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._decide = decider(handler, _PERMISSION_TIMEOUT, lambda: None) if handler is not None else None
+        self._tasks = TaskSet()
         if signal is not None:
-            self._start(self._watch(signal))
+            self._tasks.start(self._watch(signal))
 
     async def events(self) -> AsyncGenerator[StreamEvent | Raw, None]:
         """Yield events; `Done` is the last. A failure is yielded as `Failed` and then raised."""
@@ -216,17 +214,10 @@ class _RemoteRequest:
                 raise event.error
 
     def _read(self, message: Message) -> StreamEvent | Raw | None:
-        match message["type"]:
-            case "done":
-                self.more = bool(message.get("more"))
-                return Done(read_result(message["result"]))
-            case "error":
-                return Failed(read_error(message))
-            case "raw":
-                return Raw(message["message"])
-            case "permission" if message.get("decide"):
-                self._start(self._ask(message))
-        return read_event(message)
+        self.more = message["type"] == "done" and bool(message.get("more"))
+        if message["type"] == "permission" and message.get("decide"):
+            self._tasks.start(self._ask(message))
+        return read_remote(message)
 
     async def _ask(self, message: Message) -> None:
         if self._decide is not None:
@@ -237,14 +228,8 @@ class _RemoteRequest:
         await signal.wait()
         self._connection.abort(Aborted("the request was aborted"))
 
-    def _start(self, step: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(step)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
 
 def _split_options(
@@ -265,7 +250,3 @@ def _timeout(options: Mapping[str, Any], greeting: Message) -> float:
         if isinstance(given, int | float):
             return clamp_seconds(given)
     return DEFAULT_TIMEOUT
-
-
-def _nothing() -> None:
-    pass

@@ -28,7 +28,7 @@ NEARLY_EXPIRED = 0.9
 """Share of a limit from which on a worker is ended before others."""
 
 
-class State(StrEnum):
+class WorkerState(StrEnum):
     SPAWNING = "spawning"
     IDLE = "idle"
     BUSY = "busy"
@@ -37,7 +37,7 @@ class State(StrEnum):
     CLOSING = "closing"
 
 
-COMING = frozenset([State.SPAWNING, State.CLEARING])
+COMING = frozenset([WorkerState.SPAWNING, WorkerState.CLEARING])
 """Will be idle soon, if all goes well."""
 
 
@@ -47,7 +47,7 @@ class Member:
 
     id: str
     profile: str
-    state: State = State.SPAWNING
+    state: WorkerState = WorkerState.SPAWNING
     born: float = 0.0
     used: float = 0.0
     """When it last became idle."""
@@ -78,7 +78,7 @@ class PrewarmTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PoolLimits:
     size: int = 1
     max_requests: int | None = 50
     max_age: float | None = 3600.0
@@ -116,7 +116,7 @@ def decide(
     waiters: Iterable[Waiter],
     waiting: Mapping[str, int],
     targets: Mapping[str, PrewarmTarget],
-    limits: Limits,
+    limits: PoolLimits,
     now: float,
 ) -> list[Action]:
     """Return the actions to take now, in order.
@@ -131,7 +131,7 @@ def decide(
     return plan.actions
 
 
-def expired_limit(member: Member, limits: Limits, now: float) -> Reason | None:
+def expired_limit(member: Member, limits: PoolLimits, now: float) -> Reason | None:
     """Return the limit that a worker has reached, so that it must not serve again; None if it may."""
     if limits.max_requests is not None and member.served >= limits.max_requests:
         return "max_requests"
@@ -141,18 +141,18 @@ def expired_limit(member: Member, limits: Limits, now: float) -> Reason | None:
 
 
 def next_decision_at(
-    members: Iterable[Member], targets: Mapping[str, PrewarmTarget], limits: Limits, now: float
+    members: Iterable[Member], targets: Mapping[str, PrewarmTarget], limits: PoolLimits, now: float
 ) -> float | None:
     """Return when `decide` will have something to do although nothing happens; None for never."""
     members = list(members)
-    have = Counter(member.profile for member in members if member.state is not State.CLOSING)
+    have = Counter(member.profile for member in members if member.state is not WorkerState.CLOSING)
     times = [
         target.not_before
         for profile, target in targets.items()
         if have[profile] < target.count and target.not_before > now
     ]
     for member in members:
-        if member.state is not State.IDLE:
+        if member.state is not WorkerState.IDLE:
             continue
         if limits.max_age is not None:
             times.append(member.born + limits.max_age)
@@ -174,17 +174,17 @@ class _Plan:
         members: list[Member],
         waiting: Counter[str],
         targets: Mapping[str, PrewarmTarget],
-        limits: Limits,
+        limits: PoolLimits,
         now: float,
     ) -> None:
         self.actions: list[Action] = []
         self._waiting, self._targets, self._limits, self._now = waiting, targets, limits, now
         self._free = limits.size - len(members)
-        self._closing = sum(member.state is State.CLOSING for member in members)
+        self._closing = sum(member.state is WorkerState.CLOSING for member in members)
         self._coming = Counter(member.profile for member in members if member.state in COMING)
-        self._stopping = Counter(member.profile for member in members if member.state is State.STOPPING)
-        self._have = Counter(member.profile for member in members if member.state is not State.CLOSING)
-        resting = sorted((m for m in members if m.state is State.IDLE), key=lambda m: (m.used, m.id))
+        self._stopping = Counter(member.profile for member in members if member.state is WorkerState.STOPPING)
+        self._have = Counter(member.profile for member in members if member.state is not WorkerState.CLOSING)
+        resting = sorted((m for m in members if m.state is WorkerState.IDLE), key=lambda m: (m.used, m.id))
         self._idle = {member.id: member for member in resting}
         self._without_start: defaultdict[str, deque[Waiter]] = defaultdict(deque)
         self._passed_over: list[int] = []

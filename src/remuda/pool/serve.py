@@ -29,7 +29,7 @@ from remuda.paths import peer_uid
 
 from .client import Client
 from .codec import error_message, result_document
-from .peer import Peer, RequestHandler
+from .peer import PoolPeer, RequestHandler
 from .pool_socket import PoolSocket
 from .protocol import MAX_FRAME_BYTES, Message, hello
 from .types import Done, RunResult
@@ -72,7 +72,7 @@ class PoolServer:
         self._facts = {"server_version": __version__, "pid": os.getpid(), **pool, **facts}
         """Sent to every peer in the hello."""
         self._since = time.monotonic()
-        self._peers: dict[asyncio.Task[None], Peer] = {}
+        self._peers: dict[asyncio.Task[None], PoolPeer] = {}
         self._requests = 0
         self._served = 0
         self._server: asyncio.Server | None = None
@@ -127,7 +127,7 @@ class PoolServer:
             return
         task = asyncio.current_task()
         assert task is not None
-        peer = Peer(
+        peer = PoolPeer(
             reader,
             writer,
             max_bytes=self._limits.max_body_bytes,
@@ -150,13 +150,13 @@ class PoolServer:
             await peer.close()
             del self._peers[task]
 
-    async def _refuse_unserved(self, peer: Peer) -> None:
+    async def _refuse_unserved(self, peer: PoolPeer) -> None:
         """At the end of the server: send an error to a peer that has not sent a request."""
         if not peer.has_request and not peer.has_error:
             with contextlib.suppress(ConnectionError):
                 await peer.send(error_message(ClientClosed(_CLOSING), begun=False))
 
-    async def _serve_peer(self, peer: Peer) -> None:
+    async def _serve_peer(self, peer: PoolPeer) -> None:
         try:
             if peer.refused:
                 raise PoolExhausted(
@@ -182,14 +182,14 @@ class PoolServer:
             LOG.exception("internal error in a request")
             await peer.send(error_message(RemudaError(f"internal error in the pool server: {error}")))
 
-    async def _receive_request(self, peer: Peer) -> Message:
+    async def _receive_request(self, peer: PoolPeer) -> Message:
         async with asyncio.timeout(self._limits.first_word_timeout):
             await peer.receive()  # the protocol accepts only a hello first
         await peer.send(hello(**self._facts))
         async with asyncio.timeout(self._limits.request_timeout):
             return await peer.receive()
 
-    async def _carry_out(self, peer: Peer, request: Message) -> None:
+    async def _carry_out(self, peer: PoolPeer, request: Message) -> None:
         match request["type"]:
             case "run":
                 await self._with_cancel(peer, request, self._run)
@@ -207,7 +207,7 @@ class PoolServer:
 
     # ── requests that take time ──
 
-    async def _with_cancel(self, peer: Peer, request: Message, work: Work) -> None:
+    async def _with_cancel(self, peer: PoolPeer, request: Message, work: Work) -> None:
         """Run `work` until it is done, or until the peer cancels or disconnects."""
         handler = RequestHandler(peer, request, self._facts)
         self._admit()

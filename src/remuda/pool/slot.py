@@ -27,7 +27,7 @@ from remuda.errors import (
 from .events import LOG, PoolObserver
 from .options import ClientSettings
 from .pool_request import PoolRequest, decider
-from .scheduler import Member, Reason, State, expired_limit
+from .scheduler import Member, Reason, WorkerState, expired_limit
 from .types import Answered, Request, RunResult, SessionEvent
 from .worker import Worker
 
@@ -39,7 +39,7 @@ DETAIL_CHARACTERS = 2000
 _T = TypeVar("_T")
 
 
-class TurnEnd(Enum):
+class WorkerTurnEnd(Enum):
     ANSWERED = auto()
     FAILED = auto()
     """The agent reported an error and is ready again."""
@@ -52,7 +52,7 @@ class TurnEnd(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TurnReport:
-    end: TurnEnd
+    end: WorkerTurnEnd
     detail: str = ""
 
 
@@ -141,36 +141,36 @@ class Slot(Member):
     async def follow(self, request: PoolRequest) -> TurnReport:
         """Run one turn. The request has ended then, unless the worker was lost before it began."""
         if self.exited is not None:
-            return TurnReport(TurnEnd.UNTOUCHED)
+            return TurnReport(WorkerTurnEnd.UNTOUCHED)
         try:
             async with self._events(request.for_worker) as events:
                 async for event in events:
                     if isinstance(event, Answered):
                         self._will_be_cleared()
                         request.answer(self._result(request, event))
-                        return TurnReport(TurnEnd.ANSWERED)
+                        return TurnReport(WorkerTurnEnd.ANSWERED)
                     request.push(event)
             raise SessionDirty("the turn ended without an answer")
         except asyncio.CancelledError:
-            return TurnReport(TurnEnd.STOPPED)
+            return TurnReport(WorkerTurnEnd.STOPPED)
         except Exception as error:  # noqa: BLE001  # an error of a backend ends its own request and no more
             return self._failed(request, error)
 
     def stop(self) -> None:
         """Stop following the turn. The step that waits for it decides what becomes of the worker."""
-        if self.state is State.BUSY:
-            self.state = State.STOPPING
+        if self.state is WorkerState.BUSY:
+            self.state = WorkerState.STOPPING
         if self.turn is not None:
             self.turn.cancel()
 
     def _will_be_cleared(self) -> None:
         """Called before the caller gets the answer: the next request must see that this worker is coming."""
-        if self.state is State.BUSY:
-            self.state = State.CLEARING
+        if self.state is WorkerState.BUSY:
+            self.state = WorkerState.CLEARING
 
     def _failed(self, request: PoolRequest, error: Exception) -> TurnReport:
         report, raised = self._classify(error)
-        if report.end is TurnEnd.FAILED:
+        if report.end is WorkerTurnEnd.FAILED:
             self._will_be_cleared()
         request.on_early_end = _nothing  # the turn has ended by itself
         request.fail(raised)
@@ -179,16 +179,16 @@ class Slot(Member):
     def _classify(self, error: Exception) -> tuple[TurnReport, RemudaError]:
         match error:
             case SessionCrashed():
-                return TurnReport(TurnEnd.CRASHED, error.detail or error.message), error
+                return TurnReport(WorkerTurnEnd.CRASHED, error.detail or error.message), error
             case AgentError() | InvalidOptions() | Aborted():  # the last by a denial that ended the turn
-                return TurnReport(TurnEnd.FAILED, error.message), error
+                return TurnReport(WorkerTurnEnd.FAILED, error.message), error
             case RemudaError():
-                return TurnReport(TurnEnd.UNKNOWN, error.message), error
+                return TurnReport(WorkerTurnEnd.UNKNOWN, error.message), error
             case _:
                 LOG.error("the request failed on worker %s", self.id, exc_info=error)
                 raised = RemudaError(f"worker {self.id} failed: {error}")
                 raised.__cause__ = error
-                return TurnReport(TurnEnd.UNKNOWN, str(error)), raised
+                return TurnReport(WorkerTurnEnd.UNKNOWN, str(error)), raised
 
     def _result(self, request: PoolRequest, answered: Answered) -> RunResult:
         return RunResult(
@@ -214,9 +214,9 @@ class Slot(Member):
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait([self.turn], timeout=self.settings.interrupt_timeout)
         if not self.turn.done():
-            return TurnReport(TurnEnd.UNKNOWN, "the turn did not stop in time")
+            return TurnReport(WorkerTurnEnd.UNKNOWN, "the turn did not stop in time")
         if self.turn.cancelled():  # before its first step; later it returns how it ended
-            return TurnReport(TurnEnd.UNTOUCHED)
+            return TurnReport(WorkerTurnEnd.UNTOUCHED)
         return self.turn.result()
 
     async def learn_usage(self, result: RunResult) -> None:
@@ -230,17 +230,17 @@ class Slot(Member):
 
     async def settle(self, request: PoolRequest, report: TurnReport, now: float) -> Eviction | None:
         """Stop a turn that was left, and check whether another request may follow. None: `clear` it."""
-        if report.end is TurnEnd.CRASHED:
+        if report.end is WorkerTurnEnd.CRASHED:
             return Eviction("crashed", _short(report.detail))
         if (crash := self._crash()) is not None:
             return crash
-        if report.end is TurnEnd.UNKNOWN:
+        if report.end is WorkerTurnEnd.UNKNOWN:
             return Eviction("dirty", _short(report.detail))
         if (reason := expired_limit(self, self.settings.limits, now)) is not None:
             return Eviction(reason)
         if request.always:
             return Eviction("dirty", "carry-over: a permission for the rest of the conversation")
-        if report.end is TurnEnd.STOPPED and not await self._interrupt():
+        if report.end is WorkerTurnEnd.STOPPED and not await self._interrupt():
             return self._crash() or Eviction("dirty", "the agent did not confirm that the turn stopped")
         return None
 
@@ -258,7 +258,7 @@ class Slot(Member):
     async def clear(self) -> Eviction | None:
         """Start a new conversation. Return why the worker cannot be used again, or None."""
         loop, timeout = asyncio.get_running_loop(), self.settings.clear_timeout
-        began, self.state = loop.time(), State.CLEARING
+        began, self.state = loop.time(), WorkerState.CLEARING
         try:
             await _bounded(self.worker.renew(timeout), timeout)
         except SessionDirty as error:

@@ -8,7 +8,6 @@ import inspect
 import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from remuda.errors import ClientClosed, InvalidOptions
@@ -106,9 +105,7 @@ class SyncClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 from remuda.errors import Aborted, AgentError, AlreadyAnswered, RemudaError
+from remuda.tasks import Wakeup
 
 from .types import (
     Allow,
@@ -61,7 +62,7 @@ class TerminalTurn:
         self._is_read = True
         self._crash: RemudaError | None = None
         self._failure: Exception | None = None
-        self._waiters: list[asyncio.Future[None]] = []
+        self._wakeup = Wakeup()
         self._deciding: dict[str, asyncio.Task[None]] = {}
         self._ended_by_denial = False
         self._shown = ""
@@ -88,11 +89,11 @@ class TerminalTurn:
             self.ended = event
         else:
             return
-        self._wake()
+        self._wakeup.notify()
 
     def crash(self, error: RemudaError) -> None:
         self._crash = self._crash or error
-        self._wake()
+        self._wakeup.notify()
 
     def _on_tool(self, event: Document) -> None:
         tool_use_id, name = str(event["id"]), str(event["name"])
@@ -120,20 +121,12 @@ class TerminalTurn:
         if self._is_read:
             self._events.append(event)
 
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition. Raises `SessionCrashed` if the agent ends first."""
         while not condition():
             if self._crash is not None:
                 raise self._crash
-            waiter = self._loop.create_future()
-            self._waiters.append(waiter)
-            await waiter
+            await self._wakeup.wait()
 
     # ── reading it ──
 
@@ -156,7 +149,7 @@ class TerminalTurn:
 
     @property
     def end(self) -> str | None:
-        """How it ended, once that is final."""
+        """Return how the turn ended, once that is final."""
         if self.stopped is not None and self.stopped["final"]:
             return str(self.stopped["end"])
         return None if self.ended is None else str(self.ended["end"])
@@ -175,7 +168,7 @@ class TerminalTurn:
 
     @property
     def text(self) -> str:
-        """The last text of the agent. The end of the message has it only if no stop had it."""
+        """Return the last text of the agent. The end of the message has it only if no stop had it."""
         if self.ended is not None and "text" in self.ended:
             return str(self.ended["text"])
         return str((self.stopped or {}).get("text") or "")
@@ -212,7 +205,7 @@ class TerminalTurn:
             pass
         except RemudaError as error:
             self._failure = self._failure or error
-        self._wake()
+        self._wakeup.notify()
 
     def _note(self, decision: Decision, tool_use_id: str | None) -> None:
         if isinstance(decision, Allow):

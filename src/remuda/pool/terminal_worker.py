@@ -38,9 +38,9 @@ from remuda.supervised.process import outliving
 
 from .events import LOG
 from .keeper_session import KeeperSession
-from .profile import Profile
 from .terminal_turn import TerminalTurn
 from .types import BackendName, Raw, Request, SessionEvent, Usage
+from .worker import Profile
 
 Document = dict[str, Any]
 _COLS, _ROWS = 100, 30
@@ -60,7 +60,7 @@ class TerminalWorker:
         """Its name for `remuda attach`."""
         self._agent = find_warm(profile.agent)
         spec = make_spec(self.name, profile, folder)
-        self._keeper = KeeperSession(spec, self._on_event, self._exited, [self._agent.prompt_event])
+        self._keeper = KeeperSession(spec, self._on_event, self._exited)
         self._fresh = False
         self._ready: asyncio.Future[None] | None = None
         self._turn: TerminalTurn | None = None
@@ -263,7 +263,7 @@ class TerminalWorker:
             self._ready.set_result(None)
         elif kind == "typed" and self._fresh:
             self._spoil("a user typed into it")
-        elif kind == "hook":  # a state alone may come from another source, which saw the work first
+        elif kind == "prompted":  # a state alone may come from another source, which saw the work first
             self._prompted = True
             if self._fresh:
                 self._spoil(_STRAYED)

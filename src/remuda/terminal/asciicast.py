@@ -59,9 +59,6 @@ class Recorder:
     def resized(self, cols: int, rows: int) -> None:
         self._event("r", f"{cols}x{rows}")
 
-    def marker(self, label: str) -> None:
-        self._event("m", label)
-
     def _event(self, kind: str, data: str) -> None:
         self._write([round(self._clock() - self._begun, 6), kind, data])
 

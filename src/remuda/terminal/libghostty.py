@@ -25,12 +25,22 @@ class EngineUnavailable(Exception):
     """The emulator library is not there, or is not the one that we know."""
 
 
-class Result(enum.IntEnum):
+ENUMS: dict[str, type[enum.IntEnum]] = {}
+"""All constants below, under the names of the library's own description."""
+
+
+class Constants(enum.IntEnum):
+    def __init_subclass__(cls, c_name: str) -> None:
+        super().__init_subclass__()
+        ENUMS[c_name] = cls
+
+
+class Result(Constants, c_name="GhosttyResult"):
     SUCCESS = 0
     OUT_OF_SPACE = -3
 
 
-class Option(enum.IntEnum):
+class Option(Constants, c_name="GhosttyTerminalOption"):
     """What `ghostty_terminal_set` sets."""
 
     WRITE_PTY = 1
@@ -44,7 +54,7 @@ class Option(enum.IntEnum):
     CONTINUATION_MAX_BYTES = 31
 
 
-class Data(enum.IntEnum):
+class Data(Constants, c_name="GhosttyTerminalData"):
     """What `ghostty_terminal_get` gets."""
 
     COLS = 1
@@ -66,32 +76,32 @@ class Data(enum.IntEnum):
     MODE = 37
 
 
-class CursorStyle(enum.IntEnum):
+class CursorStyle(Constants, c_name="GhosttyRenderStateCursorVisualStyle"):
     BAR = 0
     BLOCK = 1
     UNDERLINE = 2
     BLOCK_HOLLOW = 3
 
 
-class Format(enum.IntEnum):
+class Format(Constants, c_name="GhosttyFormatterFormat"):
     PLAIN = 0
     VT = 1
 
 
-class PointTag(enum.IntEnum):
+class PointTag(Constants, c_name="GhosttyPointTag"):
     """What a point is counted from: the first visible row, or the first row of the scrollback."""
 
     ACTIVE = 0
     SCREEN = 2
 
 
-class RowData(enum.IntEnum):
+class RowData(Constants, c_name="GhosttyRowData"):
     WRAP = 1
     WRAP_CONTINUATION = 2
     HYPERLINK = 5
 
 
-class CellData(enum.IntEnum):
+class CellData(Constants, c_name="GhosttyCellData"):
     CONTENT_TAG = 2
     WIDE = 3
     HAS_TEXT = 4
@@ -99,37 +109,37 @@ class CellData(enum.IntEnum):
     COLOR_RGB = 11
 
 
-class CellContent(enum.IntEnum):
+class CellContent(Constants, c_name="GhosttyCellContentTag"):
     """What a cell holds; an erased one may hold a background and nothing else."""
 
     BG_COLOR_PALETTE = 2
     BG_COLOR_RGB = 3
 
 
-class CellWide(enum.IntEnum):
+class CellWide(Constants, c_name="GhosttyCellWide"):
     NARROW = 0
     WIDE = 1
     SPACER_TAIL = 2
     SPACER_HEAD = 3
 
 
-class ClipboardLocation(enum.IntEnum):
+class ClipboardLocation(Constants, c_name="GhosttyClipboardLocation"):
     STANDARD = 0
     SELECTION = 1
     PRIMARY = 2
 
 
-class RenderDirty(enum.IntEnum):
+class RenderDirty(Constants, c_name="GhosttyRenderStateDirty"):
     FALSE = 0
     PARTIAL = 1
     FULL = 2
 
 
-class RenderRowData(enum.IntEnum):
+class RenderRowData(Constants, c_name="GhosttyRenderStateRowData"):
     CELLS_RAW = 5
 
 
-class RenderData(enum.IntEnum):
+class RenderData(Constants, c_name="GhosttyRenderStateData"):
     DIRTY = 3
     ROW_ITERATOR = 4
     CURSOR_VISUAL_STYLE = 10
@@ -141,87 +151,62 @@ class Struct(c.Structure):
 
     c_name: ClassVar[str]
 
+    def __init_subclass__(cls, c_name: str) -> None:
+        super().__init_subclass__()
+        cls.c_name = c_name
 
-class String(Struct):
-    c_name = "GhosttyString"
+
+def _flags(names: str) -> list[tuple[str, type[c.c_bool]]]:
+    return [(name, c.c_bool) for name in names.split()]
+
+
+class String(Struct, c_name="GhosttyString"):
     _fields_ = [("ptr", c.c_void_p), ("len", c.c_size_t)]
 
     def read(self) -> bytes:
-        """A copy of the borrowed bytes."""
+        """Return a copy of the borrowed bytes."""
         return c.string_at(self.ptr, self.len) if self.len else b""
 
 
-class CellsView(Struct):
-    c_name = "GhosttyCellsView"
+class CellsView(Struct, c_name="GhosttyCellsView"):
     _fields_ = [("ptr", c.c_void_p), ("len", c.c_size_t)]
 
 
-class ColorRgb(Struct):
-    c_name = "GhosttyColorRgb"
+class ColorRgb(Struct, c_name="GhosttyColorRgb"):
     _fields_ = [("r", c.c_uint8), ("g", c.c_uint8), ("b", c.c_uint8)]
 
 
-class GridRef(Struct):
-    c_name = "GhosttyGridRef"
-    _fields_ = [
-        ("size", c.c_size_t),
-        ("node", c.c_void_p),
-        ("x", c.c_uint16),
-        ("y", c.c_uint16),
-    ]
+class GridRef(Struct, c_name="GhosttyGridRef"):
+    _fields_ = [("size", c.c_size_t), ("node", c.c_void_p), ("x", c.c_uint16), ("y", c.c_uint16)]
 
 
-class PointValue(Struct):
+class PointValue(Struct, c_name="GhosttyPointValue"):
     """The coordinate of a point. A union in C; a structure of the same size is passed alike."""
 
-    c_name = "GhosttyPointValue"
     _fields_ = [("x", c.c_uint16), ("y", c.c_uint32), ("_padding", c.c_uint64)]
 
 
-class Point(Struct):
-    c_name = "GhosttyPoint"
+class Point(Struct, c_name="GhosttyPoint"):
     _fields_ = [("tag", c.c_int), ("value", PointValue)]
 
 
-class Selection(Struct):
-    c_name = "GhosttySelection"
+class Selection(Struct, c_name="GhosttySelection"):
+    _fields_ = [("size", c.c_size_t), ("start", GridRef), ("end", GridRef), ("rectangle", c.c_bool)]
+
+
+class ScreenExtra(Struct, c_name="GhosttyFormatterScreenExtra"):
+    _fields_ = [("size", c.c_size_t), *_flags("cursor style hyperlink protection kitty_keyboard charsets")]
+
+
+class TerminalExtra(Struct, c_name="GhosttyFormatterTerminalExtra"):
     _fields_ = [
         ("size", c.c_size_t),
-        ("start", GridRef),
-        ("end", GridRef),
-        ("rectangle", c.c_bool),
-    ]
-
-
-class ScreenExtra(Struct):
-    c_name = "GhosttyFormatterScreenExtra"
-    _fields_ = [
-        ("size", c.c_size_t),
-        ("cursor", c.c_bool),
-        ("style", c.c_bool),
-        ("hyperlink", c.c_bool),
-        ("protection", c.c_bool),
-        ("kitty_keyboard", c.c_bool),
-        ("charsets", c.c_bool),
-    ]
-
-
-class TerminalExtra(Struct):
-    c_name = "GhosttyFormatterTerminalExtra"
-    _fields_ = [
-        ("size", c.c_size_t),
-        ("palette", c.c_bool),
-        ("modes", c.c_bool),
-        ("scrolling_region", c.c_bool),
-        ("tabstops", c.c_bool),
-        ("pwd", c.c_bool),
-        ("keyboard", c.c_bool),
+        *_flags("palette modes scrolling_region tabstops pwd keyboard"),
         ("screen", ScreenExtra),
     ]
 
 
-class FormatOptions(Struct):
-    c_name = "GhosttyFormatterTerminalOptions"
+class FormatOptions(Struct, c_name="GhosttyFormatterTerminalOptions"):
     _fields_ = [
         ("size", c.c_size_t),
         ("emit", c.c_int),
@@ -232,13 +217,11 @@ class FormatOptions(Struct):
     ]
 
 
-class ModeConfig(Struct):
-    c_name = "GhosttyTerminalModeConfig"
+class ModeConfig(Struct, c_name="GhosttyTerminalModeConfig"):
     _fields_ = [("mode", c.c_uint16), ("value", c.c_bool)]
 
 
-class SizeReport(Struct):
-    c_name = "GhosttySizeReportSize"
+class SizeReport(Struct, c_name="GhosttySizeReportSize"):
     _fields_ = [
         ("rows", c.c_uint16),
         ("columns", c.c_uint16),
@@ -247,18 +230,15 @@ class SizeReport(Struct):
     ]
 
 
-class Notification(Struct):
-    c_name = "GhosttyTerminalDesktopNotification"
+class Notification(Struct, c_name="GhosttyTerminalDesktopNotification"):
     _fields_ = [("size", c.c_size_t), ("title", String), ("body", String)]
 
 
-class ClipboardContent(Struct):
-    c_name = "GhosttyClipboardContent"
+class ClipboardContent(Struct, c_name="GhosttyClipboardContent"):
     _fields_ = [("mime", String), ("data", String)]
 
 
-class ClipboardWrite(Struct):
-    c_name = "GhosttyClipboardWrite"
+class ClipboardWrite(Struct, c_name="GhosttyClipboardWrite"):
     _fields_ = [
         ("size", c.c_size_t),
         ("location", c.c_int),
@@ -272,40 +252,8 @@ class ClipboardWrite(Struct):
     ]
 
 
-STRUCTS: tuple[type[Struct], ...] = (
-    String,
-    CellsView,
-    ColorRgb,
-    GridRef,
-    Point,
-    Selection,
-    ScreenExtra,
-    TerminalExtra,
-    FormatOptions,
-    ModeConfig,
-    SizeReport,
-    Notification,
-    ClipboardContent,
-    ClipboardWrite,
-)
+STRUCTS: tuple[type[Struct], ...] = tuple(one for one in Struct.__subclasses__() if one is not PointValue)
 """Every structure whose layout the library describes too."""
-
-ENUMS: dict[str, type[enum.IntEnum]] = {
-    "GhosttyResult": Result,
-    "GhosttyTerminalOption": Option,
-    "GhosttyTerminalData": Data,
-    "GhosttyRenderStateCursorVisualStyle": CursorStyle,
-    "GhosttyFormatterFormat": Format,
-    "GhosttyPointTag": PointTag,
-    "GhosttyRowData": RowData,
-    "GhosttyCellData": CellData,
-    "GhosttyCellContentTag": CellContent,
-    "GhosttyCellWide": CellWide,
-    "GhosttyRenderStateRowData": RenderRowData,
-    "GhosttyClipboardLocation": ClipboardLocation,
-    "GhosttyRenderStateDirty": RenderDirty,
-    "GhosttyRenderStateData": RenderData,
-}
 
 WriteFn = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p, c.c_void_p, c.c_size_t)
 BellFn = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p)

@@ -81,7 +81,7 @@ class Screen(Protocol):
 
     @property
     def title(self) -> str:
-        """The window title; empty when none was set."""
+        """Return the window title; empty if none was set."""
         ...
 
     @property
@@ -105,7 +105,7 @@ class Screen(Protocol):
 
     @property
     def last_line(self) -> str:
-        """The lowest row that is not blank; empty when all are."""
+        """Return the lowest row that is not blank; empty if all are."""
         ...
 
     def feed(self, data: bytes) -> None:

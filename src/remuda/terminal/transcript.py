@@ -12,9 +12,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from .emulator import Terminal
-from .history import Begun, Gap, HistoryEvent, Output, Painted, Resized
+from .history import Begun, Gap, HistoryEvent, Output, Painted, Resized, plain_text
 from .libghostty import Data, EngineUnavailable, Option
-from .ring import plain_text
 
 _PIECE_BYTES = 1 << 14
 _SCROLLBACK_BYTES = 64 << 20
@@ -159,7 +158,7 @@ class Transcript:
             yield from self._scrolled()
 
     def _erase(self, sequence: bytes) -> Iterator[str]:
-        """A program erases what its terminal shows and remembers, not our history."""
+        """Erase the screen. Yield the rows that leave it: a program cannot erase our history."""
         terminal = self._terminal
         terminal.write(_CANCEL + (_MAIN_SCREEN if sequence.endswith(b"c") else b""))
         yield from self._scrolled()

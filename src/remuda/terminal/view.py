@@ -21,7 +21,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from .mouse import PIXELS, SGR, TRACKING, Area, MouseTranslator, WheelReader
+from .reports import PIXELS, SGR, TRACKING, Area, MouseTranslator, WheelReader
 from .screen import ClipboardWritten, Cursor, NotificationShown, Screen, Signals
 
 ENTER = b"\x1b[22;0t\x1b[?1049h\x1b[?1007s\x1b[?1007l\x1b[r\x1b[?6l\x1b[?7l\x1b[0m\x1b[2J\x1b[?25l"
@@ -62,7 +62,7 @@ class View:
 
     @property
     def area(self) -> Area:
-        """The part of the session that is shown."""
+        """Return the part of the session that is shown."""
         return Area(
             self._left,
             self._top,
@@ -90,7 +90,7 @@ class View:
 
     @property
     def height(self) -> int:
-        """How many rows the terminal has for the session."""
+        """Return how many rows the terminal has for the session."""
         return self._height
 
     def show_page(self, rows: list[bytes] | None) -> None:
@@ -131,7 +131,7 @@ class View:
     # --- the short way for an echo
 
     def room(self) -> int:
-        """How many characters of printable ASCII the terminal may be sent as the program sends them.
+        """Return how many characters of printable ASCII the terminal may be sent as the program sends them.
 
         They mean the same on both: the terminal's cursor is where the program's is, both write in default
         attributes, and neither wraps or splits a wide character. Only right after a `render`, with nothing

@@ -287,11 +287,6 @@ class ClientConnection:
         """Return the events in what is left, at the end of the stream."""
         return map(self._understand, self._reader.rest())
 
-    @property
-    def cut_short(self) -> bool:
-        """Return whether the stream ended within a frame."""
-        return self._reader.pending_bytes > 0
-
     @staticmethod
     def _understand(one: Frame) -> ClientEvent:
         parse = _CLIENT_HEARS.get(one.type)
