@@ -14,6 +14,7 @@ from typing import Any
 from remuda.errors import RemudaError
 from remuda.untrusted import dump_json, parse_object
 
+from .access import read_access
 from .daemon import BossSettings, run
 from .folder import BossFolder
 from .ports import BossParts
@@ -45,7 +46,7 @@ def main() -> int:
         say({"pid": os.getpid(), "port": boss.port, "laid_aside": str(aside) if aside else None})
 
     try:
-        run(settings, ready)
+        run(replace(settings, access=read_access(arguments.get("access") or {})), ready)
     except RemudaError as error:
         if not is_reported:
             say({"error": {"code": error.code, "message": error.message, "hint": error.hint}})

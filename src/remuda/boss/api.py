@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeVar
 
 from remuda.arguments import absolute_path, check_count, check_flag, check_text
 from remuda.duration import as_seconds, check_seconds
-from remuda.errors import InvalidOptions, NotInQueue, NotSafe
+from remuda.errors import InputError, InvalidOptions, NotInQueue, NotSafe
 
 from .attention.display import why_hidden
-from .client import ANSWER_TIMEOUT, BossClient
+from .client import ANSWER_TIMEOUT, BossClient, RemoteBoss
 from .folder import BossFolder
 
 Answers = Mapping[str, str | Sequence[str]]
@@ -102,6 +102,14 @@ def _read(kind: type[_Record], document: Mapping[str, Any]) -> _Record:
     return kind(**{name: value for name, value in document.items() if name in known})
 
 
+def _check_word(name: str, value: object) -> str:
+    """Return a word for a session or a request. Raises `InvalidOptions`, also for an empty one."""
+    word = check_text(name, value)
+    if not word:
+        raise InvalidOptions(f"{name} is empty")
+    return word
+
+
 class Boss:
     """Read the attention queue, decide permission requests, and reply to agents.
 
@@ -120,13 +128,26 @@ class Boss:
                 boss.deny(request, "only reading is allowed here")
     """
 
-    def __init__(self, *, folder: Path | str | None = None, timeout: float = ANSWER_TIMEOUT) -> None:
-        """Make a client. `folder` has the boss's files; None is the one that the commands use."""
+    def __init__(
+        self,
+        *,
+        folder: Path | str | None = None,
+        timeout: float = ANSWER_TIMEOUT,
+        host: str | None = None,
+    ) -> None:
+        """Make a client. `folder` has the boss's files; None is the one that the commands use.
+
+        `host` is another machine of your fleet: everything is asked of the boss there, through the one here.
+        Then methods also raise `HostUnreachable`, `HubUnreachable` and `NotInFleet`.
+        """
+        self._host = None if host is None else check_text("host", host)
         self._folder = None if folder is None else BossFolder(absolute_path("folder", folder))
         self._timeout = check_seconds("timeout", timeout)
 
     @property
     def _client(self) -> BossClient:
+        if self._host is not None:
+            return RemoteBoss(self._host, self._folder, timeout=self._timeout)
         return BossClient(self._folder, timeout=self._timeout)
 
     # ── the queue ──
@@ -153,10 +174,13 @@ class Boss:
     def _item_id(self, item: WaitingItem | str) -> str:
         if isinstance(item, WaitingItem):
             return item.id
-        word = check_text("item", item)
+        word = _check_word("item", item)
         waiting = self._client.get("sessions", word)["item"]
         if waiting is None:
-            raise NotInQueue(f"{word} is not waiting", hint="'remuda queue --all' lists what is")
+            raise NotInQueue(
+                f"{word} is not waiting",
+                hint="'remuda queue --all' lists all waiting agents, also hidden ones",
+            )
         return str(waiting["id"])
 
     # ── permission requests ──
@@ -176,7 +200,7 @@ class Boss:
 
         Raises `NotInQueue` if there is none, and `InvalidOptions` if the session has several open ones.
         """
-        client, word = self._client, check_text("which", which)
+        client, word = self._client, _check_word("which", which)
         try:
             return _read(Approval, client.get("approvals", word))
         except NotInQueue:
@@ -230,6 +254,8 @@ class Boss:
                 name: one if isinstance(one, str) else list(one) for name, one in answers.items()
             }
         if input is not None:
+            if not isinstance(input, Mapping):
+                raise InvalidOptions(f"input must be a mapping, not {type(input).__name__}")
             body["updated_input"] = dict(input)
         if check_flag("always", always):
             body["always"] = True
@@ -290,5 +316,11 @@ class Boss:
         body |= {"dedup": check_text("dedup", dedup)} if dedup else {}
         body |= {"wait": longest} if longest else {}
         limit = max(self._timeout, _TYPING_TIMEOUT) + longest
-        where = check_text("session", session)
-        return _read(ReplyResult, self._client.post("sessions", where, "reply", body=body, timeout=limit))
+        where = _check_word("session", session)
+        try:
+            result = self._client.post("sessions", where, "reply", body=body, timeout=limit)
+        except InputError as error:
+            if error.hint:  # it is written for the command line
+                error.hint = error.hint.replace("--command", "command=True")
+            raise
+        return _read(ReplyResult, result)

@@ -23,9 +23,15 @@ class AsyncBoss:
             print(item.reason, item.message)
     """
 
-    def __init__(self, *, folder: Path | str | None = None, timeout: float = ANSWER_TIMEOUT) -> None:
+    def __init__(
+        self,
+        *,
+        folder: Path | str | None = None,
+        timeout: float = ANSWER_TIMEOUT,
+        host: str | None = None,
+    ) -> None:
         """Make a client, as `Boss`."""
-        self._boss = Boss(folder=folder, timeout=timeout)
+        self._boss = Boss(folder=folder, timeout=timeout, host=host)
 
     async def queue(self, *, hidden: bool = False) -> list[WaitingItem]:
         """Return what waits for a human, as `Boss.queue`."""

@@ -13,15 +13,24 @@ from collections.abc import Mapping
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
-from remuda.errors import BossDown, PermissionRefused, RemoteProtocolError, WaitTimeout, from_code
+from remuda.errors import (
+    BossDown,
+    InvalidOptions,
+    PermissionRefused,
+    RemoteProtocolError,
+    WaitTimeout,
+    from_code,
+)
 from remuda.paths import SocketAddress, peer_uid
 from remuda.untrusted import OWN_DEPTH, BadJson, bounded, dump_json, parse_json
 
 from .folder import BossFolder
 
 ANSWER_TIMEOUT = 10.0
+_MARGIN = 5.0
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_BODY_BYTES = 256 << 20
+_BRIEF = 4000
 
 
 class BossClient:
@@ -34,12 +43,22 @@ class BossClient:
     def get(self, *parts: str, **query: Any) -> Any:
         """`get("queue", "next")` requests `/v1/queue/next`. Raises `BossDown`, or the error of the boss."""
         parameters = {name: _text(value) for name, value in query.items() if value is not None}
-        return self._ask(
+        return self.ask(
             "GET", _path(parts) + (f"?{urlencode(parameters)}" if parameters else ""), None, self._timeout
         )
 
+    def get_brief(self, *parts: str, **query: Any) -> Any:
+        """As `get`, for a list of sessions, items or requests: with the beginning of each long text.
+
+        `cut` of each has the names of the fields that are longer; `get` it by its id to have all.
+        """
+        try:
+            return self.get(*parts, cut=_BRIEF, **query)
+        except InvalidOptions:  # a boss before 0.3 sends everything, of this machine only
+            return self.get(*parts, **{name: value for name, value in query.items() if name != "hosts"})
+
     def post(self, *parts: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> Any:
-        return self._ask("POST", _path(parts), body or {}, timeout or self._timeout)
+        return self.ask("POST", _path(parts), body or {}, timeout or self._timeout)
 
     def changes(self) -> ChangeStream:
         """Open a stream that reports changes from now on. Raises `BossDown`."""
@@ -58,13 +77,14 @@ class BossClient:
             raise
         return ChangeStream(sock, is_waiting=b"data:" in rest)
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
+        """Send a request. `path` is complete and quoted."""
         data = b"" if body is None else dump_json(body).encode()
         sock = self._connect(timeout)
         try:
             sock.sendall(self._head(method, path, data) + data)
             status, answer = _receive(sock)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):  # the latter with a timeout of zero
             raise WaitTimeout(f"the boss did not answer within {timeout:g} s") from None
         except (EOFError, ConnectionError):
             raise BossDown("the boss ended while it was answering") from None
@@ -94,6 +114,9 @@ class BossClient:
             raise BossDown(
                 "the boss is not running", hint="start it with 'remuda boss up --detach'"
             ) from None
+        except (TimeoutError, BlockingIOError):
+            sock.close()
+            raise WaitTimeout(f"the boss did not answer within {timeout:g} s") from None
         except OSError as error:
             sock.close()
             raise BossDown(f"cannot reach the boss: {error.strerror or error}") from error
@@ -111,6 +134,24 @@ class BossClient:
         if method == "POST":
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         return "\r\n".join([*lines, "Connection: close", "", ""]).encode("latin-1")
+
+
+class RemoteBoss(BossClient):
+    """The boss of another host, through ours, which has the connection to the hub.
+
+    Raises what any boss raises, and `HubUnreachable` and `HostUnreachable`. It has no stream of changes.
+    """
+
+    def __init__(
+        self, host: str, folder: BossFolder | None = None, *, timeout: float = ANSWER_TIMEOUT
+    ) -> None:
+        super().__init__(folder, timeout=timeout)
+        self.host = host
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
+        whole = {"method": method, "path": path, "body": body, "timeout": timeout}
+        way = _path(("fleet", "hosts", self.host, "request"))
+        return super().ask("POST", way, whole, timeout + _MARGIN)["answer"]
 
 
 class ChangeStream:
@@ -198,7 +239,7 @@ def _answered(status: int, body: bytes) -> Any:
 
 
 def _read(body: bytes) -> Any:
-    """A boss before 0.2 sends numbers that JSON does not have."""
+    """Parse JSON. A boss before 0.2 sends numbers that JSON does not have."""
     try:
         return parse_json(body, depth=OWN_DEPTH)
     except BadJson:

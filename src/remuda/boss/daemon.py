@@ -15,7 +15,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from remuda.admission.credentials import load_token
@@ -23,18 +24,22 @@ from remuda.errors import InvalidOptions, RemudaError
 from remuda.keeper.logfile import open_log
 from remuda.paths import SocketAddress, private_folder, sessions_folder
 
+from .access import Access
 from .answers.approvals import Approvals
 from .answers.policy_answers import PolicyAnswers
 from .answers.reply_delivery import Replies
 from .folder import BossFolder
+from .http.login_routes import PAGE_ROUTES
 from .http.openapi import ROUTES
-from .http.server import HttpServer
+from .http.server import HttpServer, load_tls
 from .http.trail_boss import TokenFile
 from .http.web import Application
 from .lock import BossHolder, BossLock
+from .logins import Logins
 from .notices.links import Links
 from .notices.notifier import Notifier
-from .ports import SOURCES, BossParts, EventSource, SourceStatus, make_sources
+from .notices.push import PushSubscriptions
+from .ports import SOURCES, BossParts, EventSource, SourceStatus, load_fleet, make_sources
 from .records.store import Store
 from .service import BossService
 from .wall_clock import boot_id, since_boot
@@ -58,6 +63,8 @@ class BossSettings:
     sources: tuple[str, ...] = SOURCES
     any_port: bool = False
     """Whether another port is taken when `port` is in use: any user of the machine can listen on it."""
+    access: Access = field(default_factory=Access)
+    """Where it can be reached besides loopback."""
 
 
 def run(settings: BossSettings, ready: Callable[[BossParts], None]) -> None:
@@ -116,8 +123,11 @@ class _Daemon:
         token = load_token(folder.token)
         self._catch_signals()
         asyncio.get_running_loop().set_default_executor(_Threads(thread_name_prefix="boss"))
+        access = self._settings.access
+        tls = load_tls(*access.tls) if access.tls is not None else None
         tcp = listen_on_loopback(self._settings.port, or_any=self._settings.any_port)
-        listeners = [tcp, listen_on_path(folder)]
+        beyond = listen_on_address(access.address) if access.address is not None else None
+        listeners = [tcp, listen_on_path(folder.socket)]
         port = listeners[0].getsockname()[1]
         self._lock.tell(BossHolder(os.getpid(), port))
         service = BossService(Store(folder.database), steady=since_boot, boot=boot_id())
@@ -125,25 +135,36 @@ class _Daemon:
         answers = Approvals(service, sessions_folder())
         answers.on_open = PolicyAnswers(answers, folder).consider
         links = Links(service, answers)
-        boss = BossParts(service, port, answers, Replies(service, sessions_folder()), links)
-        notifier = Notifier(service, links, folder, port)
+        logins = Logins(service)
+        replies = Replies(service, sessions_folder())
+        public = access.public.origin if access.public is not None else ""
+        push = PushSubscriptions(service, logins, folder, public if public.startswith("https:") else "")
+        boss = BossParts(service, port, answers, replies, links, logins, push, access.urls(port))
+        notifier = Notifier(service, links, push, folder, public or boss.urls[0])
         sources = make_sources(service, self._settings.sources)
         boss.sources += [SourceStatus(source.name) for source in sources]
         trail_token = TokenFile(folder.trail_token)
         trail_token.load()
-        app = Application(boss, ROUTES, token, port, trail_token.current)
-        server = HttpServer(app, app.admits, listeners)
+        app = Application(boss, (*ROUTES, *PAGE_ROUTES), token, access.sites(port), trail_token.current)
+        server = HttpServer(app, app.admits, app.upgrades, listeners, access, beyond, tls)
+        service.has_begun.clear()
         await server.open()
         await answers.open()
         notifier.open()
-        log.info("serving on port %d, pid %d", port, os.getpid())
+        log.info("serving at %s, pid %d", " ".join(boss.urls), os.getpid())
+        boss.reload_fleet = lambda: _reload_fleet(boss, folder)
         try:
             await self._start(boss, sources)
+            service.has_begun.set()
+            await boss.reload_fleet()
             ready(boss)
             gc.collect()
             gc.freeze()  # these objects stay: the collector need not visit them again
             await self._ended.wait()
         finally:
+            if boss.fleet is not None:
+                await boss.fleet.close()
+            logins.close()
             await notifier.close()
             await answers.close()
             await self._shut_down(service, server, sources)
@@ -185,6 +206,19 @@ async def _start_one(source: EventSource, status: SourceStatus) -> None:
         status.state, status.error = "failed", str(error) or type(error).__name__
 
 
+async def _reload_fleet(boss: BossParts, folder: BossFolder) -> None:
+    """Leave the fleet that this machine was in, and join the one that it is in now."""
+    if boss.fleet is not None:
+        fleet, boss.fleet = boss.fleet, None
+        await fleet.close(leaving=True)
+    try:
+        boss.fleet = load_fleet(boss, folder)
+    except (RemudaError, ImportError) as error:  # the boss is needed all the same
+        log.error("this machine's fleet cannot be used: %s", error)
+    if boss.fleet is not None:
+        boss.fleet.open()
+
+
 async def _close_one(source: EventSource) -> None:
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT):
@@ -216,22 +250,38 @@ def listen_on_loopback(port: int, *, or_any: bool = False) -> socket.socket:
     return listener
 
 
-def listen_on_path(folder: BossFolder) -> socket.socket:
+def listen_on_address(address: tuple[str, int]) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise InvalidOptions(
+            f"cannot listen on {address[0]}, port {address[1]}: {error.strerror}",
+            hint="change [boss] listen in the configuration file",
+        ) from error
+    return listener
+
+
+def listen_on_path(path: Path) -> socket.socket:
     """Listen for this user only; accepts as soon as the path exists.
 
-    We hold the lock: an old socket is stale.
+    We hold the lock of the boss: an old socket is stale.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    temporary = folder.path / f".sock.{os.getpid()}"
+    temporary = path.parent / f".sock.{os.getpid()}"
     temporary.unlink(missing_ok=True)
     try:
         with SocketAddress(temporary) as address:
             listener.bind(address)
         temporary.chmod(0o600)
         listener.listen(_BACKLOG)
-        os.rename(temporary, folder.socket)
+        os.rename(temporary, path)
     except OSError as error:
         listener.close()
         temporary.unlink(missing_ok=True)
-        raise RemudaError(f"cannot listen on {folder.socket}: {error.strerror}") from error
+        raise RemudaError(f"cannot listen on {path}: {error.strerror}") from error
     return listener

@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from remuda.errors import SpawnFailed, SpawnTimeout, from_code
@@ -25,10 +26,12 @@ def start_detached(
     sources: tuple[str, ...] | None = None,
     *,
     any_port: bool = False,
+    access: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return when it serves: its pid and port, and the name of a database that had to be renamed.
 
-    `sources` are its sources of events besides what is posted; None for all.
+    `sources` are its sources of events besides what is posted; None for all. `access` has the keys of
+    `[boss]` that say where it can be reached besides loopback.
     """
     private_folder(folder.path)
     reading, writing = os.pipe()
@@ -40,6 +43,7 @@ def start_detached(
             "log_max_bytes": log_max_bytes,
             "sources": sources,
             "any_port": any_port,
+            "access": dict(access or {}),
             "ready_fd": writing,
         }
         with open(folder.path / "boss.err", "ab", opener=_private) as errors:

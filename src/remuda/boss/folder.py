@@ -37,8 +37,13 @@ class BossFolder:
 
     @property
     def trail_token(self) -> Path:
-        """For Trail Boss's own clients."""
+        """Return the file of the token for Trail Boss's own clients."""
         return self.path / "trail-boss-token"
+
+    @property
+    def push_key(self) -> Path:
+        """Return the file of the key that signs notices to browsers."""
+        return self.path / "push-key"
 
     @property
     def database(self) -> Path:

@@ -35,7 +35,7 @@ class BossLock:
         if fd is None:
             holder = find_holder(path)
             pid = f" (pid {holder.pid})" if holder and holder.pid else ""
-            raise BossExists(f"the boss is already running{pid}", hint="'remuda down' stops it")
+            raise BossExists(f"the boss is already running{pid}", hint="'remuda boss down' stops it")
         return cls(path, fd)
 
     def tell(self, holder: BossHolder) -> None:

@@ -4,12 +4,17 @@ delivered."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from remuda.paths import home
+
 from .attention.model import Approval, Session
+from .folder import BossFolder
+from .logins import Logins
 from .notices.links import Links
+from .notices.push import PushSubscriptions
 from .service import BossService
 
 
@@ -33,6 +38,9 @@ SOURCES: tuple[str, ...] = (
     "remuda.boss.evidence.reconcile:Reconcile",
     "remuda.boss.evidence.detector:Detector",
     "remuda.boss.evidence.silence:Silence",
+    "remuda.boss.evidence.usage:Usage",
+    "remuda.boss.evidence.messages:Messages",
+    "remuda.boss.evidence.plans:Plans",
 )
 """By module and class, in the order of their start.
 
@@ -59,6 +67,65 @@ class Answerer(Protocol):
         """Decide a permission request. Raises `AlreadyAnswered` for all but the first decision."""
 
 
+class Fleet(Protocol):
+    """Other hosts, over a hub. Every call but `status`, `sessions` and `close` raises why it is not possible:
+    `HubUnreachable`, `HubRefused`, `HostUnreachable`, or the error of the other host."""
+
+    def open(self) -> None: ...
+
+    async def close(self, *, leaving: bool = False) -> None: ...
+
+    async def status(self) -> dict[str, Any]: ...
+
+    async def sessions(self, *, wait: bool = True) -> dict[str, Any]:
+        """Return the sessions of other hosts, with their queue items, and who can be reached.
+
+        Waits a moment for the first connection, unless `wait` is False.
+        """
+
+    def is_other(self, host: str) -> bool:
+        """Whether this is the name of another host that is known."""
+
+    requests: Any
+    """Requests to any host: `listing`, `follow` and `cancel`."""
+
+    async def run_anywhere(self, profile: str, payload: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Send a request to any host with a free agent of that profile; returns its document."""
+
+    async def events(self, after: int, wait: float, limit: int) -> dict[str, Any]:
+        """Return the last events of other hosts after that position, in the order of each host."""
+
+    async def request(
+        self,
+        host: str,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        timeout: float,  # noqa: ASYNC109
+    ) -> Any:
+        """Ask the boss of another host."""
+
+    async def send(self, host: str, session: str, prompt: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a message to a session of another host; returns its receipt."""
+
+    async def receipt(self, word: str, wait: float, steps: int) -> dict[str, Any]:
+        """Return the receipt of a message that was sent from here, when it has more than `steps` steps."""
+
+    async def sent_to(self, host: str, session: str) -> list[dict[str, Any]]:
+        """Return receipts of messages that were sent from here, and that the host has not taken."""
+
+
+FLEET = "remuda.fleet.member:FleetMember"
+
+
+def load_fleet(boss: BossParts, folder: BossFolder) -> Fleet | None:
+    """Return the fleet that this machine has joined. Without one, nothing of it is imported."""
+    if not (home() / "fleet" / "member.json").exists():
+        return None
+    fleet: Fleet = _load(FLEET)(boss, folder)
+    return fleet
+
+
 @dataclass(slots=True)
 class SourceStatus:
     name: str
@@ -76,4 +143,12 @@ class BossParts:
     """None: the service stores a decision and does not deliver it."""
     replies: Replier | None = None
     links: Links | None = None
+    logins: Logins | None = None
+    push: PushSubscriptions | None = None
+    urls: tuple[str, ...] = ()
+    """How browsers reach it: on this machine first, then from elsewhere."""
     sources: list[SourceStatus] = field(default_factory=list)
+    fleet: Fleet | None = None
+    """None on a machine that has joined no fleet."""
+    reload_fleet: Callable[[], Awaitable[None]] | None = None
+    """Joins or leaves, as the file of the membership says now."""

@@ -12,12 +12,15 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from remuda.agents.conversation import Tokens
 from remuda.agents.state import State as AgentState
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, StoreFailed
 from remuda.names import did_you_mean
+from remuda.tasks import TaskSet
+from remuda.untrusted import one_line
 
 from .attention.display import beginnings, label
 from .attention.model import Approval, ApprovalState, Event, EventKind, Item, Session, Source
@@ -26,7 +29,10 @@ from .attention.rules import make_ask_id
 from .attention.session_index import Changes, SessionEntry, SessionIndex
 from .evidence.repository import Repositories
 from .feed import Feed
+from .records import figures
 from .records.store import Store
+from .session_details import LAST_MESSAGE, NOTHING, SessionDetails, add_tokens, evidence_of
+from .state_history import StateHistory
 from .wall_clock import WallClock
 
 log = logging.getLogger("remuda.boss.service")
@@ -37,6 +43,10 @@ _FORGET_AFTER = 3600.0
 _UPKEEP_INTERVAL = 600.0
 _MAX_ID = 256
 _CLOCK_NOTE = "clock"
+_STATES_NOTE = "states_until"
+_STATES_DELAY = 2.0
+"""State changes are written together, this many seconds after the first."""
+_STATES_INTERVAL = 60.0
 
 
 class BossService:
@@ -56,6 +66,9 @@ class BossService:
         self.started_at = clock()
         self.taken = 0
         self.repeated = 0
+        self.has_begun = asyncio.Event()
+        """Whether the sources of events have looked once, or may take longer."""
+        self.has_begun.set()
         self.listeners: list[Callable[[Event], None]] = []
         """Called with every new event, when it is on disk."""
         self.on_clock_set: list[Callable[[float], None]] = []
@@ -65,18 +78,25 @@ class BossService:
         """Sources that read events with a delay: makes them read now."""
         self._index = SessionIndex()
         self._repositories = Repositories()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
+        self._details: dict[str, SessionDetails] = {}
+        self._messages: dict[str, str] = {}
+        """The beginning of what each session said last, as it came."""
+        self._states = StateHistory()
+        self._state_changed = asyncio.Event()
         self._load()
 
     async def open(self) -> None:
-        self._begin(self._keep_up())
+        self._tasks.start(self._keep_up())
+        for session_id, counts in self.store.usage_totals().items():
+            self._details[session_id] = SessionDetails(tokens=Tokens(*counts))
+        self._tasks.start(self._record_states())
 
     async def close(self) -> None:
         """All events taken are on disk. Nothing is published after this."""
         self.feed.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.aclose()
+        await self.write_states()
         self.store.close()
 
     def _load(self) -> None:
@@ -117,12 +137,7 @@ class BossService:
             else:
                 self._publish(changes)
 
-        self._begin(finish())
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(finish())
 
     # ── events ──
 
@@ -192,6 +207,8 @@ class BossService:
             ("item", change.items),
             ("approval", change.approvals),
         )
+        for session in change.sessions.values():
+            self._note_session(session)
         for kind, changed in by_kind:
             for one in changed.values():
                 self.feed.publish(kind, one)
@@ -201,7 +218,7 @@ class BossService:
         if not isinstance(cwd, str) or "repo" in event.facts:
             return event
         if not self._repositories.is_known(cwd):
-            self._begin(self._report_repository(event, cwd))
+            self._tasks.start(self._report_repository(event, cwd))
         repo = self._repositories.known(cwd)
         return replace(event, facts={**event.facts, "repo": repo}) if repo else event
 
@@ -212,7 +229,11 @@ class BossService:
             await self.take(Event(EventKind.SEEN, event.session_id, event.at, Source.PROCESS, facts=facts))
 
     async def settled(self) -> None:
-        """Wait until what is in memory is on disk too, or until the disk stalls."""
+        """Wait until what is in memory is on disk too, or until the disk stalls.
+
+        While the boss starts, wait for its sources first: what was true before would be shown as the present.
+        """
+        await self.has_begun.wait()
         await self.store.settled()
 
     # ── sessions ──
@@ -252,7 +273,26 @@ class BossService:
         entry = self._index.entries.get(session.id)
         if session.ended is not None:
             return AgentState.DEAD
+        if (state := self.details(session.id).state) is not None:
+            return state
         return entry.event_log.projection.agent_state if entry is not None else None
+
+    def state_source(self, session: Session) -> str | None:
+        """Return the source of `agent_state`: that of its keeper, else that of its last change."""
+        if (source := self.details(session.id).source) is not None:
+            return source
+        entry = self._index.entries.get(session.id)
+        known = entry is not None and self.agent_state(session) is not None
+        return entry.event_log.projection.by.label if entry is not None and known else None
+
+    def evidence(self, session_id: str) -> list[dict[str, Any]]:
+        """Return a row for each source of events, the most valuable first."""
+        entry = self._index.entries.get(session_id)
+        return evidence_of(entry, self.clock()) if entry is not None else []
+
+    def recent_events(self) -> list[Event]:
+        """Return the events that are still known one by one, in no order."""
+        return [event for entry in self._index.entries.values() for event in entry.event_log.events]
 
     def last_event(self, session_id: str) -> str:
         """Return the id of the last event of a session."""
@@ -266,6 +306,79 @@ class BossService:
 
     def _is_about(self, session: Session) -> bool:
         return session.ended is None or self.item_of(session.id) is not None
+
+    # ── details ──
+
+    def details(self, session_id: str) -> SessionDetails:
+        return self._details.get(session_id, NOTHING)
+
+    def last_message(self, session_id: str) -> str | None:
+        """Return the beginning of what a session said last, on one line."""
+        message = self._messages.get(session_id)
+        return None if message is None else one_line(message)[:LAST_MESSAGE]
+
+    def set_details(self, session_id: str, details: SessionDetails) -> None:
+        """Take what a source knows of a session besides its events, and publish the session if it differs."""
+        if self._details.get(session_id, NOTHING) == details:
+            return
+        self._details[session_id] = details
+        entry = self._index.entries.get(session_id)
+        if entry is not None:
+            self._note_session(entry.session)
+            self.feed.publish("session", entry.session)
+
+    def add_tokens(self, session_id: str, added: Mapping[str, int | None]) -> None:
+        details = self.details(session_id)
+        self.set_details(session_id, replace(details, tokens=add_tokens(details.tokens, added)))
+
+    def tokens(self) -> dict[str, float]:
+        """Return the tokens that all sessions used, by kind. A kind that no agent reports is missing."""
+        sums: dict[str, float] = {}
+        for details in self._details.values():
+            for kind, count in asdict(details.tokens).items() if details.tokens else ():
+                if count is not None:
+                    sums[kind] = sums.get(kind, 0.0) + count
+        return sums
+
+    def _note_session(self, session: Session) -> None:
+        """Remember its state for the history, and the last thing that it said."""
+        now = self.clock()
+        if session.replaced_by is not None:
+            self._states.forget(session.id, now)
+            return
+        state = self.agent_state(session)
+        if self._states.note(session.id, None if state is None else str(state), now):
+            self._state_changed.set()
+        entry = self._index.entries.get(session.id)
+        if entry is not None and (message := entry.event_log.projection.message):
+            self._messages[session.id] = message[: 4 * LAST_MESSAGE]
+
+    async def _record_states(self) -> None:
+        until = self.store.note(_STATES_NOTE)
+        try:
+            await self.store.run(lambda: figures.end_states(float(until or 0.0)))
+        except (StoreFailed, ValueError) as error:
+            log.warning("cannot end the states of the last run: %s", error)
+        for session in self.sessions():
+            self._note_session(session)
+        while True:
+            try:
+                async with asyncio.timeout(_STATES_INTERVAL):
+                    await self._state_changed.wait()
+                await asyncio.sleep(_STATES_DELAY)
+            except TimeoutError:
+                pass
+            await self.write_states()
+
+    async def write_states(self) -> None:
+        """Write all states up to now."""
+        self._state_changed.clear()
+        now = self.clock()
+        changes, times = self._states.take(now)
+        try:
+            await self.store.run(lambda: figures.add_states(changes, times, _STATES_NOTE, now))
+        except StoreFailed as error:  # a gap in a curve
+            log.warning("cannot write the states of agents: %s", error)
 
     # ── queue ──
 
@@ -403,6 +516,10 @@ class BossService:
                 ended = entry.session.ended
                 if entry.item is None and ended is not None and ended < now - _FORGET_AFTER:
                     self._index.forget(entry.session.id)
+                    self._messages.pop(entry.session.id, None)
+                    self._details[entry.session.id] = SessionDetails(
+                        tokens=self.details(entry.session.id).tokens
+                    )
             try:
                 await self.store.prune(now, keep=[item.session_id for item in self._index.queue()])
             except StoreFailed as error:
@@ -411,12 +528,13 @@ class BossService:
 
 def only_at_terminal(session: Session) -> NotSafe:
     """Make the error for a dialog that no decision from elsewhere can reach."""
-    way = f"'remuda attach {session.name}'" if session.name else "'remuda next'"
-    return NotSafe(
-        "this request can only be decided in the agent's terminal",
-        hint=f"go there with {way}; the agent asked while no boss was running, or without the hooks that "
-        "'remuda setup boss' installs",
+    hint = (
+        f"go there with 'remuda attach {session.name}'"
+        if session.name
+        else "go there with 'remuda next'; the agent asked while no boss was running, or without the hooks "
+        "that 'remuda setup boss' installs"
     )
+    return NotSafe("this request can only be decided in the agent's terminal", hint=hint)
 
 
 def _which(sessions: list[Session]) -> str:

@@ -20,6 +20,7 @@ from remuda.agents import find_agent
 from remuda.agents.permission import PermissionDecision
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, RemudaError
 from remuda.keeper.aclient import AsyncKeeperClient
+from remuda.tasks import TaskSet
 
 from ..attention.model import Approval, ApprovalState, Event, EventKind, Session, Source
 from ..service import APPROVAL_ENDED, BossService, only_at_terminal
@@ -52,11 +53,11 @@ class Approvals:
     """Called with every request that can be decided: when it is reported, and when a hook begins to wait."""
     _waiting_hooks: dict[str, list[WaitingHook]] = field(default_factory=dict)
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: TaskSet = field(default_factory=TaskSet)
     _announced: set[str] = field(default_factory=set)
 
     async def open(self) -> None:
-        self._begin(self._follow())
+        self._tasks.start(self._follow())
         for approval in self.service.open_approvals():
             self._opened(approval)
 
@@ -64,14 +65,7 @@ class Approvals:
         """Waiting hooks are released: they ask the next boss."""
         for approval_id in list(self._waiting_hooks):
             self._release(approval_id, None, "closing")
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _begin(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._tasks.aclose()
 
     # ── answering ──
 
@@ -242,9 +236,9 @@ class Approvals:
     def _opened(self, approval: Approval, *, again: bool = False) -> None:
         self._announced.add(approval.id)
         if approval.answer is not None and (again or self._session(approval).name is not None):
-            self._begin(self._deliver_stored(approval.id))
+            self._tasks.start(self._deliver_stored(approval.id))
         elif self.on_open is not None:
-            self._begin(self._announce(approval))
+            self._tasks.start(self._announce(approval))
 
     async def _announce(self, approval: Approval) -> None:
         assert self.on_open is not None

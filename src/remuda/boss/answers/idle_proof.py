@@ -17,8 +17,8 @@ from pathlib import Path
 
 from remuda.agents import find_agent, find_sources
 from remuda.agents.attention import EventKind
+from remuda.agents.prompting import ComposerKind, PromptProtocol
 from remuda.agents.sources import AgentSources, RegistryEntry
-from remuda.agents.speech import ComposerKind, Speech
 from remuda.durable import read_regular
 from remuda.errors import NotSafe, TmuxError
 from remuda.tmux.address import Address
@@ -45,14 +45,14 @@ class IdlePane:
     pane: str
     pid: int
     sources: AgentSources
-    speech: Speech
+    prompts: PromptProtocol
 
 
 def prove(session: Session) -> IdlePane:
     """Return where to type. Raises `NotSafe` that says why not."""
     sources = find_sources(session.agent)
-    speech = find_agent(session.agent).speech if sources is not None else None
-    if sources is None or speech is None:
+    prompts = find_agent(session.agent).prompts if sources is not None else None
+    if sources is None or prompts is None:
         raise NotSafe(f"Remuda cannot see whether {session.agent} is waiting for a prompt")
     if session.ended is not None:
         raise NotSafe("the agent has ended")
@@ -70,7 +70,7 @@ def prove(session: Session) -> IdlePane:
     check_registry(session, sources, _SETTLE_TIMEOUT)
     _check_pane(tmux, session.pane, session.pid)  # waiting for the registry may have taken a while
     _check_foreground(session.pid)
-    where = IdlePane(tmux, session.pane, session.pid, sources, speech)
+    where = IdlePane(tmux, session.pane, session.pid, sources, prompts)
     kind, text = read_composer(where)
     if kind is not ComposerKind.EMPTY:
         if kind is ComposerKind.ABSENT:
@@ -144,10 +144,10 @@ def read_composer(where: IdlePane) -> tuple[ComposerKind, str]:
     except TmuxError as error:
         raise NotSafe(f"cannot read the agent's pane: {error}") from None
     lines = [_ESCAPE.sub("", row).rstrip() for row in rows]
-    if (dialog := where.speech.dialog(lines)) is not None:
+    if (dialog := where.prompts.dialog(lines)) is not None:
         raise NotSafe(f"a {dialog} is open")
     styled = whole_rows([row.encode("utf-8", "surrogateescape") for row in rows])
-    composer = where.speech.composer(lines, lambda y: styled[y])
+    composer = where.prompts.composer(lines, lambda y: styled[y])
     return composer.kind, composer.text
 
 

@@ -34,7 +34,7 @@ class Candidate:
     words: Words
     """Empty for a command that is not understood: no pattern of a rule that allows matches it."""
     readings: tuple[Words, ...]
-    """What is run for certain, written in every way that is known."""
+    """What certainly runs, in every known spelling."""
     doubt: str = ""
     """Why it may run anything. Empty if it may not."""
 
@@ -42,7 +42,7 @@ class Candidate:
         return bool(self.words) and _matches(self.words, pattern)
 
     def fit(self, pattern: Words) -> Fit:
-        """How well a pattern of a rule that denies or asks fits."""
+        """Return how well a pattern of a rule that denies or asks matches."""
         if any(_matches(_by_name(words), (pattern[0].lower(), *pattern[1:])) for words in self.readings):
             return Fit.YES
         if any(_matches(words, pattern) for words in self.readings):
@@ -62,7 +62,7 @@ def candidates(reading: Reading) -> Iterator[Candidate]:
 
 
 def _written_before(part: Part, reading: Reading) -> Writes:
-    """What the other parts may write before this one ends."""
+    """Return what the other parts may write before this one ends."""
     others = (one for one in reading.parts if one is not part and one.step <= part.step)
     return max((written_by(one.words) for one in others), default=Writes.NOTHING)
 
@@ -82,7 +82,7 @@ def _by_name(words: Words) -> Words:
 
 
 def _may_match(words: Words, pattern: Words) -> bool:
-    """The same program, with the other words of the pattern anywhere, as in `git push --tags --force`."""
+    """Whether it is the same program, with the pattern's words anywhere: `git push --tags --force`."""
     name = program_name(pattern[0])
     if not fnmatchcase(program_name(words[0]), name) and not fnmatchcase(words[0], pattern[0]):
         return False
@@ -112,12 +112,16 @@ def _may_be(word: str, one: str) -> bool:
 
 
 def _has_option(tokens: Sequence[str], option: str) -> bool:
+    """A letter may be short for a name that begins with it: `-f` for `--force`, `-R` for `--recursive`."""
     options = [token for token in tokens if token.startswith(("-", UNKNOWN))]
     if any(token.startswith(UNKNOWN) or fnmatchcase(token, option) for token in options):
         return True
-    stem = option.partition("=")[0]
-    if option.startswith("--"):
-        stems = [token.partition("=")[0] for token in options if token.startswith("--") and len(token) > 2]
-        return any(stem.startswith(one) or fnmatchcase(one, stem) for one in stems)
+    names = [token.partition("=")[0] for token in options if token.startswith("--") and len(token) > 2]
     letters = {letter for token in options if not token.startswith("--") for letter in token[1:]}
-    return set(option[1:]) <= letters
+    if option.startswith("--"):
+        stem = option.partition("=")[0]
+        if any(letter.lower() == stem[2:3].lower() for letter in letters):
+            return True
+        return any(stem.startswith(one) or fnmatchcase(one, stem) for one in names)
+    initials = {one[2].lower() for one in names}
+    return all(letter in letters or letter.lower() in initials for letter in option[1:])

@@ -222,10 +222,10 @@ def _may_hold(path: str, text: str) -> bool:
 
 
 def policy_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
-    """Return the first that exists: in the folder of the boss, or in that of the configuration."""
+    """Return that in the folder of the boss if it exists, else that in the folder of the configuration."""
     own = folder.path / "policy.toml"
     other = config_home(environ) / "remuda" / "policy.toml"
-    return other if other.exists() and not own.exists() else own
+    return own if own.exists() else other
 
 
 def load_policy(path: Path) -> Policy:

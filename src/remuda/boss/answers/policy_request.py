@@ -100,11 +100,15 @@ def _paths(
         yield from (_path(one, cwd) for one in fields)
         return
     yield from (_path(one, cwd, reaches_below=True) for one in fields or [cwd])
-    if not isinstance(pattern, str) or re.search(r"\.\.|\\|[{,]\s*[/~]", pattern):
+    if not isinstance(pattern, str) or _LEAVES.search(pattern):
         yield RequestedPath("", "")
     elif pattern.startswith(("/", "~")):
         known = re.split(r"[*?\[{]", pattern)[0]
         yield _path(known if known == pattern else known.rpartition("/")[0] or "/", cwd, reaches_below=True)
+
+
+_LEAVES = re.compile(r"\.\.|\\|\[\.|[{,]\s*[/~,}]|[{},/]\.[{},/]")
+"""It may lead elsewhere. `.[.]/x` and `.{.,}/x` are `../x`, and `{,a}/x` is also /x."""
 
 
 def _path(text: object, cwd: str | None, *, reaches_below: bool = False) -> RequestedPath:

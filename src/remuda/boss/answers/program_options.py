@@ -72,12 +72,16 @@ class Form:
     """`-20` is an option."""
     is_exact: bool = False
     """Letters are not joined."""
+    values_are_apart: bool = False
+    """Letters are joined, but a value is always the next word."""
     has_word_options: bool = False
     """Options have one dash and a name, as in `find` and `go`."""
     passes_rest: bool = False
     """The words after `--` are for another program."""
     is_tool: bool = False
     """`npx` and `uv run` may run it."""
+    is_on_npm: bool = False
+    """The package of this name on npm, which `npx` fetches if there is none, is this tool."""
 
 
 @dataclass(slots=True)
@@ -90,6 +94,7 @@ class Given:
     rest: list[str] = field(default_factory=list)
     """The words for another program."""
     values: list[str] = field(default_factory=list)
+    begins_with_operand: bool = False
     writes: bool = False
 
     def has(self, *names: str) -> bool:
@@ -101,8 +106,11 @@ class _Unknown(Exception):
 
 
 def parse(form: Form, words: Words, *, stop: bool = False) -> Given | None:
-    """None if an option is not known. `stop`: everything from the first operand on is the operands."""
-    given, left = Given(), list(words)
+    """Split words into options and operands; None if an option is unknown.
+
+    `stop`: everything from the first operand on is an operand.
+    """
+    given, left = Given(begins_with_operand=not words[:1] or not words[0].startswith("-")), list(words)
     try:
         while left:
             word = left.pop(0)
@@ -162,6 +170,8 @@ def _letters(form: Form, letters: str, left: list[str], given: Given) -> None:
             continue
         if value.startswith(UNKNOWN) and not form.is_harmless:
             raise _Unknown  # -n{,x} is -n with the next word, and -nx
+        if value and form.values_are_apart:
+            raise _Unknown  # `tree -Io x y` is -I x -o y
         _take(form, f"-{letter}", value or None, left, given)
         return
 
@@ -252,12 +262,14 @@ def _entry(traits: str, options: str) -> Entry:
             is_harmless="harmless" in given,
             takes_number="number" in given,
             is_exact="exact" in given,
+            values_are_apart="apart" in given,
             has_word_options="words" in given,
             passes_rest="passes" in given,
             is_tool="tool" in given,
+            is_on_npm="npm" in given,
         ),
         int(given["operands"]) if "operands" in given else None,
-        re.compile(given["only"]) if "only" in given else None,
+        _value(given["only"]) if "only" in given else None,
     )
 
 
@@ -267,10 +279,13 @@ def _options(text: str, has_words: bool) -> Iterator[tuple[str, Option]]:
             yield from _options(group(token[1:]), has_words)
             continue
         names, sign, value, mark = _TOKEN.fullmatch(token).groups()  # type: ignore[union-attr]
-        value = group(value[1:]) if value.startswith("$") else value
-        option = Option(Takes(sign), re.compile(value) if value else None, bool(mark))
+        option = Option(Takes(sign), _value(value) if value else None, bool(mark))
         for name in [names] if has_words or names.startswith("--") else [f"-{one}" for one in names[1:]]:
             yield name, option
+
+
+def _value(text: str) -> re.Pattern[str]:
+    return re.compile(group(text[1:]) if text.startswith("$") else text)
 
 
 _TOKEN = re.compile(r"(-[^=?!]+)([=?]?)=?(.*?)(!?)")

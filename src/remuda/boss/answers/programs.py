@@ -23,7 +23,7 @@ def program_name(word: str) -> str:
 
 
 def doubt_about(part: Part, *, wrote: Writes) -> str:
-    """Why a simple command may run anything; empty if it runs nothing but itself.
+    """Return why a simple command may run anything; empty if it runs nothing but itself.
 
     `wrote`: what other parts may have written before it ends.
     """
@@ -41,7 +41,7 @@ def doubt_about(part: Part, *, wrote: Writes) -> str:
 
 
 def written_by(words: Words) -> Writes:
-    """What a simple command may write. All is possible if it is not known."""
+    """Return what a simple command may write; everything, if that is unknown."""
     effect = _effect(words)
     return Writes.FILES if effect is None else effect.writes
 
@@ -52,7 +52,7 @@ def has_subcommands(program: str) -> bool:
 
 
 def every_form(words: Words) -> tuple[Words, ...]:
-    """What is run for certain, written in every way that is known.
+    """Return what certainly runs, in every known spelling.
 
     Without `timeout 60` before it, with other names of its subcommand, and what `npx` or `uv run` would run.
     """
@@ -77,7 +77,7 @@ def _unwrapped(words: Words) -> Words:
 
 
 def _plain_git(words: Words) -> Words:
-    """With the subcommand next to `git`."""
+    """Return the words with the subcommand next to `git`."""
     if program_name(words[0]) != "git":
         return words
     at = 1
@@ -98,11 +98,20 @@ def _same(words: Words) -> Iterator[Words]:
         for one in names:
             if words[1 : 1 + len(one)] == one:
                 yield from ((words[0], *other, *words[1 + len(one) :]) for other in names if other != one)
+    if name == "git":
+        yield from _same_pushes(words)
     if name in ("pnpm", "yarn") and len(words) > 1:  # each name that is not a subcommand is a script
         if words[1] == "run":
             yield (words[0], *words[2:])
         elif words[1] != "run-script" and not words[1].startswith("-"):
             yield (words[0], "run", *words[1:])
+
+
+def _same_pushes(words: Words) -> Iterator[Words]:
+    for sign, option in (("+", "--force"), (":", "--delete")):
+        is_given = words[1:2] == ("push",) and any(word.startswith(sign) for word in words[2:])
+        if is_given and option not in words:
+            yield (*words[:2], option, *words[2:])
 
 
 _SAME_PROGRAMS = (
@@ -140,19 +149,27 @@ def _same_subcommands(program: str) -> tuple[tuple[Words, ...], ...]:
 
 
 def _inner(words: Words) -> Iterator[Words]:
-    """What a program that runs others would run."""
+    """Return what a program that runs others would run."""
     name = program_name(words[0])
     for before in _RUN_OTHERS.get(name, ()):
         if words[1 : 1 + len(before)] == before:
-            rest = words[1 + len(before) :]
-            while rest and rest[0].startswith("-"):
-                rest = rest[1:]
+            rest = _after_options(words[1 + len(before) :])
             if rest:
                 yield rest
                 if found := re.fullmatch(r"(?:@[^/]+/)?([^@/]+)(?:@.*)?", rest[0]):
                     yield (found[1], *rest[1:])
     if name == "uv" and words[1:2] == ("pip",):
         yield words[1:]
+
+
+def _after_options(words: Words) -> Words:
+    """The program and its words. Only options of `uv run` that are known take the next word for a value."""
+    known = entry("options-of-uv-run")
+    if known is not None and (given := parse(known.form, words, stop=True)) is not None:
+        return tuple(given.operands)
+    while words and words[0].startswith("-"):
+        words = words[1:]
+    return words
 
 
 _RUN_OTHERS: dict[str, tuple[Words, ...]] = {
@@ -180,7 +197,7 @@ _FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
 
 
 def _effect(words: Words) -> _Effect | None:
-    """What a simple command runs and writes; None if that is not known."""
+    """Return what a simple command runs and writes; None if that is unknown."""
     inner = _unwrapped(words)
     effect = _known(inner)
     if effect is None or inner == words:
@@ -207,7 +224,7 @@ def _known(words: Words) -> _Effect | None:
 
 
 def _listed(words: Words, name: str) -> _Effect | None:
-    """Of a program whose options are listed."""
+    """Return what a program with listed options runs and writes; None if that is unknown."""
     key, rest = name, words[1:]
     if has_forms(name):
         if not rest:
@@ -227,8 +244,9 @@ def _listed(words: Words, name: str) -> _Effect | None:
 def _operands_are_known(found: Entry, given: Given) -> bool:
     if found.most_operands is not None and len(given.operands) > found.most_operands:
         return False
-    if found.form.is_tool and any(one.startswith("@") for one in given.operands):
-        return False  # options from a file
+    words = given.operands if found.form.is_on_npm else [*given.operands, *given.values]
+    if found.form.is_tool and any(one.startswith("@") for one in words):
+        return False  # options from a file: pytest, mypy and ruff read them where a value is wanted, too
     return found.only is None or all(map(found.only.fullmatch, given.operands))
 
 
@@ -304,6 +322,11 @@ def _tool(words: Words) -> _Effect | None:
 
 
 def _npx(words: Words) -> _Effect | None:
+    """Fetches a package that is not installed. `npx black` is not black."""
+    tool = next((word for word in words[1:] if not word.startswith("-")), "")
+    found = entry(tool)
+    if found is None or not found.form.is_on_npm or _may_expand(words):
+        return None
     return _started(words[1:], "options-of-npx")
 
 
@@ -320,6 +343,8 @@ def _poetry(words: Words) -> _Effect | None:
 def _scripts(words: Words) -> _Effect | None:
     """pnpm and yarn also run a program where they find no script of this name."""
     name, rest = program_name(words[0]), words[1:]
+    if _may_expand(rest):
+        return None
     if rest[:1] == ("exec",):
         return _tool(rest[1:])
     script = rest[1:] if rest[:1] == ("run",) else rest
@@ -329,6 +354,11 @@ def _scripts(words: Words) -> _Effect | None:
         words_for_it = tuple(word for word in script[1:] if word != "--")
         return _Effect(Runs.PROJECT) if _may_pass("passed-to-script", words_for_it) else None
     return _listed(words, name) if rest[:1] != ("run",) else None
+
+
+def _may_expand(words: Words) -> bool:
+    """A script's shell expands the words that are passed on: seen with npm 6.14 and pnpm 9.15."""
+    return any("$" in word or "`" in word for word in words)
 
 
 def _is_script(name: str) -> bool:
@@ -356,12 +386,17 @@ def _reads_with(*options: str) -> _Check:
 
 
 def _first_operand(reads: str, writes: str = "", default: Writes | None = None) -> _Check:
-    """By the word that says what is done. Without one it is as `default` says."""
+    """By the word that says what is done. Without one it is as `default` says.
+
+    It must be the first word: gh takes a word after an option for its value, `git stash -- list` for a file.
+    """
     reading, writing = frozenset(reads.split()), frozenset(writes.split())
 
     def check(given: Given, form: Form) -> Writes | None:
         if not given.operands:
             return default
+        if not given.begins_with_operand:
+            return None
         first = given.operands[0]
         return Writes.NOTHING if first in reading else form.writes if first in writing else None
 
@@ -369,28 +404,34 @@ def _first_operand(reads: str, writes: str = "", default: Writes | None = None) 
 
 
 def _remote(check: _Check | None = None) -> _Check:
-    """Of git, for what may be an address: `ext::` runs a program."""
+    """Of git, for what may be an address: `ext::` and `ext://` run a program."""
 
     def checked(given: Given, form: Form) -> Writes | None:
-        if any(re.search(r"(?:^|=)[\w+.-]+::|ProxyCommand", one) for one in (*given.operands, *given.values)):
+        if any(map(_HELPER.search, (*given.operands, *given.values))):
             return None
         return check(given, form) if check else form.writes
 
     return checked
 
 
+_HELPER = re.compile(
+    r"(?:^|=)(?:[\w+.-]+::|(?!(?:https?|ssh|git|file|ftps?|git\+ssh|ssh\+git)://)[\w+.-]+://)|ProxyCommand"
+)
+
+
 def _git_config(given: Given, _form: Form) -> Writes | None:
     names = given.operands
     if given.has("--get", "--get-all", "--get-regexp", "--list", "-l"):
         return Writes.NOTHING
-    if len(names) == 1 and "." in names[0]:
+    if names[:1] in (["get"], ["list"]) or (len(names) == 1 and "." in names[0]):
         return Writes.NOTHING
     return Writes.GIT if len(names) == 2 and names[0] in ("user.name", "user.email") else None
 
 
 def _git_checkout(given: Given, form: Form) -> Writes:
     """A new branch from here changes no file."""
-    is_new = given.has("-b", "-c", "--create") and not given.operands and not given.has("-f", "--force")
+    is_forced = given.has("-f", "--force", "--discard-changes")
+    is_new = given.has("-b", "-c", "--create") and not given.operands and not is_forced
     return Writes.GIT if is_new else form.writes
 
 
@@ -416,7 +457,7 @@ def _passed(key: str, *, operands: bool, skip: int = 0) -> _Check:
 def _may_pass(key: str, words: Words) -> bool:
     found = entry(key)
     passed = None if found is None else parse(found.form, words)
-    return passed is not None and all(map(_FILE.fullmatch, passed.operands))
+    return passed is not None and not _may_expand(words) and all(map(_FILE.fullmatch, passed.operands))
 
 
 _FILE = re.compile(
@@ -443,21 +484,11 @@ def _cargo_fmt(given: Given, form: Form) -> Writes | None:
     return Writes.NOTHING if given.has("--check") or "--check" in given.rest else form.writes
 
 
-def _package_install(given: Given, _form: Form) -> Writes | None:
-    """Without names, it installs what the project's own files say."""
-    if any("::" in one for one in given.operands):
-        return None
-    return Writes.FILES if given.operands else Writes.NOTHING
-
-
-def _pip_install(given: Given, form: Form) -> Writes | None:
-    words = (*given.operands, *given.values)
-    if any(re.match(r"(?i)(?:hg|svn|bzr)\+", one) for one in words):
-        return None
-    return Writes.NOTHING if words and all(map(_OWN_PACKAGE.fullmatch, words)) else form.writes
-
-
-_OWN_PACKAGE = re.compile(r"\.(?:\[[\w,-]+\])?|[\w-]*requirements[\w-]*\.txt")
+def _tsc(given: Given, form: Form) -> Writes | None:
+    """`--noEmit false` takes it back. After `-b`, `-v` is not the version."""
+    if given.has("-b", "--build") or not all("." in one for one in given.operands):
+        return form.writes
+    return _reads_with("--noEmit", "--version", "-v", "--showConfig")(given, form)
 
 
 def _curl(given: Given, _form: Form) -> Writes | None:
@@ -470,6 +501,7 @@ def _from_file(given: Given) -> bool:
 
 
 _GH = {
+    "auth": ("status", ""),
     "pr": (
         "list ls view create new diff checks status comment edit close reopen ready review",
         "merge checkout",
@@ -477,6 +509,7 @@ _GH = {
     "issue": ("list ls view create new comment edit close reopen status", ""),
     "label": ("list ls create", ""),
     "release": ("list ls view", ""),
+    "repo": ("list ls view", ""),
     "run": ("list ls view watch rerun cancel", ""),
     "search": ("code commits issues prs repos", ""),
     "workflow": ("list ls view run", ""),
@@ -505,22 +538,19 @@ _CHECKS: dict[str, _Check] = {
     "git worktree": _first_operand("list", "add remove prune move lock unlock"),
     "go mod": _first_operand("tidy download verify graph why vendor"),
     "isort": _reads_with("-c", "--check", "--check-only", "--diff"),
+    "kubectl config": _first_operand("current-context get-clusters get-contexts get-users view"),
     "npm audit": lambda given, _: Writes.FILES if given.operands else Writes.NOTHING,
     "ruff format": _reads_with("--check", "--diff"),
-    "tsc": _reads_with("--noEmit", "--version", "-v", "--showConfig"),
-    "vue-tsc": _reads_with("--noEmit", "--version", "-v"),
+    "tsc": _tsc,
+    "vitest": lambda given, form: None if "init" in (*given.operands, *given.values) else form.writes,
+    "vue-tsc": _tsc,
     **{f"cargo {name}": _RUN_SCRIPT for name in ("r", "run")},
     **{f"cargo {name}": _cargo_test for name in ("t", "test", "bench")},
     **{f"gh {name}": _first_operand(reads, writes) for name, (reads, writes) in _GH.items()},
     **{f"git {name}": _remote() for name in ("clone", "fetch", "ls-remote", "pull", "push")},
-    **{f"npm {name}": _package_install for name in ("install", "i", "add", "in", "ci")},
     **{f"npm {name}": _RUN_SCRIPT for name in ("test", "t", "tst", "start", "stop", "restart")},
     "npm run": _npm_run,
-    **{f"{name} install": _package_install for name in ("pnpm", "yarn")},
-    **{f"{name} add": _package_install for name in ("pnpm", "yarn")},
-    **{f"{name} install": _pip_install for name in ("pip", "pip3")},
     "npm run-script": _npm_run,
-    "pnpm i": _package_install,
 }
 _VERSIONED = frozenset(
     {"bash", "cargo", "docker", "gcc", "git", "go", "java", "make", "node", "npm", "perl", "php", "pip"}

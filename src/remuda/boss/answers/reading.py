@@ -156,7 +156,7 @@ class _Tokens:
             self._raw += text
 
     def _next(self) -> bytes:
-        """The character after the token."""
+        """Return the character after the token."""
         return self._source[self._end : self._end + 1]
 
     def _redirection(self, text: bytes) -> None:
@@ -204,7 +204,7 @@ _ATOMS = frozenset(
 
 
 def _piece(text: bytes, kind: str) -> str:
-    """The value of a word, or of what is quoted in one."""
+    """Return the value of a word, or of a quoted part of it."""
     decoded = text.decode()
     if kind == "raw_string" and _RAW.fullmatch(text):
         return decoded[1:-1]

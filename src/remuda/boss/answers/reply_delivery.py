@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents import DEFAULT_AGENT, find_agent
-from remuda.agents.speech import ComposerKind, Speech
+from remuda.agents.prompting import ComposerKind, PromptProtocol
 from remuda.errors import InvalidOptions, NotSafe
 from remuda.inbox.journal import Inbox
+from remuda.keeper.cancel import find_prompts
 from remuda.keeper.claim import read_holder
-from remuda.keeper.recipient import find_speech
 from remuda.paths import SessionPaths, private_folder
 from remuda.tmux.panes import paste
 
@@ -37,6 +37,7 @@ SUBMITTED_TIMEOUT = 15.0
 MAX_WAIT = 3600.0
 _LOOK_INTERVAL = 0.05
 _ENDS = (EventKind.STOPPED, EventKind.FAILED, EventKind.LIMITED, EventKind.INTERRUPTED)
+_INBOX_OPTIONS = ("dedup", "delay", "ttl", "max_attempts", "priority")
 _GONE = (EventKind.ENDED, EventKind.GONE)
 
 
@@ -48,7 +49,7 @@ class _Receipt:
     """
 
     prompt: str
-    speech: Speech
+    prompts: PromptProtocol
     typed_at: float = math.inf
     """When Enter was pressed: an end before that belongs to something else."""
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -60,7 +61,7 @@ class _Receipt:
     def hear(self, event: Event) -> None:
         if event.kind is EventKind.PROMPTED and not self.submitted.is_set():
             prompt = str(event.facts.get("prompt", ""))
-            if self.speech.same(prompt, self.prompt):
+            if self.prompts.same(prompt, self.prompt):
                 self.submitted.set()
             else:
                 self.other = prompt
@@ -99,15 +100,15 @@ class Replies:
     def _put(self, name: str, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
         paths = SessionPaths.of(name, self._folder)
         try:
-            speech = find_speech(paths) or find_agent(DEFAULT_AGENT).speech
+            prompts = find_prompts(paths) or find_agent(DEFAULT_AGENT).prompts
         except InvalidOptions as error:
             raise NotSafe(error.message, hint=error.hint) from error
         command, literal = bool(options.get("command")), bool(options.get("literal"))
-        assert speech is not None
-        speech.check(text, command=command, literal=literal)
+        assert prompts is not None
+        prompts.check(text, command=command, literal=literal)
         private_folder(paths.inbox)
-        dedup = {"dedup": options["dedup"]} if options.get("dedup") else {}
-        accepted = Inbox(paths.inbox).put(text, command=command, literal=literal, **dedup)
+        more = {key: options[key] for key in _INBOX_OPTIONS if options.get(key)}
+        accepted = Inbox(paths.inbox).put(text, command=command, literal=literal, **more)
         return {
             "via": "inbox",
             "session": name,
@@ -122,18 +123,25 @@ class Replies:
 
     async def _type(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
         # First: if nothing can be typed, that is the error to report.
-        speech = (await asyncio.to_thread(idle_proof.prove, session)).speech
-        if options.get("dedup"):
+        prompts = (await asyncio.to_thread(idle_proof.prove, session)).prompts
+        if given := next((key for key in _INBOX_OPTIONS if options.get(key)), None):
             raise InvalidOptions(
-                "dedup works only for sessions of 'remuda start'", hint="leave it out for an agent in a pane"
+                f"{given} works only for sessions of 'remuda start'",
+                hint="leave it out for an agent in a pane",
             )
         command = bool(options.get("command"))
-        speech.check(text, command=command, literal=bool(options.get("literal")))
+        prompts.check(text, command=command, literal=bool(options.get("literal")))
         await self._service.catch_up()  # else an earlier prompt looks like one that came first
         if session.id in self._typing:
             raise NotSafe("another reply to this agent is being typed", hint="try again in a moment")
-        carried = speech.paste(text, command=command)
-        receipt = _Receipt(carried.reported, speech)
+        transport = prompts.transport
+        if transport.kind != "paste":
+            raise NotSafe(
+                f"{session.agent} takes prompts through its own server",
+                hint="only sessions of 'remuda start' reach it",
+            )
+        carried = transport.paste(text, command=command)
+        receipt = _Receipt(carried.reported, prompts)
 
         def hear(event: Event) -> None:
             if event.session_id == session.id:

@@ -45,7 +45,7 @@ def distinct(labels: Mapping[str, str]) -> dict[str, str]:
 def why_hidden(reason: str, tool: str, tool_input: Mapping[str, object]) -> str:
     """Return why a request cannot be shown, so that no one can allow it from elsewhere; "" if it can.
 
-    An agent that planned without a plan file reports no plan.
+    An agent that planned without a plan file reports no plan; `evidence.plans` looks for it elsewhere.
     """
     if not tool:
         return _DIALOG

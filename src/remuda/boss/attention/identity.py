@@ -83,7 +83,7 @@ _TRUSTED_PATH = "trusted transcript_path"
 
 
 def without_stored_hearsay(session: Session) -> Session:
-    """A session from the disk. Versions before 0.2 also stored a path that came with Trail Boss's token.
+    """Remove from a stored session a path that came with Trail Boss's token: versions before 0.2 kept it.
 
     They date it as any other, but do not write our mark next to it. Its events report it again.
     """
@@ -96,6 +96,9 @@ def without_stored_hearsay(session: Session) -> Session:
 
 def _place_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     known: dict[str, Any] = {name: facts[name] for name in _TEXTS if isinstance(facts.get(name), str)}
+    for name in ("cwd", "repo", "transcript_path"):
+        if "\0" in known.get(name, ""):  # no path has one, and every use of it would fail
+            del known[name]
     if not is_name(known.get("name", "")):  # it becomes part of paths
         known.pop("name", None)
     if isinstance(facts.get("pane"), str):

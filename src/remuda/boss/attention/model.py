@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any
 
+from remuda.agents import DEFAULT_AGENT
 from remuda.agents.attention import Event, EventKind, digest
 from remuda.agents.state import Source
 
@@ -79,7 +80,7 @@ class Session:
 
     id: str
     origin: Origin = Origin.HOOKS
-    agent: str = "claude"
+    agent: str = DEFAULT_AGENT
     name: str | None = None
     """Of a kept session."""
     pane: str | None = None
@@ -135,7 +136,7 @@ class Item:
 
     @property
     def place(self) -> tuple[float, str]:
-        """The sort key of the queue."""
+        """Return the sort key of the queue."""
         return (max(self.since, self.skipped_at or 0.0), self.id)
 
     def is_shown(self, now: float) -> bool:

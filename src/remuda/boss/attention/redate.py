@@ -33,12 +33,15 @@ def step(by: float) -> float:
 
 
 def move(at: Date, by: float) -> Date:
-    """None and 0 mean never, and stay."""
+    """Move a time; None and 0 mean never, and stay."""
     return at + by if at else at
 
 
 def move_event(event: Event, by: float) -> Event:
-    """A dialog keeps the id made from its first date: permission requests and links refer to it."""
+    """Move the time of an event.
+
+    A dialog keeps the id made from its first time, because permission requests and links refer to it.
+    """
     named = event.kind is EventKind.ASKED and "ask" not in event.facts
     facts = {**event.facts, "ask": make_ask_id(event)} if named else event.facts
     return replace(event, at=event.at + by, facts=facts)
@@ -96,7 +99,7 @@ def move_session(session: Session, by: float) -> Session:
 
 
 def move_item(item: Item, by: float) -> Item:
-    """A skipped or snoozed item stays hidden for the time that was left."""
+    """Move the times of an item. A skipped or snoozed one stays hidden for the time that was left."""
     return replace(
         item,
         since=move(item.since, by),

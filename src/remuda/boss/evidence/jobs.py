@@ -28,7 +28,7 @@ class Jobs:
         self._changed: dict[Path, BackgroundJob] = {}
 
     def add_registry(self, folder: Path, sources: AgentSources) -> None:
-        """Also one that does not exist yet."""
+        """Watch a folder, also one that does not exist yet."""
         self._registries[folder] = sources
 
     def poll(
@@ -58,7 +58,7 @@ class Jobs:
                 self._read(path, sources)
 
     def _read(self, path: Path, sources: AgentSources) -> None:
-        """A file that is half written is read again at the next poll."""
+        """Read the state of a job. A half-written file is read again at the next poll."""
         try:
             status = os.stat(path)
             seen = (status.st_ino, status.st_mtime_ns)
@@ -73,7 +73,10 @@ class Jobs:
 
 
 def _event(job: BackgroundJob, session: Session | None, *, runs: bool) -> Event | None:
-    """None for a job that is done and whose process is gone: the agent's own list leaves it out as well."""
+    """Return the event of a job; None if there is nothing to report.
+
+    A job that is done and whose process is gone is left out, as the agent's own list does.
+    """
     if job.state == "stopped":
         return ended_event(job, job.at, "it was stopped") if _has_not_ended(session) else None
     if session is None and job.state == "blocked" and not runs:

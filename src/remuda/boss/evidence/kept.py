@@ -1,7 +1,7 @@
-"""Kept sessions: each is followed through its keeper, as one who only watches.
+"""Follow kept sessions, each through a read-only connection to its keeper.
 
-Keepers come and go; their sockets appear in one folder. What already waits when the boss begins is found: the
-state and its open questions are asked for, and the last words are read from the transcript.
+Keepers come and go; their sockets appear in one folder. When the boss starts it also finds what waits
+already: it requests the state and the open requests, and reads the last message from the transcript.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
 from remuda.names import is_name
 from remuda.paths import SessionPaths, private_folder, sessions_folder
-from remuda.untrusted import BadJson, bounded, finite
+from remuda.untrusted import BadJson, bounded, finite, one_line
 
 from ..attention.model import Event, EventKind, Origin, Session
 from ..http.events import read_hook, read_text
 from ..service import BossService
+from ..session_details import SessionDetails
 from . import kept_events
 from .transcripts import Transcripts, ended_calls, open_tail
 from .watches import PollSettings, Watches, report, report_until_written
@@ -37,6 +38,8 @@ log = logging.getLogger("remuda.boss.evidence.kept")
 
 _POLLING = PollSettings()
 _FIRST_LOOK = 5.0
+_LOCK_CHECKS = 20
+_LOCK_INTERVAL = 0.05
 Document = dict[str, Any]
 _BAD_DOCUMENT = (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidOptions)
 
@@ -64,12 +67,7 @@ class Kept:
         await asyncio.wait(
             [asyncio.ensure_future(one.wait()) for one in begun] or [_nothing()], timeout=_FIRST_LOOK
         )
-        for session in self._service.sessions():
-            try:
-                if self._is_left(session):
-                    await self._report_end(session)
-            except (ValueError, OSError, RemudaError) as error:
-                log.warning("cannot find the keeper of session %r: %s", session.name, error)
+        await self._report_ends()
         self._looking = asyncio.create_task(self._look_at_times())
 
     async def close(self) -> None:
@@ -80,14 +78,14 @@ class Kept:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # ── who is there ──
+    # ── which sessions there are ──
 
     def _on_change(self, name: str) -> None:
         if not name or name.endswith(".sock"):
             self._look()
 
     def _look(self) -> list[asyncio.Event]:
-        """Follow those who are new; returns what is set when they are known."""
+        """Follow new sessions. Return an event for each, which is set when the session is known."""
         begun: list[asyncio.Event] = []
         for entry in sorted(os.listdir(self._folder)):
             name = entry.removesuffix(".sock")
@@ -103,19 +101,20 @@ class Kept:
         self._followers.pop(name, None)
 
     async def _look_at_times(self) -> None:
-        """A keeper that did not answer may do so later, and a folder may not tell of its changes."""
+        """Scan again and again: a keeper may answer late, and a folder may not report its changes."""
         while True:
             await asyncio.sleep(self._polling.interval)
             try:
                 self._look()
             except OSError as error:
                 log.warning("cannot read %s: %s", self._folder, error)
+            await self._report_ends()
             for session in self._service.sessions():
                 if session.origin is Origin.KEPT and session.ended is None and session.transcript_path:
                     await self._prove(session.agent, session.id, session.transcript_path)
 
     async def _prove(self, agent: str, session_id: str, path: str) -> None:
-        """No hook reports a call that was denied: the transcript does."""
+        """Report denied calls from the transcript, since no hook reports them."""
         calls = {one.tool_use_id for one in self._service.unproven(session_id)}
         if not calls or (sources := find_sources(agent)) is None:
             self._tails.pop(session_id, None)
@@ -135,15 +134,22 @@ class Kept:
             known.set()
 
     def _is_left(self, session: Session) -> bool:
-        """Whether we know the session and it has no keeper: it ended while no boss ran."""
+        """Whether we know the session and it has no keeper: it ended while no boss ran, or was killed."""
         if session.origin is not Origin.KEPT or session.ended is not None or not session.name:
             return False
         # Bosses before 0.2 took any text for a name.
         return not is_name(session.name) or read_holder(SessionPaths(self._folder, session.name)) is None
 
-    async def _report_end(self, session: Session) -> None:
-        facts = {"name": session.name, "origin": "kept"}
-        await report(self._service, [_end_of(self._folder, str(session.name), session.id, facts)])
+    async def _report_ends(self) -> None:
+        """Report the end of sessions whose keepers are gone and did not report it."""
+        for session in self._service.sessions():
+            try:
+                if self._is_left(session):
+                    facts = {"name": session.name, "origin": "kept"}
+                    end = _end_of(self._folder, str(session.name), session.id, facts)
+                    await report(self._service, [end])
+            except (ValueError, OSError, RemudaError) as error:
+                log.warning("cannot find the keeper of session %r: %s", session.name, error)
 
 
 async def _wait_for_nothing() -> None:
@@ -154,15 +160,19 @@ def _nothing() -> asyncio.Future[None]:
     return asyncio.ensure_future(_wait_for_nothing())
 
 
+def _held(delivery: Document) -> str | None:
+    return one_line(str(delivery.get("held") or "")) or None
+
+
 def _end_of(folder: Path, name: str, session_id: str, facts: Document) -> Event:
-    """As its record tells; of a keeper that was killed there is nothing but that."""
+    """Make the event of the end from the session's record. A killed keeper wrote no end: then it is now."""
     record = SessionRecord.load(SessionPaths(folder, name).record) if is_name(name) else None
     end = asdict(record) if record is not None and record.ended_at is not None else {}
     return kept_events.end_event(session_id, {"ended_at": time.time(), **end}, facts)
 
 
 class Follower:
-    """One kept session, from the moment when it is found to its end."""
+    """Follows one kept session, from when it is found to its end."""
 
     def __init__(self, service: BossService, transcripts: Transcripts, name: str, folder: Path) -> None:
         self._service = service
@@ -173,14 +183,14 @@ class Follower:
         self._session_id = ""
         self._facts: Document = {}
         self._name_facts: Document = {"name": name, "origin": "kept"}
-        """For every event: who reports, and whether a program reads the answers."""
+        """Facts for every event: the name of the session, and whether a program reads its answers."""
         self._hooked = False
         self._unsaid: Event | None = None
-        """That it began, while its agent is about to tell its own id: only a dialog makes it worth a row."""
+        """The event of the start, held back until the agent reports its own id, or shows a dialog."""
         self._asks: dict[str, Document] = {}
 
     async def run(self, known: asyncio.Event) -> None:
-        """Raises what keeps us from it."""
+        """Follow the session until it ends. Raises `RemudaError` if its keeper cannot be reached."""
         client = await AsyncKeeperClient.connect(
             self._name,
             self._folder,
@@ -190,7 +200,7 @@ class Follower:
         )
         try:
             if client.welcome.get("ephemeral") and not client.welcome.get("asks_human"):
-                known.set()  # a program's own, which answers its requests itself
+                known.set()  # it belongs to a program, which answers its requests itself
                 await self._until_gone()
                 return
             try:
@@ -207,6 +217,11 @@ class Follower:
             await self._end()
         finally:
             client.close()
+            if self._session_id:
+                self._set_details(self._service.details(self._session_id).without_keeper())
+
+    def _set_details(self, details: SessionDetails) -> None:
+        self._service.set_details(self._session_id, details)
 
     async def _until_gone(self) -> None:
         while await self._heard.get() is not None:
@@ -222,27 +237,33 @@ class Follower:
         self._name_facts |= {"scripted": True} if "scripted" in self._facts else {}
         self._hooked = kept_events.hooks_expected(status)
         self._session_id = kept_events.session_id_of(status)
-        first = kept_events.first_event(self._session_id, status, self._facts, at)
-        known = any(one.id == first.session_id and one.ended is None for one in self._service.sessions())
-        if self._hooked and first.kind is EventKind.REGISTERED and not known:
+        before = next((one for one in self._service.sessions() if one.id == self._session_id), None)
+        ended = before.ended if before is not None else None
+        first = kept_events.first_event(self._session_id, status, self._facts, at, ended)
+        is_placeholder = self._session_id == f"kept:{self._name}"
+        is_known = before is not None and (ended is None or not is_placeholder)
+        if self._hooked and first.kind is EventKind.REGISTERED and not is_known:
             self._unsaid = first
         else:
             await self._report([first])
         sources = find_sources(str(self._facts.get("agent", DEFAULT_AGENT)))
         if sources is not None and (path := self._facts.get("transcript_path")):
             await self._transcripts.read(sources, self._session_id, path)
+        self._on_status(status)
         asks = (await client.request("asks")).get("asks", [])
         await self._report(kept_events.state_events(self._session_id, status, self._facts, asked=bool(asks)))
         for ask in asks:
             await self._hear({"event": "ask", **ask})
 
-    # ── what it tells ──
+    # ── reports of the keeper ──
 
     async def _hear(self, document: Document) -> None:
         handler = {
             "agent": self._on_agent_event,
             "hook": self._on_hook,
             "state": self._on_state,
+            "source": self._on_source,
+            "delivery": self._on_delivery,
             "ask": self._on_ask,
             "ask_ended": self._on_ask_ended,
         }.get(str(document.get("event")))
@@ -261,7 +282,7 @@ class Follower:
         await self._report([event])
 
     async def _on_hook(self, document: Document) -> None:
-        """From a keeper of 0.1."""
+        """Handle a hook from a keeper of 0.1."""
         payload, at = document.get("payload"), finite(document.get("at")) or time.time()
         if not isinstance(payload, dict):  # too large, and fetched too late
             return
@@ -274,21 +295,42 @@ class Follower:
         await self._report(await read_hook(payload, at, number=number, env={"REMUDA_SESSION": self._name}))
 
     async def _be_called(self, session_id: str, at: float) -> None:
-        """The agent tells its own id: what stood in for it is over, with the dialog that it showed."""
+        """Take the id that the agent reported, and end the placeholder with its dialog."""
         before, self._session_id = self._session_id, session_id
+        if before and before != session_id:
+            keeper = self._service.details(before)
+            own = self._service.details(session_id)
+            self._service.set_details(before, keeper.without_keeper())
+            self._set_details(replace(keeper, tokens=own.tokens))
         if before == f"kept:{self._name}" != session_id and self._unsaid is None:
             await self._report([kept_events.called_event(before, session_id, at)])
         self._unsaid = None
 
     def _is_asked(self, payload: Document) -> bool:
-        """Told as a question that clients may answer: the same, and more."""
+        """Whether the keeper reported the same permission request as one that clients can decide."""
         key = digest(payload.get("tool_name"), payload.get("tool_input"))
         return any(digest(ask.get("tool"), ask.get("input")) == key for ask in self._asks.values())
 
+    def _on_status(self, status: Document) -> None:
+        """Store what the keeper reports about the session and its inbox."""
+        details = self._service.details(self._session_id).with_state(status)
+        degraded = tuple(one_line(str(one)) for one in status.get("degraded") or ())
+        delivery = status.get("delivery")
+        if isinstance(delivery, dict):
+            details = replace(details, held=_held(delivery))
+        self._set_details(replace(details, degraded=degraded))
+
+    async def _on_delivery(self, document: Document) -> None:
+        self._set_details(replace(self._service.details(self._session_id), held=_held(document)))
+
     async def _on_state(self, document: Document) -> None:
+        self._set_details(self._service.details(self._session_id).with_state(document))
         facts = dict(self._name_facts)
         events = kept_events.state_events(self._session_id, document, facts, hooked=self._hooked)
         await self._report([event for event in events if event.kind is not EventKind.SEEN])
+
+    async def _on_source(self, document: Document) -> None:
+        self._set_details(self._service.details(self._session_id).with_state(document))
 
     async def _on_ask(self, ask: Document) -> None:
         self._asks[str(ask.get("id"))] = ask
@@ -303,14 +345,21 @@ class Follower:
             await self._report([kept_events.ask_ended_event(self._session_id, ask, time.time())])
 
     async def _end(self) -> None:
-        """Its keeper is gone, or hung up on us: then it is still alive, and we come back."""
-        gone = read_holder(SessionPaths(self._folder, self._name)) is None
-        if gone and self._unsaid is None:
+        """Report the end, unless the keeper lives and only closed the connection: then we reconnect."""
+        if await self._is_gone() and self._unsaid is None:
             facts = {key: value for key, value in self._facts.items() if key != "pid"}
             await self._report([_end_of(self._folder, self._name, self._session_id, facts)])
 
+    async def _is_gone(self) -> bool:
+        """Whether the keeper has ended. A killed keeper loses its lock just after its connections."""
+        for _ in range(_LOCK_CHECKS):
+            if read_holder(SessionPaths(self._folder, self._name)) is None:
+                return True
+            await asyncio.sleep(_LOCK_INTERVAL)
+        return False
+
     async def _report(self, events: list[Event]) -> None:
-        """Report them; those of a program's session say so."""
+        """Report events; those of a session that a program uses are marked."""
         if self._unsaid is not None:
             if not any(one.kind is EventKind.ASKED for one in events):
                 return

@@ -1,7 +1,7 @@
-"""What a keeper reports of its session, as events of the attention queue. Pure.
+"""Turn a keeper's reports about its session into events of the attention queue. Pure.
 
-What the agent's hooks mean comes as events already. Here is what the keeper adds: the state as it judges it,
-permissions that clients may give, and the end.
+The keeper sends the meaning of the agent's hooks as events already. This module makes events of what the
+keeper adds: the state, permission requests that clients can decide, and the end.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ HOOKS = (
     "Stop",
     "StopFailure",
 )
-"""What a keeper of 0.1 is asked for: it sends hooks as they are."""
+"""Hooks to request from a keeper of 0.1, which sends them unchanged."""
 WITHOUT = ("tool_response",)
-"""Large, and not used."""
+"""Fields of hooks that are large and not used."""
 _SOURCES = {source.label: source for source in Source}
 _CALM_ENDS = ("killed", "ended with its owner", "the keeper was asked to end", "keeper was told to end")
 
@@ -40,14 +40,14 @@ Facts = dict[str, Any]
 
 
 def hooks_expected(status: Mapping[str, Any]) -> bool:
-    """Whether hooks of it will come. A keeper of 0.1 says `hooks` for that."""
+    """Whether hooks of the session should arrive. A keeper of 0.1 calls this `hooks`."""
     return bool(status.get("hooks_expected", status.get("hooks")))
 
 
 def session_id_of(status: Mapping[str, Any]) -> str:
-    """The conversation's own id. Before the agent has told it, and for a program that has none: one of ours.
+    """Return the conversation's id, or a placeholder while the agent has not reported one.
 
-    An agent that shows its trust dialog has told nothing yet, and waits for a human all the same.
+    An agent that shows its trust dialog has reported nothing yet, but waits for a human already.
     """
     conversation = status.get("conversation")
     told = conversation.get("session_id") if isinstance(conversation, dict) else None
@@ -66,10 +66,16 @@ def identity(status: Mapping[str, Any]) -> Facts:
     return facts | ({"transcript_path": path} if isinstance(path, str) else {})
 
 
-def first_event(session_id: str, status: Mapping[str, Any], facts: Facts, at: float) -> Event:
-    """That it is there; that it began with its keeper where its agent has told no id yet."""
+def first_event(
+    session_id: str, status: Mapping[str, Any], facts: Facts, at: float, ended: float | None = None
+) -> Event:
+    """Make the first event of a session: that it exists, or that it began with its keeper.
+
+    It began if its agent has not reported an id yet, or if it had `ended` before and was resumed.
+    """
     name, began = status.get("name"), finite(status.get("started_at"))
-    if session_id == f"kept:{name}" and status.get("agent") not in PLAIN_AGENTS and 0 < began <= at:
+    is_new = session_id == f"kept:{name}" or (ended is not None and began > ended)
+    if is_new and status.get("agent") not in PLAIN_AGENTS and 0 < began <= at:
         event_id, facts = f"kept:{name}:began:{began}", {**facts, "how": "began"}
         return Event(EventKind.REGISTERED, session_id, began, Source.PROCESS, event_id, facts)
     return Event(EventKind.SEEN, session_id, at, Source.PROCESS, "", facts)
@@ -78,11 +84,15 @@ def first_event(session_id: str, status: Mapping[str, Any], facts: Facts, at: fl
 def state_events(
     session_id: str, state: Mapping[str, Any], facts: Facts, *, hooked: bool = False, asked: bool = False
 ) -> list[Event]:
-    """What a state says. `hooked`: what a hook told comes by itself, and says more; `asked`: so does that."""
+    """Make the event for a state.
+
+    `hooked`: hooks report for themselves, with more detail, so a state from a hook only proves presence.
+    `asked`: the same for permission requests.
+    """
     source = _SOURCES.get(str(state.get("source")), Source.TIMING)
     seen, at = str(state.get("state")), max(0.0, finite(state.get("since")))
     kind, more = _KINDS.get(seen, (EventKind.SEEN, {}))
-    # Of a program that speaks for itself in no way, its rhythm is no reason to call anybody.
+    # The output timing of a plain program is not a reason to notify a human.
     silent = source is Source.TIMING or seen == Seen.DEAD
     if silent or (hooked and source is Source.HOOK) or (asked and kind is EventKind.ASKED):
         kind, more = EventKind.SEEN, {}
@@ -91,7 +101,7 @@ def state_events(
         more = {"message": detail}
     elif kind is EventKind.ASKED and detail:
         more = {**more, "waiting_for": detail}
-    # It was judged by somebody else, and its own words are not in it: the hook itself is worth more.
+    # The keeper derived this state, and the agent's message is not in it: the hook itself ranks higher.
     source = max(source, Source.REGISTRY)
     event_id = f"kept:{facts.get('name')}:{seen}:{at}"
     return [Event(kind, session_id, at, source, event_id, facts | dict(more))]
@@ -109,7 +119,7 @@ _KINDS: dict[str, tuple[EventKind, Mapping[str, Any]]] = {
 
 
 def agent_event(document: Mapping[str, Any], name: str, agent: str, read: ReadFile | None = None) -> Event:
-    """An event that the keeper made of its agent's report. Raises what a malformed one raises.
+    """Make an event from a keeper's document. Raises `ValueError`, `KeyError` or `TypeError` if malformed.
 
     A permission request is described here: that reads the file that the agent wants to write.
     """
@@ -124,7 +134,7 @@ def agent_event(document: Mapping[str, Any], name: str, agent: str, read: ReadFi
 
 
 def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: ReadFile | None = None) -> Event:
-    """A permission that a client may give; `keeper_ask` is how the keeper calls it."""
+    """Make the event of a permission request that clients can decide; `keeper_ask` is the keeper's id."""
     permissions = find_permissions(str(facts.get("agent", DEFAULT_AGENT)))
     more = permissions.facts(str(ask.get("tool")), ask.get("input"), read)
     more["keeper_ask"] = str(ask.get("id"))
@@ -147,16 +157,16 @@ def ask_ended_event(session_id: str, ask: Mapping[str, Any], at: float) -> Event
 
 
 def called_event(placeholder: str, session_id: str, at: float) -> Event:
-    """That the placeholder is over: its agent has told its own id, and has the name now."""
+    """Make the event that ends a placeholder: the agent has reported its own id."""
     return Event(
         EventKind.ENDED, placeholder, at, Source.PROCESS, f"{placeholder}:is:{session_id}", {"why": "named"}
     )
 
 
 def end_event(session_id: str, end: Mapping[str, Any], facts: Facts) -> Event:
-    """`end` is what its record says: agent, ended_at, exit_code, end_reason; or less, of a keeper's death.
+    """Make the event of the end. `end` has agent, ended_at, exit_code, end_reason; less if the keeper died.
 
-    What a human asked for, and what ended well, is no death.
+    An end that a human requested, or with exit code 0, does not count as a death.
     """
     at = max(0.0, finite(end.get("ended_at")))
     code, why = end.get("exit_code"), str(end.get("end_reason") or "")

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from remuda.keeper.claim import read_holder
 from remuda.names import is_name
 from remuda.paths import SessionPaths, sessions_folder
 from remuda.proctree import is_alive, start_ticks, variable_of
+from remuda.tasks import TaskSet
 from remuda.tmux.address import Address, known_addresses
 from remuda.tmux.command import Tmux
 from remuda.tmux.panes import Snapshot, take_snapshot
@@ -63,7 +64,7 @@ class Reconcile:
         self._env = env if env is not None else os.environ
         self._transcripts = Transcripts(service)
         self._jobs = Jobs()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._files: dict[str, tuple[str, int | None, AgentSources]] = {}  # session → transcript, watch
         self._awaited: set[str] = set()  # sessions that have no transcript yet
         self._arrivals: dict[Path, int] = {}  # folders that are watched for a new transcript
@@ -78,18 +79,16 @@ class Reconcile:
         self._watches = self._polling.watches()
         self._processes = Processes(self._on_end, by_descriptor=self._polling.uses_events)
         self._registry = AgentRegistry(self._watches, self._on_registry, self._has_keeper)
-        self._spawn(self._hear())  # before anything is reported
+        self._tasks.start(self._hear())  # before anything is reported
         for sources in all_sources():
             self._add_registry(sources)
         await self._poll()
-        self._spawn(self._poll_forever())
+        self._tasks.start(self._poll_forever())
 
     async def close(self) -> None:
         self._watches.close()
         self._processes.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.aclose()
         await self._transcripts.save(set(self._files))
 
     def _find_session(self, session_id: str) -> Session | None:
@@ -97,11 +96,6 @@ class Reconcile:
             return self._service.session(session_id)
         except RemudaError:
             return None
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _sessions(self) -> list[Session]:
         """Return the sessions to check: running, and without a keeper."""
@@ -170,12 +164,12 @@ class Reconcile:
             if session is None or not _matters(session):
                 self._awaited.discard(session_id)
             else:
-                self._spawn(self._follow(session))
+                self._tasks.start(self._follow(session))
 
     def _on_file(self, session_id: str) -> None:
         if session_id not in self._due:
             self._due.add(session_id)
-            self._spawn(self._read_soon(session_id))
+            self._tasks.start(self._read_soon(session_id))
 
     async def _read_soon(self, session_id: str) -> None:
         await asyncio.sleep(SETTLE)
@@ -188,7 +182,7 @@ class Reconcile:
             await self._transcripts.read(sources, session_id, path)
 
     def _on_registry(self, events: list[Event]) -> None:
-        self._spawn(self._report_registry(events))
+        self._tasks.start(self._report_registry(events))
 
     async def _report_registry(self, events: list[Event]) -> None:
         """Report events.
@@ -219,7 +213,7 @@ class Reconcile:
         return known[1]
 
     def _on_end(self, pid: int) -> None:
-        self._spawn(self._report_end(pid))
+        self._tasks.start(self._report_end(pid))
 
     async def _report_end(self, pid: int) -> None:
         await asyncio.sleep(_LAST_WORDS)

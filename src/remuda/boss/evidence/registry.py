@@ -36,7 +36,7 @@ class AgentRegistry:
         self._seen: dict[Path, tuple[int, int]] = {}
 
     def add_folder(self, folder: Path, sources: AgentSources, now: float) -> None:
-        """Also one that does not exist yet: it is polled."""
+        """Watch a folder. One that does not exist yet is polled."""
         if folder not in self._folders:
             self._folders[folder] = sources
             self.poll_folder(folder, now)

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from remuda._version import __version__
-from remuda.boss.attention.model import Session
 from remuda.boss.evidence.limits import limits_and_held
 from remuda.boss.feed import Change, Watcher
 from remuda.boss.ports import BossParts
 from remuda.paths import accounts_folder, sessions_folder
 from remuda.untrusted import dump_json
 
-from .queue_routes import session_document
+from .brief import MOST
+from .queue_routes import change_document
 from .route import ApiRequest, ApiResponse, Route
 from .schema import LIMITED, NUMBER, TEXT, nullable, record, several
 
@@ -25,10 +25,19 @@ _SILENCE = 15.0
 
 async def get_stream(boss: BossParts, request: ApiRequest) -> ApiResponse:
     watcher = boss.service.feed.watch(request.headers.get("last-event-id"), is_stream=True)
-    return ApiResponse(stream=_lines(boss, watcher))
+    return ApiResponse(stream=_lines(boss, watcher, request.login, request.query.get("cut")))
 
 
-async def _lines(boss: BossParts, watcher: Watcher) -> AsyncIterator[bytes]:
+async def _lines(
+    boss: BossParts, watcher: Watcher, login: str | None, most: int | None
+) -> AsyncIterator[bytes]:
+    is_over = asyncio.Event()
+
+    def end() -> None:
+        is_over.set()
+        watcher.close()
+
+    forget = boss.logins.on_end(login, end) if boss.logins is not None else watcher.close
     try:
         # The first line is not a change: a client that reconnects with its id has missed nothing.
         yield _written(boss, Change(boss.service.feed.last_id, "hello", {"version": __version__}))
@@ -41,14 +50,16 @@ async def _lines(boss: BossParts, watcher: Watcher) -> AsyncIterator[bytes]:
             except StopAsyncIteration:
                 return
             else:
-                yield _written(boss, change)
+                if is_over.is_set():  # the login ended: what waited is not for this client any more
+                    return
+                yield _written(boss, change, most)
     finally:
+        forget()
         watcher.close()
 
 
-def _written(boss: BossParts, change: Change) -> bytes:
-    is_session = isinstance(change.value, Session)
-    data = dump_json(session_document(boss, change.value) if is_session else change.document)
+def _written(boss: BossParts, change: Change, most: int | None = None) -> bytes:
+    data = dump_json(change_document(boss, change.value, most))
     return f"id: {change.id}\nevent: {change.kind}\ndata: {data}\n\n".encode()
 
 
@@ -80,7 +91,8 @@ ROUTES = (
         "GET",
         "/v1/events",
         get_stream,
-        "Changes as server-sent events: session, item, approval. After 'reset', read everything again.",
+        "Changes as server-sent events: session, item, approval, message. After 'reset', read all again.",
+        query={"cut": MOST},
         media="text/event-stream",
     ),
     Route(

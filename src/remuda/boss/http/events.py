@@ -1,4 +1,4 @@
-"""Events in: as they are, or as an agent's hooks tell them."""
+"""Accept events over HTTP: as documents of their own, or as the input of an agent's hook."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def post_hook(boss: BossParts, request: ApiRequest) -> ApiResponse:
 
 
 async def take_hook(boss: BossParts, body: dict[str, Any]) -> tuple[list[Event], int]:
-    """What it told, and how much of that was news."""
+    """Take the input of a hook. Return its events, and how many of them were new."""
     events = await read_hook(
         body["payload"],
         float(body.get("at", boss.service.clock())),
@@ -71,12 +71,12 @@ async def take_hook(boss: BossParts, body: dict[str, Any]) -> tuple[list[Event],
         agent=body.get("agent", "claude"),
     )
     if any(event.kind is EventKind.ASKED for event in events):
-        await boss.service.catch_up()  # the prompt that led to it may still lie in the spool
+        await boss.service.catch_up()  # the prompt that led to it may still be in the spool
     return events, await boss.service.take(*events)
 
 
 def asked_of(boss: BossParts, events: list[Event]) -> Approval | None:
-    """The open request for leave that one of them told of."""
+    """Return the open permission request that one of the events reported; None if there is none."""
     asked = next((event for event in events if event.kind is EventKind.ASKED), None)
     return boss.service.approval_of(asked) if asked else None
 
@@ -89,7 +89,7 @@ async def read_hook(
     env: dict[str, str] | None = None,
     agent: str = "claude",
 ) -> list[Event]:
-    """What a hook tells. A file that is to be written over is read beside the loop."""
+    """Return the events of a hook. For a diff, the file to be changed is read in a thread."""
     translate = _HOOKS[agent]
     if payload.get("hook_event_name") == "PermissionRequest":
         return await asyncio.to_thread(translate, payload, at, id=number, env=env, read=read_text)
@@ -97,7 +97,7 @@ async def read_hook(
 
 
 def read_text(path: str) -> str | None:
-    """None for what is no text, too much, or not there."""
+    """Return the text of a file; None if it is missing, too large or not UTF-8."""
     try:
         return read_regular(path, _READ_BYTES).decode()
     except (OSError, ValueError):

@@ -46,6 +46,8 @@ def _lines(boss: BossParts) -> Iterable[str]:
     )
     limited = len(limits(accounts_folder(), now))
     yield from _one("accounts_limited", "gauge", "Accounts at a limit; their messages are held.", limited)
+    tokens = service.tokens()
+    yield from _family("tokens_total", "counter", "Tokens that agents report, by kind.", "kind", tokens)
     yield from _one("events_total", "counter", "Events received.", service.taken)
     yield from _one(
         "events_repeated_total", "counter", "Events that were duplicates or too late.", service.repeated

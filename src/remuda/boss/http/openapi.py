@@ -12,11 +12,18 @@ from remuda.boss.ports import BossParts
 from . import (
     change_routes,
     events,
+    figure_routes,
+    fleet_routes,
+    login_routes,
     metric_routes,
     navigation_routes,
+    page_schema,
     permission_routes,
+    push_routes,
     queue_routes,
     schema,
+    session_routes,
+    terminal,
     trail_boss,
 )
 from .route import ApiRequest, ApiResponse, Route
@@ -29,6 +36,7 @@ _MEANINGS = {
     409: "Already decided, or not safe.",
     413: "The body is too large.",
     415: "The body is not JSON.",
+    500: "The program cannot be started.",
     503: "Too many connections are open.",
     502: "The session or tmux cannot be reached.",
     504: "Timeout.",
@@ -47,12 +55,12 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
         "info": {
             "title": "Remuda boss",
             "version": __version__,
-            "description": "Agents that are waiting for a human, and how to answer them. Loopback only. "
-            "'remuda boss token' prints the token.",
+            "description": "Agents that are waiting for a human, and how to answer them. "
+            "'remuda boss token' prints the token; browsers log in with 'remuda open'.",
         },
         "paths": paths,
         "components": {
-            "schemas": schema.COMPONENTS,
+            "schemas": {**schema.COMPONENTS, **page_schema.COMPONENTS},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
@@ -65,7 +73,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "summary": route.summary,
         "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
         "responses": {
-            "200": _answer(route),
+            str(route.status): _answer(route),
             **{str(status): _error(route, status) for status in _errors(route)},
         },
     }
@@ -87,6 +95,8 @@ def _errors(route: Route) -> list[int]:
 
 
 def _answer(route: Route) -> dict[str, Any]:
+    if route.status == 101:
+        return {"description": "The WebSocket is open."}
     content = {route.media: {"schema": route.answer or {"type": "string"}}}
     return {"description": "Done.", "content": content}
 
@@ -143,6 +153,12 @@ _OWN: tuple[Route, ...] = (
     *queue_routes.ROUTES,
     *permission_routes.ROUTES,
     *navigation_routes.ROUTES,
+    *session_routes.ROUTES,
+    *figure_routes.ROUTES,
     *metric_routes.ROUTES,
+    *fleet_routes.ROUTES,
+    *login_routes.ROUTES,
+    *push_routes.ROUTES,
+    *terminal.ROUTES,
 )
 ROUTES: tuple[Route, ...] = (*_OWN, openapi_route(_OWN))

@@ -12,7 +12,7 @@ from typing import Any
 
 from remuda.boss.attention.display import why_hidden
 from remuda.boss.attention.model import Approval, ApprovalState, Reason
-from remuda.untrusted import dump_json
+from remuda.untrusted import dump_json, is_seen
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
@@ -103,17 +103,22 @@ _TITLES = {Reason.QUESTION: "{who} has a question", Reason.PLAN: "{who} wants it
 _IN_DIFF = frozenset({"old_string", "new_string", "edits", "new_source", "content"})
 
 
-def request_page(approval: Approval, who: str, where: str | None = None) -> str:
-    """`who` asks, and the folder that it works in."""
+_BUTTON = "<p>This link belongs to a button of a notice. Opening it decides nothing.</p>"
+
+
+def request_page(approval: Approval, who: str, where: str | None = None, *, is_button: bool = False) -> str:
+    """`who` asks, and the folder that it works in. The page of a button's link has no form."""
     title = _TITLES.get(approval.reason, "{who} requests permission: {tool}").format(
         who=who, tool=approval.tool
     )
     head = f"<p class=where>{_text(where)}</p>\n" if where else ""
     questions = "".join(_questions(approval))
-    offered = bool(questions) and approval.state is ApprovalState.OPEN
+    offered = bool(questions) and approval.state is ApprovalState.OPEN and not is_button
     shown = head + ("" if offered else "".join(_asked(approval)))
     if approval.state is not ApprovalState.OPEN:
         return _FRAME.format(title=_text(title), body=f"{shown}\n<p id=result>{_text(_over(approval))}</p>")
+    if is_button:
+        return _FRAME.format(title=_text(title), body=f"{shown}\n{_BUTTON}")
     yes, no, why, done, undone = _WORDS.get(approval.reason, _WORDS[Reason.PERMISSION])
     unseen = why_hidden(approval.reason, approval.tool, approval.input)
     shown += f"<p>{_text(unseen.capitalize())}. Decide there.</p>\n" if unseen else ""
@@ -129,7 +134,7 @@ def error_page(message: str, hint: str | None = None) -> str:
 
 def _text(text: str) -> str:
     """Text from outside: without HTML, invisible characters, or marks that reverse the text next to it."""
-    kept = (one if one.isprintable() or one in "\n\t" else f"\\u{ord(one):04x}" for one in text)
+    kept = (one if is_seen(one) or one in "\n\t" else f"\\u{ord(one):04x}" for one in text)
     return html.escape("".join(kept))
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from remuda.boss.answers.approvals import MAX_HOLD, Approvals
 from remuda.boss.answers.reply_delivery import MAX_WAIT
 from remuda.boss.attention.display import label
-from remuda.boss.attention.model import ApprovalState, document
+from remuda.boss.attention.model import ApprovalState
 from remuda.boss.ports import BossParts
+from remuda.duration import LONGEST
 from remuda.errors import NotInQueue, NotSafe
+from remuda.inbox.stop_hook import MOST_ATTEMPTS, MOST_URGENT
 from remuda.untrusted import one_line
 
+from .brief import MOST
 from .events import HOOK_FIELDS, asked_of, take_hook
 from .page import request_page
+from .queue_routes import approval_document
 from .route import EVENT_BYTES, ApiRequest, ApiResponse, Route
 from .schema import (
     ANYTHING,
@@ -34,10 +38,11 @@ _BY: Schema = {
         "type": "string",
         "minLength": 1,
         "maxLength": 100,
-        "description": "name of the caller; the ledger shows it as 'api: NAME'",
+        "description": "name of the caller; the ledger has 'api: NAME', or 'page: NAME' from a browser",
     }
 }
 DEFAULT_WAIT = 3600.0
+_SECONDS: Schema = {"type": "number", "minimum": 0, "maximum": LONGEST}
 _STATES = ["answered", "ended", "open", "closing"]
 _MESSAGE_LENGTH = 1 << 18
 _LINK_LENGTH = 10_000
@@ -81,25 +86,26 @@ async def get_approvals(boss: BossParts, request: ApiRequest) -> ApiResponse:
         state=request.query.get("state"),
         before=request.query.get("before"),
     )
-    return ApiResponse({"approvals": document(approvals)})
+    most = request.query.get("cut")
+    return ApiResponse({"approvals": [approval_document(one, most) for one in approvals]})
 
 
 async def get_approval(boss: BossParts, request: ApiRequest) -> ApiResponse:
     await boss.service.settled()
-    return ApiResponse(document(boss.service.approval(request.path["approval"])))
+    return ApiResponse(approval_document(boss.service.approval(request.path["approval"])))
 
 
 async def post_answer(boss: BossParts, request: ApiRequest) -> ApiResponse:
     answer = {name: value for name, value in request.body.items() if name != "by"}
     carrier = boss.answers or boss.service
-    by = _signature(request.body.get("by", ""))
-    return ApiResponse(document(await carrier.answer(request.path["approval"], answer, by)))
+    by = _signature("api" if request.login is None else "page", request.body.get("by", ""))
+    return ApiResponse(approval_document(await carrier.answer(request.path["approval"], answer, by)))
 
 
-def _signature(name: str) -> str:
-    """The channel, which the boss knows, and the name that the client gives itself."""
+def _signature(channel: str, name: str) -> str:
+    """Return the channel, which the boss knows, and the name that the client gives itself."""
     name = one_line(name)
-    return f"api: {name}" if name else "api"
+    return f"{channel}: {name}" if name else channel
 
 
 async def post_reply(boss: BossParts, request: ApiRequest) -> ApiResponse:
@@ -107,7 +113,14 @@ async def post_reply(boss: BossParts, request: ApiRequest) -> ApiResponse:
     if boss.replies is None:
         raise NotSafe("this boss cannot send replies")
     options = {name: value for name, value in request.body.items() if name != "text"}
-    return ApiResponse(await boss.replies.reply(session, request.body["text"], options))
+    receipt = await boss.replies.reply(session, request.body["text"], options)
+    if receipt.get("stage") == "accepted" and not receipt.get("duplicate"):
+        step = {"stage": "accepted", "at": boss.service.clock()}
+        document = {"session_id": session.id, "name": session.name, "id": receipt["id"], "step": step}
+        boss.service.feed.publish(
+            "message", {**document, "waiting": boss.service.details(session.id).waiting}
+        )
+    return ApiResponse(receipt)
 
 
 # ── hooks that wait for a decision ──
@@ -130,19 +143,20 @@ async def post_permission(boss: BossParts, request: ApiRequest) -> ApiResponse:
 async def get_answer(boss: BossParts, request: ApiRequest) -> ApiResponse:
     if boss.links is None:
         raise NotInQueue("this boss does not make links")
-    approval = boss.links.request(request.path["secret"])
+    secret = request.path["secret"]
+    approval, is_button = boss.links.request(secret), boss.links.is_button(secret)
     try:
         session = boss.service.session(approval.session_id)
     except NotInQueue:  # the session was removed, its request was not
-        return ApiResponse(text=request_page(approval, approval.session_id))
+        return ApiResponse(text=request_page(approval, approval.session_id, is_button=is_button))
     who = label(session.name, session.repo or session.cwd, session.id)
-    return ApiResponse(text=request_page(approval, who, session.cwd))
+    return ApiResponse(text=request_page(approval, who, session.cwd, is_button=is_button))
 
 
 async def post_link_answer(boss: BossParts, request: ApiRequest) -> ApiResponse:
     if boss.links is None:
         raise NotInQueue("this boss does not make links")
-    return ApiResponse(document(await boss.links.answer(request.path["secret"], request.body)))
+    return ApiResponse(approval_document(await boss.links.answer(request.path["secret"], request.body)))
 
 
 WAIT_ROUTES = (
@@ -176,7 +190,7 @@ ROUTES = (
         "/v1/approvals",
         get_approvals,
         "All permission requests, newest first.",
-        query={"state": one_of(ApprovalState), "limit": LIMIT, "before": TIME},
+        query={"state": one_of(ApprovalState), "limit": LIMIT, "before": TIME, "cut": MOST},
         answer=record({"approvals": several(_APPROVAL)}),
         errors=(400,),
     ),
@@ -209,6 +223,10 @@ ROUTES = (
                 "command": BOOLEAN,
                 "literal": BOOLEAN,
                 "wait": {"type": "number", "minimum": 0, "maximum": MAX_WAIT},
+                "delay": _SECONDS,
+                "ttl": _SECONDS,
+                "max_attempts": {"type": "integer", "minimum": 0, "maximum": MOST_ATTEMPTS},
+                "priority": {"type": "integer", "minimum": -MOST_URGENT, "maximum": MOST_URGENT},
             },
         ),
         answer=ANYTHING,

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from dataclasses import asdict
 from typing import Any
 
-from remuda.boss.attention.model import Item, Session, document
+from remuda.async_session import AsyncSession
+from remuda.boss.answers.decided import decision_document
+from remuda.boss.attention.display import label
+from remuda.boss.attention.model import Approval, Item, Origin, Session, document
 from remuda.boss.evidence.limits import limits_and_held
 from remuda.boss.ports import BossParts
-from remuda.errors import NotInQueue
+from remuda.boss.session_details import NOTHING
+from remuda.errors import NotInQueue, NotSafe, RemudaError
 from remuda.paths import accounts_folder, sessions_folder
 
+from . import elsewhere
+from .brief import MOST, brief
 from .route import ApiRequest, ApiResponse, Route
 from .schema import BOOLEAN, LIMIT, LIMITED, TEXT, TIME, nullable, record, ref, several
 
 _MOST = 7 * 86400.0
+_ASKED_AT_ONCE = 8
+_EVIDENCE = ("source", "state", "age", "detail", "decides", "counts")
+_LONG_OF_ITEM = ("message", "detail")
+_LONG_OF_APPROVAL = ("tool", "input", "suggestions", "detail", "answer", "proof")
+_LONG_OF_SESSION = ("title", "cwd", "repo", "last_message")
 _ITEM = ref("Item")
 _QUEUE = record(
     {
@@ -27,55 +41,125 @@ _QUEUE = record(
 _SECONDS = {"type": "number", "minimum": 0, "maximum": _MOST}
 
 
-def session_document(boss: BossParts, session: Session) -> dict[str, Any]:
+def session_document(boss: BossParts, session: Session, most: int | None = None) -> dict[str, Any]:
     """`state` has the older words of the boss, `agent_state` those of `remuda ls`."""
     fields: dict[str, Any] = document(session)
-    return fields | {"agent_state": boss.service.agent_state(session)}
+    details = boss.service.details(session.id)
+    if details.state is not None and session.ended is None:
+        fields["since"] = details.since
+    fields |= {
+        "agent_state": boss.service.agent_state(session),
+        "label": label(session.name, session.repo or session.cwd, session.id),
+        "source": boss.service.state_source(session),
+        "detail": details.detail,
+        "last_message": boss.service.last_message(session.id),
+        "messages_waiting": details.waiting,
+        "degraded": list(details.degraded),
+        "tokens": None if details.tokens is None else asdict(details.tokens),
+    }
+    return brief(fields, _LONG_OF_SESSION, most)
 
 
-def item_document(boss: BossParts, item: Item) -> dict[str, Any]:
-    """An item with its session: clients need to know where it runs."""
+def approval_document(approval: Approval, most: int | None = None) -> dict[str, Any]:
+    """Return a permission request, with who decided it first."""
+    fields: dict[str, Any] = document(approval)
+    return brief(fields | {"decision": decision_document(approval)}, _LONG_OF_APPROVAL, most)
+
+
+def item_document(boss: BossParts, item: Item, most: int | None = None) -> dict[str, Any]:
+    """Return an item with its session: clients need to know where it runs."""
     try:
-        session = session_document(boss, boss.service.session(item.session_id))
+        session = session_document(boss, boss.service.session(item.session_id), most)
     except NotInQueue:
         session = None
     fields: dict[str, Any] = document(item)
-    return fields | {"session": session}
+    return brief(fields | {"session": session, "decision": _decision(boss, item)}, _LONG_OF_ITEM, most)
+
+
+def _decision(boss: BossParts, item: Item) -> dict[str, Any] | None:
+    """Return who decided the request that this item was about."""
+    if not isinstance(ask := item.detail.get("ask"), str):
+        return None
+    try:
+        return decision_document(boss.service.approval(ask))
+    except (NotInQueue, NotSafe):
+        return None
+
+
+def change_document(boss: BossParts, value: Any, most: int | None = None) -> Any:
+    """Return a change as the stream and the lists show it."""
+    if isinstance(value, Session):
+        return session_document(boss, value, most)
+    if isinstance(value, Approval):
+        return approval_document(value, most)
+    return brief(document(value), _LONG_OF_ITEM, most) if isinstance(value, Item) else document(value)
 
 
 async def get_sessions(boss: BossParts, request: ApiRequest) -> ApiResponse:
+    listed = await elsewhere.others(boss) if request.query.get("hosts") else []
     await boss.service.settled()
     sessions = boss.service.sessions()
     if not request.query.get("all"):
         sessions = [session for session in sessions if session.ended is None]
-    return ApiResponse(
-        {
-            "sessions": [session_document(boss, one) for one in sessions],
-            "last_event_id": boss.service.feed.last_id,
-        }
-    )
+    if request.query.get("evidence"):
+        at_once = asyncio.Semaphore(_ASKED_AT_ONCE)
+        explained = await asyncio.gather(*(explain(boss, one, at_once) for one in sessions))
+        documents = [one | {"evidence": evidence} for one, evidence in explained]
+    else:
+        documents = [session_document(boss, one, request.query.get("cut")) for one in sessions]
+    documents += [session for session, _ in listed]
+    return ApiResponse({"sessions": documents, "last_event_id": boss.service.feed.last_id})
 
 
 async def get_session(boss: BossParts, request: ApiRequest) -> ApiResponse:
     await boss.service.settled()
     session = boss.service.session(request.path["session"])
+    shown, evidence = await explain(boss, session)
     item = boss.service.item_of(session.id)
     return ApiResponse(
-        {"session": session_document(boss, session), "item": item_document(boss, item) if item else None}
+        {
+            "session": shown,
+            "item": item_document(boss, item) if item else None,
+            "evidence": evidence,
+        }
     )
+
+
+async def explain(
+    boss: BossParts, session: Session, at_once: asyncio.Semaphore | None = None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return a session and its evidence, of the same moment.
+
+    Its keeper is asked; without a keeper that answers, the events say it.
+    """
+    if session.origin is Origin.KEPT and session.name and session.ended is None:
+        try:
+            async with at_once or contextlib.nullcontext():
+                status = await AsyncSession(session.name).status(explain=True)
+            evidence = [{name: row[name] for name in _EVIDENCE} for row in status["votes"]]
+            told = NOTHING.with_state(status)
+            state = {"agent_state": told.state, "source": told.source, "since": told.since}
+            return session_document(boss, session) | state | {"detail": told.detail}, evidence
+        except (RemudaError, EOFError, OSError, KeyError, TypeError):
+            pass
+    return session_document(boss, session), boss.service.evidence(session.id)
 
 
 async def get_queue(boss: BossParts, request: ApiRequest) -> ApiResponse:
     # First: nothing may happen between the list and the id of the last change.
     limited = await limits_and_held(accounts_folder(), sessions_folder(), boss.service.clock())
+    listed = await elsewhere.others(boss) if request.query.get("hosts") else []
     await boss.service.settled()
     shown, everything = boss.service.queue(), boss.service.queue(hidden=True)
     items = everything if request.query.get("hidden") else shown
+    now, hides = boss.service.clock(), not request.query.get("hidden")
+    there, put_off = (elsewhere.items(listed, now, hidden=hidden) for hidden in (not hides, True))
+    visible = elsewhere.items(listed, now, hidden=False)
     return ApiResponse(
         {
-            "items": [item_document(boss, item) for item in items],
-            "count": len(shown),
-            "hidden": len(everything) - len(shown),
+            "items": [*(item_document(boss, item, request.query.get("cut")) for item in items), *there],
+            "count": len(shown) + len(visible),
+            "hidden": len(everything) - len(shown) + len(put_off) - len(visible),
             "limits": limited,
             "last_event_id": boss.service.feed.last_id,
         }
@@ -90,7 +174,8 @@ async def get_next(boss: BossParts, _request: ApiRequest) -> ApiResponse:
 
 async def get_history(boss: BossParts, request: ApiRequest) -> ApiResponse:
     items = boss.service.store.history(int(request.query.get("limit", 100)), request.query.get("before"))
-    return ApiResponse({"items": [item_document(boss, item) for item in items]})
+    most = request.query.get("cut")
+    return ApiResponse({"items": [item_document(boss, item, most) for item in items]})
 
 
 async def get_item(boss: BossParts, request: ApiRequest) -> ApiResponse:
@@ -122,8 +207,8 @@ ROUTES = (
         "GET",
         "/v1/sessions",
         get_sessions,
-        "All known agents; with all=true also those that ended recently.",
-        query={"all": BOOLEAN},
+        "All known agents; with all=true also those that ended recently, with evidence=true how we know.",
+        query={"all": BOOLEAN, "evidence": BOOLEAN, "hosts": BOOLEAN, "cut": MOST},
         answer=record({"sessions": several(ref("Session")), "last_event_id": TEXT}),
         errors=(400,),
     ),
@@ -131,8 +216,10 @@ ROUTES = (
         "GET",
         "/v1/sessions/{session}",
         get_session,
-        "One agent by id, name, pane or the beginning of its id, with its waiting item.",
-        answer=record({"session": ref("Session"), "item": nullable(_ITEM)}),
+        "One agent by id, name, pane or the beginning of its id, with its waiting item and its evidence.",
+        answer=record(
+            {"session": ref("Session"), "item": nullable(_ITEM), "evidence": several(ref("Evidence"))}
+        ),
         errors=(400, 404),
     ),
     Route(
@@ -140,7 +227,7 @@ ROUTES = (
         "/v1/queue",
         get_queue,
         "The queue: agents that are waiting, in order; with hidden=true also hidden items.",
-        query={"hidden": BOOLEAN},
+        query={"hidden": BOOLEAN, "hosts": BOOLEAN, "cut": MOST},
         answer=_QUEUE,
         errors=(400,),
     ),
@@ -156,7 +243,7 @@ ROUTES = (
         "/v1/queue/history",
         get_history,
         "Resolved items, newest first.",
-        query={"limit": LIMIT, "before": TIME},
+        query={"limit": LIMIT, "before": TIME, "cut": MOST},
         answer=record({"items": several(_ITEM)}),
         errors=(400,),
     ),

@@ -10,6 +10,8 @@ from remuda import errors
 from remuda.boss.ports import BossParts
 from remuda.errors import RemudaError
 
+from .gate import Site
+
 EVENT_BYTES = 16 << 20
 """A hook carries the complete input of a tool."""
 BODY_BYTES = 1 << 20
@@ -26,6 +28,10 @@ _STATUS: dict[type[RemudaError], int] = {
     errors.SessionDead: 409,
     errors.StoreFailed: 507,
     errors.SessionUnreachable: 502,
+    errors.NotInFleet: 409,
+    errors.HubUnreachable: 502,
+    errors.HubRefused: 502,
+    errors.HostUnreachable: 502,
     errors.WaitTimeout: 504,
     errors.TmuxError: 502,
 }
@@ -41,6 +47,16 @@ class ApiRequest:
     body: Any = None
     gone: Callable[[], Awaitable[None]] | None = None
     """Returns when the client is gone."""
+    full_path: str = ""
+    query_string: str = ""
+    by_token: bool = True
+    """Whether the request has a credential; False only at routes that are `open`."""
+    login: str | None = None
+    """The login of a browser; None for a program with the token."""
+    site: Site | None = None
+    """Where a browser believes to be; None on the socket."""
+    client: Callable[[], str] = str
+    """Returns the address of the client. Finding out takes longer than most requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +67,10 @@ class ApiResponse:
     """Plain text, instead of a document."""
     stream: AsyncIterator[bytes] | None = None
     """Server-sent events, instead of both."""
+    body: bytes | None = None
+    """Bytes, instead of all of these; their media type is one of the headers."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Instead of the usual ones of that name."""
 
 
 Handler = Callable[[BossParts, ApiRequest], Awaitable[ApiResponse]]
@@ -68,6 +88,8 @@ class Route:
     body: Schema | None = None
     query: Mapping[str, Schema] = field(default_factory=dict)
     answer: Schema = field(default_factory=dict)
+    status: int = 200
+    """Of the answer; 101 for a WebSocket."""
     errors: tuple[int, ...] = ()
     limit: int = BODY_BYTES
     media: str = "application/json"
@@ -76,7 +98,7 @@ class Route:
     """An endpoint of Trail Boss: its errors are strings, and its handler reads the body."""
     token_in_path: bool = False
     open: bool = False
-    """A secret in its path is the credential: an answer link."""
+    """Needs no credential, or a secret in its path is one: a link, or a file of the page."""
 
     @property
     def is_page(self) -> bool:

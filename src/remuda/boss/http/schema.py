@@ -33,7 +33,7 @@ def one_of(kind: Any) -> Schema:
 
 
 def record(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
-    """An object with these fields, and no others."""
+    """Return the schema of an object with these fields, and no others."""
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -68,6 +68,8 @@ PAYLOAD: Schema = {
 }
 _MAYBE_TEXT, _MAYBE_TIME = nullable(TEXT), nullable(NUMBER)
 
+_CUT: Schema = several(TEXT) | {"description": "names of the fields that are not complete here"}
+
 SESSION = record(
     {
         "id": TEXT,
@@ -83,13 +85,27 @@ SESSION = record(
         "entrypoint": _MAYBE_TEXT,
         "title": _MAYBE_TEXT,
         "state": one_of(State),
-        "agent_state": nullable(one_of(AgentState)),
+        "agent_state": nullable({"type": "string", "enum": [*AgentState, "unreachable"]}),
         "since": NUMBER,
         "first_seen": NUMBER,
         "last_seen": NUMBER,
         "ended": _MAYBE_TIME,
         "replaced_by": _MAYBE_TEXT,
-    }
+        "label": TEXT,
+        "source": _MAYBE_TEXT,
+        "detail": _MAYBE_TEXT,
+        "last_message": _MAYBE_TEXT,
+        "messages_waiting": nullable({"type": "integer"}),
+        "degraded": several(TEXT),
+        "tokens": nullable(ref("Tokens")),
+        "cut": _CUT,
+    },
+    {
+        "evidence": several(ref("Evidence")),
+        "host": TEXT,
+        "reachable": BOOLEAN,
+        "unreachable_since": _MAYBE_TIME,
+    },
 )
 _ITEM = {
     "id": TEXT,
@@ -104,7 +120,10 @@ _ITEM = {
     "resolved_at": _MAYBE_TIME,
     "resolution": _MAYBE_TEXT,
 }
-ITEM = record({**_ITEM, "session": nullable(ref("Session"))})
+ITEM = record(
+    {**_ITEM, "session": nullable(ref("Session")), "decision": nullable(ref("Decision")), "cut": _CUT},
+    {"host": TEXT},
+)
 APPROVAL = record(
     {
         "id": TEXT,
@@ -123,7 +142,10 @@ APPROVAL = record(
         "at": _MAYBE_TIME,
         "delivered_at": _MAYBE_TIME,
         "proof": nullable(ANYTHING),
-    }
+        "decision": nullable(ref("Decision")),
+        "cut": _CUT,
+    },
+    {"host": TEXT},
 )
 ERROR = record({"error": record({"code": TEXT, "message": TEXT}, {"hint": TEXT})})
 EVENT = record(

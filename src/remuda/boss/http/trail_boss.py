@@ -66,7 +66,7 @@ def _schema(kind: str) -> Schema:
 
 
 async def post_event(boss: BossParts, request: ApiRequest) -> ApiResponse:
-    """The input of a hook, with the pane in a header."""
+    """Take the input of a hook, with the pane in a header."""
     pane = request.headers.get("x-tmux-pane", "")
     if not pane:
         raise InvalidOptions("Missing X-Tmux-Pane header")
@@ -148,7 +148,7 @@ def _first(boss: BossParts) -> tuple[Item, Session] | None:
 
 
 def _in_panes(boss: BossParts) -> list[tuple[Item, Session]]:
-    """Its clients know only panes."""
+    """Return the items of sessions in panes: Trail Boss's clients know no others."""
     items = [(item, boss.service.session(item.session_id)) for item in boss.service.queue()]
     return [(item, session) for item, session in items if session.pane]
 

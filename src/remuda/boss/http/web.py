@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -23,10 +26,13 @@ from remuda.errors import InvalidOptions, RemudaError
 from remuda.untrusted import BadJson, parse_json
 
 from . import schema
-from .gate import Gate, Passed, Refusal, without_token
+from .assets import HARDENING
+from .elsewhere import forward
+from .gate import Arrival, Gate, Passed, Refusal, Site, without_token
 from .openapi import needs_body
 from .page import POLICY, error_page
 from .route import ApiRequest, ApiResponse, Route, error_document, status_of
+from .terminal import serve_terminal
 from .trail_boss import refused
 
 log = logging.getLogger("remuda.boss.http")
@@ -35,8 +41,20 @@ BODY_TIMEOUT = 60.0
 DRAIN_BYTES = 64 << 20
 """A body that is too large is read up to this size: if cut off, its sender would not read our answer."""
 _QUIET = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-_PAGE = ((b"content-security-policy", POLICY.encode()), (b"referrer-policy", b"no-referrer"))
-_WANTED = {b"x-tmux-pane", b"last-event-id", b"content-type", b"content-length"}
+_PAGE = ((b"content-security-policy", POLICY.encode()), *HARDENING)
+_WANTED = {
+    b"accept-encoding",
+    b"content-length",
+    b"content-type",
+    b"if-none-match",
+    b"last-event-id",
+    b"sec-fetch-site",
+    b"user-agent",
+    b"x-tmux-pane",
+}
+
+
+_TERMINAL = re.compile(r"/v1/sessions/([^/]{1,256})/terminal")
 
 
 class _Refused(Exception):  # never leaves this module
@@ -54,9 +72,10 @@ class Application:
         boss: BossParts,
         routes: Sequence[Route],
         token: str,
-        port: int,
+        sites: Sequence[Site],
         trail_token: Callable[[], str] = str,
     ) -> None:
+        self._boss = boss
         operations = [(route, _Operation(boss, route)) for route in routes]
         self._plain = {(route.method, route.path): one for route, one in operations if "{" not in route.path}
         places: dict[str, dict[str, _Operation]] = {}
@@ -68,23 +87,36 @@ class Application:
         old = {(route.method, route.path) for route in routes if route.old}
         self._gate = Gate(
             token,
-            port,
+            sites,
             lambda method, path: (method, path) in in_path,
             lambda method, path: (method, path) in old,
             trail_token,
+            *((boss.logins.login_of,) if boss.logins is not None else ()),
         )
 
     def admits(self, scope: Scope) -> bool:
         """Whether the request has the token. Nothing else of it is read before."""
         state = scope["state"]
-        judged = self._gate.judge(scope["method"], scope["path"], scope["headers"], unix=state["unix"])
+        arrival: Arrival = state["arrival"]
+        judged = self._gate.judge(scope["method"], scope["path"], scope["headers"], arrival)
         if isinstance(judged, Passed) and judged.by_token and not state["trust"]():
             judged = Refusal(503, "BUSY", "too many connections are open; close some, or try again later")
         state["judged"] = judged
         return isinstance(judged, Passed) and judged.by_token
 
+    def upgrades(self, scope: Scope) -> bool:
+        """Whether the request may become a WebSocket. If not, it is answered as any other."""
+        return _TERMINAL.fullmatch(scope["path"]) is not None and self.admits(scope)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         judged: Passed | Refusal = scope["state"]["judged"]
+        if scope["type"] == "websocket":
+            assert isinstance(judged, Passed)
+            matched = _TERMINAL.fullmatch(judged.path)
+            assert matched is not None
+            abort = scope["state"]["abort"]
+            await serve_terminal(self._boss, matched[1], judged.login, receive, send, abort)
+            return
         if isinstance(judged, Refusal):
             if not scope["state"].get("whole") and not any(name == b"expect" for name, _ in scope["headers"]):
                 await _drain(receive)
@@ -132,9 +164,11 @@ async def _send_json(
 
 
 async def _send(
-    send: Send, status: int, media: bytes, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()
+    send: Send, status: int, media: bytes | None, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
-    head = [(b"content-type", media), (b"content-length", str(len(body)).encode()), *_QUIET, *headers]
+    given = {name for name, _ in headers}
+    head = [(b"content-length", str(len(body)).encode()), *(one for one in _QUIET if one[0] not in given)]
+    head += [*([(b"content-type", media)] if media is not None else []), *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})
 
@@ -167,7 +201,8 @@ class _Operation:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._route
         try:
-            reply = await route.handler(self._boss, await self._read(scope, receive))
+            request = await self._read(scope, receive)
+            reply = await forward(self._boss, route, request) or await route.handler(self._boss, request)
         except _Refused as refused:
             await self._fail(send, refused.status, refused.code, refused.message)
         except RemudaError as error:
@@ -178,6 +213,8 @@ class _Operation:
             log.exception("%s %s failed", route.method, route.path)
             await self._fail(send, 500, "FAILED", "internal error (a bug); see the log of the boss")
         else:
+            if scope["state"]["judged"].login is not None:  # pages compare their clock with ours
+                reply = replace(reply, headers=(*reply.headers, (b"date", formatdate(usegmt=True).encode())))
             await self._answer(reply, scope, receive, send)
 
     async def _fail(self, send: Send, status: int, code: str, message: str, hint: str | None = None) -> None:
@@ -191,13 +228,16 @@ class _Operation:
     async def _answer(self, reply: ApiResponse, scope: Scope, receive: Receive, send: Send) -> None:
         media = self._route.media
         if reply.stream is not None:
-            headers = {name.decode(): value.decode() for name, value in _QUIET}
+            headers = {name.decode(): value.decode() for name, value in (*_QUIET, *reply.headers)}
             await StreamingResponse(reply.stream, reply.status, headers, media)(scope, receive, send)
+        elif reply.body is not None:
+            await _send(send, reply.status, None, reply.body, reply.headers)
         elif reply.text is not None:
-            more = _PAGE if self._route.is_page else ()
+            is_bare = self._route.is_page and not any(one == _PAGE[0][0] for one, _ in reply.headers)
+            more = (*reply.headers, *(_PAGE if is_bare else ()))
             await _send(send, reply.status, media.encode(), reply.text.encode(), more)
         else:
-            await _send_json(send, reply.document, reply.status)
+            await _send_json(send, reply.document, reply.status, reply.headers)
 
     # ── reading ──
 
@@ -216,7 +256,31 @@ class _Operation:
         parameters = {} if route.is_page else _query(scope["query_string"])
         query = schema.read_query(parameters, route.query)
         document = _document(headers, body, route) if route.body is not None else None
-        return ApiRequest(scope.get("path_params", {}), query, headers, document, lambda: _gone(receive))
+        state = scope["state"]
+        judged: Passed = state["judged"]
+        return ApiRequest(
+            scope.get("path_params", {}),
+            query,
+            headers,
+            document,
+            lambda: _gone(receive),
+            scope["path"],
+            scope["query_string"].decode("latin-1"),
+            judged.by_token,
+            judged.login,
+            judged.site,
+            lambda: _client(state["arrival"], scope["headers"]),
+        )
+
+
+def _client(arrival: Arrival, headers: Sequence[tuple[bytes, bytes]]) -> str:
+    """Return who is at the other end: by the proxy that is trusted, or by the connection itself."""
+    if arrival.is_proxy:
+        forwarded = [value for name, value in headers if name == b"x-forwarded-for"]
+        if forwarded:
+            return forwarded[-1].decode("latin-1").rpartition(",")[2].strip()[:64]
+    other = " (another user)" if arrival.is_own() is False else ""
+    return f"{arrival.address}{other}"
 
 
 def _query(text: bytes) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Links that decide one permission request, once, and expire."""
+"""Links that decide one permission request, once, and expire.
+
+The link of a button has its answer from the start, and takes no other.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import asyncio
 import hashlib
 import logging
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from remuda.duration import show_duration
-from remuda.errors import AlreadyAnswered, NotInQueue, StoreFailed
+from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, StoreFailed
 from remuda.untrusted import BadJson, dump_json, finite, parse_object
 
 from ..answers.approvals import Approvals
@@ -23,9 +27,11 @@ from .notification import LINK_LIFE
 log = logging.getLogger("remuda.boss.notices.links")
 
 _NOTE = "answer_links"
-_MOST = 1000
+_MOST = 2000
 _REMEMBERED = 7 * 86400.0
 """An expired link explains itself for this long."""
+READ = 0.7
+"""Seconds after which a button counts, as in the queue: a tap before that was meant for something else."""
 
 SessionEntry = dict[str, dict[str, Any]]
 
@@ -47,9 +53,19 @@ class Links:
 
     async def make(self, approval_id: str, life: float) -> str:
         """Make a link; returns its secret part."""
-        secret, now = secrets.token_urlsafe(24), self.service.clock()
-        await self._write(_digest(secret), {"approval": approval_id, "at": now, "until": now + life})
-        return secret
+        return (await self._make(approval_id, life, [{}]))[0]
+
+    async def make_buttons(
+        self, approval_id: str, life: float, answers: Sequence[Answer], by: str
+    ) -> list[str]:
+        """Make a link for each answer, which decides nothing else; `by` is what the ledger says."""
+        return await self._make(approval_id, life, [{"answer": dict(one), "by": by} for one in answers])
+
+    async def _make(self, approval_id: str, life: float, more: Sequence[dict[str, Any]]) -> list[str]:
+        now, made = self.service.clock(), [secrets.token_urlsafe(24) for _ in more]
+        link = {"approval": approval_id, "at": now, "until": now + life}
+        await self._write({_digest(one): link | own for one, own in zip(made, more, strict=True)})
+        return made
 
     def request(self, secret: str) -> Approval:
         """Return the request that the link decides. Does not use the link up.
@@ -69,6 +85,10 @@ class Links:
             )
         return approval
 
+    def is_button(self, secret: str) -> bool:
+        """Whether the link belongs to a button of a notice."""
+        return "answer" in self._read().get(_digest(secret), {})
+
     def dates(self, secret: str) -> tuple[float, float]:
         """Return when the link was made and when it expires. Raises `KeyError` for an unknown link."""
         link = self._read()[_digest(secret)]
@@ -79,12 +99,24 @@ class Links:
 
         Raises as `request`, `check_link` and `Approvals.answer`: then the link stays valid.
         """
-        approval = self.request(secret)
+        approval, link_id = self.request(secret), _digest(secret)
+        link = self._known()[link_id]
+        if "answer" in link:
+            self._check_button(approval, link, answer)
         check_link(approval, answer)
-        answered = await self.approvals.answer(approval.id, answer, "link")
-        link_id = _digest(secret)
-        await self._write(link_id, self._known().get(link_id, {}) | {"used": self.service.clock()})
+        answered = await self.approvals.answer(approval.id, answer, str(link.get("by") or "link"))
+        await self._write({link_id: self._known().get(link_id, {}) | {"used": self.service.clock()}})
         return answered
+
+    def _check_button(self, approval: Approval, link: dict[str, Any], answer: Answer) -> None:
+        if link["answer"] != dict(answer):
+            raise InvalidOptions(
+                "this link belongs to a button of a notice, which has another answer",
+                hint="tap the notice itself, or 'Open', to choose",
+            )
+        self.service.open_approval(approval.id)  # who was first matters more than how new it is
+        if self.service.clock() - link["at"] < READ:
+            raise NotSafe("this request is new, and nothing was decided", hint="read it, then tap again")
 
     def _known(self) -> SessionEntry:
         oldest = self.service.clock() - _REMEMBERED
@@ -99,9 +131,9 @@ class Links:
         known = {one: what for one, what in stored.items() if isinstance(what, dict)}
         return {one: what | _dates(what) for one, what in known.items() if "approval" in what}
 
-    async def _write(self, link_id: str, what: dict[str, Any]) -> None:
+    async def _write(self, changed: SessionEntry) -> None:
         async with self._writing:  # two at once would each forget the other
-            await self._save(self._known() | {link_id: what})
+            await self._save(self._known() | changed)
 
     async def _save(self, known: SessionEntry) -> None:
         await self.service.store.save_note(_NOTE, dump_json(dict(list(known.items())[-_MOST:])))

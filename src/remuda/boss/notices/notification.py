@@ -1,4 +1,4 @@
-"""When, where and with which text to notify about a waiting item. Pure, except for reading the file.
+"""When to notify about a waiting item, and with which words. Pure.
 
 An item is due when it has waited longer than the threshold, and its session was quiet for the cooldown. In
 quiet hours nothing is due; what still waits at their end is due then.
@@ -7,53 +7,47 @@ quiet hours nothing is due; what still waits at their end is due then.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from remuda.errors import InvalidOptions
-from remuda.paths import config_home
-from remuda.untrusted import dump_json
+from remuda.untrusted import one_line, printable
 
 from ..attention.display import label
 from ..attention.model import Item, Reason, Session
-from ..folder import BossFolder, read_own
+from .buttons import question_text, short
+from .notify_file import NotifySettings
 
-THRESHOLD = 30.0
-COOLDOWN = 300.0
 LINK_LIFE = 3600.0
 _SHORT = 300
+_NAME = 120
 _FIELD = re.compile(r"{([a-z_]+)}")
-FIELDS = ("title", "message", "reason", "session", "cwd", "tool", "id", "link")
+FIELDS = ("title", "message", "reason", "session", "cwd", "tool", "id", "link", "page")
 """Names that a template may have in braces."""
 
 
 @dataclass(frozen=True, slots=True)
-class Receiver:
-    """A desktop, or an address to post to."""
+class Action:
+    """A button of a notice: a tap posts `body` to a link of its own."""
 
-    desktop: bool = False
-    url: str = ""
-    method: str = "POST"
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: str | None = None
-    json: Any = None
-    reasons: frozenset[Reason] = frozenset(Reason)
+    label: str
+    url: str
+    body: str
 
 
 @dataclass(frozen=True, slots=True)
-class NotifySettings:
-    threshold: float = THRESHOLD
-    cooldown: float = COOLDOWN
-    quiet: tuple[tuple[int, int], ...] = ()
-    """Begin and end in minutes of the day; over midnight if the begin is later."""
-    link_base: str = ""
-    """Beginning of answer links; empty for the address of the boss."""
-    receivers: tuple[Receiver, ...] = ()
+class Notice:
+    """What one receiver gets."""
+
+    fields: Mapping[str, str]
+    tag: str = ""
+    """The same for all notices about the same item."""
+    text: str = ""
+    """What is asked, for a receiver without a template; empty for `message`."""
+    open: str = ""
+    """What a tap on the notice opens."""
+    actions: tuple[Action, ...] = ()
 
 
 # ── when ──
@@ -107,20 +101,22 @@ def is_quiet(settings: NotifySettings, now: float) -> bool:
 # ── what ──
 
 
-def words(item: Item, session: Session | None, link: str = "") -> dict[str, str]:
-    """Return the fields of a notice."""
+def words(item: Item, session: Session | None, link: str = "", page: str = "") -> dict[str, str]:
+    """Return the fields of a notice: each is bounded and printable, and all but `message` are one line."""
     session = session or Session(item.session_id)
-    name = label(session.name, session.repo or session.cwd, session.id)
-    message = item.message if len(item.message) <= _SHORT else item.message[: _SHORT - 1] + "…"
+    name = short(label(session.name, session.repo or session.cwd, session.id), _NAME)
+    asked = item.detail.get("options") if item.reason is Reason.QUESTION else None
+    message = question_text(asked) if isinstance(asked, list) and asked else short(item.message, _SHORT)
     return {
         "title": f"{name}: {item.reason}",
-        "message": message or str(item.detail.get("waiting_for") or item.reason),
+        "message": printable(message) or short(str(item.detail.get("waiting_for") or item.reason), _SHORT),
         "reason": str(item.reason),
         "session": name,
-        "cwd": session.cwd or "",
-        "tool": str(item.detail.get("tool", "")),
+        "cwd": short(one_line(session.cwd or ""), _SHORT),
+        "tool": short(one_line(str(item.detail.get("tool", ""))), _NAME),
         "id": str(item.detail.get("ask") or item.id),
         "link": link,
+        "page": page,
     }
 
 
@@ -138,121 +134,3 @@ def fill_all(template: Any, fields: Mapping[str, str]) -> Any:
     if isinstance(template, Mapping):
         return {key: fill_all(value, fields) for key, value in template.items()}
     return template
-
-
-# ── the file ──
-
-_KEYS = ("threshold", "cooldown", "quiet", "link_base", "to")
-_TO_KEYS = ("desktop", "url", "method", "headers", "body", "json", "reasons")
-_HOURS = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)")
-
-
-def notify_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
-    own, other = folder.path / "notify.toml", config_home(environ) / "remuda" / "notify.toml"
-    return other if other.exists() and not own.exists() else own
-
-
-def load_settings(path: Path) -> NotifySettings:
-    """Read the settings; without a file no one is notified.
-
-    Raises `InvalidOptions` that names the file.
-    """
-    try:
-        return read_settings(tomllib.loads(read_own(path).decode()))
-    except FileNotFoundError:
-        return NotifySettings()
-    except OSError as error:
-        raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # not TOML, or nested too deeply
-        raise InvalidOptions(f"{path}: {error}") from error
-    except InvalidOptions as error:
-        if str(path) in error.message:
-            raise
-        raise InvalidOptions(f"{path}: {error.message}", hint=error.hint) from None
-
-
-def read_settings(document: Mapping[str, Any]) -> NotifySettings:
-    """Raises `InvalidOptions` that says what is wrong."""
-    _no_others(document, _KEYS, "")
-    receivers = document.get("to", [])
-    if not isinstance(receivers, list) or not all(isinstance(one, dict) for one in receivers):
-        raise InvalidOptions("receivers must be [[to]] tables")
-    base = document.get("link_base", "")
-    if not isinstance(base, str) or (base and not base.startswith(("http://", "https://"))):
-        raise InvalidOptions("link_base must begin with http:// or https://")
-    return NotifySettings(
-        _seconds(document, "threshold", THRESHOLD),
-        _seconds(document, "cooldown", COOLDOWN),
-        tuple(_hours(one) for one in _list(document.get("quiet", []), "quiet")),
-        base.rstrip("/"),
-        tuple(_receiver(number, one) for number, one in enumerate(receivers, 1)),
-    )
-
-
-def _receiver(number: int, table: Mapping[str, Any]) -> Receiver:
-    where = f"[[to]] number {number}: "
-    _no_others(table, _TO_KEYS, where)
-    desktop, url = table.get("desktop", False), table.get("url", "")
-    if not isinstance(desktop, bool) or bool(url) == desktop:
-        raise InvalidOptions(f"{where}needs either desktop = true or a url")
-    if url and not (isinstance(url, str) and url.startswith(("http://", "https://"))):
-        raise InvalidOptions(f"{where}the url must begin with http:// or https://")
-    _check_address(url, where)
-    if table.get("method", "POST") not in ("POST", "PUT"):
-        raise InvalidOptions(f"{where}method must be POST or PUT")
-    headers, body = table.get("headers", {}), table.get("body")
-    texts = [*headers.items()] if isinstance(headers, dict) else [(headers, None)]
-    if not all(isinstance(one, str) for pair in texts for one in pair):
-        raise InvalidOptions(f"{where}headers must be a table of strings")
-    if body is not None and (not isinstance(body, str) or "json" in table):
-        raise InvalidOptions(f"{where}needs either body (a string) or json, not both")
-    try:
-        dump_json(table.get("json"))
-    except (ValueError, TypeError):
-        raise InvalidOptions(f"{where}json holds a date, inf or nan, which JSON does not have") from None
-    try:
-        reasons = frozenset(Reason(one) for one in _list(table.get("reasons", list(Reason)), "reasons"))
-    except ValueError as error:
-        raise InvalidOptions(f"{where}{error}", hint=f"reasons: {', '.join(Reason)}") from None
-    return Receiver(desktop, url, table.get("method", "POST"), headers, body, table.get("json"), reasons)
-
-
-def _check_address(url: str, where: str) -> None:
-    """Errors do not repeat the address: they are logged, and it is often a password."""
-    if not url.isprintable() or not url.isascii() or " " in url:
-        raise InvalidOptions(f"{where}the url has a space or a character that is not ASCII")
-    if "@" in url.partition("//")[2].partition("/")[0]:
-        raise InvalidOptions(f"{where}the url holds a user or a password", hint="put them into headers")
-    try:
-        known = urlsplit(url).hostname is not None and urlsplit(url).port != 0
-    except ValueError:
-        known = False
-    if url and not known:
-        raise InvalidOptions(f"{where}the url has no host, or an invalid port")
-
-
-def _no_others(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            raise InvalidOptions(f"{where}unknown key {key!r}", hint=f"known keys: {', '.join(known)}")
-
-
-def _seconds(document: Mapping[str, Any], key: str, default: float) -> float:
-    value = document.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise InvalidOptions(f"{key} must be a number of seconds, not {value!r}")
-    return float(value)
-
-
-def _list(value: object, key: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise InvalidOptions(f"{key} must be a list of strings")
-    return value
-
-
-def _hours(text: str) -> tuple[int, int]:
-    matched = _HOURS.fullmatch(text)
-    numbers = [int(one) for one in matched.groups()] if matched else []
-    if not numbers or max(numbers[::2]) > 24 or max(numbers[1::2]) > 59:
-        raise InvalidOptions(f"quiet hours must look like 22:00-07:00, not {text!r}")
-    return numbers[0] * 60 + numbers[1], numbers[2] * 60 + numbers[3]

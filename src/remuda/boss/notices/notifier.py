@@ -1,6 +1,7 @@
-"""Send notices about waiting items: to the desktop and by HTTP.
+"""Send notices about waiting items: to the desktop, by HTTP, to ntfy and to browsers.
 
-The settings are read again in each round. A notice that fails is tried three times, and logged.
+The settings are read again in each round. A notice that fails is tried three times, and logged. When an item
+no longer waits, its notices are cleared where that is possible: on phones with ntfy, and in browsers.
 """
 
 from __future__ import annotations
@@ -11,21 +12,24 @@ import logging
 import os
 import subprocess
 from collections import defaultdict
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.client import HTTPException
-from typing import Any
 
 from remuda.errors import NotInQueue, NotSafe, RemudaError
+from remuda.tasks import TaskSet
 from remuda.untrusted import dump_json, parse_object
 
-from ..attention.model import ApprovalState, Item
+from ..attention.model import Approval, ApprovalState, Item
 from ..folder import BossFolder
 from ..service import BossService
+from .buttons import MOST, offer
 from .links import Links
-from .notification import LINK_LIFE, NotifySettings, Receiver, Schedule, load_settings, notify_file, words
-from .sending import TIMEOUT, NoticeExchange, place_of, reason_of, send, show
+from .notification import LINK_LIFE, Action, Notice, Schedule, words
+from .notify_file import NotifySettings, PushSettings, Receiver, load_settings, notify_file
+from .push import PushSubscriptions
+from .sending import TIMEOUT, NoticeExchange, clear, host_of, place_of, reason_of, tell
 
 log = logging.getLogger("remuda.boss.notices.notification")
 
@@ -39,11 +43,14 @@ _NOTE = "notices"
 class Notifier:
     """Use from `open` to `close`."""
 
-    def __init__(self, service: BossService, links: Links, folder: BossFolder, port: int) -> None:
+    def __init__(
+        self, service: BossService, links: Links, push: PushSubscriptions, folder: BossFolder, url: str
+    ) -> None:
         self._service = service
         self._links = links
+        self._push = push
         self._folder = folder
-        self._port = port
+        self._url = url
         self._schedule = Schedule()
         self._sent: dict[str, float] = {}
         """Items that need no notice any more, also after a restart. Notices under way do not count."""
@@ -55,24 +62,17 @@ class Notifier:
             lambda: ThreadPoolExecutor(_AT_ONCE, "notice")
         )
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE))
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     def open(self) -> None:
         self._load()
-        self._begin(self._rounds())
+        self._tasks.start(self._rounds())
 
     async def close(self) -> None:
         """Does not wait for receivers."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.aclose()
         for threads in self._threads.values():
             threads.shutdown(wait=False, cancel_futures=True)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _load(self) -> None:
         """Load what the boss before us has sent."""
@@ -102,92 +102,163 @@ class Notifier:
 
     async def _round(self) -> None:
         waiting = self._service.queue()
-        if not waiting:
+        over = self._sent.keys() - {item.id for item in waiting}
+        if not waiting and not over:
             return
-        settings = await asyncio.to_thread(self._settings)
+        settings = self._push.completed(await asyncio.to_thread(self._settings))
+        for item_id in over:
+            sent_at = self._sent.pop(item_id)
+            for receiver in settings.receivers:
+                if receiver.is_ntfy or self._has_notice(receiver, item_id, sent_at):
+                    self._tasks.start(self._clear(receiver, item_id, settings.push))
+        if over:
+            await self._store({})
         failed = False
         for item in self._schedule.due(waiting, settings, self._service.clock()):
             try:
-                fields = await self._fields(item, settings)
+                notices = await self._notices(item, settings)
             except RemudaError as error:
                 failed = True
                 self._schedule.put_back(item)
                 self._complain(str(error))
             else:
-                self._begin(self._notify_all(item, fields, settings))
+                self._tasks.start(self._notify_all(item, notices, settings.push))
         if not failed:
             self._complaint = ""
 
     def _settings(self) -> NotifySettings:
         return load_settings(notify_file(self._folder, os.environ))
 
-    async def _notify_all(self, item: Item, fields: Mapping[str, str], settings: NotifySettings) -> None:
-        done = self._partly.get(item.id, [])
-        wanted = [one for one in settings.receivers if item.reason in one.reasons and _key(one) not in done]
-        await asyncio.gather(*(self._notify_one(receiver, item, fields) for receiver in wanted))
-        notified = self._schedule.notified
-        self._sent = {one: at for one, at in self._sent.items() if one in notified} | {
-            item.id: self._service.clock()
-        }
-        await self._store(item)
+    async def _notify_all(
+        self, item: Item, notices: list[tuple[Receiver, Notice]], push: PushSettings
+    ) -> None:
+        await asyncio.gather(*(self._notify_one(one, item, notice, push) for one, notice in notices))
+        self._sent[item.id] = self._service.clock()
+        await self._store({item.session_id: self._service.clock()})
 
-    async def _notify_one(self, receiver: Receiver, item: Item, fields: Mapping[str, str]) -> None:
-        if await self._try_to_notify(receiver, fields):
+    async def _notify_one(self, receiver: Receiver, item: Item, notice: Notice, push: PushSettings) -> None:
+        if await self._try_to_notify(receiver, notice, push):
             self._partly.setdefault(item.id, []).append(_key(receiver))
-            await self._store(item)
+            await self._store({item.session_id: self._service.clock()})
 
-    async def _store(self, item: Item) -> None:
-        """Store who was notified, for the next boss."""
+    def _has_notice(self, receiver: Receiver, item_id: str, sent_at: float) -> bool:
+        """Whether a browser got the notice of an item. Browsers tolerate few messages that show nothing."""
+        try:
+            reason = self._service.item(item_id).reason
+        except NotInQueue:
+            return False
+        return (
+            receiver.push is not None and reason in receiver.reasons and receiver.push.created_at <= sent_at
+        )
+
+    async def _clear(self, receiver: Receiver, item_id: str, push: PushSettings) -> None:
+        key = self._folder.push_key
+        try:
+            async with self._turns[_lane(receiver)]:
+                await self._in_thread(
+                    receiver, lambda exchange: clear(receiver, item_id, exchange, push, key)
+                )
+        except (OSError, ValueError, HTTPException, RemudaError) as error:  # a server before 2.16 cannot
+            log.info("cannot clear a notice at %s: %s", place_of(receiver), reason_of(error))
+            self._push.heard(receiver, error)
+
+    async def _store(self, last: Mapping[str, float]) -> None:
+        """Store who was notified, for the next boss. `last`: when, of sessions that are forgotten here."""
         on_their_way = self._schedule.notified.keys() - self._sent.keys()
         self._partly = {one: keys for one, keys in self._partly.items() if one in on_their_way}
-        last = {item.session_id: self._service.clock()} | self._schedule.last
-        document = {"told": self._sent, "last": last, "partly": self._partly}
+        document = {"told": self._sent, "last": {**last, **self._schedule.last}, "partly": self._partly}
         try:
             await self._service.store.save_note(_NOTE, dump_json(document))
         except RemudaError as error:
             log.warning("cannot record which notices were sent: %s", error)
 
-    async def _fields(self, item: Item, settings: NotifySettings) -> dict[str, str]:
+    # ── what each receiver gets ──
+
+    async def _notices(self, item: Item, settings: NotifySettings) -> list[tuple[Receiver, Notice]]:
+        """Return the notice for each receiver that wants one and has not got it."""
+        done = self._partly.get(item.id, [])
+        wanted = [one for one in settings.receivers if item.reason in one.reasons and _key(one) not in done]
         try:
             session = self._service.session(item.session_id)
         except NotInQueue:
             session = None
-        return words(item, session, await self._link(item, settings))
+        approval, base = self._open_approval(item), settings.link_base or self._url
+        link, page = "", f"{self._url}/#/queue/{item.id}"
+        if approval is not None and any(not one.is_ntfy and one.push is None for one in wanted):
+            link = _address(base, await self._links.make(approval.id, LINK_LIFE))
+        fields = words(item, session, link, page)
+        return [(one, await self._notice(one, Notice(fields, item.id), approval, base)) for one in wanted]
 
-    async def _link(self, item: Item, settings: NotifySettings) -> str:
-        """Return a link for a request that can be decided from elsewhere."""
+    async def _notice(
+        self, receiver: Receiver, notice: Notice, approval: Approval | None, base: str
+    ) -> Notice:
+        """Make links for the buttons of this receiver alone, so that the ledger can name it."""
+        page = notice.fields["page"]
+        if not receiver.is_ntfy:
+            return notice
+        if approval is None or not receiver.buttons:
+            return replace(notice, open=page)
+        text, buttons = offer(approval)
+        buttons = buttons[:MOST] if receiver.details else ()
+        answers, by = [one.answer for one in buttons], f"notice: {host_of(receiver)}"
+        secrets = await self._links.make_buttons(approval.id, LINK_LIFE, answers, by)
+        actions = tuple(
+            Action(one.label, _address(base, secret), dump_json(one.answer))
+            for one, secret in zip(buttons, secrets, strict=True)
+        )
+        opened = _address(base, await self._links.make(approval.id, LINK_LIFE))
+        return replace(notice, text=text, open=opened, actions=actions)
+
+    def _open_approval(self, item: Item) -> Approval | None:
+        """Return the request of an item, if it can be decided from elsewhere."""
         approval_id = str(item.detail.get("ask", ""))
         try:
-            if not approval_id or self._service.approval(approval_id).state is not ApprovalState.OPEN:
-                return ""
+            approval = self._service.approval(approval_id) if approval_id else None
         except (NotInQueue, NotSafe):
-            return ""
-        base = settings.link_base or f"http://127.0.0.1:{self._port}"
-        return f"{base}/v1/answer/{await self._links.make(approval_id, LINK_LIFE)}"
+            return None
+        return approval if approval is not None and approval.state is ApprovalState.OPEN else None
 
-    async def _try_to_notify(self, receiver: Receiver, fields: Mapping[str, str]) -> bool:
+    # ── sending ──
+
+    async def _try_to_notify(self, receiver: Receiver, notice: Notice, push: PushSettings) -> bool:
         """Return whether the receiver took it."""
         what = place_of(receiver)
         for pause in _PAUSES:
             await asyncio.sleep(pause)
             try:
-                async with self._turns[receiver.url]:
-                    await self._send_in_thread(receiver, fields)
+                async with self._turns[_lane(receiver)]:
+                    await self._in_thread(
+                        receiver,
+                        lambda exchange: tell(receiver, notice, exchange, push, self._folder.push_key),
+                    )
+            except RemudaError as error:  # trying again does not help
+                log.warning("cannot notify %s: %s", what, error)
+                return False
             except (OSError, ValueError, HTTPException, subprocess.SubprocessError) as error:
                 log.warning("cannot notify %s: %s", what, reason_of(error))
+                if receiver.push is not None and self._push.heard(receiver, error):
+                    return False
             else:
-                log.info("notified %s: %s", what, fields["title"])
+                log.info("notified %s: %s", what, notice.fields["title"])
                 return True
         return False
 
-    async def _send_in_thread(self, receiver: Receiver, fields: Mapping[str, str]) -> None:
+    async def _in_thread(self, receiver: Receiver, work: Callable[[NoticeExchange], object]) -> None:
         loop, exchange = asyncio.get_running_loop(), NoticeExchange()
         deadline = loop.call_later(TIMEOUT, exchange.abort)
         try:
-            tell = show if receiver.desktop else send
-            await loop.run_in_executor(self._threads[receiver.url], tell, receiver, fields, exchange)
+            await loop.run_in_executor(self._threads[_lane(receiver)], work, exchange)
         finally:
             deadline.cancel()
+
+
+def _address(base: str, secret: str) -> str:
+    return f"{base}/v1/answer/{secret}"
+
+
+def _lane(receiver: Receiver) -> str:
+    """Return what the threads of a receiver are kept by: browsers share those of their push service."""
+    return receiver.url if receiver.push is None else host_of(receiver)
 
 
 def _key(receiver: Receiver) -> str:

@@ -6,6 +6,7 @@ written to.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import os
@@ -23,6 +24,8 @@ _APPLICATION = 0x524D4442
 _LOG_PAGES = 1500
 """A connection that makes the log longer than this copies it into the database, unless that was done."""
 _LOG_BYTES = 6_500_000
+_ROOM = 10
+"""How many times the size of the log must be free: on a disk that is almost full, others need the rest."""
 
 
 def open_database(path: Path) -> tuple[sqlite3.Connection, Path | None]:
@@ -52,6 +55,11 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Connect for reading alone, from any thread."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
+
+
 def lay_out_log(path: Path, connection: sqlite3.Connection) -> None:
     """Give the log its final size: overwriting it is synced in half the time of a log that grows.
 
@@ -64,13 +72,16 @@ def lay_out_log(path: Path, connection: sqlite3.Connection) -> None:
         finally:
             connection.rollback()
     except (OSError, sqlite3.Error) as error:
-        log.warning("no space for the log of %s: %s", path, error)
+        log.warning("the log of %s was not given its final size: %s", path, error)
 
 
 def _fill_up(path: str, size: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
         if (missing := size - os.fstat(fd).st_size) > 0:
+            disk = os.fstatvfs(fd)
+            if disk.f_bavail * disk.f_frsize < _ROOM * size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.write(fd, bytes(missing))
             os.fsync(fd)
     finally:
@@ -105,11 +116,30 @@ def _check(connection: sqlite3.Connection) -> None:
         result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if result != "ok":
             raise sqlite3.DatabaseError(f"malformed: {result}")
+        _migrate(connection)
         return
     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise _Unusable("it is not a database of Remuda", "foreign")
-    script = f"BEGIN IMMEDIATE; {rows.SCHEMA} PRAGMA user_version={rows.VERSION};"
+    script = f"BEGIN IMMEDIATE; {rows.SCHEMA} {''.join(rows.MIGRATIONS)} PRAGMA user_version={rows.VERSION};"
     connection.executescript(f"{script} PRAGMA application_id={_APPLICATION}; COMMIT;")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring a database of an earlier version to ours, in one transaction: all steps, or none."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Read again: another process may have been faster.
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        for step in rows.MIGRATIONS[version - 1 :]:
+            for statement in filter(str.strip, step.split(";")):
+                connection.execute(statement)
+        if version < rows.VERSION:
+            connection.execute(f"PRAGMA user_version={rows.VERSION}")
+            log.info("migrated the database from version %d to %d", version, rows.VERSION)
+        connection.commit()
+    except sqlite3.Error:
+        connection.rollback()
+        raise
 
 
 def _lay_aside(path: Path, label: str) -> Path:

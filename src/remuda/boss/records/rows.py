@@ -26,8 +26,6 @@ from ..attention.model import (
 )
 from ..attention.session_index import Changes, SessionEntry, make_item_id
 
-VERSION = 1
-
 SCHEMA = """
 CREATE TABLE session (
     id TEXT PRIMARY KEY, state TEXT NOT NULL, last_seen REAL NOT NULL, ended REAL, document TEXT NOT NULL
@@ -55,6 +53,32 @@ CREATE TABLE claim (
 ) WITHOUT ROWID;
 CREATE TABLE note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
+"""Version 1: that of the first release. Never changed."""
+
+_FIGURES = """
+CREATE TABLE state_change (
+    session_id TEXT NOT NULL, at REAL NOT NULL, state TEXT, PRIMARY KEY (session_id, at)
+) WITHOUT ROWID;
+CREATE INDEX state_change_at ON state_change (at);
+CREATE TABLE state_time (
+    quarter INTEGER NOT NULL, state TEXT NOT NULL, seconds REAL NOT NULL, PRIMARY KEY (quarter, state)
+) WITHOUT ROWID;
+CREATE TABLE usage (
+    session_id TEXT NOT NULL, turn TEXT NOT NULL, model TEXT NOT NULL, hour INTEGER NOT NULL,
+    agent TEXT NOT NULL, folder TEXT, account TEXT, first REAL NOT NULL, last REAL NOT NULL,
+    messages INTEGER NOT NULL, turns INTEGER NOT NULL,
+    input INTEGER, output INTEGER, cache_read INTEGER, cache_write INTEGER,
+    cost REAL, costed INTEGER NOT NULL,
+    PRIMARY KEY (session_id, turn, model, hour)
+) WITHOUT ROWID;
+CREATE INDEX usage_hour ON usage (hour);
+CREATE TABLE usage_file (
+    path TEXT PRIMARY KEY, session_id TEXT NOT NULL, at REAL NOT NULL, document TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+MIGRATIONS: tuple[str, ...] = (_FIGURES,)
+"""What each version adds to the one before. A new database goes through all of them too."""
+VERSION = 1 + len(MIGRATIONS)
 
 Statement = tuple[str, tuple[Any, ...]]
 
@@ -109,7 +133,7 @@ def _insert(event: Event) -> Statement:
 
 
 def _is_kept(item: Item) -> bool:
-    """An open item is made again from its events, except for what humans did with it."""
+    """Whether an item needs a row. Events rebuild an open item, but not what humans did with it."""
     handled = item.resolved_at or item.skip_until or item.skipped_at or item.snooze_until
     return bool(handled) or item.id != make_item_id(item.session_id, item.reason, item.since)
 

@@ -22,7 +22,7 @@ from remuda.untrusted import BadJson
 from ..attention.identity import PlaceClaim
 from ..attention.model import Approval, Item
 from ..attention.session_index import Changes, SessionEntry
-from . import database, rows
+from . import database, figures, rows
 from .rows import Statement
 
 log = logging.getLogger("remuda.boss.records.store")
@@ -77,6 +77,7 @@ class Store:
         """Incremented after a failure, when the state in memory has been reloaded from disk."""
         self._failed_epoch = -1
         self._reader = database.connect(path)
+        self.figures = figures.Figures(path)
         self._tidier = database.connect(path)
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Job] = []
@@ -322,6 +323,20 @@ class Store:
     async def prune(self, now: float, *, keep: list[str], days: float = 30.0, history: int = 10_000) -> None:
         """Delete old records and surplus history, but not these sessions."""
         await self.run(lambda: rows.pruning(now - days * 86400, history, keep))
+        await self.run(lambda: figures.pruning(now))
+
+    def usage_totals(self) -> dict[str, tuple[int | None, ...]]:
+        """Return what each session used: input, output, cache_read and cache_write tokens."""
+        results = self._read(
+            "SELECT session_id, sum(input), sum(output), sum(cache_read), sum(cache_write) FROM usage"
+            " GROUP BY session_id"
+        )
+        return {session_id: tuple(counts) for session_id, *counts in results}
+
+    def usage_file(self, path: str) -> str | None:
+        """Return how far a file was counted, as `figures.save_usage_file` stored it."""
+        results = self._read("SELECT document FROM usage_file WHERE path = ?", path)
+        return str(results[0][0]) if results else None
 
     def _read(self, sql: str, *values: object) -> list[Any]:
         return self._reader.execute(sql, values).fetchall()

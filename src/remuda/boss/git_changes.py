@@ -1,0 +1,286 @@
+"""What changed in a session's git folder. Runs git; a clone's configuration must not run anything.
+
+A repository can name programs in its configuration and attributes: a monitor of files, a pager, filters,
+external and text-converting diffs, hooks. All of these are off here. git takes no locks, asks nothing, and is
+ended after `TIMEOUT`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from remuda.durable import open_regular
+
+TIMEOUT = 10.0
+MOST_FILES = 300
+DIFF_BYTES = 64 << 10
+"""Of one file."""
+ALL_BYTES = 1 << 20
+"""Of all diffs together. git's output is cut there."""
+_UNTRACKED_BYTES = 16 << 10
+_OFF = (
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "core.hooksPath=/dev/null"),
+    *("-c", "core.pager=cat"),
+    *("-c", "core.untrackedCache=false"),
+    *("-c", "core.attributesFile=/dev/null"),
+    *("-c", "diff.external="),
+    *("-c", "diff.ignoreSubmodules=all"),
+    *("-c", "submodule.recurse=false"),
+    *("-c", "protocol.allow=never"),
+    *("-c", "core.sshCommand=false"),
+    *("-c", "color.ui=false"),
+    *("-c", "safe.bareRepository=explicit"),
+)
+_SAFE_DIFF = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all", "--find-renames")
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+_STATUS = {
+    "A": "added",
+    "M": "modified",
+    "D": "deleted",
+    "R": "renamed",
+    "C": "copied",
+    "T": "type",
+    "U": "conflict",
+}
+_FILTER = re.compile(r"filter\.(.*)\.(clean|smudge|process|required)", re.DOTALL)
+_MOST_FILTERS = 100
+_MAIN = ("@{upstream}", "origin/HEAD", "origin/main", "origin/master", "main", "master")
+
+
+class GitFailed(Exception):
+    """git could not say it. The text says why."""
+
+
+@dataclass(slots=True)
+class _Git:
+    folder: str
+    deadline: float
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *words: str, most: int = ALL_BYTES) -> tuple[str, bool]:
+        """Return what git prints, and whether it was cut at `most` bytes.
+
+        Bytes that are not text stay as they are: the name of a filter or a file can hold any.
+        """
+        command = ["git", "--no-pager", "--no-optional-locks", "--literal-pathspecs", *_OFF, *words]
+        try:
+            with subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=_environment(self.settings),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            ) as process:
+                return _output(process, most, self.deadline)
+        except OSError as error:
+            raise GitFailed(f"cannot run git: {error.strerror}") from None
+
+    def line(self, *words: str) -> str | None:
+        """Return the line that git prints; None if it fails."""
+        try:
+            return self.run(*words, most=4096)[0].strip() or None
+        except GitFailed:
+            return None
+
+
+def _environment(settings: dict[str, str]) -> dict[str, str]:
+    """Settings go by the environment: the name of a filter can hold '='."""
+    named: dict[str, str] = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings.items()):
+        named |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "XDG_CONFIG_HOME") if name in os.environ}
+    return (
+        kept
+        | named
+        | {
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_PAGER": "cat",
+            "GIT_EXTERNAL_DIFF": "",
+            "GIT_ASKPASS": "false",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_NO_LAZY_FETCH": "1",
+            # For git before 2.39.4, which fetches lazily. It overrides protocol.*.allow of a clone.
+            "GIT_ALLOW_PROTOCOL": "none",
+            "LC_ALL": "C",
+        }
+    )
+
+
+def _output(process: subprocess.Popen[bytes], most: int, deadline: float) -> tuple[str, bool]:
+    watchdog = threading.Timer(max(0.01, deadline - time.monotonic()), process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        data = process.stdout.read(most + 1)
+        if len(data) > most:
+            process.kill()
+            return os.fsdecode(data[:most]), True
+        error = process.stderr.read(4096).decode("utf-8", "replace").strip()
+        code = process.wait()
+    finally:
+        watchdog.cancel()
+    if code == -9:
+        raise GitFailed(f"git did not answer within {TIMEOUT:.0f} s")
+    if code:
+        raise GitFailed(error.splitlines()[-1] if error else f"git failed with {code}")
+    return os.fsdecode(data), False
+
+
+def find_changes(folder: str | None, base: str, started_at: float) -> dict[str, Any]:
+    """Return the changes of the repository at `folder` since `base`. Blocks for at most about `TIMEOUT`."""
+    found: dict[str, Any] = {
+        "folder": folder,
+        "repository": None,
+        "branch": None,
+        "base": base,
+        "commit": None,
+        "files": [],
+        "cut": False,
+        "note": None,
+    }
+    if not folder or not os.path.isdir(folder):
+        missing = "the folder of this agent is not known" if not folder else "its folder does not exist"
+        return found | {"note": missing}
+    git = _Git(folder, time.monotonic() + TIMEOUT)
+    try:
+        found["repository"] = git.run("rev-parse", "--show-toplevel", most=4096)[0].strip()
+        git.folder = found["repository"]
+        # Read where git runs from now on: core.worktree can lead into another repository.
+        git.settings = _without_filters(git)
+        found["branch"] = git.line("symbolic-ref", "--short", "-q", "HEAD")
+        found["commit"] = _commit(git, base, started_at)
+        files, is_cut = _files(git, found["commit"] or _EMPTY_TREE)
+        found["files"], found["cut"] = files, is_cut
+    except GitFailed as error:
+        found["note"] = str(error)[:500]
+    return found
+
+
+def _without_filters(git: _Git) -> dict[str, str]:
+    """Return settings that turn filters off by name: a clean filter would run for a file that differs."""
+    names, is_cut = git.run("config", "--null", "--name-only", "--list")
+    filters = {match[1] for line in names.split("\0") if (match := _FILTER.fullmatch(line))}
+    if is_cut or len(filters) > _MOST_FILTERS:
+        raise GitFailed("the repository configures too much")
+    off = {f"filter.{name}.{key}": "" for name in filters for key in ("clean", "smudge", "process")}
+    return off | {f"filter.{name}.required": "false" for name in filters}
+
+
+def _commit(git: _Git, base: str, started_at: float) -> str | None:
+    """Return the commit to compare with; None for a repository without one."""
+    if git.line("rev-parse", "--verify", "-q", "HEAD") is None:
+        return None
+    if base == "start":
+        return git.line("rev-list", "-1", f"--min-age={int(started_at)}", "HEAD")
+    if base == "merge_base":
+        for other in _MAIN:
+            if (commit := git.line("merge-base", "HEAD", other)) is not None:
+                return commit
+    return git.line("rev-parse", "HEAD")
+
+
+def _files(git: _Git, commit: str) -> tuple[list[dict[str, Any]], bool]:
+    raw, names_cut = git.run("diff", *_SAFE_DIFF, "--raw", "--numstat", "-z", "--abbrev=40", commit, "--")
+    files = list(_parse_raw(raw))
+    patch, patch_cut = git.run("diff", *_SAFE_DIFF, "--patch", "--no-prefix", commit, "--")
+    diffs = _split_patch(patch)
+    if not patch_cut and len(diffs) == len([one for one in files if one["status"] != "conflict"]):
+        shown = [one for one in files if one["status"] != "conflict"]
+        for one, diff in zip(shown, diffs, strict=True):
+            _set_diff(one, diff)
+    elif patch_cut:
+        for one, diff in zip(files, diffs[:-1], strict=False):
+            _set_diff(one, diff)
+        for one in files[len(diffs[:-1]) :]:
+            one["cut"] = True
+    others, others_cut = git.run("ls-files", "--others", "--exclude-standard", "-z")
+    files += [_untracked(git.folder, path) for path in filter(None, others.split("\0")[: MOST_FILES + 1])]
+    is_cut = names_cut or patch_cut or others_cut or len(files) > MOST_FILES
+    return files[:MOST_FILES], is_cut
+
+
+def _file(path: str, status: str, old_path: str | None = None) -> dict[str, Any]:
+    return {
+        "path": path,
+        "old_path": old_path,
+        "status": status,
+        "added": None,
+        "removed": None,
+        "binary": False,
+        "diff": None,
+        "cut": False,
+    }
+
+
+def _parse_raw(text: str) -> Iterator[dict[str, Any]]:
+    """Read `--raw --numstat -z`: first a line for each file, then the counts in the same order."""
+    words, files = iter(text.split("\0")), []
+    counts: list[tuple[str, str]] = []
+    for word in words:
+        if word.startswith(":"):
+            status = word.rpartition(" ")[2][:1]
+            first = next(words, "")
+            second = next(words, "") if status in "RC" else None
+            files.append(_file(second or first, _STATUS.get(status, "modified"), first if second else None))
+        elif word.count("\t") == 2:
+            added, removed, path = word.split("\t")
+            if not path:  # a rename: both names follow
+                next(words, ""), next(words, "")
+            counts.append((added, removed))
+    for one, (added, removed) in zip(files, counts, strict=False):
+        one["binary"] = added == "-"
+        one["added"] = int(added) if added.isdecimal() else None
+        one["removed"] = int(removed) if removed.isdecimal() else None
+    yield from files
+
+
+def _split_patch(text: str) -> list[str]:
+    """Split at lines that begin a file. A line of a file's content begins with ' ', '+', '-' or '@'."""
+    parts = re.split(r"^diff --(?:git|cc|combined) .*\n", text, flags=re.MULTILINE)
+    return parts[1:]
+
+
+def _set_diff(file: dict[str, Any], diff: str) -> None:
+    if file["binary"]:
+        return
+    start = diff.find("@@")
+    file["diff"] = diff[start:] if start >= 0 and diff[start - 1 : start] in ("\n", "") else ""
+    if len(file["diff"]) > DIFF_BYTES:
+        file["diff"], file["cut"] = file["diff"][:DIFF_BYTES], True
+
+
+def _untracked(folder: str, path: str) -> dict[str, Any]:
+    """Return a new file, with its beginning as a diff."""
+    file = _file(path, "untracked")
+    try:
+        if os.path.islink(os.path.join(folder, path)):  # what it points to is not in the folder
+            return file
+        fd = open_regular(os.path.join(folder, path))
+        try:
+            data = os.read(fd, _UNTRACKED_BYTES + 1)
+        finally:
+            os.close(fd)
+    except (OSError, ValueError):
+        return file
+    if b"\0" in data:
+        file["binary"] = True
+        return file
+    file["cut"] = len(data) > _UNTRACKED_BYTES
+    lines = data[:_UNTRACKED_BYTES].decode("utf-8", "replace").splitlines()
+    file["added"] = None if file["cut"] else len(lines)
+    file["removed"] = 0
+    file["diff"] = (
+        "\n".join([f"@@ -0,0 +1,{len(lines)} @@", *(f"+{line}" for line in lines)]) if lines else ""
+    )
+    return file

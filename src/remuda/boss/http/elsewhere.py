@@ -1,0 +1,121 @@
+"""Sessions, items and requests of other hosts in `/v1`, for clients that show all hosts.
+
+Their ids are `HOST:ID`. A request about such an id goes to the boss of that host, and ids in its answer get
+the same form. So a client uses the same paths for all hosts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from remuda.boss.ports import BossParts
+
+from .route import ApiRequest, ApiResponse, Route
+
+Document = dict[str, Any]
+
+_WORD = re.compile(r"([a-z0-9][a-z0-9-]{0,31}):(.+)", re.DOTALL)
+_TIMEOUT = 60.0
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+def split(boss: BossParts, word: str) -> tuple[str, str] | None:
+    """Return the host and the id there; None for an id of this machine."""
+    found = _WORD.fullmatch(word)
+    if found is None or boss.fleet is None or not boss.fleet.is_other(found[1]):
+        return None
+    return found[1], found[2]
+
+
+async def forward(boss: BossParts, route: Route, request: ApiRequest) -> ApiResponse | None:
+    """Let another host answer a request that names something of it. None for one of this machine.
+
+    Raises as `Fleet.request`.
+    """
+    words = request.path
+    if boss.fleet is None or not any(":" in one for one in words.values()):
+        return None
+    places = {name: split(boss, word) for name, word in words.items()}
+    hosts = {found[0] for found in places.values() if found is not None}
+    if len(hosts) != 1:
+        return None
+    (host,) = hosts
+    meant = {name: found[1] if (found := places[name]) else words[name] for name in words}
+    path = _PLACE.sub(lambda one: quote(meant[one[1]], safe=""), route.path)
+    if request.query_string:
+        path += f"?{request.query_string}"
+    answer = await boss.fleet.request(host, route.method, path, request.body, _TIMEOUT)
+    return ApiResponse(_named(host, answer))
+
+
+def _named(host: str, value: Any) -> Any:
+    """Give ids of sessions, items and requests the form that they have here."""
+    if isinstance(value, list):
+        return [_named(host, one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    whole = {name: _named(host, one) for name, one in value.items()}
+    if "session_id" in whole and "id" in whole:
+        whole |= {"id": f"{host}:{whole['id']}", "session_id": f"{host}:{whole['session_id']}", "host": host}
+        detail = whole.get("detail")
+        if isinstance(detail, dict) and isinstance(detail.get("ask"), str):
+            whole["detail"] = {**detail, "ask": f"{host}:{detail['ask']}"}
+    elif "agent_state" in whole and "id" in whole:
+        whole |= {"id": f"{host}:{whole['id']}", "host": host}
+    return whole
+
+
+# ── lists ──
+
+
+async def others(boss: BossParts) -> list[tuple[Document, Document | None]]:
+    """Return all sessions of other hosts with their items, as the lists of this boss have its own."""
+    if boss.fleet is None:
+        return []
+    return [shown(one) for one in (await boss.fleet.sessions(wait=False))["sessions"]]
+
+
+def items(listed: Iterable[tuple[Document, Document | None]], now: float, *, hidden: bool) -> list[Document]:
+    found = [item for _, item in listed if item is not None]
+    return [one for one in found if hidden or max(one["skip_until"] or 0, one["snooze_until"] or 0) <= now]
+
+
+_SESSION: Document = {
+    "origin": "kept",
+    "agent": "unknown",
+    "state": "idle",
+    "agent_state": None,
+    "since": 0.0,
+    "first_seen": 0.0,
+    "last_seen": 0.0,
+    "label": "",
+    "degraded": [],
+    "cut": [],
+    **dict.fromkeys(("name", "pane", "tmux", "pid", "cwd", "repo", "transcript_path", "entrypoint")),
+    **dict.fromkeys(("title", "ended", "replaced_by", "source", "detail", "last_message")),
+    **dict.fromkeys(("messages_waiting", "tokens")),
+}
+_ITEM: Document = {
+    "reason": "stopped",
+    "since": 0.0,
+    "message": "",
+    "detail": {},
+    "cut": [],
+    **dict.fromkeys(("skip_until", "skipped_at", "snooze_until", "resolved_at", "resolution", "decision")),
+}
+
+
+def shown(one: Mapping[str, Any]) -> tuple[Document, Document | None]:
+    """Return a session of another host and its item. One that cannot be reached is never shown as idle."""
+    host, reachable = str(one["host"]), bool(one["reachable"])
+    session: Document = _named(host, {**_SESSION, **one["session"]})
+    session |= {"reachable": reachable, "unreachable_since": one["unreachable_since"]}
+    if not reachable:
+        session |= {"agent_state": "unreachable", "since": one["unreachable_since"]}
+    if one["item"] is None:
+        return session, None
+    item = _named(host, {"id": one["session"]["id"], **_ITEM, "session_id": "", **one["item"]})
+    return session, {**item, "session": session}

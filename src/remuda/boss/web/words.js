@@ -1,0 +1,73 @@
+// The words for states, reasons and outcomes. The state is never shown by its colour alone.
+import { html } from './lib.js';
+import { visible } from './text.js';
+
+export const STATES = {
+  starting: ['starting', 'busy'],
+  idle: ['idle', 'idle'],
+  thinking: ['thinking', 'busy'],
+  streaming: ['answering', 'busy'],
+  tool_use: ['tool runs', 'busy'],
+  waiting_permission: ['permission', 'waiting'],
+  waiting_answer: ['question', 'waiting'],
+  interrupted: ['interrupted', 'halted'],
+  limited: ['limited', 'limited'],
+  error: ['error', 'error'],
+  active: ['active', 'busy'],
+  asleep: ['asleep', 'idle'],
+  dead: ['ended', 'dead'],
+  unreachable: ['unreachable', 'unknown'],
+};
+export const STATE_ORDER = ['waiting', 'busy', 'idle', 'halted', 'limited', 'error', 'dead', 'unknown'];
+export const GROUP_WORDS = {
+  waiting: 'waiting', busy: 'working', idle: 'idle', halted: 'interrupted', limited: 'limited', error: 'error',
+  dead: 'ended', unknown: 'unknown',
+};
+export const groupOf = (state) => STATES[state]?.[1] ?? 'unknown';
+export const State = ({ state }) => html`<span class="state ${groupOf(state)}">${STATES[state]?.[0] ?? 'unknown'}</span>`;
+
+const REASONS = {
+  stopped: ['stopped', 'idle'],
+  permission: ['permission', 'waiting'],
+  question: ['question', 'waiting'],
+  plan: ['plan', 'waiting'],
+  api_error: ['error', 'error'],
+  limited: ['limited', 'limited'],
+  hung: ['hung', 'error'],
+  dead: ['ended', 'dead'],
+  budget: ['budget', 'limited'],
+};
+export const reasonWord = (reason) => REASONS[reason]?.[0] ?? visible(reason);
+export const Reason = ({ reason }) => html`<span class="state ${REASONS[reason]?.[1] ?? 'unknown'}">${reasonWord(reason)}</span>`;
+
+const PAST = { allow: 'allowed', deny: 'denied' };
+const WHO = { terminal: 'in the terminal', link: 'through a link', notice: 'from a notice', cli: 'on the command line', api: 'through the API', policy: 'by the policy', timeout: 'by a timeout', page: 'in a page' };
+const THEN = { ran: 'it ran', failed: 'it ran and failed', denied: 'it did not run' };
+
+/** Who decided: a phrase that follows the decision. */
+function byWhom({ by, name }) {
+  if (name && name === ownName()) return 'by you, here';
+  if (name && by === 'page') return `in the page on ${visible(name.slice(0, 100))}`;
+  return `${WHO[by] ?? ''}${name ? ` (${visible(name.slice(0, 100))})` : ''}`.trim();
+}
+
+/** What became of a permission request: who was first, and what happened then. */
+export function outcome(approval) {
+  if (approval.state === 'open') return 'open';
+  const decision = approval.decision ?? {};
+  let text = decision.behavior ? PAST[decision.behavior] ?? visible(decision.behavior) : decision.by === 'terminal' ? 'decided' : 'ended without a decision';
+  if (decision.behavior || decision.by === 'terminal') text += ` ${byWhom(decision)}`;
+  if (approval.answer?.always) text += ', always';
+  if (approval.answer?.updated_input) text += ', with edited input';
+  return THEN[decision.outcome] ? `${text.trim()}; ${THEN[decision.outcome]}` : text.trim();
+}
+
+/** The page's own name in the ledger, so that two browsers are told apart. */
+export function ownName() {
+  const agent = navigator.userAgent;
+  const device = /iPhone/.test(agent) ? 'iPhone' : /iPad/.test(agent) ? 'iPad' : /Android/.test(agent) ? 'Android'
+    : /Mac OS X/.test(agent) ? 'Mac' : /Linux/.test(agent) ? 'Linux' : 'browser';
+  let tag = sessionStorage.getItem('name');
+  if (!tag) sessionStorage.setItem('name', tag = Math.random().toString(36).slice(2, 5));
+  return `${device} ${tag}`;
+}
