@@ -1,0 +1,1 @@
+"""The dashboard in a terminal: `remuda dash`. Only this package imports Textual."""
