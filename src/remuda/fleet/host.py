@@ -1,0 +1,402 @@
+"""This machine as a host of the fleet: it shows its sessions, takes messages for them and answers requests.
+
+The host is the authority on its sessions: inboxes, ledger and queue stay its own files, and everything works
+as before while the hub cannot be reached. What the hub is told is always the present state, so that nothing
+has to be sent again in order after a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from remuda._version import __version__
+from remuda.boss.client import BossClient
+from remuda.boss.evidence.messages import short_step
+from remuda.boss.folder import BossFolder
+from remuda.boss.http.queue_routes import item_document, session_document
+from remuda.boss.ports import BossParts
+from remuda.errors import (
+    FolderUnusable,
+    HubRefused,
+    HubUnreachable,
+    InboxBusy,
+    InboxCorrupt,
+    RemudaError,
+    SessionNotFound,
+    SessionUnreachable,
+)
+from remuda.inbox.journal import Inbox
+from remuda.inbox.receipts import FINAL, trace
+from remuda.keeper.cancel import find_prompts
+from remuda.keeper.claim import read_holder
+from remuda.keeper.record import SessionRecord
+from remuda.paths import SessionPaths, private_folder
+from remuda.tasks import TaskSet
+from remuda.untrusted import one_line
+
+from . import exchange, subjects
+from .exchange import FleetMessage
+from .hub import Hub, Outdated, Request, Taken
+from .journal import DurableMap
+from .subjects import HOSTS
+from .tunnel_host import TunnelHost
+
+log = logging.getLogger("remuda.fleet.host")
+
+RENEW_INTERVAL = 5.0
+LEASE = 15.0
+"""A host that was not heard of for so long is unreachable, and another machine may take its name."""
+_SAFE = 10.0
+"""A host that could not renew for so long takes no message: it may not be the owner of its name any more."""
+_FETCH_TIMEOUT = 5.0
+_RETRY_DELAY = 5.0
+_COALESCE = 0.1
+_LOOK_INTERVAL = 30.0
+_FILES_INTERVAL = 0.5
+_AT_ONCE = 32
+_WORKERS = 4
+_REQUEST_TIMEOUT = 120.0
+_BUSY = (FolderUnusable, InboxBusy, InboxCorrupt, SessionUnreachable, OSError)
+"""A message that met one of these is tried again."""
+
+
+class FleetHost:
+    """Use from the boss's loop. `run` for each connection; `close` at the end."""
+
+    def __init__(self, boss: BossParts, folder: Path, sessions: Path, boss_folder: BossFolder) -> None:
+        self._boss = boss
+        self._sessions = sessions
+        self._tunnels = TunnelHost(boss)
+        self._client = BossClient(boss_folder, timeout=_REQUEST_TIMEOUT)
+        self._run_id = secrets.token_hex(8)
+        self._following = DurableMap(folder / "following.json")
+        """Session by message: messages of the fleet that have not ended."""
+        self._shown = DurableMap(folder / "shown.json")
+        """Sessions that the hub may know, also those of an earlier run."""
+        self._values: dict[str, bytes] = {}
+        """What the hub was told last, by session."""
+        self._receipts: dict[str, bytes] = {}
+        self._files: dict[str, tuple[Any, ...]] = {}
+        self._receipt_lock = asyncio.Lock()
+        self._changed_messages: set[str] = set()
+        self._messages_changed, self._sessions_changed = asyncio.Event(), asyncio.Event()
+        self._revision = 0
+        self._held_until = 0.0
+        # Threads of its own: a request waits there for this same boss, which needs the common ones.
+        self._threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="fleet")
+        self._requests = TaskSet()
+        self.others: list[Callable[[Hub], Coroutine[Any, Any, None]]] = []
+        """What else runs with each connection while this machine has its name."""
+        self.facts: dict[str, Any] = {}
+        """What else this host says of itself."""
+
+    async def close(self) -> None:
+        await self._requests.aclose()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def run(self, hub: Hub) -> None:
+        """Be a host until the connection ends. Raises `HubUnreachable`, and `HubRefused` without the name."""
+        self._values.clear()
+        self._receipts.clear()
+        await self._claim(hub)
+        name = hub.member.name
+
+        async def handle(request: Request) -> None:
+            self._start_request(hub, request)
+
+        await hub.answer(f"rq.{name}.*.*", handle)
+        await hub.answer(f"ap.{name}.*.*", handle)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._renew_forever(hub))
+            tasks.create_task(self._listen())
+            tasks.create_task(self._take_messages(hub))
+            tasks.create_task(self._show_sessions(hub))
+            tasks.create_task(self._show_receipts(hub))
+            tasks.create_task(self._tunnels.run(hub))
+            for run in self.others:
+                tasks.create_task(run(hub))
+
+    async def leave(self, hub: Hub) -> None:
+        """Take everything of this host from the hub, except messages and receipts."""
+        for key in (keys := list(self._shown)):
+            await hub.remove(subjects.session_subject(hub.member.name, key))
+        self._shown.update({}, keys)
+        await hub.remove(subjects.host_subject(hub.member.name))
+
+    # ── the name ──
+
+    def _presence(self, hub: Hub) -> bytes:
+        return subjects.write(
+            {
+                "machine": hub.member.machine,
+                "run": self._run_id,
+                "version": __version__,
+                "protocol": exchange.PROTOCOL,
+                "offers": list(exchange.OFFERS),
+                "ahead": hub.ahead,
+                "roles": list(hub.member.key.roles),
+                **self.facts,
+            }
+        )
+
+    async def _claim(self, hub: Hub) -> None:
+        """Take the name, unless another machine has it."""
+        subject = subjects.host_subject(hub.member.name)
+        found = await hub.load(HOSTS, subject)
+        self._revision = found[1] if found is not None else 0
+        if found is not None and found[0].data:
+            owner = subjects.read(found[0].data).get("machine")
+            if owner != hub.member.machine and hub.now() - found[0].at < LEASE:
+                raise _taken_name(hub)
+        await self._renew(hub)
+
+    async def _renew(self, hub: Hub) -> None:
+        begin = time.monotonic()
+        subject = subjects.host_subject(hub.member.name)
+        try:
+            self._revision = await hub.store(subject, self._presence(hub), revision=self._revision)
+        except Outdated:
+            raise _taken_name(hub) from None
+        self._held_until = begin + _SAFE
+
+    async def _renew_forever(self, hub: Hub) -> None:
+        while True:
+            await asyncio.sleep(RENEW_INTERVAL)
+            await self._renew(hub)
+
+    # ── changes of this boss ──
+
+    async def _listen(self) -> None:
+        watcher = self._boss.service.feed.watch()
+        self._sessions_changed.set()
+        self._look_at_messages()
+        try:
+            async for change in watcher:
+                if change.kind == "message":
+                    if change.value.get("id") in self._following:
+                        self._changed_messages.add(str(change.value["id"]))
+                        self._messages_changed.set()
+                else:
+                    self._sessions_changed.set()
+                if change.kind == "reset":
+                    self._look_at_messages()
+        finally:
+            watcher.close()
+        raise HubUnreachable("the boss is ending")
+
+    def _look_at_messages(self) -> None:
+        self._changed_messages |= set(self._following)
+        self._messages_changed.set()
+
+    # ── sessions ──
+
+    async def _show_sessions(self, hub: Hub) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_INTERVAL):
+                    await self._sessions_changed.wait()
+            await asyncio.sleep(_COALESCE)  # an agent changes its state several times in a moment
+            self._sessions_changed.clear()
+            await self._show(hub, self._documents())
+
+    def _documents(self) -> dict[str, bytes]:
+        service = self._boss.service
+        documents = {}
+        for session in service.sessions():
+            item = service.item_of(session.id)
+            if session.replaced_by is None and (session.ended is None or item is not None):
+                fields = session_document(self._boss, session)
+                fields.pop("last_seen")  # changes with every event
+                shown = exchange.shown_session(fields, item_document(self._boss, item) if item else None)
+                documents[session.id] = subjects.write(shown)
+        return documents
+
+    async def _show(self, hub: Hub, documents: dict[str, bytes]) -> None:
+        name = hub.member.name
+        # On the disk first: what the hub may know is removed there, also after a crash.
+        self._shown.update(dict.fromkeys(documents, ""))
+        changed = [key for key, value in documents.items() if self._values.get(key) != value]
+        for begin in range(0, len(changed), _AT_ONCE):
+            keys = changed[begin : begin + _AT_ONCE]
+            await asyncio.gather(
+                *(hub.store(subjects.session_subject(name, key), documents[key]) for key in keys)
+            )
+            self._values |= {key: documents[key] for key in keys}
+        gone = [key for key in self._shown if key not in documents]
+        for key in gone:
+            await hub.remove(subjects.session_subject(name, key))
+            self._values.pop(key, None)
+        self._shown.update({}, gone)
+
+    # ── messages ──
+
+    async def _take_messages(self, hub: Hub) -> None:
+        async for taken in hub.messages(_FETCH_TIMEOUT):
+            if taken is not None:
+                await self._take(hub, taken)
+
+    async def _take(self, hub: Hub, taken: Taken) -> None:
+        """Put a message into its inbox, have that known, and only then take it from the hub."""
+        try:
+            message = exchange.read_message(taken.subject, taken.data, taken.headers, hub.member.name)
+        except RemudaError as error:
+            log.warning("refused a message: %s", one_line(str(error)))
+            await taken.refuse()
+            return
+        if time.monotonic() > self._held_until:
+            raise HubUnreachable("the name of this host could not be renewed in time")
+        age = hub.now() - taken.stored_at
+        try:
+            if exchange.is_expired(message, age):
+                await self._end(hub, message, "expired", f"{message.host} did not take it in time")
+            else:
+                await asyncio.to_thread(self._put, message, age)
+                self._following.update({message.id: message.session})
+                await self._show_receipt(hub, message.id, message.session)
+            await taken.ack()
+        except _BUSY as error:
+            log.warning("message %s is tried again: %s", message.id, one_line(str(error)))
+            await taken.later(_RETRY_DELAY)
+        except (HubUnreachable, HubRefused):
+            raise
+        except _Repeated as repeated:
+            why = f"a message with this dedup key was accepted before: {repeated}"
+            await self._end(hub, message, "dropped", why)
+            await taken.ack()
+        except RemudaError as error:
+            await self._end(hub, message, "dead", str(error))
+            await taken.refuse()
+
+    def _put(self, message: FleetMessage, age: float) -> None:
+        """Put it into the inbox of the session, once. Raises for a session that does not take it."""
+        paths = SessionPaths.of(message.session, self._sessions)
+        is_known = read_holder(paths) is not None or SessionRecord.load(paths.record) is not None
+        if not is_known and not paths.inbox.is_dir():
+            raise SessionNotFound(f"session '{message.session}' not found on {message.host}")
+        if paths.inbox.is_dir() and trace(paths.inbox, message.id) is not None:
+            return
+        options = exchange.put_options(message, age)
+        if (prompts := find_prompts(paths)) is not None:
+            flags = {name: bool(options.get(name)) for name in ("command", "literal")}
+            prompts.check(message.prompt, command=flags["command"], literal=flags["literal"])
+        private_folder(paths.inbox)
+        with Inbox(paths.inbox, max_bytes=subjects.MAX_PAYLOAD_BYTES) as inbox:
+            accepted = inbox.put(message.prompt, **options)
+        if accepted.id != message.id:
+            raise _Repeated(accepted.id)
+
+    async def _end(self, hub: Hub, message: FleetMessage, stage: str, reason: str) -> None:
+        step = {"stage": stage, "at": time.time(), "reason": one_line(reason)}
+        document = exchange.receipt(message.id, message.host, message.session, [step], None)
+        await hub.store(subjects.receipt_subject(message.host, message.id), subjects.write(document))
+
+    # ── receipts ──
+
+    async def _show_receipts(self, hub: Hub) -> None:
+        self._files.clear()
+        while True:
+            try:
+                async with asyncio.timeout(_FILES_INTERVAL):
+                    await self._messages_changed.wait()
+            except TimeoutError:  # an inbox that is new, or whose session has ended, reports no changes
+                self._changed_messages |= {name for name in self._following if self._has_changed(name)}
+            self._messages_changed.clear()
+            while self._changed_messages:
+                message_id = self._changed_messages.pop()
+                if (session := self._following.get(message_id)) is not None:
+                    await self._show_receipt(hub, message_id, session)
+
+    def _has_changed(self, message_id: str) -> bool:
+        """Whether the files that a receipt is read from are not those of the last time."""
+        inbox = SessionPaths.of(str(self._following.get(message_id)), self._sessions).inbox
+        now = tuple(_signature(inbox / name) for name in ("inbox.jsonl", "receipts.jsonl", "outbox.jsonl"))
+        before = self._files.get(message_id)
+        self._files[message_id] = now
+        return now != before
+
+    async def _show_receipt(self, hub: Hub, message_id: str, session: str) -> None:
+        """Tell the hub how far a message got; it is followed until its end is on the hub's disk."""
+        async with self._receipt_lock:  # else an older state could be stored after a newer one
+            inbox = SessionPaths.of(session, self._sessions).inbox
+            try:
+                found = await asyncio.to_thread(trace, inbox, message_id)
+            except _BUSY as error:
+                log.warning("cannot read the receipt of %s: %s", message_id, error)
+                return
+            if found is None:  # its inbox was removed
+                steps: list[dict[str, Any]] = [
+                    {"stage": "dropped", "at": time.time(), "reason": "the inbox of the session was removed"}
+                ]
+            else:
+                steps = [short_step(one) for one in found.steps]
+            answer = found.answer if found is not None else None
+            document = exchange.receipt(message_id, hub.member.name, session, steps, answer)
+            data = subjects.write(document)
+            if self._receipts.get(message_id) != data:
+                await hub.store(subjects.receipt_subject(hub.member.name, message_id), data)
+                self._receipts[message_id] = data
+            if document["stage"] in FINAL:
+                self._following.update({}, [message_id])
+                self._receipts.pop(message_id, None)
+                self._files.pop(message_id, None)
+
+    # ── requests ──
+
+    def _start_request(self, hub: Hub, request: Request) -> None:
+        self._requests.start(self._answer(hub, request))
+
+    async def _answer(self, hub: Hub, request: Request) -> None:
+        try:
+            data = await self._carry_out(hub, request)
+        except RemudaError as error:
+            data = exchange.write_error(error.code, error.message, error.hint)
+        if not request.reply.startswith("_INBOX_"):
+            return  # the sender could make us publish anywhere else
+        try:
+            await request.answer(data)
+        except RemudaError as error:
+            log.info("an answer could not be sent: %s", error)
+
+    async def _carry_out(self, hub: Hub, request: Request) -> bytes:
+        name = hub.member.name
+        if len(self._requests) > _AT_ONCE:
+            raise HubUnreachable(f"{name} has too many requests to answer", hint="try again")
+
+        def ask() -> Any:
+            # Here and not before: it may have waited for a thread.
+            asked = exchange.read_request(*request[:4], host=name, now=hub.now())
+            log.info("%s %s for %s", asked.method, asked.path, asked.sender)
+            return self._client.ask(asked.method, asked.path, asked.body, _REQUEST_TIMEOUT)
+
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        except RuntimeError as error:  # the threads are closed
+            raise HubUnreachable("the boss is ending") from error
+        return exchange.write_answer(answer)
+
+
+class _Repeated(Exception):
+    """Another message had the same dedup key; its id."""
+
+
+def _signature(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def _taken_name(hub: Hub) -> HubRefused:
+    return HubRefused(
+        f"another machine is connected as '{hub.member.name}'",
+        hint="each machine needs its own key: 'remuda fleet keys new NAME' on the hub",
+    )

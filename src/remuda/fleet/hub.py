@@ -1,0 +1,486 @@
+"""One connection to the hub. The only module that imports `nats`.
+
+A connection that breaks is not mended: `closed` is set, every call fails with `HubUnreachable`, and the owner
+connects anew. Nothing is ever kept back and sent later, so that no decision comes as a late surprise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import nats
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import api
+
+from remuda.errors import HostUnreachable, HubRefused, HubUnreachable, InputError, WaitTimeout
+from remuda.untrusted import one_line
+
+from . import subjects
+from .hub_folder import SERVER_NAME
+from .membership import Membership
+from .subjects import ACCOUNTS, EVENTS, HOSTS, INBOX, RECEIPT, SESSIONS, KeyRecord, Role
+
+log = logging.getLogger("remuda.fleet.hub")
+# nats-py 2.16 on TLS: asyncio warns about it at the end of every connection.
+logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in str(record.msg))
+
+CONNECT_TIMEOUT = 5
+ANSWER_TIMEOUT = 5.0
+_CLOSE_TIMEOUT = 1.0
+_PING_INTERVAL = 5
+KEPT_SECONDS = 5 * 86400
+"""How long the hub keeps a message for a host that does not come. Receipts of an inbox stay for a week, so a
+message that is delivered again was always known there."""
+_RECEIPT_SECONDS = 14 * 86400
+_EVENT_SECONDS = 7 * 86400
+_MAX_STREAM_BYTES = 1 << 30
+_DEDUP_SECONDS = 600
+_PAGE = 500
+_GONE_TTL = "1h"
+_WRONG_REVISION = 10071
+_NOT_STORED = "if it answers 'remuda fleet status', look for a full disk there, and restart 'fleet serve'"
+_FULL = (10047, 10077, 10122, 10167)
+_ACK_WAIT = 10.0
+_SHARED: dict[str, Any] = {"ack_wait": 30.0, "max_ack_pending": 10_000}
+"""The queue that all hosts share: the lease of a request, and no order."""
+
+
+class Taken(NamedTuple):
+    """A message that the hub handed out. It must be settled by one of the three calls."""
+
+    subject: str
+    data: bytes
+    headers: Mapping[str, str]
+    stored_at: float
+    """By the hub's clock."""
+    ack: Callable[[], Awaitable[None]]
+    """The host has it on its disk."""
+    refuse: Callable[[], Awaitable[None]]
+    """It will never be taken."""
+    later: Callable[[float], Awaitable[None]]
+    """Hand it out again after this many seconds."""
+    attempt: int
+    """How often the hub has handed it out."""
+    token: str
+    """For `settle`, with another connection."""
+
+
+class Stored(NamedTuple):
+    """The last value of a subject. `data` is empty if it was removed."""
+
+    subject: str
+    data: bytes
+    at: float
+    """By the hub's clock; 0 if it was just published."""
+
+
+class Request(NamedTuple):
+    subject: str
+    data: bytes
+    reply: str
+    headers: Mapping[str, str]
+    answer: Callable[[bytes], Awaitable[None]]
+
+
+class Hub:
+    """A connection. Make it with `connect`."""
+
+    def __init__(self, client: Client, member: Membership, closed: asyncio.Event) -> None:
+        self._client = client
+        self._jetstream = client.jetstream(timeout=ANSWER_TIMEOUT)
+        self.member = member
+        self.closed = closed
+        self._ahead = 0.0
+
+    @classmethod
+    async def connect(cls, member: Membership) -> Hub:
+        """Connect to the first server that answers.
+
+        Raises `HubUnreachable`, and `HubRefused` if the server does not know the key.
+        """
+        *others, last = member.servers
+        for url in others:
+            try:
+                return await cls._connect(member, url)
+            except HubUnreachable as error:
+                log.info("%s", error)
+        return await cls._connect(member, last)
+
+    @classmethod
+    async def _connect(cls, member: Membership, url: str) -> Hub:
+        closed = asyncio.Event()
+
+        async def on_close() -> None:
+            closed.set()
+
+        async def on_error(error: Exception) -> None:
+            log.info("the connection to the hub: %s", one_line(str(error)))
+
+        client = Client()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await client.connect(
+                    url,
+                    name=member.name,
+                    nkeys_seed_str=member.key.seed,
+                    inbox_prefix=subjects.reply_prefix(member.name),
+                    tls=_tls(member.key.ca),
+                    tls_hostname=SERVER_NAME if member.key.ca else None,
+                    connect_timeout=CONNECT_TIMEOUT,
+                    allow_reconnect=False,
+                    pending_size=0,  # nothing is kept for a later connection
+                    ping_interval=_PING_INTERVAL,
+                    closed_cb=on_close,
+                    disconnected_cb=on_close,
+                    error_cb=on_error,
+                )
+        except ssl.SSLCertVerificationError as error:
+            raise HubRefused(
+                f"the certificate of {url} is not the one in the key file: {error.verify_message}",
+                hint="get a new key file from the hub",
+            ) from error
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            await client.close()
+            if "authorization" in str(error).lower():
+                raise HubRefused(
+                    f"the hub at {url} does not accept the key of '{member.name}'",
+                    hint="it was revoked, or belongs to another hub; ask for a new one",
+                ) from error
+            raise HubUnreachable(
+                f"the hub at {url} cannot be reached: {one_line(str(error)) or type(error).__name__}",
+                hint="check the address, and that 'remuda fleet serve' runs there",
+            ) from error
+        return cls(client, member, closed)
+
+    async def close(self) -> None:
+        self.closed.set()
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT):  # it sends what waits, also on a dead link
+                await self._client.close()
+        except (nats.errors.Error, OSError) as error:
+            log.debug("closing the connection: %s", error)
+
+    @asynccontextmanager
+    async def _calling(self, what: str) -> AsyncIterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
+        try:
+            yield
+            # nats-py waits with wait_for. On Python 3.11 that loses a cancellation that comes with the
+            # answer, and a connection that was refused its name stayed open for ever.
+            if task.cancelling() > before:
+                raise asyncio.CancelledError
+        except nats.js.errors.APIError as error:
+            if error.err_code in _FULL or error.code == 503:
+                text = one_line(str(error.description or error))
+                raise HubRefused(f"the hub cannot store {what}: {text}", hint="free space there") from error
+            raise HubRefused(f"the hub refused {what}: {one_line(str(error.description))}") from error
+        except nats.errors.MaxPayloadError as error:
+            most = self._client.max_payload
+            raise InputError(f"{what} is larger than the hub takes ({most} bytes)") from error
+        except (nats.errors.Error, OSError, TimeoutError, nats.js.errors.Error) as error:
+            raise HubUnreachable(
+                f"the hub did not answer: {one_line(str(error)) or type(error).__name__}"
+            ) from error
+
+    # ── time ──
+
+    async def measure(self) -> float:
+        """Compare clocks. Returns how long the hub took to answer."""
+        begin, wall = time.monotonic(), time.time()
+        async with self._calling("a question about its time"):
+            answer = await self._client.request(f"$JS.API.STREAM.INFO.{HOSTS}", b"", timeout=ANSWER_TIMEOUT)
+        took = time.monotonic() - begin
+        at = _moment(str(subjects.read(answer.data).get("ts")))
+        if at:
+            self._ahead = at - (wall + took / 2)
+        return took
+
+    @property
+    def ahead(self) -> float:
+        """How far the hub's clock is ahead of ours, in seconds."""
+        return self._ahead
+
+    def now(self) -> float:
+        """Return the hub's time."""
+        return time.time() + self._ahead
+
+    # ── storing ──
+
+    async def store(
+        self, subject: str, data: bytes, *, dedup: str = "", revision: int | None = None, ttl: float = 0.0
+    ) -> int:
+        """Store a value on the hub's disk, and return its revision. A second one with `dedup` is ignored.
+
+        With `ttl` it is removed after that many seconds. With `revision` only if the last value has that one.
+        Raises `Outdated`, `HubRefused`, `HubUnreachable` (then it is not known whether it was stored).
+        """
+        headers: dict[str, str] = {}
+        if dedup:
+            headers["Nats-Msg-Id"] = dedup
+        if revision is not None:
+            headers["Nats-Expected-Last-Subject-Sequence"] = str(revision)
+        if ttl:
+            headers["Nats-TTL"] = f"{max(1, math.ceil(ttl))}s"
+        async with self._calling("the message"):
+            try:
+                stored = await self._jetstream.publish(subject, data, headers=headers or None)
+            except nats.js.errors.APIError as error:
+                if error.err_code == _WRONG_REVISION:
+                    raise Outdated(subject) from error
+                raise
+            except nats.errors.TimeoutError as error:
+                # nats-server 2.15 does not answer at all when it cannot write, and not until it is restarted.
+                raise HubUnreachable(
+                    f"the hub did not confirm within {ANSWER_TIMEOUT:g} s that it stored the message",
+                    hint=_NOT_STORED,
+                ) from error
+        return int(stored.seq)
+
+    async def remove(self, subject: str) -> None:
+        """Mark a value as removed. The mark itself goes after an hour."""
+        async with self._calling("the removal"):
+            headers = {"KV-Operation": "DEL", "Nats-TTL": _GONE_TTL}
+            await self._jetstream.publish(subject, b"", headers=headers)
+
+    async def load(self, stream: str, subject: str) -> tuple[Stored, int] | None:
+        """Return the last value of one subject, and its revision."""
+        async with self._calling("a question"):
+            answer = await self._client.request(
+                f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", timeout=ANSWER_TIMEOUT
+            )
+        return _stored(answer)
+
+    async def load_last(self, stream: str, pattern: str) -> Stored | None:
+        """Return the last value of the subjects that match. A host has no right to this."""
+        question = subjects.write({"last_by_subj": pattern})
+        async with self._calling("a question"):
+            answer = await self._client.request(
+                f"$JS.API.DIRECT.GET.{stream}", question, timeout=ANSWER_TIMEOUT
+            )
+        found = _stored(answer)
+        return found[0] if found is not None else None
+
+    async def load_all(self, stream: str, pattern: str) -> list[Stored]:
+        """Return the last value of every subject that matches. A host has no right to this."""
+        everything: list[Stored] = []
+        begin = 1
+        async with self._calling("a question"):
+            inbox = self._client.new_inbox()
+            subscription = await self._client.subscribe(inbox)
+            try:
+                while begin:
+                    question = subjects.write({"seq": begin, "batch": _PAGE, "next_by_subj": pattern})
+                    await self._client.publish(f"$JS.API.DIRECT.GET.{stream}", question, reply=inbox)
+                    begin = await _read_page(subscription, everything)
+            finally:
+                await subscription.unsubscribe()
+        return everything
+
+    async def watch(self, pattern: str, heard: Callable[[Stored], None]) -> None:
+        """Call `heard` with every value that is published from now on, until the connection closes."""
+
+        async def on_message(message: Msg) -> None:
+            heard(Stored(message.subject, message.data, 0.0))
+
+        async with self._calling("the subscription"):
+            await self._client.subscribe(pattern, cb=on_message)
+            await self._client.flush(int(ANSWER_TIMEOUT))
+
+    # ── requests ──
+
+    async def request(self, subject: str, data: bytes, timeout: float) -> bytes:  # noqa: ASYNC109
+        """Raises `HostUnreachable` if no host listens there, and `WaitTimeout` after `timeout` seconds."""
+        try:
+            async with self._calling("the request"):
+                try:
+                    return bytes((await self._client.request(subject, data, timeout=timeout)).data)
+                except nats.errors.NoRespondersError:
+                    raise HostUnreachable("the host is not connected to the hub") from None
+                except nats.errors.TimeoutError:
+                    if self.closed.is_set():
+                        raise
+                    raise WaitTimeout(f"the host did not answer within {timeout:g} s") from None
+        finally:
+            if not self._client.is_connected:
+                self.closed.set()
+
+    async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
+        """Publish without storing. With `reply`, the server reports there if no one listens.
+
+        Returns when the connection has taken it, which says nothing about the other side.
+        """
+        async with self._calling("the packet"):
+            await self._client.publish(subject, data, reply=reply)
+
+    async def answer(self, pattern: str, handle: Callable[[Request], Awaitable[None]]) -> None:
+        """Hand requests to `handle`, which must return at once, until the connection closes."""
+
+        async def on_message(message: Msg) -> None:
+            async def respond(data: bytes) -> None:
+                async with self._calling("the answer"):
+                    await self._client.publish(message.reply, data)
+
+            headers = dict(message.headers or {})
+            await handle(Request(message.subject, message.data, message.reply, headers, respond))
+
+        async with self._calling("the subscription"):
+            await self._client.subscribe(pattern, cb=on_message)
+            await self._client.flush(int(ANSWER_TIMEOUT))
+
+    # ── messages ──
+
+    def messages(self, wait: float) -> AsyncIterator[Taken | None]:
+        """Yield the messages for this host, in order, each after the last was settled.
+
+        Yields None when there was none for `wait` seconds.
+        """
+        return self.taking(INBOX, self.member.name, wait)
+
+    async def taking(self, stream: str, consumer: str, wait: float) -> AsyncIterator[Taken | None]:
+        """Yield what a consumer of the hub hands out, one at a time; None when that was nothing."""
+        async with self._calling("the subscription"):
+            queue = await self._jetstream.pull_subscribe_bind(consumer=consumer, stream=stream)
+        while True:
+            try:
+                async with self._calling("a question for messages"):
+                    (message,) = await queue.fetch(1, timeout=wait)
+            except HubUnreachable as error:
+                if isinstance(error.__cause__, TimeoutError) and not self.closed.is_set():
+                    yield None
+                    continue
+                raise
+            yield self._taken(message)
+
+    async def settle(self, token: str, word: bytes) -> None:
+        """Acknowledge what was handed out (+ACK), or keep it for longer (+WPI); waits until that is done."""
+        async with self._calling("the acknowledgement"):
+            await self._client.request(token, word, timeout=ANSWER_TIMEOUT)
+
+    def _taken(self, message: Msg) -> Taken:
+        async def ack() -> None:
+            async with self._calling("the acknowledgement"):
+                await message.ack_sync(timeout=ANSWER_TIMEOUT)
+
+        async def refuse() -> None:
+            async with self._calling("the acknowledgement"):
+                await message.term()
+
+        async def later(seconds: float) -> None:
+            async with self._calling("the acknowledgement"):
+                await message.nak(delay=seconds)
+
+        headers, known = dict(message.headers or {}), message.metadata
+        at, attempt = known.timestamp.timestamp(), int(known.num_delivered)
+        return Taken(message.subject, message.data, headers, at, ack, refuse, later, attempt, message.reply)
+
+
+class Outdated(Exception):
+    """Another value was stored first."""
+
+
+def _tls(ca: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cadata=ca or None)
+    except ssl.SSLError as error:
+        raise HubRefused(
+            "the certificate in the key file cannot be read", hint="get a new key file"
+        ) from error
+
+
+async def _read_page(subscription: Any, everything: list[Stored]) -> int:
+    """Collect one page. Returns where the next one begins; 0 after the last."""
+    last = 0
+    while True:
+        message = await subscription.next_msg(timeout=ANSWER_TIMEOUT)
+        headers = message.headers or {}
+        if (status := headers.get("Status")) is not None:
+            left = int(headers.get("Nats-Num-Pending") or 0)
+            return last + 1 if status == "204" and left and last else 0
+        found = _stored(message)
+        if found is not None:
+            everything.append(found[0])
+            last = found[1]
+
+
+def _stored(message: Msg) -> tuple[Stored, int] | None:
+    headers = message.headers or {}
+    subject, revision = headers.get("Nats-Subject"), headers.get("Nats-Sequence")
+    if subject is None or revision is None:
+        return None
+    gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+    at = _moment(headers.get("Nats-Time-Stamp", ""))
+    return Stored(subject, b"" if gone else message.data, at), int(revision)
+
+
+def _moment(text: str) -> float:
+    """Read a date of the server, which has nanoseconds; 0 if it is none."""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    try:
+        return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
+    except ValueError:
+        return 0.0
+
+
+# ── by the administrator ──
+
+
+async def prepare(hub: Hub, keys: Iterable[KeyRecord], replicas: int = 1) -> None:
+    """Make the streams, or change them to what this version needs, and a consumer for each host.
+
+    `replicas` is on how many servers of a cluster each of them is.
+    """
+    common: dict[str, Any] = {"duplicate_window": _DEDUP_SECONDS, "max_bytes": _MAX_STREAM_BYTES}
+    common["num_replicas"] = replicas
+    last: dict[str, Any] = {"max_msgs_per_subject": 1, "allow_direct": True, **common}
+    values: dict[str, Any] = {"allow_msg_ttl": True, "deny_delete": True, **last}
+    new, old = api.DiscardPolicy.NEW, api.DiscardPolicy.OLD
+    queue = api.RetentionPolicy.WORK_QUEUE
+    streams = (
+        api.StreamConfig(
+            INBOX, subjects=["in.*.*.*.*"], retention=queue, discard=new, max_age=KEPT_SECONDS, **common
+        ),
+        api.StreamConfig(RECEIPT, subjects=["rc.*.*"], discard=old, max_age=_RECEIPT_SECONDS, **last),
+        api.StreamConfig(HOSTS, subjects=["$KV.hosts.*"], discard=new, **values),
+        api.StreamConfig(SESSIONS, subjects=["$KV.sessions.*.*"], discard=new, **values),
+        api.StreamConfig(ACCOUNTS, subjects=["$KV.accounts.*.*"], discard=old, **values),
+        # A host that publishes more than fits makes others miss old events; it never blocks them.
+        api.StreamConfig(EVENTS, subjects=["ev.*.*"], discard=old, max_age=_EVENT_SECONDS, **common),
+    )
+    jetstream = hub._jetstream
+    async with hub._calling("its streams"):
+        for stream in streams:
+            try:
+                await jetstream.add_stream(stream)
+            except nats.js.errors.BadRequestError:
+                await jetstream.update_stream(stream)
+        await jetstream.add_consumer(INBOX, _consumer("any", "in.any.>").evolve(**_SHARED))
+        for key in keys:
+            if Role.HOST in key.roles:
+                await jetstream.add_consumer(INBOX, _consumer(key.name, f"in.{key.name}.>"))
+            if {Role.OPERATOR, Role.VIEWER} & set(key.roles):
+                await jetstream.add_consumer(EVENTS, _consumer(key.name, "ev.*.*"))
+
+
+def _consumer(name: str, subjects: str) -> api.ConsumerConfig:
+    return api.ConsumerConfig(
+        name=name,
+        durable_name=name,
+        filter_subject=subjects,
+        ack_policy=api.AckPolicy.EXPLICIT,
+        ack_wait=_ACK_WAIT,
+        max_ack_pending=1,  # keeps the order
+        max_deliver=-1,
+    )

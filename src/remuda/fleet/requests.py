@@ -1,0 +1,309 @@
+"""Requests to any host, at their sender, which is the authority on them: who runs one, and how it ended.
+
+The hub's queue has only an id that cannot be guessed, and a digest of the profile. The host that the queue
+hands it to claims the request here. Only then it gets prompt, environment and files, in an answer that no
+other key can read. One host has a request at a time. Events from a host that lost it are not listened to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from remuda.durable import read_regular, replace_file
+from remuda.errors import (
+    Aborted,
+    HubRefused,
+    HubUnreachable,
+    InputError,
+    MessageDead,
+    MessageNotFound,
+    PermissionRefused,
+    RemoteProtocolError,
+    RemudaError,
+    WaitTimeout,
+)
+from remuda.paths import private_folder
+from remuda.untrusted import BadJson, as_objects, dump_json, finite, one_line, parse_object
+
+from . import subjects
+from .hub import Hub, Request
+from .subjects import Role
+
+log = logging.getLogger("remuda.fleet.requests")
+
+Document = dict[str, Any]
+
+CLAIM_SECONDS = 30.0
+"""A host that was not heard of for so long has lost the request."""
+MAX_ATTEMPTS = 3
+_KEPT_SECONDS = 86400.0
+_LONGEST_WAIT = 60.0
+_MAX_EVENTS = 20_000
+_MAX_PAYLOAD_BYTES = subjects.MAX_PAYLOAD_BYTES - 4096
+_UPKEEP_INTERVAL = 1.0
+
+
+class SentRequest:
+    """One request. `document` is what is on the disk."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.events: list[Document] = []
+        self.received = 0
+        """How many events of the present attempt are among them."""
+        self.heard = time.monotonic()
+        """When the host that has it was last heard of. After a restart it gets its time again."""
+        self.changed = asyncio.Event()
+
+    @property
+    def id(self) -> str:
+        return str(self.document["id"])
+
+    @property
+    def ended(self) -> bool:
+        return self.document["outcome"] is not None
+
+    def receive(self, events: list[Document], begin: int) -> None:
+        """Take events of the host that has it; `begin` is the number of the first. Known ones are dropped."""
+        known = max(0, self.received - begin)  # those before `begin` were lost with an earlier boss
+        if known < len(events):
+            self.add(*events[known:])
+            self.received = begin + len(events)
+
+    def add(self, *events: Document) -> None:
+        if len(self.events) + len(events) <= _MAX_EVENTS:
+            self.events += events
+        self.touch()
+
+    def touch(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+    def shown(self) -> Document:
+        names = ("id", "state", "host", "attempts", "created", "deadline", "outcome")
+        return {name: self.document[name] for name in names}
+
+
+class SentRequests:
+    """The requests that were sent from here. Use from the boss's loop; `run` for each connection."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "requests"
+        self._requests: dict[str, SentRequest] = {}
+        self._load()
+
+    def _load(self) -> None:
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                document = parse_object(read_regular(path))
+                if document["id"] == path.stem and finite(document["created"]) > time.time() - _KEPT_SECONDS:
+                    self._requests[path.stem] = SentRequest(document)
+                    continue
+            except (OSError, BadJson, KeyError) as error:
+                log.warning("cannot read %s: %s", path, error)
+            path.unlink(missing_ok=True)
+
+    def _save(self, request: SentRequest) -> None:
+        """On the disk when this returns. A request that has ended has no payload any more."""
+        private_folder(self._folder)
+        replace_file(self._folder / f"{request.id}.json", dump_json(request.document).encode())
+
+    # ── for the routes of the boss ──
+
+    async def submit(self, hub: Hub, profile: str, payload: Mapping[str, Any], seconds: float) -> Document:
+        """Hand a request to the hub. Returns when it is on the disk here. Raises if the hub refuses it."""
+        if not hub.member.has(Role.OPERATOR):
+            raise PermissionRefused(
+                f"the key of '{hub.member.name}' may not act on other hosts",
+                hint="'remuda fleet keys new NAME --role host --role operator' on the hub makes one that may",
+            )
+        if len(dump_json(payload).encode()) > _MAX_PAYLOAD_BYTES:
+            raise InputError(f"the request is larger than the hub takes ({_MAX_PAYLOAD_BYTES} bytes)")
+        now = time.time()
+        request = SentRequest(
+            {
+                "id": f"r{secrets.token_hex(16)}",
+                "profile": profile,
+                "payload": dict(payload),
+                "created": now,
+                "deadline": now + seconds,
+                "state": "queued",
+                "host": None,
+                "attempts": 0,
+                "outcome": None,
+            }
+        )
+        await asyncio.to_thread(self._save, request)
+        self._requests[request.id] = request
+        try:
+            await self._publish(hub, request)
+        except HubUnreachable as error:  # published again with the next connection, and run once all the same
+            log.info("request %s waits for the hub: %s", request.id, error)
+        except HubRefused as error:
+            await self._end(request, {"error": _error(error)})
+            raise
+        return request.shown()
+
+    async def _publish(self, hub: Hub, request: SentRequest) -> None:
+        subject = subjects.any_subject(str(request.document["profile"]), request.id, hub.member.name)
+        await hub.store(subject, subjects.write({"id": request.id}), dedup=request.id)
+
+    def listing(self) -> list[Document]:
+        return sorted((one.shown() for one in self._requests.values()), key=lambda one: -one["created"])
+
+    async def follow(self, request_id: str, after: int, wait: float) -> Document:
+        """Return the events after that position; waits for one, or for the end."""
+        request = self._find(request_id)
+        deadline = time.monotonic() + min(wait, _LONGEST_WAIT)
+        while not request.ended and len(request.events) <= after:
+            changed, left = request.changed, deadline - time.monotonic()
+            if left <= 0:
+                break
+            try:
+                async with asyncio.timeout(left):
+                    await changed.wait()
+            except TimeoutError:
+                break
+        return {**request.shown(), "events": request.events[after:], "position": len(request.events)}
+
+    async def cancel(self, request_id: str) -> Document:
+        request = self._find(request_id)
+        if not request.ended:
+            await self._end(request, {"error": _error(Aborted("the request was cancelled"))})
+        return request.shown()
+
+    def _find(self, request_id: str) -> SentRequest:
+        request = self._requests.get(request_id)
+        if request is None:
+            raise MessageNotFound(
+                f"request '{request_id[:80]}' not found", hint="'remuda fleet requests' lists them"
+            )
+        return request
+
+    async def _end(self, request: SentRequest, outcome: Document) -> None:
+        """Write down how it ended, once: the first end counts."""
+        if request.ended:
+            return
+        request.document |= {"outcome": outcome, "state": "ended", "payload": None}
+        await asyncio.to_thread(self._save, request)
+        request.touch()
+
+    # ── hosts ──
+
+    async def run(self, hub: Hub) -> None:
+        """Answer the hosts until the connection ends. Raises `HubUnreachable`."""
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def handle(asked: Request) -> None:
+            task = asyncio.create_task(self._answer(hub, asked))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        await hub.answer(f"fl.{hub.member.name}.*.*", handle)
+        for request in list(self._requests.values()):
+            if request.document["state"] == "queued":
+                await self._publish(hub, request)
+        try:
+            while True:
+                await self._upkeep()
+                await asyncio.sleep(_UPKEEP_INTERVAL)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _upkeep(self) -> None:
+        now = time.time()
+        for request in list(self._requests.values()):
+            if not request.ended and request.document["deadline"] < now:
+                await self._end(request, {"error": _error(_late(request))})
+            elif request.ended and request.document["created"] < now - _KEPT_SECONDS:
+                del self._requests[request.id]
+                (self._folder / f"{request.id}.json").unlink(missing_ok=True)
+
+    async def _answer(self, hub: Hub, asked: Request) -> None:
+        words = asked.subject.split(".")
+        request_id, host = words[2], words[3]
+        if not subjects.is_from(host, asked.reply, asked.headers):
+            return
+        try:
+            answer = await self._carry_out(request_id, host, subjects.read(asked.data))
+        except RemoteProtocolError as error:
+            answer = {"refused": error.message}
+        try:
+            await asked.answer(subjects.write(answer))
+        except RemudaError as error:
+            log.info("an answer to %s could not be sent: %s", host, error)
+
+    async def _carry_out(self, request_id: str, host: str, asked: Document) -> Document:
+        request = self._requests.get(request_id)
+        if request is None or request.ended:
+            return {"gone": True}
+        known = request.document
+        if asked.get("do") == "claim":
+            return await self._claim(request, host)
+        is_owner = (known["host"], known["attempts"]) == (host, asked.get("attempt"))
+        # One that lost the request and has its answer all the same is heard: who has it now is stopped.
+        had_it = asked.get("do") == "end" and asked.get("attempt") in range(1, known["attempts"] + 1)
+        if not is_owner and not had_it:
+            return {"gone": True}
+        request.heard = time.monotonic()
+        match asked.get("do"):
+            case "events":
+                request.receive(as_objects(asked.get("events")), int(finite(asked.get("from"))))
+            case "release":
+                known |= {"state": "queued", "host": None, "attempts": known["attempts"] - 1}
+                await asyncio.to_thread(self._save, request)
+            case "end":
+                await self._end(request, _outcome(asked, host))
+            case _:
+                raise RemoteProtocolError("unknown report about a request")
+        return {"ok": True}
+
+    async def _claim(self, request: SentRequest, host: str) -> Document:
+        known = request.document
+        left = known["deadline"] - time.time()
+        if left <= 0:
+            await self._end(request, {"error": _error(_late(request))})
+            return {"gone": True}
+        if known["host"] is not None and time.monotonic() - request.heard < CLAIM_SECONDS:
+            return {"busy": True}
+        if known["attempts"] >= MAX_ATTEMPTS:
+            why = f"{known['attempts']} hosts were lost while they ran it; the last was {known['host']}"
+            await self._end(request, {"error": _error(MessageDead(why))})
+            return {"gone": True}
+        if known["attempts"]:
+            request.add({"type": "retry", "attempt": known["attempts"] + 1, "lost": known["host"]})
+        known |= {"state": "running", "host": host, "attempts": known["attempts"] + 1}
+        request.heard, request.received = time.monotonic(), 0
+        attempt, payload = known["attempts"], known["payload"]
+        await asyncio.to_thread(self._save, request)
+        request.touch()
+        return {"attempt": attempt, "payload": payload, "timeout": left}
+
+
+def _outcome(asked: Document, host: str) -> Document:
+    result, error = asked.get("result"), asked.get("error")
+    if isinstance(result, dict) and isinstance(result.get("text"), str):
+        return {"result": {**result, "host": host}}
+    if isinstance(error, dict):
+        hint = error.get("hint")
+        text = f"{host}: {one_line(str(error.get('message'))[:2000])}"
+        return {"error": {"code": str(error.get("code")), "message": text, "hint": hint and str(hint)[:500]}}
+    raise RemoteProtocolError("a request ended without a result")
+
+
+def _late(request: SentRequest) -> RemudaError:
+    host = request.document["host"]
+    where = f"{host} was running it" if host else "no host of the fleet had a free agent"
+    span = request.document["deadline"] - request.document["created"]
+    return WaitTimeout(f"the request did not end within {span:g} s: {where}")
+
+
+def _error(error: RemudaError) -> Document:
+    return {"code": error.code, "message": error.message, "hint": error.hint}
