@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._version import __version__
+from ._version import __version__ as __version__
 
 TYPE_CHECKING = False  # as type checkers read it; importing `typing` would cost more than all the rest
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .errors import CommandNotExecutable as CommandNotExecutable
     from .errors import CommandNotFound as CommandNotFound
     from .errors import FolderUnusable as FolderUnusable
+    from .errors import HostUnreachable as HostUnreachable
+    from .errors import HubRefused as HubRefused
+    from .errors import HubUnreachable as HubUnreachable
     from .errors import InboxBusy as InboxBusy
     from .errors import InboxCorrupt as InboxCorrupt
     from .errors import InputError as InputError
@@ -35,9 +38,11 @@ if TYPE_CHECKING:
     from .errors import MessageNotFound as MessageNotFound
     from .errors import NoOrigin as NoOrigin
     from .errors import NotATerminal as NotATerminal
+    from .errors import NotInFleet as NotInFleet
     from .errors import NotInQueue as NotInQueue
     from .errors import NoTmuxClient as NoTmuxClient
     from .errors import NotSafe as NotSafe
+    from .errors import OutputFailed as OutputFailed
     from .errors import PathTooLong as PathTooLong
     from .errors import PermissionRefused as PermissionRefused
     from .errors import PoolBroken as PoolBroken
@@ -102,209 +107,54 @@ if TYPE_CHECKING:
     from .session import StartOptions as StartOptions
 
 # Loaded when first used: importing the package costs next to nothing.
-_LAZY = {
-    "Aborted": "remuda.errors",
-    "Accepted": "remuda.inbox.journal",
-    "AgentError": "remuda.errors",
-    "AgentRefused": "remuda.errors",
-    "Allow": "remuda.pool.types",
-    "AlreadyAnswered": "remuda.errors",
-    "Approval": "remuda.boss.api",
-    "AsyncBoss": "remuda.boss.async_api",
-    "AsyncRunOptions": "remuda.pool.options",
-    "AsyncSession": "remuda.async_session",
-    "BadName": "remuda.errors",
-    "Boss": "remuda.boss.api",
-    "BossDown": "remuda.errors",
-    "BossExists": "remuda.errors",
-    "CallFailed": "remuda.errors",
-    "Cancelled": "remuda.keeper.cancel",
-    "Client": "remuda.pool.client",
-    "ClientClosed": "remuda.errors",
-    "ClientOptions": "remuda.pool.options",
-    "CommandNotExecutable": "remuda.errors",
-    "CommandNotFound": "remuda.errors",
-    "Deny": "remuda.pool.types",
-    "Done": "remuda.pool.types",
-    "Entry": "remuda.inbox.stop_hook",
-    "Failed": "remuda.pool.types",
-    "Fate": "remuda.keeper.cancel",
-    "FolderUnusable": "remuda.errors",
-    "Inbox": "remuda.inbox.journal",
-    "InboxBusy": "remuda.errors",
-    "InboxCorrupt": "remuda.errors",
-    "InputError": "remuda.errors",
-    "InternalError": "remuda.errors",
-    "Interrupted": "remuda.errors",
-    "InvalidOptions": "remuda.errors",
-    "KeeperClient": "remuda.keeper.client",
-    "LocalProtocolError": "remuda.errors",
-    "MessageDead": "remuda.errors",
-    "MessageNotFound": "remuda.errors",
-    "NoOrigin": "remuda.errors",
-    "NoTmuxClient": "remuda.errors",
-    "NotATerminal": "remuda.errors",
-    "NotInQueue": "remuda.errors",
-    "NotSafe": "remuda.errors",
-    "Overview": "remuda.inbox.journal",
-    "PathTooLong": "remuda.errors",
-    "PermissionRefused": "remuda.errors",
-    "PermissionRequest": "remuda.pool.types",
-    "PoolBroken": "remuda.errors",
-    "PoolExhausted": "remuda.errors",
-    "PoolNotServed": "remuda.errors",
-    "PrewarmOptions": "remuda.pool.options",
-    "ProtocolError": "remuda.errors",
-    "PutOptions": "remuda.inbox.message",
-    "Raw": "remuda.pool.types",
-    "Reclaimed": "remuda.inbox.compaction",
-    "Recovered": "remuda.inbox.journal",
-    "RemoteClient": "remuda.pool.remote",
-    "RemoteProtocolError": "remuda.errors",
-    "RemudaError": "remuda.errors",
-    "ReplyResult": "remuda.boss.api",
-    "RequestDone": "remuda.pool.events",
-    "RequestError": "remuda.pool.events",
-    "RunOptions": "remuda.pool.options",
-    "RunResult": "remuda.pool.types",
-    "Session": "remuda.session",
-    "SessionCrashed": "remuda.errors",
-    "SessionDead": "remuda.errors",
-    "SessionDirty": "remuda.errors",
-    "SessionEvicted": "remuda.pool.events",
-    "SessionExists": "remuda.errors",
-    "SessionNotFound": "remuda.errors",
-    "SessionSpawned": "remuda.pool.events",
-    "SessionSpec": "remuda.keeper.spec",
-    "SessionUnreachable": "remuda.errors",
-    "SpawnFailed": "remuda.errors",
-    "SpawnTimeout": "remuda.errors",
-    "StartOptions": "remuda.session",
-    "Started": "remuda.keeper.start",
-    "StoreFailed": "remuda.errors",
-    "StreamEvent": "remuda.pool.types",
-    "SyncClient": "remuda.pool.sync",
-    "TmuxError": "remuda.errors",
-    "TmuxGone": "remuda.errors",
-    "TmuxMissing": "remuda.errors",
-    "TmuxTargetGone": "remuda.errors",
-    "TmuxTooOld": "remuda.errors",
-    "Token": "remuda.pool.types",
-    "ToolResult": "remuda.pool.types",
-    "ToolUse": "remuda.pool.types",
-    "Trace": "remuda.inbox.receipts",
-    "Usage": "remuda.pool.types",
-    "WaitTimeout": "remuda.errors",
-    "WaitingItem": "remuda.boss.api",
-    "start_session": "remuda.keeper.start",
+_EXPORTS = {
+    "remuda.async_session": "AsyncSession",
+    "remuda.boss.api": "Approval Boss ReplyResult WaitingItem",
+    "remuda.boss.async_api": "AsyncBoss",
+    "remuda.errors": """
+        Aborted AgentError AgentRefused AlreadyAnswered BadName BossDown BossExists CallFailed
+        ClientClosed CommandNotExecutable CommandNotFound FolderUnusable HostUnreachable HubRefused
+        HubUnreachable InboxBusy InboxCorrupt InputError InternalError Interrupted
+        InvalidOptions LocalProtocolError MessageDead
+        MessageNotFound NoOrigin NoTmuxClient NotATerminal NotInFleet NotInQueue NotSafe OutputFailed
+        PathTooLong PermissionRefused PoolBroken PoolExhausted PoolNotServed ProtocolError
+        RemoteProtocolError RemudaError SessionCrashed SessionDead SessionDirty SessionExists
+        SessionNotFound SessionUnreachable SpawnFailed SpawnTimeout StoreFailed TmuxError
+        TmuxGone TmuxMissing TmuxTargetGone TmuxTooOld WaitTimeout
+    """,
+    "remuda.inbox.compaction": "Reclaimed",
+    "remuda.inbox.journal": "Accepted Inbox Overview Recovered",
+    "remuda.inbox.message": "PutOptions",
+    "remuda.inbox.receipts": "Trace",
+    "remuda.inbox.stop_hook": "Entry",
+    "remuda.keeper.cancel": "Cancelled Fate",
+    "remuda.keeper.client": "KeeperClient",
+    "remuda.keeper.spec": "SessionSpec",
+    "remuda.keeper.start": "Started start_session",
+    "remuda.pool.client": "Client",
+    "remuda.pool.events": "RequestDone RequestError SessionEvicted SessionSpawned",
+    "remuda.pool.options": "AsyncRunOptions ClientOptions PrewarmOptions RunOptions",
+    "remuda.pool.remote": "RemoteClient",
+    "remuda.pool.sync": "SyncClient",
+    "remuda.pool.types": """
+        Allow Deny Done Failed PermissionRequest Raw RunResult StreamEvent Token ToolResult
+        ToolUse Usage
+    """,
+    "remuda.session": "Session StartOptions",
 }
+"""The names of each module that the package exports."""
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 
-__all__ = [
-    "Aborted",
-    "Accepted",
-    "AgentError",
-    "AgentRefused",
-    "Allow",
-    "AlreadyAnswered",
-    "Approval",
-    "AsyncBoss",
-    "AsyncRunOptions",
-    "AsyncSession",
-    "BadName",
-    "Boss",
-    "BossDown",
-    "BossExists",
-    "CallFailed",
-    "Cancelled",
-    "Client",
-    "ClientClosed",
-    "ClientOptions",
-    "CommandNotExecutable",
-    "CommandNotFound",
-    "Deny",
-    "Done",
-    "Entry",
-    "Failed",
-    "Fate",
-    "FolderUnusable",
-    "Inbox",
-    "InboxBusy",
-    "InboxCorrupt",
-    "InputError",
-    "InternalError",
-    "Interrupted",
-    "InvalidOptions",
-    "KeeperClient",
-    "LocalProtocolError",
-    "MessageDead",
-    "MessageNotFound",
-    "NoOrigin",
-    "NoTmuxClient",
-    "NotATerminal",
-    "NotInQueue",
-    "NotSafe",
-    "Overview",
-    "PathTooLong",
-    "PermissionRefused",
-    "PermissionRequest",
-    "PoolBroken",
-    "PoolExhausted",
-    "PoolNotServed",
-    "PrewarmOptions",
-    "ProtocolError",
-    "PutOptions",
-    "Raw",
-    "Reclaimed",
-    "Recovered",
-    "RemoteClient",
-    "RemoteProtocolError",
-    "RemudaError",
-    "ReplyResult",
-    "RequestDone",
-    "RequestError",
-    "RunOptions",
-    "RunResult",
-    "Session",
-    "SessionCrashed",
-    "SessionDead",
-    "SessionDirty",
-    "SessionEvicted",
-    "SessionExists",
-    "SessionNotFound",
-    "SessionSpawned",
-    "SessionSpec",
-    "SessionUnreachable",
-    "SpawnFailed",
-    "SpawnTimeout",
-    "StartOptions",
-    "Started",
-    "StoreFailed",
-    "StreamEvent",
-    "SyncClient",
-    "TmuxError",
-    "TmuxGone",
-    "TmuxMissing",
-    "TmuxTargetGone",
-    "TmuxTooOld",
-    "Token",
-    "ToolResult",
-    "ToolUse",
-    "Trace",
-    "Usage",
-    "WaitTimeout",
-    "WaitingItem",
-    "__version__",
-    "start_session",
-]
+__all__ = sorted([*_MODULES, "__version__"])
 
 
 def __getattr__(name: str) -> object:
-    if name in _LAZY:
+    if name in _MODULES:
         import importlib
 
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'remuda' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_MODULES})

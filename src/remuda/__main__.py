@@ -6,14 +6,10 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from remuda.oneshot.request import PrintRequest
     from remuda.oneshot.run import Clock, Output
-
-
-def _through_pool(request: PrintRequest, prompt: str, clock: Clock, output: Output) -> int | None:
-    from remuda.pool.printing import through_pool
-
-    return through_pool(request, prompt, clock, output)
 
 
 def main() -> None:
@@ -27,37 +23,79 @@ def main() -> None:
 
     sys.excepthook = show_bug
     if sys.argv[1:2] in (["print"], ["ask"]):
-        # Each call of it starts an agent and waits for that: what the other commands need is not loaded.
-        from remuda.oneshot.entry import main as call
-
-        ask = sys.argv[1] == "ask"
-        if ask:
-            from remuda.oneshot.output import Program
-
-            Program.name = "remuda ask"
-        try:
-            code = call(sys.argv[2:], _through_pool, ask=ask)
-        except KeyboardInterrupt:
-            code = 130
-        if code is not None:
-            sys.exit(code)
+        _exit_with(_call)
     if sys.argv[1:2] == ["run"]:
         # An agent that is warm answers sooner than the other commands are loaded.
         from remuda.cli.run_once import main as run_once
 
-        try:
-            code = run_once(sys.argv[2:])
-        except KeyboardInterrupt:
-            code = 130
-        if code is not None:
-            sys.exit(code)
+        _exit_with(run_once)
     from remuda.cli.app import run
 
     sys.exit(run())
 
 
+def _exit_with(command: Callable[[list[str]], int | None]) -> None:
+    """Exit with the code of the command, unless it returns None."""
+    try:
+        code = command(sys.argv[2:])
+    except KeyboardInterrupt:
+        code = 130
+    if code is not None:
+        sys.exit(code)
+
+
+# ── print and ask ──
+
+# With one of these no keeper is needed that ends with the call. A word that is missing here costs only time.
+_WITHOUT_KEEPER = ("stream", "--backend=stream", "-h", "--help", "-v", "-V", "--version", "--check", "--keep")
+
+
+def _call(words: list[str]) -> int | None:
+    """Start an agent and wait for it, with little loaded before that: not what the other commands need.
+
+    Return the exit code; None for a request that the command line answers itself.
+    """
+    from remuda.keeper.prefork import fork_keeper
+
+    ask = sys.argv[1] == "ask"
+    if ask:
+        from remuda.oneshot.output import Program
+
+        Program.name = "remuda ask"
+    without = any(word in _WITHOUT_KEEPER or word.startswith("--pool") for word in words)
+    if not without and not (ask and "--cold" not in words and _pool_is_there()):
+        fork_keeper()
+    from remuda.errors import RemudaError
+    from remuda.oneshot.request import parse
+    from remuda.oneshot.run import run
+
+    try:
+        request = parse(words, ask=ask)
+    except RemudaError as error:
+        from remuda.oneshot.output import warn
+
+        warn(str(error))
+        return error.exit_code
+    return None if request.wants == "help" else run(request, through_pool=_through_pool)
+
+
+def _pool_is_there() -> bool:
+    """Whether a pool is probably served: then no keeper is needed."""
+    from os.path import exists
+
+    from remuda.paths import home
+
+    return exists(home() / "pool.sock")
+
+
+def _through_pool(request: PrintRequest, prompt: str, clock: Clock, output: Output) -> int | None:
+    from remuda.pool.printing import through_pool
+
+    return through_pool(request, prompt, clock, output)
+
+
 def claude_print() -> None:
-    """The command `claude-print`: `remuda print` under the name of the program that it takes the place of."""
+    """Run the command `claude-print`, which is `remuda print` under its old name."""
     from remuda.oneshot.output import Program
 
     Program.name = sys.argv[0].rpartition("/")[2]

@@ -8,13 +8,15 @@ The first of these that exists is used alone; files are not merged:
 
 An unknown key or a wrong type is an error that names the file and the key. A file in the working folder may
 have come with a clone, or from another user: it can set only the keys in `FOLDER_KEYS`, and another user's is
-ignored. The folder of the sessions always comes from the user's own file, so that all commands find the same.
+ignored. The folder of the sessions and `[boss]` always come from the user's own file, so that all commands
+find the same.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -37,66 +39,60 @@ FOLDER_SCROLLBACK_BYTES = 1 << 24
 _MAX_FILE_BYTES = 1 << 20
 
 
+def _key(default: Any, most: float = math.inf) -> Any:
+    """Return a field for a key whose value has the type of its default: None stands for a string."""
+    return field(default=default, metadata={"most": most})
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """What a session is started with if the command line does not say."""
 
-    socket_dir: str | None = None
-    scrollback_bytes: int = 65536
-    session_env_var: str = "HEIMDALL_SESSION_ID"
-    kill_process_group: bool = True
-    log_file: str | None = None
-    log_level: str = "info"
-    log_filter: str | None = None
-    detach_key: int = 28
+    socket_dir: str | None = _key(None)
+    scrollback_bytes: int = _key(65536, 1 << 30)
+    session_env_var: str = _key("HEIMDALL_SESSION_ID")
+    kill_process_group: bool = _key(True)
+    log_file: str | None = _key(None)
+    log_level: str = _key("info")
+    log_filter: str | None = _key(None)
+    detach_key: int = _key(28, 255)
     classifier: str | None = None
     idle_threshold_ms: int | None = None
     debounce_ms: int | None = None
     env: dict[str, str] = field(default_factory=dict)
     # ours
-    size: str = "latest"
-    history_bytes: int = 8 << 20
-    kill_grace: float = 5.0
-    log_max_bytes: int = 1 << 20
-    status_bar: bool = True
-    mouse: bool = True
+    size: str = _key("latest")
+    history_bytes: int = _key(8 << 20, 1 << 40)
+    kill_grace: float = _key(5.0, LONGEST)
+    log_max_bytes: int = _key(1 << 20, 1 << 40)
+    status_bar: bool = _key(True)
+    mouse: bool = _key(True)
     """Whether `attach` takes the mouse wheel where the program does not."""
     boss: dict[str, Any] = field(default_factory=dict)
     """The table `[boss]`: what the boss is started with."""
+    currency: str = "USD"
+    """The currency of `prices`."""
+    prices: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The table `[prices]`: for a million tokens, by model."""
     source: Path | None = None
     """The file it was read from."""
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "socket_dir": (str,),
-    "scrollback_bytes": (int,),
-    "session_env_var": (str,),
-    "kill_process_group": (bool,),
-    "log_file": (str,),
-    "log_level": (str,),
-    "log_filter": (str,),
-    "detach_key": (int,),
-    "size": (str,),
-    "history_bytes": (int,),
-    "kill_grace": (int, float),
-    "log_max_bytes": (int,),
-    "status_bar": (bool,),
-    "mouse": (bool,),
-}
-
-
-_MOST: dict[str, float] = {
-    "detach_key": 255,
-    "scrollback_bytes": 1 << 30,
-    "history_bytes": 1 << 40,
-    "log_max_bytes": 1 << 40,
-    "kill_grace": LONGEST,
-}
+KEYS = {one.name: one for one in fields(Config) if "most" in one.metadata}
 _LONGEST_MS = int(LONGEST * 1000)
 
-_BOSS_TYPES: dict[str, tuple[type, ...]] = {
+_PRICED = ("input", "output", "cache_read", "cache_write")
+_MOST_PRICE = 1e9
+BOSS_KEYS: dict[str, tuple[type, ...]] = {
     "port": (int,),
+    # where it can be reached besides loopback: see boss/access.py
+    "listen": (str,),
+    "tls_cert": (str,),
+    "tls_key": (str,),
+    "public_url": (str,),
+    "trusted_proxy": (str, list),
 }
+"""The keys of the table `[boss]`, and the types of their values."""
 
 
 def candidates(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
@@ -134,11 +130,12 @@ def load_config(
             raise
         warn(f"ignored: {error.message}")
         return _read_own(own)
-    return replace(found, socket_dir=_read_own(own).socket_dir)
+    mine = _read_own(own)
+    return replace(found, socket_dir=mine.socket_dir, boss=mine.boss)
 
 
 def load_own_config(environ: Mapping[str, str]) -> Config:
-    """The user's own file, whatever is in the working folder."""
+    """Return the user's own file, whatever is in the working folder."""
     return _read_own(own_file(environ))
 
 
@@ -210,20 +207,25 @@ def parse_config(document: Mapping[str, Any], path: Path | None = None) -> Confi
             values["env"] = _environment(value, where)
         elif key == "boss":
             values["boss"] = _boss(value, where)
-        elif key in _TYPES:
+        elif key == "prices":
+            values |= _prices(value, where)
+        elif key in KEYS:
             values[key] = _checked(key, value, where)
         else:
-            known = ", ".join(sorted(one.name for one in fields(Config) if one.name in _TYPES))
-            raise InvalidOptions(f"{where}unknown key {key!r}", hint=f"known: boss, classifier, env, {known}")
+            raise InvalidOptions(
+                f"{where}unknown key {key!r}",
+                hint=f"known: boss, classifier, env, prices, {', '.join(sorted(KEYS))}",
+            )
     return Config(**values)
 
 
 def _checked(key: str, value: object, where: str) -> object:
-    expected_type = _TYPES[key]
-    right = isinstance(value, expected_type) and (bool in expected_type or not isinstance(value, bool))
+    default, most = KEYS[key].default, KEYS[key].metadata["most"]
+    kind = str if default is None else type(default)
+    right = type(value) is kind or (kind is float and type(value) is int)
     if not right or (isinstance(value, (int, float)) and not 0 <= value < math.inf):
         raise InvalidOptions(f"{where}{key} cannot be {_shown(value)}")
-    if isinstance(value, (int, float)) and value > (most := _MOST.get(key, math.inf)):
+    if isinstance(value, (int, float)) and value > most:
         raise InvalidOptions(f"{where}{key} must be at most {most:.0f}, not {_shown(value)}")
     if key == "session_env_var":
         check_variable(str(value), where + key)
@@ -276,16 +278,43 @@ def _boss(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidOptions(f"{where}[boss] must be a table, not {_shown(value)}")
     for key, one in value.items():
-        expected_type = _BOSS_TYPES.get(key)
-        if expected_type is None:
+        types = BOSS_KEYS.get(key)
+        if types is None:
             raise InvalidOptions(
-                f"{where}[boss] has the unknown key {key!r}", hint=f"known: {', '.join(sorted(_BOSS_TYPES))}"
+                f"{where}[boss] has the unknown key {key!r}", hint=f"known: {', '.join(sorted(BOSS_KEYS))}"
             )
-        if not isinstance(one, expected_type) or (isinstance(one, bool) and bool not in expected_type):
+        if not isinstance(one, types) or isinstance(one, bool):
             raise InvalidOptions(f"{where}[boss] {key} cannot be {_shown(one)}")
     if not 0 <= value.get("port", 0) <= 65535:
         raise InvalidOptions(f"{where}[boss] port cannot be {_shown(value['port'])}")
     return dict(value)
+
+
+def _prices(value: object, where: str) -> dict[str, Any]:
+    """Read `[prices]` with a currency, and a table `[prices."MODEL"]` for each model."""
+    if not isinstance(value, dict):
+        raise InvalidOptions(f"{where}[prices] must be a table, not {_shown(value)}")
+    tables = dict(value)
+    currency = tables.pop("currency", "USD")
+    if not isinstance(currency, str) or not re.fullmatch("[A-Z]{3}", currency):
+        raise InvalidOptions(f"{where}[prices] currency cannot be {_shown(currency)}", hint='write "USD"')
+    models = {}
+    for model, table in tables.items():
+        if not isinstance(table, dict):
+            raise InvalidOptions(f'{where}[prices."{model[:60]}"] must be a table, not {_shown(table)}')
+        models[model] = {key: _price(model, key, one, where) for key, one in table.items()}
+    return {"currency": currency, "prices": models}
+
+
+def _price(model: str, key: str, value: object, where: str) -> float:
+    right = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST_PRICE
+    if key not in _PRICED or not right:
+        raise InvalidOptions(
+            f'{where}[prices."{model[:60]}"] cannot have {key[:60]} = {_shown(value)}',
+            hint=f"known: {', '.join(_PRICED)}, each for a million tokens",
+        )
+    assert isinstance(value, (int, float))
+    return float(value)
 
 
 def _environment(value: object, where: str) -> dict[str, str]:

@@ -15,6 +15,10 @@ _LAST_MOMENT = 253402214400.0
 """The last day of the year 9999: a later one has no name in a calendar."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART = re.compile(r"([0-9]+)([smhd])")
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_TIME = re.compile(
+    rf"(?P<n>{_NUMBER})|(?:(?P<d>{_NUMBER})d)?(?:(?P<h>{_NUMBER})h)?(?:(?P<m>{_NUMBER})m)?(?:(?P<s>{_NUMBER})s)?"
+)
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}")
 
 
@@ -31,16 +35,17 @@ def parse_duration(text: str) -> float:
 
 
 def parse_time(text: str) -> float:
-    """Return the seconds of `90`, `1.5`, `45m` or `2h30m`; at most `LONGEST`. Zero is allowed.
+    """Return the seconds of `90`, `1.5h`, `45m` or `2h30m`. Zero is allowed.
 
-    Raises `InvalidOptions`.
+    Units are in falling order, each once. Raises `InvalidOptions`, also for more than `LONGEST`.
     """
-    try:
-        if not text[-1:].isalpha():
-            return check_seconds("a time", float(text))
-        return 0.0 if re.fullmatch(r"(?:0+[smhd])+", text) else parse_duration(text)
-    except (ValueError, InvalidOptions):
-        raise InvalidOptions(f"{text!r} is not a time", hint="write for example 90s, 45m or 2h30m") from None
+    match = _TIME.fullmatch(text)
+    if not text or match is None:
+        raise InvalidOptions(f"{text!r} is not a time", hint="write for example 90s, 45m or 2h30m")
+    seconds = sum(float(match[unit] or 0) * size for unit, size in _UNITS.items()) + float(match["n"] or 0)
+    if seconds > LONGEST:
+        raise InvalidOptions(f"{text[:40]!r} is too long", hint=f"the longest time is {LONGEST / 86400:.0f}d")
+    return seconds
 
 
 def clamp_seconds(value: object, *, longest: float = LONGEST) -> float:
@@ -76,13 +81,13 @@ def as_seconds(name: str, value: object) -> float:
         raise InvalidOptions(f"{name} is {value[:40]!r}", hint=hint) from None
 
 
-def show_duration(seconds: float, *, whole: bool = False) -> str:
-    """Format a duration, short, for a table: `850ms`, `12s`, `3m`, `2h30m`, `4d`. Never more than has passed.
+def show_duration(seconds: float, *, precise: bool = False) -> str:
+    """Format a duration, short, for a table: `0s`, `12s`, `3m`, `2h30m`, `4d`. Never more than has passed.
 
-    `whole`: without fractions of a second, `0s` for less than one.
+    With `precise`, less than a second is `850ms`.
     """
     seconds = clamp_seconds(seconds)
-    if seconds < 1 and not whole:
+    if seconds < 1 and precise:
         return f"{int(seconds * 1000)}ms"
     if seconds < 60:
         return f"{int(seconds)}s"

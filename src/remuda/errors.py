@@ -34,10 +34,15 @@
     ├── PermissionRefused       the peer is another user, or refused the token
     ├── BossDown                the boss is not running, or does not answer
     ├── BossExists              a boss is already running
+    ├── NotInFleet              this machine has joined no fleet, or no host has that name
+    ├── HubUnreachable          the hub of the fleet does not answer
+    ├── HubRefused              the hub refused the key, or cannot store a message
+    ├── HostUnreachable         that host is not connected to the hub
     ├── NotInQueue              no waiting item, permission request or agent has that id or name
     ├── AlreadyAnswered         another decision was first, or the request has ended
     ├── NotSafe                 refused: it is not proven to be safe, and nothing was done
     ├── StoreFailed             a change could not be written to the disk, and does not count
+    ├── OutputFailed            standard output cannot be written, for example because the disk is full
     ├── TmuxError               tmux refused a command, with a reason
     │   ├── TmuxMissing         tmux is not installed
     │   ├── TmuxTooOld          tmux is too old for this
@@ -86,6 +91,11 @@ class RemudaError(Exception):
     request_id: str | None = None
     """The id of the pool's request that failed, if there is one."""
 
+    def __init_subclass__(cls, code: str | None = None, exit_name: str | None = None) -> None:
+        """`code` is for programs; `exit_name` is a key of `EXIT_CODES`. Both are inherited."""
+        cls.code = code or cls.code
+        cls.exit_name = exit_name or cls.exit_name
+
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -99,113 +109,92 @@ class RemudaError(Exception):
         return EXIT_CODES[self.exit_name]
 
 
-class InvalidOptions(RemudaError):
-    code = "INVALID_OPTIONS"
-    exit_name = "INVALID_OPTIONS"
+class InvalidOptions(RemudaError, code="INVALID_OPTIONS", exit_name="INVALID_OPTIONS"):
+    """An option or argument is invalid."""
 
 
-class BadName(InvalidOptions):
-    code = "BAD_NAME"
-    exit_name = "INVALID_INPUT"
+class BadName(InvalidOptions, code="BAD_NAME", exit_name="INVALID_INPUT"):
+    """A session name that is not a safe file name."""
 
 
-class InputError(InvalidOptions):
-    code = "INPUT_ERROR"
-    exit_name = "INVALID_INPUT"
+class InputError(InvalidOptions, code="INPUT_ERROR", exit_name="INVALID_INPUT"):
+    """A prompt that the agent cannot take."""
 
 
-class SessionNotFound(RemudaError):
-    code = "SESSION_NOT_FOUND"
-    exit_name = "NO_SESSION"
+class SessionNotFound(RemudaError, code="SESSION_NOT_FOUND", exit_name="NO_SESSION"):
+    """No session has that name."""
 
 
-class PoolNotServed(SessionNotFound):
-    code = "POOL_NOT_SERVED"
+class PoolNotServed(SessionNotFound, code="POOL_NOT_SERVED"):
+    """No pool is served at that socket."""
 
 
-class SessionExists(RemudaError):
-    code = "SESSION_EXISTS"
-    exit_name = "SESSION_EXISTS"
+class SessionExists(RemudaError, code="SESSION_EXISTS", exit_name="SESSION_EXISTS"):
+    """A running session has that name."""
 
 
-class SessionDead(RemudaError):
-    code = "SESSION_DEAD"
-    exit_name = "SESSION_DEAD"
+class SessionDead(RemudaError, code="SESSION_DEAD", exit_name="SESSION_DEAD"):
+    """The session has ended."""
 
 
-class SessionUnreachable(RemudaError):
-    code = "SESSION_UNREACHABLE"
-    exit_name = "UNREACHABLE"
+class SessionUnreachable(RemudaError, code="SESSION_UNREACHABLE", exit_name="UNREACHABLE"):
+    """The keeper does not answer."""
 
 
-class CommandNotFound(RemudaError):
-    code = "COMMAND_NOT_FOUND"
-    exit_name = "COMMAND_NOT_FOUND"
+class CommandNotFound(RemudaError, code="COMMAND_NOT_FOUND", exit_name="COMMAND_NOT_FOUND"):
+    """The program to run does not exist."""
 
 
-class CommandNotExecutable(RemudaError):
-    code = "COMMAND_NOT_EXECUTABLE"
-    exit_name = "NOT_EXECUTABLE"
+class CommandNotExecutable(RemudaError, code="COMMAND_NOT_EXECUTABLE", exit_name="NOT_EXECUTABLE"):
+    """The program exists but cannot be run."""
 
 
-class SpawnFailed(RemudaError):
-    code = "SPAWN_FAILED"
+class SpawnFailed(RemudaError, code="SPAWN_FAILED"):
+    """The program or its keeper could not be started."""
 
 
-class SpawnTimeout(SpawnFailed):
-    code = "SPAWN_TIMEOUT"
-    exit_name = "TIMEOUT"
+class SpawnTimeout(SpawnFailed, code="SPAWN_TIMEOUT", exit_name="TIMEOUT"):
+    """The session was not ready in time."""
 
 
-class FolderUnusable(RemudaError):
-    code = "FOLDER_UNUSABLE"
-    exit_name = "INVALID_INPUT"
+class FolderUnusable(RemudaError, code="FOLDER_UNUSABLE", exit_name="INVALID_INPUT"):
+    """A folder is missing, not a folder, or not writable."""
 
 
-class PathTooLong(RemudaError):
-    code = "PATH_TOO_LONG"
-    exit_name = "INVALID_INPUT"
+class PathTooLong(RemudaError, code="PATH_TOO_LONG", exit_name="INVALID_INPUT"):
+    """A socket path is too long for the system."""
 
 
-class NotATerminal(RemudaError):
-    code = "NOT_A_TERMINAL"
-    exit_name = "INVALID_INPUT"
+class NotATerminal(RemudaError, code="NOT_A_TERMINAL", exit_name="INVALID_INPUT"):
+    """The command needs a terminal."""
 
 
-class InboxBusy(RemudaError):
-    code = "INBOX_BUSY"
-    exit_name = "REFUSED"
+class InboxBusy(RemudaError, code="INBOX_BUSY", exit_name="REFUSED"):
+    """Another consumer delivers the messages of that inbox."""
 
 
-class InboxCorrupt(RemudaError):
-    code = "INBOX_CORRUPT"
+class InboxCorrupt(RemudaError, code="INBOX_CORRUPT"):
+    """The files of that inbox contradict each other; a human must look."""
 
 
-class MessageNotFound(RemudaError):
-    code = "MESSAGE_NOT_FOUND"
-    exit_name = "NO_SESSION"
+class MessageNotFound(RemudaError, code="MESSAGE_NOT_FOUND", exit_name="NO_SESSION"):
+    """No message has that id."""
 
 
-class MessageDead(RemudaError):
-    code = "MESSAGE_DEAD"
-    exit_name = "NOT_ANSWERED"
+class MessageDead(RemudaError, code="MESSAGE_DEAD", exit_name="NOT_ANSWERED"):
+    """A message will not be answered: dead-lettered, expired or dropped."""
 
 
-class WaitTimeout(RemudaError):
-    code = "TIMEOUT"
-    exit_name = "TIMEOUT"
+class WaitTimeout(RemudaError, code="TIMEOUT", exit_name="TIMEOUT"):
+    """A wait reached its timeout."""
 
 
-class Aborted(RemudaError):
-    code = "ABORTED"
-    exit_name = "INTERRUPTED"
+class Aborted(RemudaError, code="ABORTED", exit_name="INTERRUPTED"):
+    """The caller cancelled a request."""
 
 
-class PoolExhausted(RemudaError):
+class PoolExhausted(RemudaError, code="POOL_EXHAUSTED", exit_name="TIMEOUT"):
     """No worker was free in time: `waited` is in seconds, `size` is that of the pool."""
-
-    code = "POOL_EXHAUSTED"
-    exit_name = "TIMEOUT"
 
     def __init__(self, message: str, *, hint: str | None = None, waited: float = 0.0, size: int = 0) -> None:
         super().__init__(message, hint=hint)
@@ -213,141 +202,139 @@ class PoolExhausted(RemudaError):
         self.size = size
 
 
-class SessionCrashed(RemudaError):
+class SessionCrashed(RemudaError, code="SESSION_CRASHED", exit_name="SESSION_DEAD"):
     """A worker ended during a request. `detail` says how, and what it printed last."""
-
-    code = "SESSION_CRASHED"
-    exit_name = "SESSION_DEAD"
 
     def __init__(self, message: str, *, hint: str | None = None, detail: str = "") -> None:
         super().__init__(message, hint=hint)
         self.detail = detail
 
 
-class SessionDirty(RemudaError):
-    code = "SESSION_DIRTY"
+class SessionDirty(RemudaError, code="SESSION_DIRTY"):
+    """A worker has carry-over of a request, and is not used again."""
 
 
-class AgentError(RemudaError):
-    code = "AGENT_ERROR"
-    exit_name = "NOT_ANSWERED"
+class AgentError(RemudaError, code="AGENT_ERROR", exit_name="NOT_ANSWERED"):
+    """The agent itself reported an error."""
 
 
-class AgentRefused(RemudaError):
+class AgentRefused(RemudaError, code="AGENT_REFUSED"):
     """The agent ended before it took the prompt. Exit code 1, as `claude -p`."""
 
-    code = "AGENT_REFUSED"
+
+class CallFailed(RemudaError, code="CALL_FAILED", exit_name="INVALID_OPTIONS"):
+    """A call ended without an answer of the agent."""
 
 
-class CallFailed(RemudaError):
-    code = "CALL_FAILED"
-    exit_name = "INVALID_OPTIONS"
+class Interrupted(RemudaError, code="INTERRUPTED", exit_name="INTERRUPTED"):
+    """A signal ended the call."""
 
 
-class Interrupted(RemudaError):
-    code = "INTERRUPTED"
-    exit_name = "INTERRUPTED"
+class InternalError(RemudaError, code="INTERNAL_ERROR", exit_name="INVALID_OPTIONS"):
+    """A bug in Remuda, or a machine that is out of resources."""
 
 
-class InternalError(RemudaError):
-    code = "INTERNAL_ERROR"
-    exit_name = "INVALID_OPTIONS"
+class ClientClosed(RemudaError, code="CLIENT_CLOSED", exit_name="REFUSED"):
+    """The client was closed before or during the call."""
 
 
-class ClientClosed(RemudaError):
-    code = "CLIENT_CLOSED"
-    exit_name = "REFUSED"
+class PermissionRefused(RemudaError, code="PERMISSION_REFUSED", exit_name="REFUSED"):
+    """The peer is another user, or refused the token."""
 
 
-class PermissionRefused(RemudaError):
-    code = "PERMISSION_REFUSED"
-    exit_name = "REFUSED"
+class TmuxError(RemudaError, code="TMUX_ERROR"):
+    """Tmux refused a command, with a reason."""
 
 
-class TmuxError(RemudaError):
-    code = "TMUX_ERROR"
+class TmuxMissing(TmuxError, code="TMUX_MISSING", exit_name="COMMAND_NOT_FOUND"):
+    """Tmux is not installed."""
 
 
-class TmuxMissing(TmuxError):
-    code = "TMUX_MISSING"
-    exit_name = "COMMAND_NOT_FOUND"
+class TmuxTooOld(TmuxError, code="TMUX_TOO_OLD"):
+    """Tmux is too old for this."""
 
 
-class TmuxTooOld(TmuxError):
-    code = "TMUX_TOO_OLD"
+class TmuxGone(TmuxError, code="TMUX_GONE", exit_name="UNREACHABLE"):
+    """No tmux server answers."""
 
 
-class TmuxGone(TmuxError):
-    code = "TMUX_GONE"
-    exit_name = "UNREACHABLE"
+class TmuxTargetGone(TmuxError, code="TMUX_TARGET_GONE", exit_name="NO_SESSION"):
+    """The pane, window, session or client no longer exists."""
 
 
-class TmuxTargetGone(TmuxError):
-    code = "TMUX_TARGET_GONE"
-    exit_name = "NO_SESSION"
+class NoTmuxClient(TmuxError, code="NO_TMUX_CLIENT", exit_name="INVALID_INPUT"):
+    """No tmux client is attached."""
 
 
-class NoTmuxClient(TmuxError):
-    code = "NO_TMUX_CLIENT"
-    exit_name = "INVALID_INPUT"
+class NoOrigin(TmuxError, code="NO_ORIGIN", exit_name="NO_SESSION"):
+    """No pane to return to."""
 
 
-class NoOrigin(TmuxError):
-    code = "NO_ORIGIN"
-    exit_name = "NO_SESSION"
+class BossDown(RemudaError, code="BOSS_DOWN", exit_name="UNREACHABLE"):
+    """The boss is not running, or does not answer."""
 
 
-class BossDown(RemudaError):
-    code = "BOSS_DOWN"
-    exit_name = "UNREACHABLE"
+class BossExists(RemudaError, code="BOSS_EXISTS", exit_name="SESSION_EXISTS"):
+    """A boss is already running."""
 
 
-class BossExists(RemudaError):
-    code = "BOSS_EXISTS"
-    exit_name = "SESSION_EXISTS"
+class NotInFleet(RemudaError, code="NOT_IN_FLEET", exit_name="INVALID_OPTIONS"):
+    """This machine has joined no fleet, or no host has that name."""
 
 
-class NotInQueue(RemudaError):
-    code = "NOT_IN_QUEUE"
-    exit_name = "NO_SESSION"
+class HubUnreachable(RemudaError, code="HUB_UNREACHABLE", exit_name="UNREACHABLE"):
+    """The hub of the fleet does not answer."""
 
 
-class AlreadyAnswered(RemudaError):
-    code = "ALREADY_ANSWERED"
-    exit_name = "REFUSED"
+class HubRefused(RemudaError, code="HUB_REFUSED", exit_name="REFUSED"):
+    """The hub refused the key, or cannot store a message."""
 
 
-class NotSafe(RemudaError):
-    code = "NOT_SAFE"
-    exit_name = "REFUSED"
+class HostUnreachable(RemudaError, code="HOST_UNREACHABLE", exit_name="UNREACHABLE"):
+    """That host is not connected to the hub."""
 
 
-class StoreFailed(RemudaError):
-    code = "STORE_FAILED"
+class NotInQueue(RemudaError, code="NOT_IN_QUEUE", exit_name="NO_SESSION"):
+    """No waiting item, permission request or agent has that id or name."""
 
 
-class ProtocolError(RemudaError):
-    code = "PROTOCOL_ERROR"
-    exit_name = "PROTOCOL"
+class AlreadyAnswered(RemudaError, code="ALREADY_ANSWERED", exit_name="REFUSED"):
+    """Another decision was first, or the request has ended."""
 
 
-class LocalProtocolError(ProtocolError):
-    code = "LOCAL_PROTOCOL_ERROR"
+class NotSafe(RemudaError, code="NOT_SAFE", exit_name="REFUSED"):
+    """Refused: it is not proven to be safe, and nothing was done."""
 
 
-class RemoteProtocolError(ProtocolError):
-    code = "REMOTE_PROTOCOL_ERROR"
+class StoreFailed(RemudaError, code="STORE_FAILED"):
+    """A change could not be written to the disk, and does not count."""
 
 
-class PoolBroken(RemoteProtocolError):
-    code = "POOL_BROKEN"
+class ProtocolError(RemudaError, code="PROTOCOL_ERROR", exit_name="PROTOCOL"):
+    """One end broke the protocol."""
+
+
+class OutputFailed(RemudaError, code="OUTPUT_FAILED"):
+    """Standard output cannot be written, for example because the disk is full."""
+
+
+class LocalProtocolError(ProtocolError, code="LOCAL_PROTOCOL_ERROR"):
+    """We tried to send what the protocol cannot carry."""
+
+
+class RemoteProtocolError(ProtocolError, code="REMOTE_PROTOCOL_ERROR"):
+    """The peer broke the protocol."""
+
+
+class PoolBroken(RemoteProtocolError, code="POOL_BROKEN"):
+    """The pool broke the protocol, was silent, or hung up."""
 
 
 def _tree(base: type[RemudaError]) -> dict[str, type[RemudaError]]:
-    by_code = {base.code: base}
+    by_code: dict[str, type[RemudaError]] = {}
     for sub in base.__subclasses__():
         by_code |= _tree(sub)
-    return by_code
+    return by_code | {base.code: base}  # a subclass without a code of its own does not take its base's
 
 
 def from_code(code: str, message: str, hint: str | None = None) -> RemudaError:

@@ -27,7 +27,7 @@ def frozen(cls: type[T]) -> type[T]:
 
 
 def replaced(record: T, **changes: Any) -> T:
-    """A copy of a frozen record with other values in these fields."""
+    """Return a copy of a frozen record with other values in these fields."""
     names: tuple[str, ...] = record.__match_args__  # type: ignore[attr-defined]
     return type(record)(**{**{name: getattr(record, name) for name in names}, **changes})
 

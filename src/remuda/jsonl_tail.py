@@ -24,9 +24,11 @@ class JsonlTail:
 
     By default a new file is read from its start. With `recent_bytes` only that much of its end is read, and
     the same of a file that has grown by more than `MAX_LINE_BYTES` since the last read.
+
+    With `marks` a line without any of these bytes is skipped without parsing.
     """
 
-    __slots__ = ("_line", "_skips_line", "inode", "offset", "own", "path", "recent_bytes")
+    __slots__ = ("_line", "_skips_line", "inode", "marks", "offset", "own", "path", "recent_bytes")
 
     def __init__(
         self,
@@ -36,8 +38,10 @@ class JsonlTail:
         offset: int = 0,
         recent_bytes: int | None = None,
         own: bool = False,
+        marks: tuple[bytes, ...] = (),
     ) -> None:
         """`inode` 0: the file has not been seen. `own`: a file of another user is not read."""
+        self.marks = marks
         self.own = own
         self.path = os.fspath(path)
         self.inode = inode
@@ -112,7 +116,9 @@ class JsonlTail:
             self.offset += len(whole) + 1
             skipped = self._skips_line
             self._restart()
-            if not skipped and (record := _parse(whole)) is not None:
+            if skipped or (self.marks and not any(mark in whole for mark in self.marks)):
+                continue
+            if (record := _parse(whole)) is not None:
                 yield record
         self._line += rest
         if self._skips_line or len(self._line) > MAX_LINE_BYTES:

@@ -30,7 +30,7 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise BadName(
             f"{name!r} cannot name a session",
-            hint="use letters, digits, '.', '_', '-', '@' and '+', beginning with a letter, digit or '_'",
+            hint="use a-z, A-Z, 0-9, '.', '_', '-', '@' and '+'; begin with a letter, digit or '_'",
         )
     return name
 

@@ -13,6 +13,7 @@ The files of all sessions are in one folder, as Heimdall has them, so that its c
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -128,7 +129,8 @@ def private_folder(path: Path) -> Path:
             path.chmod(0o700)
             status = path.stat()
     except OSError as error:
-        raise FolderUnusable(f"cannot use folder {path}: {error.strerror}") from error
+        hint = "set REMUDA_HOME to a folder of yours" if path.is_relative_to(home()) else None
+        raise FolderUnusable(f"cannot use folder {path}: {error.strerror}", hint=hint) from error
     if not stat.S_ISDIR(status.st_mode):
         raise FolderUnusable(f"{path} is not a folder")
     if status.st_uid != os.getuid():
@@ -175,6 +177,32 @@ class SocketAddress:
         if self._folder_fd >= 0:
             os.close(self._folder_fd)
             self._folder_fd = -1
+
+
+class OtherUser(PermissionError):
+    """Another user listens on a socket that should be ours."""
+
+
+def connect_own(path: Path) -> socket.socket | None:
+    """Connect to a socket of this user without waiting. Return None if the backlog of its server is full.
+
+    Raises `OSError`, and `OtherUser` before anything is sent.
+    """
+    import socket
+
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        with SocketAddress(path) as address:
+            sock.connect(address)
+        if (uid := peer_uid(sock)) != os.getuid():
+            raise OtherUser(errno.EPERM, f"uid {uid} listens on {path}, which is another user")
+    except BaseException as error:
+        sock.close()
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return sock
 
 
 def peer_uid(sock: socket.socket) -> int:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 
 from .frozen import frozen
-from .proctree import _output_of_ps, _stat, _variables, start_ticks
+from .proctree import _output_of_ps, _stat, _variables, all_pids, is_alive, start_ticks
 from .readable import is_readable
 
 _LINUX = sys.platform.startswith("linux")
@@ -77,9 +77,9 @@ def read_table() -> dict[int, Entry]:
 
 
 def _read_proc() -> Iterator[tuple[int, Entry]]:
-    for pid in filter(str.isdecimal, os.listdir("/proc")):
-        if (fields := _stat(int(pid))) and fields[0] not in ("Z", "X"):
-            yield int(pid), Entry(int(fields[1]), int(fields[3]), fields[19])
+    for pid in all_pids():
+        if (fields := _stat(pid)) and fields[0] not in ("Z", "X"):
+            yield pid, Entry(int(fields[1]), int(fields[3]), fields[19])
 
 
 def _read_ps() -> Iterator[tuple[int, Entry]]:
@@ -119,13 +119,20 @@ def read_variables(first: str, others: Collection[str]) -> Iterator[tuple[int, d
             yield pid, variables
 
 
+def with_variable(name: str, value: str) -> Iterator[int]:
+    """Yield living processes but this one with that in their environment, whatever their ancestors."""
+    for pid, variables in read_variables(name, ()):
+        if variables[name] == value and pid != os.getpid() and is_alive(pid):
+            yield pid
+
+
 def _environments(first: str) -> Iterator[tuple[int, Iterable[str]]]:
     if _LINUX:
         mark = f"{first}=".encode()
-        for pid in filter(str.isdecimal, os.listdir("/proc")):
-            variables = _variables(int(pid))
+        for pid in all_pids():
+            variables = _variables(pid)
             if any(one.startswith(mark) for one in variables):
-                yield int(pid), map(os.fsdecode, variables)
+                yield pid, map(os.fsdecode, variables)
         return
     for line in _output_of_ps("axeww", "-o", "pid=,command=").splitlines():
         number, *words = line.split()
@@ -176,7 +183,7 @@ def _is_lock_of(pid: int, words: list[str]) -> bool:
 
 def lock_holders(suffix: str) -> Iterator[tuple[Process, str, bool]]:
     """Yield each process with its `locked_files`. Linux only."""
-    for pid in map(int, filter(str.isdecimal, os.listdir("/proc") if _LINUX else ())):
+    for pid in all_pids() if _LINUX else ():
         for path, removed in locked_files(pid, suffix):
             if started := start_ticks(pid):
                 yield Process(pid, started), path, removed

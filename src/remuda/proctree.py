@@ -66,14 +66,19 @@ def _searched_descendants(pid: int) -> list[int]:
     return pids
 
 
+def all_pids() -> Iterator[int]:
+    """Yield the pids of all visible processes, also of zombies. Linux only."""
+    return map(int, filter(str.isdecimal, os.listdir("/proc")))
+
+
 def _living() -> Iterator[tuple[int, int]]:
     return _living_proc() if _LINUX else _living_ps()
 
 
 def _living_proc() -> Iterator[tuple[int, int]]:
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (fields := _stat(int(entry))) and fields[0] not in ("Z", "X"):
-            yield int(entry), int(fields[1])
+    for pid in all_pids():
+        if (fields := _stat(pid)) and fields[0] not in ("Z", "X"):
+            yield pid, int(fields[1])
 
 
 def _living_ps() -> Iterator[tuple[int, int]]:
@@ -124,13 +129,13 @@ def command_lines() -> Iterator[tuple[int, list[str]]]:
     """Yield the words of the commands of all visible processes; only the first of very many."""
     if not _LINUX:
         for line in _output_of_ps("-axww", "-o", "pid=,command=").splitlines():
-            pid, *words = line.split()
-            yield int(pid), words
+            number, *words = line.split()
+            yield int(number), words
         return
-    for entry in filter(str.isdecimal, os.listdir("/proc")):
+    for pid in all_pids():
         try:
-            with open(f"/proc/{entry}/cmdline", "rb") as file:
-                yield int(entry), file.read(4096).decode(errors="replace").split("\0")
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                yield pid, file.read(4096).decode(errors="replace").split("\0")
         except OSError:
             continue
 
@@ -138,34 +143,13 @@ def command_lines() -> Iterator[tuple[int, list[str]]]:
 def variable_of(pid: int, name: str) -> str | None:
     """Return the value of a variable that a process was started with; None if missing or unknown."""
     if not _LINUX:
-        variables = _variables_in(_output_of_ps("eww", "-o", "command=", "-p", str(pid)), name)
-        return variables[-1] if variables else None  # what follows its words
+        # As `ps e` shows variables, after the words of the command: values without blanks.
+        words = _output_of_ps("eww", "-o", "command=", "-p", str(pid)).split()
+        values = [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
+        return values[-1] if values else None
     mark = f"{name}=".encode()
     variable = next((one for one in _variables(pid) if one.startswith(mark)), None)
     return None if variable is None else os.fsdecode(variable[len(mark) :])
-
-
-def with_variable(name: str, value: str) -> Iterator[int]:
-    """Return living processes but this one with that in their environment, whatever their ancestors."""
-    for pid in _with_variable_proc(f"{name}={value}".encode()) if _LINUX else _with_variable_ps(name, value):
-        if pid != os.getpid() and is_alive(pid):
-            yield pid
-
-
-def _with_variable_proc(wanted: bytes) -> Iterator[int]:
-    return (int(one) for one in os.listdir("/proc") if one.isdigit() and wanted in _variables(int(one)))
-
-
-def _with_variable_ps(name: str, value: str) -> Iterator[int]:
-    for line in _output_of_ps("axeww", "-o", "pid=,command=").splitlines():
-        pid, _, words = line.strip().partition(" ")
-        if value in _variables_in(words, name):
-            yield int(pid)
-
-
-def _variables_in(words: str, name: str) -> list[str]:
-    """Return variables as `ps e` shows them, after the words of the command: values without blanks."""
-    return [word.partition("=")[2] for word in words.split() if word.startswith(f"{name}=")]
 
 
 def _variables(pid: int) -> list[bytes]:

@@ -27,16 +27,21 @@ from .errors import InvalidOptions, MessageDead, SessionDead, SessionUnreachable
 from .inbox.journal import Accepted, Inbox
 from .inbox.message import PutOptions, check_prompt, check_put_options
 from .inbox.receipts import Trace, find, follow
-from .keeper.cancel import DEFAULT_CANCEL_TIMEOUT, Cancelled, cancel_message, cancel_turn
+from .keeper.cancel import (
+    DEFAULT_CANCEL_TIMEOUT,
+    Cancelled,
+    cancel_message,
+    cancel_turn,
+    find_prompts,
+    wait_for_rest,
+)
 from .keeper.client import KeeperClient, absent
 from .keeper.compose import compose
 from .keeper.foreign import ForeignEnd
 from .keeper.hidden import is_alive, living_names
 from .keeper.history_reader import HistoryReader, last_screen
 from .keeper.listing import dead_records
-from .keeper.recipient import find_speech
 from .keeper.record import SessionRecord
-from .keeper.rest import wait_for_rest
 from .keeper.spec import DEFAULT_KILL_GRACE
 from .keeper.start import DEFAULT_START_TIMEOUT, start_session
 from .keeper.survivors import end_survivors
@@ -259,8 +264,8 @@ class Session:
         check_put_options(options)
         check_prompt(text)
         command, literal = options.get("command", False), options.get("literal", False)
-        if (speech := find_speech(self._paths)) is not None:
-            speech.check(text, command=command, literal=literal)
+        if (prompts := find_prompts(self._paths)) is not None:
+            prompts.check(text, command=command, literal=literal)
         return self.inbox.put(text, **options)
 
     def receipt(self, message: str) -> Trace:

@@ -45,6 +45,24 @@ class TaskSet:
         return len(self._tasks)
 
 
+class Wakeup:
+    """Wakes the tasks that wait for the next change."""
+
+    def __init__(self) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+
+    async def wait(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def notify(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
 class Abandoned(Exception):
     """The task that awaited a call was cancelled: the call ends, and its result is dropped."""
 

@@ -12,6 +12,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 MAX_DEPTH = 500
@@ -26,6 +27,10 @@ _NOT_ASCII = re.compile(r"[^\n -~]")
 # A string without an end goes to the end of the text: else each quote in it would begin another search.
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[][{}]', re.DOTALL)
 _JOINERS = "\u200c\u200d"
+# Python calls these printable. U+FE0E and U+FE0F, which say how an emoji looks, may stay.
+_SHAPELESS = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
+)
 """Written in Persian, Hindi and emoji; they join characters and move nothing."""
 _WIDE_SPACES = (
     "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
@@ -96,15 +101,20 @@ def escape_hidden(document: str) -> str:
     return _NOT_ASCII.sub(_escaped, document)
 
 
+def is_seen(character: str) -> bool:
+    """Whether a character shows: some letters and marks have no shape, and could hide in a command."""
+    return character.isprintable() and _SHAPELESS.match(character) is None
+
+
 def printable(text: str) -> str:
     """Return `text` with everything replaced that could move, colour or command a terminal.
 
-    Lines, tabs and spaces of every width stay. Control characters, escape, C1, direction marks, surrogates
-    and private characters become U+FFFD.
+    Lines, tabs and spaces of every width stay. Control characters, escape, C1, direction marks, surrogates,
+    private characters and letters without a shape become U+FFFD.
     """
-    if text.isprintable():
+    if text.isprintable() and (text.isascii() or _SHAPELESS.search(text) is None):
         return text
-    return "".join(one if one.isprintable() or one in _HARMLESS else _REPLACEMENT for one in text)
+    return "".join(one if is_seen(one) or one in _HARMLESS else _REPLACEMENT for one in text)
 
 
 def one_line(text: str) -> str:
@@ -125,9 +135,25 @@ def finite(value: object, default: float = 0.0) -> float:
     return number if math.isfinite(number) else default
 
 
+def text_at(document: Mapping[str, Any], key: str) -> str | None:
+    """Return a string of a document from outside; None for anything else."""
+    value = document.get(key)
+    return value if isinstance(value, str) else None
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Return an object from outside; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_objects(value: object) -> list[dict[str, Any]]:
+    """Return the objects in a list from outside; none for anything else."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
 def _escaped(match: re.Match[str]) -> str:
     one = match[0]
-    if one.isprintable() or one in _JOINERS:
+    if is_seen(one) or one in _JOINERS:
         return one
     return _REPLACEMENT if _SURROGATE.match(one) else json.dumps(one)[1:-1]
 

@@ -7,12 +7,16 @@ import logging
 import resource
 import socket
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from remuda.readable import is_readable
 from remuda.tasks import TaskSet
 
 from .credentials import is_own_peer
 from .rule import Admission, Limits, fit
+
+if TYPE_CHECKING:
+    import ssl  # every keeper imports this module
 
 log = logging.getLogger("remuda.admission")
 
@@ -72,6 +76,10 @@ class Acceptor:
         self._make_protocol = make_protocol
         is_own = _is_own_tcp if listener.family != socket.AF_UNIX else _is_own_unix
         self.admission: Admission[Connection] = Admission(limits, is_own)
+        self.tls: ssl.SSLContext | None = None
+        """Speak TLS with this."""
+        self.takes: Callable[[str], bool] = _takes_all
+        """Whether to accept from that address."""
         self._tasks = TaskSet()
         self._pause: asyncio.TimerHandle | None = None
         self._dropped = 0
@@ -102,12 +110,15 @@ class Acceptor:
             if entered == _ENTERED_A_ROUND:
                 return
             try:
-                sock, _ = self._listener.accept()
+                sock, address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # no descriptor is left, or no memory
                 self._make_room(error)
                 return
+            if not self.takes(address[0] if isinstance(address, tuple) else ""):
+                sock.close()
+                continue
             entered += self._enter(Connection(self, sock))
 
     def _make_room(self, error: OSError) -> None:
@@ -139,10 +150,17 @@ class Acceptor:
             return self._make_protocol(one)
 
         try:
-            transport, _ = await self._loop.connect_accepted_socket(made, one.sock)
-        except BaseException:
+            transport, _ = await self._loop.connect_accepted_socket(
+                made,
+                one.sock,
+                ssl=self.tls,
+                ssl_handshake_timeout=PENDING_TIMEOUT if self.tls is not None else None,
+            )
+        except BaseException as error:
             one.leave()
             one.sock.close()
+            if self.tls is not None and isinstance(error, OSError):  # not TLS, or no version that both know
+                return
             raise
         one.connected(transport)
 
@@ -162,6 +180,10 @@ def fitting(*wanted: Limits) -> tuple[Limits, ...]:
     """Return the limits of `fit` for the descriptors that this process may open now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return fit(wanted, soft if soft != resource.RLIM_INFINITY else 1 << 20)
+
+
+def _takes_all(_address: str) -> bool:
+    return True
 
 
 def _is_own_tcp(one: Connection) -> bool | None:

@@ -18,19 +18,23 @@ _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
 _ANY = 0xFFFFFFFF
 _ESTABLISHED = 1
+NO_ONE = -1
 _HEADER = struct.Struct("=IHHII")
 _ANSWER_BYTES = 1024
 _UID_AT = _HEADER.size + 64
 
 
 def is_own_peer(sock: socket.socket) -> bool | None:
-    """Return whether the peer is a process of this user or of root; None if unknown, as on macOS."""
+    """Return whether the peer is a process of this user or of root; None if unknown, as on macOS.
+
+    One that has closed its end is not: a request that no one waits for can come from anyone.
+    """
     uid = tcp_peer_uid(sock)
     return None if uid is None else uid in (os.getuid(), 0)
 
 
 def tcp_peer_uid(sock: socket.socket) -> int | None:
-    """Return the user of the peer; None where the kernel does not say.
+    """Return the user of the peer, `NO_ONE` if it has closed its end; None where the kernel does not say.
 
     This is one query about one connection, about 40 microseconds: /proc/net/tcp lists those of all users, and
     another user could make that list long.
@@ -41,9 +45,18 @@ def tcp_peer_uid(sock: socket.socket) -> int | None:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as kernel:
             kernel.setblocking(False)  # it answers within the call
             kernel.send(_question(sock))
-            return _read(kernel.recv(_ANSWER_BYTES))
+            uid = _read(kernel.recv(_ANSWER_BYTES))
     except OSError:
-        return None
+        uid = None
+    return NO_ONE if uid is None and _is_over(sock) else uid
+
+
+def _is_over(sock: socket.socket) -> bool:
+    """Whether the peer has reset or closed the connection: the kernel may have forgotten its end."""
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED
+    except OSError:
+        return True
 
 
 def _question(sock: socket.socket) -> bytes:
@@ -56,11 +69,11 @@ def _question(sock: socket.socket) -> bytes:
 
 
 def _read(answer: bytes) -> int | None:
-    """Read the answer. A socket that its process has closed is listed as root's: only an open one counts."""
+    """Read the answer. A socket that its process has closed is listed as root's."""
     if len(answer) < _UID_AT + 8 or _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
     uid, inode = struct.unpack_from("=II", answer, _UID_AT)
-    return int(uid) if answer[_HEADER.size + 1] == _ESTABLISHED and inode else None
+    return int(uid) if answer[_HEADER.size + 1] == _ESTABLISHED and inode else NO_ONE
 
 
 # ── the token ──

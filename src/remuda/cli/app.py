@@ -7,6 +7,7 @@ import os
 import re
 import select
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from remuda._version import __version__
 from remuda.errors import EXIT_CODES, FolderUnusable, RemudaError, SessionUnreachable
 from remuda.oneshot.output import show_bug
 
-from .output import Program, complain, print_lines, wants_colour
+from .output import Program, complain, discard, print_lines, wants_colour, writing_stdout
 
 DAILY: dict[str, dict[str, str]] = {
     "Sessions": {
@@ -40,6 +41,8 @@ DAILY: dict[str, dict[str, str]] = {
         "approve": "Allow a permission request, or answer a question",
         "deny": "Deny a permission request",
         "later": "Postpone an agent in the queue, or remove it",
+        "dash": "Show all agents on one screen, and answer from there",
+        "open": "Open the page in a browser, or show its login link",
     },
     "This machine": {
         "setup": "Set up hooks, tmux keys and completion, or remove them",
@@ -54,6 +57,7 @@ MORE: dict[str, dict[str, str]] = {
         "status": "Show the state of a session (part of 'show')",
         "screen": "Print the screen of a session (part of 'show')",
         "resize": "Change the terminal size of a session",
+        "usage": "Show the tokens and the money that agents used",
         "clean": "Remove logs and records of ended sessions",
         "launch": "Run a command on its own terminal, without a keeper",
     },
@@ -88,6 +92,9 @@ MORE: dict[str, dict[str, str]] = {
         "bootstrap": "Add agents in tmux panes that the boss does not know",
         "segment": "Print the queue for a status line",
     },
+    "Many machines": {
+        "fleet": "Run a hub, join it, and see all machines",
+    },
     "More on this machine": {
         "hooks": "Install, remove and show hooks and tmux keys",
         "completion": "Print the completion script of a shell",
@@ -105,7 +112,8 @@ HABITS = {
     "ps": "ls",
     "sessions": "ls",
     "top": "ls --watch",
-    "dashboard": "queue --watch",
+    "dashboard": "dash",
+    "tui": "dash",
     "info": "show",
     "inspect": "show",
     "log": "logs",
@@ -185,10 +193,22 @@ class LazyGroup(click.Group):
             return None
         name = cmd_name.replace("-", "_")
         shared = SHARED_MODULES.get(cmd_name)
-        module = importlib.import_module(f"remuda.cli.{shared or name}")
+        package = "tui" if cmd_name == "dash" else "cli"  # above the commands, which it uses
+        module = importlib.import_module(f"remuda.{package}.{shared or name}")
         command = getattr(module, f"{name}_command" if shared else "command")
         assert isinstance(command, click.Command)
         return command
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Print --help and --version, whose output may be lost as that of any command."""
+        try:
+            with writing_stdout():
+                return super().make_context(info_name, args, parent, **extra)
+        except (BrokenPipeError, ConnectionResetError):
+            discard(sys.stdout)
+            raise click.exceptions.Exit(EXIT_CODES["OK"]) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Turn errors of the operating system into ours. Click would handle them in its own way."""
@@ -199,8 +219,7 @@ class LazyGroup(click.Group):
         except (BrokenPipeError, ConnectionResetError):
             if not _reader_is_gone():
                 raise _keeper_gone() from None
-            # The reader of our output has closed it. Python would complain again when it flushes.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard(sys.stdout)  # the reader of our output has closed it
             return EXIT_CODES["OK"]
         except OSError as error:
             if not error.filename and _is_folder_gone():
@@ -216,6 +235,12 @@ class LazyGroup(click.Group):
         for title, commands in [section for page in pages for section in page.items()]:
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        more = "COMMAND' explains a command" if ctx.obj is ALL else "--all' lists all commands"
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"'remuda help {more}. 'remuda help topics' lists the pages of the manual.")
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -247,7 +272,6 @@ def _reader_is_gone() -> bool:
     cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="'remuda help --all' lists all commands, 'remuda help topics' the pages of the manual.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name="remuda")
 @click.pass_context
@@ -272,15 +296,37 @@ def _is_folder_gone() -> bool:
     return False
 
 
+_PLAIN_WORDS = {
+    r"is not a valid integer( range)?": "is not an integer",
+    r"is not a valid float( range)?": "is not a number",
+    r"is not in the range x>=(\S+)": r"is less than \1",
+    r"is not in the range (\S+)<=x<=(\S+)": r"is not between \1 and \2",
+}
+
+
 def _one_line(error: click.UsageError) -> str:
     """Format an error of click as our own: what went wrong, and what to do."""
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        near = _near_options(error.option_name, error.possibilities)
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     message = error.format_message().rstrip(".").replace(". Did you mean", "; did you mean")
+    for theirs, ours in _PLAIN_WORDS.items():
+        message = re.sub(theirs, ours, message)
+    if "unexpected extra argument" in message and error.ctx and "text" in error.ctx.params:
+        message += "; put a prompt of several words in quotes"
     if message[1:2].islower():
         message = message[0].lower() + message[1:]
     if error.ctx is None:
         return message
     usage = " ".join([error.ctx.command_path, *error.ctx.command.collect_usage_pieces(error.ctx)])
     return f"{message}{'' if message.endswith('?') else ';'} usage: {usage}"
+
+
+def _near_options(word: str, options: Sequence[str]) -> list[str]:
+    """Return the options that `word` begins or may be a typing mistake for. Click suggests distant ones."""
+    from remuda.names import near_names
+
+    return [one for one in options if one.startswith(word)] or near_names(word, options)
 
 
 def run(args: list[str] | None = None, command: click.Command = cli) -> int:

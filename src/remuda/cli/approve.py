@@ -14,6 +14,7 @@ from remuda.duration import show_duration
 from remuda.untrusted import one_line
 
 from .common import check_alone, format_option, json_option, print_formatted
+from .elsewhere import boss_of
 from .output import echo, print_json, print_table
 from .permission_request import (
     ask_answers,
@@ -80,7 +81,7 @@ def command(
       remuda approve work --edit '{"command": "make test"}'
       remuda approve work --answer 'Which colour?=Blue'
     """
-    boss = BossClient()
+    boss, word = boss_of(word)
     approval = find_approval(boss, word)
     body: dict[str, Any] = {"behavior": "allow"}
     if edit == "" and edit_file is None:
@@ -129,7 +130,7 @@ def deny_command(word: str, message: str | None, interrupt: bool, as_json: bool)
       remuda deny work --message "use the staging database"
       remuda deny 3f9a1c02de --interrupt
     """
-    boss = BossClient()
+    boss, word = boss_of(word)
     approval = find_approval(boss, word)
     body: dict[str, Any] = {"behavior": "deny"}
     if message:
@@ -172,7 +173,7 @@ def approvals_command(
     check_alone(template, json=as_json)
     if template is not None and word is not None:
         raise click.UsageError("--format is for lists")
-    boss = BossClient()
+    boss, word = boss_of(word) if word is not None else (BossClient(), None)
     if word is not None:
         approval = find_approval(boss, word)
         print_json(approval) if as_json else print_request(approval, session_of(boss, approval))

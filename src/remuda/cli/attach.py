@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
 from remuda.config import Config
-from remuda.errors import EXIT_CODES, InvalidOptions, SessionDead
+from remuda.errors import EXIT_CODES, InvalidOptions, OutputFailed, SessionDead
 from remuda.keeper.client import KeeperClient
 from remuda.paths import SessionPaths
 from remuda.wire import connection as wire
@@ -20,10 +22,11 @@ from remuda.wire.messages import ONE_KEY, SHORT_OUTPUT
 
 from .common import complete_session, config_option, configuration, find_folder, folder_option, pick_session
 from .console import POLLIN, Console, Events, PollResult, put
-from .output import echo, print_screen
+from .elsewhere import split_host
+from .output import ask_line, echo, print_screen
 from .picture import Picture, RawPicture
-from .screen import show_last_screen
-from .scroll import make_history
+from .screen import show_last_screen, show_last_screen_elsewhere
+from .scroll import make_history, make_history_elsewhere
 
 # Typed bytes that the session has not accepted. Above this we stop reading from the terminal.
 _OUTGOING_BYTES = 16 << 20
@@ -55,49 +58,71 @@ def command(
 ) -> int:
     """Show a session in this terminal and type into it. Ctrl-\\ detaches; the session keeps running.
 
-    The beginning of a NAME is enough. Without a NAME, attach takes the session that was started last.
+    The beginning of a NAME is enough. Without a NAME you choose from a list if several sessions
+    are running; without a terminal to ask, attach takes the session that was started last.
+
+    HOST/NAME is a session on another machine of your fleet.
 
     Any number of terminals can be attached at once. When the session ends, attach exits with its exit code.
 
-    The mouse wheel, PgUp or Shift-PgUp scroll back; q, Esc or End return. Hold Shift to select text.
+    Shift-PgUp scrolls back, and so do the mouse wheel and PgUp if the program does not use them; q, Esc or
+    End return. Hold Shift to select text.
 
     \b
     Examples:
       remuda attach work
       remuda attach
       remuda attach --read-only work
+      remuda attach build7/work
     """
     config = configuration(config_file, strict=False)
+    host, name = split_host(name) if name is not None and folder is None else (None, name)
+    if host is not None:
+        return attach_here(
+            str(name), None, config, host=host, read_only=read_only, raw=raw, bar=bar, mouse=mouse
+        )
     where = find_folder(folder, config)
-    name = pick_session(name, where)
+    can_ask = sys.stdin.isatty() and sys.stdout.isatty()
+    name = pick_session(name, where, (lambda names: _choose(names, where)) if can_ask else None)
     return attach_here(name, where, config, read_only=read_only, raw=raw, bar=bar, mouse=mouse)
+
+
+def _choose(names: Sequence[str], folder: Path) -> str:
+    """Ask which session to attach. Enter takes the first."""
+    for number, name in enumerate(names, 1):
+        echo(f"{number:>3}  {name}")
+    typed = ask_line("Attach to number or name [1]") or "1"
+    if typed.isdecimal() and 0 < int(typed) <= len(names) and typed not in names:
+        return names[int(typed) - 1]
+    return pick_session(typed, folder)
 
 
 def attach_here(
     name: str,
-    folder: Path,
+    folder: Path | None,
     config: Config,
     *,
+    host: str | None = None,
     read_only: bool = False,
     raw: bool = False,
     bar: bool | None = None,
     mouse: bool | None = None,
 ) -> int:
-    """Attach this process's terminal. Return the exit code."""
-    if os.environ.get("REMUDA_SESSION") == name:
+    """Attach this process's terminal to a session in `folder`, or on `host`. Return the exit code."""
+    if host is None and os.environ.get("REMUDA_SESSION") == name:
         raise InvalidOptions(
             f"cannot attach: this terminal is session '{name}' itself", hint="attach from another terminal"
         )
     console = Console()
     raw = raw or not Picture.possible()
-    with _connect(name, folder, read_only=read_only, raw=raw) as client:
+    with _connect(name, folder, host, read_only=read_only, raw=raw) as client:
         picture: Picture | RawPicture
         if raw or not client.speaks_ours:
             picture = RawPicture(client)
         else:
             picture = Picture(
                 client,
-                make_history(SessionPaths(folder, name)),
+                _history(name, folder, host),
                 bar=config.status_bar if bar is None else bar,
                 detach_key=config.detach_key,
                 mouse=config.mouse if mouse is None else mouse,
@@ -109,17 +134,26 @@ def attach_here(
         if attachment.ended:
             print_screen(picture.remains(), coloured=True)
         echo(message)
-    except OSError:
+    except (OSError, OutputFailed):
         pass  # the terminal is gone, so no one can read this
     return code
 
 
-def _connect(name: str, folder: Path, *, read_only: bool, raw: bool) -> KeeperClient:
+def _history(name: str, folder: Path | None, host: str | None) -> Callable[[], list[str]]:
+    return make_history(SessionPaths.of(name, folder)) if host is None else make_history_elsewhere(host, name)
+
+
+def _connect(name: str, folder: Path | None, host: str | None, *, read_only: bool, raw: bool) -> KeeperClient:
     """Connect to a session. If it has ended, print its last screen before the error."""
     try:
+        if host is not None:
+            return KeeperClient.connect_elsewhere(host, name, read_only=read_only, raw=raw)
         return KeeperClient.connect(name, folder, read_only=read_only, raw=raw)
     except SessionDead:
-        show_last_screen(SessionPaths.of(name, folder))
+        if host is None:
+            show_last_screen(SessionPaths.of(name, folder))
+        else:
+            show_last_screen_elsewhere(host, name)
         raise
 
 
@@ -225,7 +259,7 @@ class _Attachment:
             for event in self._client.take_tail(_TAIL_TIMEOUT):
                 self._picture.take(event)
         if not data and self._done is None:
-            self._done = (EXIT_CODES["UNREACHABLE"], f"[the keeper of session {self._client.name} has ended]")
+            self._done = (EXIT_CODES["UNREACHABLE"], f"[{self._client.end_reason()}]")
 
     def _show(self, console: Console, data: bytes) -> None:
         try:

@@ -15,10 +15,18 @@ from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
 from remuda.boss.lock import find_holder, wait_until_free
 from remuda.duration import show_duration
-from remuda.errors import BossDown, InvalidOptions
+from remuda.errors import BossDown, BossExists, InvalidOptions
 from remuda.paths import private_folder
 
-from .common import config_option, configuration, json_option, limit_lines, short_path, time_span
+from .common import (
+    OrderedGroup,
+    config_option,
+    configuration,
+    json_option,
+    limit_lines,
+    short_path,
+    time_span,
+)
 from .output import echo, print_fields, print_json, print_lines
 
 if TYPE_CHECKING:
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 4127
 
 
-@click.command("up")
+@click.command("up", short_help="Start the boss.")
 @click.option("--detach", is_flag=True, help="Run in the background; return once it is ready.")
 @click.option(
     "--port",
@@ -63,10 +71,9 @@ def up_command(
 
     \b
     Examples:
-      remuda up --detach
-      remuda up --port 4200
-      remuda up --install          start it at every login, by systemd or launchd
-      curl -H "Authorization: Bearer $(remuda up --print-token)" http://127.0.0.1:4127/v1/queue
+      remuda boss up --detach
+      remuda boss up --port 4200
+      remuda boss up --install          start it at every login, by systemd or launchd
     """
     if sum((detach, show_token, install, uninstall)) > 1:
         raise click.UsageError("--detach, --print-token, --install and --uninstall exclude each other")
@@ -81,7 +88,29 @@ def up_command(
         config = configuration(config_file)
         chosen = port if port is not None else int(config.boss.get("port", DEFAULT_PORT))
         any_port = port is None and "port" not in config.boss
-        (_detached if detach else _in_front)(folder, chosen, config, as_json, any_port)
+        try:
+            (_detached if detach else _in_front)(folder, chosen, config, as_json, any_port)
+        except BossExists:
+            # 'remuda up' keeps its exit code.
+            if not detach or not _is_in_boss_group() or not _announce_running(folder, as_json):
+                raise
+
+
+def _is_in_boss_group() -> bool:
+    parent = click.get_current_context().parent
+    return parent is not None and parent.command is command
+
+
+def _announce_running(folder: BossFolder, as_json: bool) -> bool:
+    """Say where the running boss is. Return False if it has just started or ended."""
+    holder = find_holder(folder.lock)
+    if holder is None or not holder.port:
+        return False
+    if as_json:
+        _announce(folder, {"pid": holder.pid, "port": holder.port, "laid_aside": None}, as_json, 0)
+    else:
+        echo(f"the boss is already running at http://127.0.0.1:{holder.port}; nothing to do")
+    return True
 
 
 def print_token() -> None:
@@ -95,19 +124,34 @@ def print_token() -> None:
 def _detached(folder: BossFolder, port: int, config: Config, as_json: bool, any_port: bool) -> None:
     from remuda.boss.detach import start_detached
 
-    facts = start_detached(folder, port, config.log_level, config.log_max_bytes, any_port=any_port)
+    facts = start_detached(
+        folder,
+        port,
+        config.log_level,
+        config.log_max_bytes,
+        any_port=any_port,
+        access=access_table(config),
+    )
     _announce(folder, facts, as_json, port)
 
 
+def access_table(config: Config) -> dict[str, Any]:
+    """Return the part of `[boss]` that says where it can be reached."""
+    return {key: value for key, value in config.boss.items() if key != "port"}
+
+
 def _in_front(folder: BossFolder, port: int, config: Config, as_json: bool, any_port: bool) -> None:
+    from remuda.boss.access import read_access
     from remuda.boss.daemon import BossSettings, run
+    from remuda.boss.ports import SOURCES
 
     def ready(boss: BossParts) -> None:
         aside = boss.service.store.laid_aside
         facts = {"pid": os.getpid(), "port": boss.port, "laid_aside": str(aside) if aside else None}
         _announce(folder, facts, as_json, port)
 
-    run(BossSettings(folder, port, config.log_level, config.log_max_bytes, any_port=any_port), ready)
+    access = read_access(access_table(config))
+    run(BossSettings(folder, port, config.log_level, config.log_max_bytes, SOURCES, any_port, access), ready)
 
 
 def _announce(folder: BossFolder, facts: dict[str, Any], as_json: bool, port: int) -> None:
@@ -128,7 +172,7 @@ def _announce(folder: BossFolder, facts: dict[str, Any], as_json: bool, port: in
 # ── remuda down ──
 
 
-_DOWN_TIMEOUT = 15.0
+_DOWN_TIMEOUT = 15
 
 
 @click.command("down")
@@ -147,8 +191,8 @@ def down_command(force: bool, timeout: float, as_json: bool) -> None:
 
     \b
     Examples:
-      remuda down
-      remuda down && remuda up --detach
+      remuda boss down
+      remuda boss down && remuda boss up --detach
     """
     path = BossFolder.default().lock
     holder = find_holder(path)
@@ -233,9 +277,9 @@ class BossFile(NamedTuple):
 
 
 def boss_files() -> Iterator[BossFile]:
-    """The files that exist. The boss ignores an invalid one, so `status` and `doctor` report it."""
+    """Yield the files that exist. The boss ignores an invalid one, so `status` and `doctor` report it."""
     from remuda.boss.answers.permission_policy import policy_file
-    from remuda.boss.notices.notification import notify_file
+    from remuda.boss.notices.notify_file import notify_file
 
     folder = BossFolder.default()
     for name, path, count in (
@@ -258,7 +302,7 @@ def _count_rules(path: Path) -> str:
 
 
 def _count_receivers(path: Path) -> str:
-    from remuda.boss.notices.notification import load_settings
+    from remuda.boss.notices.notify_file import load_settings
 
     count = len(load_settings(path).receivers)
     return f"to {count} receiver{'s' if count != 1 else ''}" if count else "to no receiver"
@@ -270,7 +314,7 @@ def _count_receivers(path: Path) -> str:
 _HABITS = {"start": "up", "stop": "down"}
 
 
-class _Boss(click.Group):
+class _Boss(OrderedGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -14,6 +14,8 @@ from remuda.durable import replace_file
 from remuda.errors import InvalidOptions
 from remuda.paths import config_home
 
+from .common import short_path
+from .file_changes import Agreement, agreed, forget_program, remember_program
 from .output import echo, print_json
 
 _UNIT = "remuda-boss.service"
@@ -32,20 +34,54 @@ _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 def install_service(port: int | None, as_json: bool) -> None:
     """Write the file, show it, and print the commands that start the service. The user runs them."""
+    path, _, text = _change(port)
+    _write(path, text)
+    if as_json:
+        print_json({"file": str(path), "content": text, "commands": _commands("install", path)})
+        return
+    echo(f"wrote {path}:\n")
+    echo(text)
+    _print_commands("install", path)
+
+
+def set_up_service(how: Agreement) -> None:
+    """Show the file, ask, write it, and print the commands that start the service."""
+    path, before, text = _change(None)
+    place = short_path(str(path))
+    if before == text:
+        echo(f"{place}: already installed; nothing to change")
+    elif agreed(place, before, text, f"write {place}", how):
+        _write(path, text)
+        echo(f"wrote {place}")
+        _print_commands("install", path)
+
+
+def remove_service(how: Agreement) -> None:
+    """Show the file, ask, remove it, and print the commands that stop the service."""
+    path = service_file()
+    place = short_path(str(path))
+    if agreed(place, path.read_text(errors="replace"), None, f"remove {place}", how):
+        uninstall_service(as_json=False)
+
+
+def _change(port: int | None) -> tuple[Path, str | None, str]:
+    """Return the file, its text now, and the one to write. Raises `InvalidOptions` if it is not ours."""
     path = service_file()
     text = (_plist if _is_mac() else _unit)(_arguments(port), _environment(os.environ))
     if path.exists() and not _is_ours(path):
         raise InvalidOptions(f"{path} was not written by Remuda", hint="move it away first")
+    return path, path.read_text(errors="replace") if path.exists() else None, text
+
+
+def _write(path: Path, text: str) -> None:
+    remember_program(path, None, text)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, text.encode(), 0o644)
-    commands = _commands("install", path)
-    if as_json:
-        print_json({"file": str(path), "content": text, "commands": commands})
-        return
-    echo(f"wrote {path}:\n")
-    echo(text)
+
+
+def _print_commands(what: str, path: Path) -> None:
     echo("now run:")
-    for one in commands:
+    for one in _commands(what, path):
         echo(f"  {one}")
 
 
@@ -56,13 +92,12 @@ def uninstall_service(as_json: bool) -> None:
     if not _is_ours(path):
         raise InvalidOptions(f"{path} was not written by Remuda", hint="it was left alone")
     path.unlink()
-    commands = _commands("uninstall", path)
+    forget_program(path)
     if as_json:
-        print_json({"file": str(path), "commands": commands})
+        print_json({"file": str(path), "commands": _commands("uninstall", path)})
         return
-    echo(f"removed {path}; now run:")
-    for one in commands:
-        echo(f"  {one}")
+    echo(f"removed {path}")
+    _print_commands("uninstall", path)
 
 
 def has_service() -> bool:
@@ -108,7 +143,7 @@ def _unit(arguments: list[str], given: Mapping[str, str]) -> str:
     command = [_quoted(program), *(_quoted(word.replace("$", "$$")) for word in words)]
     return "\n".join(
         [
-            "# Written by 'remuda up --install'; 'remuda up --uninstall' removes it.",
+            "# Written by 'remuda setup boss --service'; 'remuda setup boss --remove' removes it.",
             "[Unit]",
             "Description=Remuda's boss: the queue of waiting agents",
             "",
@@ -117,7 +152,7 @@ def _unit(arguments: list[str], given: Mapping[str, str]) -> str:
             *(f"Environment={_quoted(f'{name}={value}')}" for name, value in given.items()),
             "Restart=on-failure",
             "RestartSec=1",
-            "# What it may have started is not its own.",
+            "# Do not kill the sessions when the boss stops.",
             "KillMode=process",
             "",
             "[Install]",
@@ -139,7 +174,7 @@ def _plist(arguments: list[str], given: Mapping[str, str]) -> str:
         f"\n    <key>{name}</key>\n    <string>{escape(value)}</string>" for name, value in given.items()
     )
     return f"""<?xml version="1.0" encoding="UTF-8"?>
-<!-- Written by 'remuda up', its option install. -->
+<!-- Written by 'remuda setup boss', its option service. -->
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
 <plist version="1.0">
 <dict>
@@ -164,7 +199,9 @@ def _plist(arguments: list[str], given: Mapping[str, str]) -> str:
 
 
 def _is_ours(path: Path) -> bool:
-    return "Written by 'remuda up" in path.read_text(errors="replace")
+    text = path.read_text(errors="replace")
+    # 'remuda up' wrote it until version 0.2.
+    return "Written by 'remuda setup boss" in text or "Written by 'remuda up" in text
 
 
 def _commands(what: str, path: Path) -> list[str]:

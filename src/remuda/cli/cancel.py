@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from remuda.errors import EXIT_CODES, InvalidOptions, NotSafe, SessionDead
+from remuda.errors import (
+    EXIT_CODES,
+    BossDown,
+    InvalidOptions,
+    MessageNotFound,
+    NotSafe,
+    SessionDead,
+)
 from remuda.inbox.catalog import Listed, list_messages
+from remuda.inbox.receipts import Trace
 from remuda.keeper.cancel import DEFAULT_CANCEL_TIMEOUT, Cancelled, Fate, cancel_message, cancel_turn
 
 from .common import folder_option, json_option, time_span
+from .elsewhere import split_host
 from .inbox_target import InboxTarget, complete_inbox, find_what, session_of
+from .messages_elsewhere import cancel_elsewhere, cancel_sent, find_sent
 from .output import echo, print_json, style
 from .redraw import Progress
 
@@ -47,7 +58,8 @@ def command(
 
     With an ID: drop a message that is waiting; if the agent has it, interrupt its turn with the agent's own
     key. With a NAME: interrupt the session's running turn, also one that was typed at the terminal; if no
-    turn is running, cancel the message that is waiting. The beginning of an ID or a NAME is enough.
+    turn is running, cancel the waiting message, if there is only one. The beginning of an ID or a NAME is
+    enough.
 
     Exits with 8 if it was too late, and with 3 if there was nothing to cancel.
 
@@ -56,15 +68,22 @@ def command(
       remuda cancel work
       remuda cancel m19a8c27f3b1
       remuda cancel work --all
+      remuda cancel build7/work
     """
     with Progress() as progress:
         progress.say("waiting until the turn has stopped")
-        target = find_what(what, path, folder)
-        if isinstance(target, InboxTarget):
+        host, what = split_host(what) if path is None and folder is None else (None, what)
+        target = None if host is not None else _find(what, path, folder)
+        if host is not None:
+            done = cancel_elsewhere(host, what, timeout, everything=everything)
+        elif isinstance(target, InboxTarget):
             done = _in_session(target, timeout, everything=everything)
         elif everything:
             raise InvalidOptions(f"--all needs the name of a session, and '{what}' is a message")
+        elif isinstance(target, dict):
+            done = [cancel_sent(target, timeout)]
         else:
+            assert isinstance(target, Trace)
             done = [cancel_message(target.folder, target.id, session_of(target.folder), timeout)]
     if as_json:
         print_json([one.document() for one in done] if everything else done[0].document() if done else None)
@@ -74,6 +93,18 @@ def command(
         if not done:
             echo(f"nothing to cancel in session '{what}'")
     return _exit_code(done)
+
+
+def _find(what: str, path: Path | None, folder: Path | None) -> InboxTarget | Trace | dict[str, Any]:
+    """Return a session or message here, or the receipt of a message that was sent to another host."""
+    try:
+        return find_what(what, path, folder)
+    except MessageNotFound:
+        try:
+            return find_sent(what)
+        except (MessageNotFound, BossDown):
+            pass
+        raise
 
 
 def _line(one: Cancelled) -> str:

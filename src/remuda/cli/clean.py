@@ -11,8 +11,7 @@ from pathlib import Path
 
 import click
 
-from remuda.duration import parse_duration
-from remuda.errors import RemudaError
+from remuda.errors import InvalidOptions, RemudaError
 from remuda.inbox.journal import Inbox, Overview
 from remuda.inbox.writer import has_writer
 from remuda.keeper.claim import live_names, read_holder
@@ -21,7 +20,7 @@ from remuda.keeper.record import SessionRecord
 from remuda.names import is_name
 from remuda.paths import SessionPaths
 
-from .common import find_folder, folder_option
+from .common import find_folder, folder_option, time_span
 from .output import complain, echo
 
 _SUFFIXES = (".log.1", ".log", ".history.1", ".history", ".json", ".d", ".inbox")
@@ -51,7 +50,9 @@ def command(older_than: str, force: bool, folder: Path | None) -> None:
       remuda clean
       remuda clean --older-than 7d --force
     """
-    window = parse_duration(older_than)
+    window = time_span(older_than)
+    if window == 0:
+        raise InvalidOptions("--older-than must be longer than zero")
     where = find_folder(folder)
     live = {*live_names(where), *keepers_in(where)}
     old, young = [], 0

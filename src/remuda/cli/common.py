@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from remuda.agents import agent_names, is_agent
 from remuda.config import Config, load_config, load_own_config
 from remuda.duration import LONGEST, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions, RemudaError, SessionNotFound
@@ -50,8 +51,8 @@ def time_span(text: str | float) -> float:
     text = str(text)  # a default may be a number
     try:
         return parse_time(text)
-    except InvalidOptions:
-        raise click.BadParameter(f"{text!r} is not a time; write for example 90s, 45m or 2h30m") from None
+    except InvalidOptions as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -64,10 +65,11 @@ def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: st
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def pick_session(name: str | None, folder: Path) -> str:
+def pick_session(name: str | None, folder: Path, choose: Callable[[Sequence[str]], str] | None = None) -> str:
     """Return the session for a name, the beginning of one, or None.
 
-    None means the live session that was started last. A known name stays as it is, and so does one that is
+    None means the live session that was started last; with `choose`, that one of several which it returns. It
+    gets the names, the one that was started last first. A known name stays as it is, and so does one that is
     not the beginning of another. Live sessions come before ended ones.
     """
     from remuda.keeper.claim import live_names, read_holder
@@ -78,10 +80,8 @@ def pick_session(name: str | None, folder: Path) -> str:
     if name is not None:
         begun = names_beginning(name, living) or names_beginning(name, known)
         if len(begun) > 1:
-            raise InvalidOptions(
-                f"'{name}' is the beginning of {len(begun)} session names",
-                hint=f"type more of it: {', '.join(begun[:5])}",
-            )
+            more = ", …" if len(begun) > 5 else ""
+            raise InvalidOptions(f"'{name}' matches {len(begun)} sessions: {', '.join(begun[:5])}{more}")
         return begun[0] if begun else name
     own = os.environ.get("REMUDA_SESSION")  # a session cannot be attached to its own terminal
     held = [
@@ -90,8 +90,11 @@ def pick_session(name: str | None, folder: Path) -> str:
         if one != own and (holder := read_holder(SessionPaths(folder, one)))
     ]
     if not held:
-        raise SessionNotFound("no session is running", hint="start one with: remuda start NAME -- COMMAND")
-    return max(held)[1]
+        raise SessionNotFound(
+            "no session is running", hint="start one with: remuda start NAME --agent claude"
+        )
+    names = [one for _, one in sorted(held, reverse=True)]
+    return choose(names) if choose is not None and len(names) > 1 else names[0]
 
 
 def names_beginning(word: str, names: Iterable[str]) -> list[str]:
@@ -109,6 +112,22 @@ def format_option(example: str) -> Callable[[F], F]:
         metavar="TEMPLATE",
         help=f"Print one line each, with fields of the JSON, such as '{example}'.",
     )
+
+
+class AgentName(click.ParamType[str]):
+    """The name of an agent. Those of other packages are read only for a name that is not ours."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_agent(value):
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, agent_names()))}.", param, ctx)
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in agent_names() if name.startswith(incomplete)]
 
 
 class OrderedGroup(click.Group):

@@ -141,6 +141,8 @@ def install(shell: str | None = None, yes: bool = False, dry_run: bool = False, 
     remember_program(path, before, text)
     _write(path, text)
     echo(f"installed {short_path(str(path))}; it works in shells that you start from now on")
+    if shell == "bash":
+        echo("bash reads it if the package bash-completion is installed")
     if shell == "zsh":
         echo("zsh needs this line in ~/.zshrc: fpath+=~/.zfunc; autoload -Uz compinit && compinit")
 

@@ -88,7 +88,7 @@ class Tour:
         self._a_message()
         self._a_crash()
         self._say("Every state comes with its evidence:")
-        self._command("status", _NAME, "--explain")
+        self._command("show", _NAME, "--explain")
         self._say("kill ends the agent and every process it started:")
         self._command("kill", _NAME)
         call = _own_call()
@@ -121,8 +121,8 @@ class Tour:
         )
         said = self._command("send", _NAME, "SLOW 2 are you there?", captured=True)
         message = said.split()[-1]
-        self._command("wait", message)
-        self._command("receipt", message)
+        self._command("messages", message, "--wait")
+        self._command("messages", message)
         self._say("A prompt is data. A text that would run a command is refused unless you pass --command:")
         self._command("send", _NAME, "/clear", fails=True)
 
@@ -170,13 +170,13 @@ class Tour:
     def _press(self, client: KeeperClient, key: bytes, state: str) -> None:
         """Press a key that ends this state; again if needed, because a dialog drops keys at first."""
         deadline = time.monotonic() + _PATIENCE
-        speech = find_agent("demo").speech
-        assert speech is not None
+        prompts = find_agent("demo").prompts
+        assert prompts is not None
         while client.request("status")["state"] == state:
             if time.monotonic() > deadline:
                 raise WaitTimeout(f"the scripted agent is still {state}")
             # Without a dialog the key would be typed into a draft.
-            if speech.dialog(client.request("screen")["lines"]):
+            if prompts.dialog(client.request("screen")["lines"]):
                 client.send(ClientConnection.input(key))
                 self._until_not(client, state)
             else:

@@ -11,6 +11,7 @@ import contextlib
 import difflib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -161,7 +162,7 @@ def _memory() -> Path:
 
 
 def _old_memory() -> Path:
-    """Where version 0.1 stored it for the boss's hooks."""
+    """Return where version 0.1 stored it for the boss's hooks."""
     return BossFolder.default().path / "settings.json"
 
 
@@ -194,7 +195,7 @@ def _entry(known: Any, before: str | None, after: str | None, made: list[Path]) 
 
 def _note(part: str, path: Path, entry: dict[str, Any] | None) -> None:
     """Store an entry, or remove it. Other entries stay, also those that another process has added."""
-    entries = _files() if part == "files" else _programs()
+    entries = _files() if part == "files" else _entries(part)
     entries.pop(str(path), None)
     _save(**{part: {**entries, **({} if entry is None else {str(path): entry})}})
 
@@ -212,16 +213,43 @@ def _save(**parts: Any) -> None:
 
 
 def remembered_files() -> list[str]:
-    """Return the real paths of all settings files that we changed and did not restore."""
-    return [*_files()]
+    """Return the real paths of all settings files that we changed and did not restore.
+
+    Version 0.1 remembered only in which of them it lifted the cap.
+    """
+    return list(dict.fromkeys([*_files(), *lifted_caps()]))
+
+
+def _entries(part: str) -> dict[str, Any]:
+    entries = _read(_memory()).get(part)
+    return entries if isinstance(entries, dict) else {}
+
+
+# ── files of the user that hold lines of ours ──
+
+
+def remember_lines(path: Path) -> None:
+    """Remember a file that is about to get lines of ours, and the folders that will be created for it."""
+    old = _entries("lines").get(str(path))
+    made_before = old.get("made") if isinstance(old, dict) else None
+    made = [str(one) for one in missing_folders(path)]
+    _note("lines", path, {"made": [*made, *(made_before if isinstance(made_before, list) else [])]})
+
+
+def forget_lines(path: Path) -> None:
+    """Forget a file that has no lines of ours any more, and remove the folders that were created for it."""
+    _forget("lines", path)
+
+
+def remembered_lines() -> list[Path]:
+    return [*map(Path, _entries("lines"))]
 
 
 # ── files that are completely ours ──
 
 
 def _programs() -> dict[str, Any]:
-    entries = _read(_memory()).get("programs")
-    return entries if isinstance(entries, dict) else {}
+    return _entries("programs")
 
 
 def remember_program(path: Path, before: str | None, after: str) -> None:
@@ -244,8 +272,12 @@ def program_before(path: Path, text: str) -> str | None:
 
 def forget_program(path: Path) -> None:
     """Forget a file that was restored, and remove the folders that were created for it."""
-    entry = _programs().get(str(path))
-    _note("programs", path, None)
+    _forget("programs", path)
+
+
+def _forget(part: str, path: Path) -> None:
+    entry = (_files() if part == "files" else _entries(part)).get(str(path))
+    _note(part, path, None)
     if isinstance(entry, dict):
         _remove_made(entry)
 
@@ -259,3 +291,59 @@ def lifted_caps() -> list[str]:
 def remember_cap(settings: AgentSettings, *, lifted: bool) -> None:
     others = [one for one in lifted_caps() if one != str(settings.real)]
     _save(lifted_caps=[*others, *([str(settings.real)] if lifted else [])])
+
+
+# ── what a setup that was killed has left ──
+
+
+def leftovers(is_installed: Callable[[str, Path], bool]) -> list[tuple[str, Path]]:
+    """Return the remembered files, with their part of our memory, that hold nothing of ours.
+
+    A setup that was killed had not changed them yet, or had already restored them. `is_installed` says
+    whether a file holds something of ours. It raises for a file that cannot be read, which is left out.
+    """
+    found = []
+    for part in ("files", "lines", "programs"):
+        for path in map(Path, _files() if part == "files" else _entries(part)):
+            with contextlib.suppress(InvalidOptions, OSError):
+                if not is_installed(part, path) and not _is_being_written(path):
+                    found.append((part, path))
+    return found
+
+
+def temporary_files() -> list[Path]:
+    """Return the temporary files, beside our memory and every remembered file, of processes that are gone."""
+    entries = [*_files(), *_entries("lines"), *_entries("programs")]
+    paths = [_memory(), *map(Path, entries)]
+    return [one for path in dict.fromkeys(paths) for one, pid in _temporary(path) if not _is_alive(pid)]
+
+
+def remove_leftovers(entries: list[tuple[str, Path]], files: list[Path]) -> None:
+    for path in files:
+        path.unlink(missing_ok=True)
+    for part, path in entries:
+        _forget(part, path)
+
+
+def _is_being_written(path: Path) -> bool:
+    return any(_is_alive(pid) for _, pid in _temporary(path))
+
+
+def _temporary(path: Path) -> list[tuple[Path, int]]:
+    """Return the files that `durable.replace_file` writes before it renames them, each with its process."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.tmp")
+    try:
+        names = os.listdir(path.parent)
+    except OSError:
+        return []
+    return [(path.parent / match[0], int(match[1])) for one in names if (match := name.fullmatch(one))]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

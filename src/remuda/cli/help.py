@@ -34,8 +34,22 @@ from .output import (
 )
 
 
+def _complete_word(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Complete commands and pages; after a command, its own commands."""
+    from .app import COMMANDS
+
+    before = ctx.params.get("words") or ()
+    root = ctx.find_root()
+    if not before:
+        words = [*COMMANDS, *topics(), "topics"]
+    else:
+        group = root.command.get_command(root, before[0]) if isinstance(root.command, click.Group) else None
+        words = group.list_commands(root) if isinstance(group, click.Group) else []
+    return [one for one in dict.fromkeys(words) if one.startswith(begun)]
+
+
 @click.command("help")
-@click.argument("words", metavar="[COMMAND | TOPIC]...", nargs=-1)
+@click.argument("words", metavar="[COMMAND | TOPIC]...", nargs=-1, shell_complete=_complete_word)
 @click.option("--all", "-a", "everything", is_flag=True, help="List every command.")
 @click.option("--page", is_flag=True, help="Show the page of the manual, also where a command has its name.")
 @click.pass_context

@@ -177,6 +177,7 @@ def install(
     yes: bool,
     dry_run: bool,
     diff: bool,
+    must_ask: bool = False,
     **where: Any,
 ) -> None:
     """Install an inbox's Stop hook, or --boss hooks or --tmux keys.
@@ -208,7 +209,7 @@ def install(
     words += [] if signal_file is None else ["--signal-file", _signal_path(signal_file, target.parent)]
     replaced = _has_inbox_hook(settings.path, str(target))
     added = settings.add_inbox_hook(words, timeout=(wait or 0) + _MARGIN, keep_cap=keep_cap)
-    how = Agreement(yes, dry_run, diff, must_ask=False)
+    how = Agreement(yes, dry_run, diff, must_ask)
     place = shown_place(settings)
     if save_installed(settings, f"add a Stop hook to {place}", how, folder=target.parent):
         echo(f"{'updated' if replaced else 'installed'} in {place}: {added.command}")
@@ -244,7 +245,9 @@ def _print_other_inboxes(inbox: str) -> None:
 @_part_options
 @_where_options
 @agreement_options
-def uninstall(inbox: Path | None, yes: bool, dry_run: bool, diff: bool, **where: Any) -> None:
+def uninstall(
+    inbox: Path | None, yes: bool, dry_run: bool, diff: bool, must_ask: bool = False, **where: Any
+) -> None:
     """Remove inbox Stop hooks, or --boss hooks or --tmux keys.
 
     Without --boss and --tmux it removes the Stop hooks in the settings of this folder.
@@ -265,7 +268,7 @@ def uninstall(inbox: Path | None, yes: bool, dry_run: bool, diff: bool, **where:
     setup = default_setup()
     paths = [named] if named else _project_files_with(inbox_file) or [setup.settings_path("local")]
     for path in paths:
-        _uninstall(setup.open_settings(path), inbox_file, Agreement(yes, dry_run, diff, must_ask=False))
+        _uninstall(setup.open_settings(path), inbox_file, Agreement(yes, dry_run, diff, must_ask))
 
 
 def uninstall_from_file(path: Path, how: Agreement) -> None:
@@ -323,7 +326,8 @@ def show(inbox_only: bool, as_json: bool, **where: Any) -> int:
         if not hooks and not others:
             place = short_path(str(only)) if only else "the settings that apply here"
             what = "no inbox hook" if inbox_only else "nothing installed"
-            echo(f"{what} in {place}; 'remuda hooks install' takes {_TARGETS}")
+            part = "inbox --inbox PATH" if inbox_only else ""
+            echo(f"{what} in {place}; install with: {f'remuda setup {part}'.rstrip()}")
     broken = [path for setup in agent_setups() for path in setup.broken_settings(only)]
     for path in broken:
         complain(f"{short_path(str(path))} is not a JSON object, so none of its hooks run; fix the file")

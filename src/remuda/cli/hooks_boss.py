@@ -31,7 +31,7 @@ def _settings_option(function: F) -> F:
     )(function)
 
 
-def _path(settings: Path | None) -> Path:
+def settings_file(settings: Path | None) -> Path:
     return settings.expanduser().absolute() if settings else default_setup().settings_path("user")
 
 
@@ -55,11 +55,15 @@ def install(settings: Path | None, dry_run: bool, yes: bool, diff: bool) -> None
       remuda hooks install --boss
       remuda hooks install --boss --dry-run
     """
-    file = default_setup().open_settings(_path(settings))
+    install_into_file(settings_file(settings), Agreement(yes, dry_run, diff))
+
+
+def install_into_file(path: Path, how: Agreement) -> None:
+    file = default_setup().open_settings(path)
     folder = BossFolder.default().path
     count = file.add_boss_hooks(folder)
     summary = f"add {count} hooks to {shown_place(file)}"
-    if save_installed(file, summary, Agreement(yes, dry_run, diff), folder=folder):
+    if save_installed(file, summary, how, folder=folder):
         echo(f"installed in {shown_place(file)}")
 
 
@@ -75,7 +79,7 @@ def uninstall(settings: Path | None, dry_run: bool, yes: bool, diff: bool) -> No
     Example:
       remuda hooks uninstall --boss
     """
-    uninstall_from_file(_path(settings), Agreement(yes, dry_run, diff))
+    uninstall_from_file(settings_file(settings), Agreement(yes, dry_run, diff))
 
 
 def uninstall_from_file(path: Path, how: Agreement) -> None:
@@ -98,7 +102,7 @@ def show(settings: Path | None, as_json: bool) -> int:
     Example:
       remuda hooks show --boss
     """
-    groups = boss_hooks(_path(settings) if settings else None)
+    groups = boss_hooks(settings_file(settings) if settings else None)
     if as_json:
         print_json([_document(group) for group in groups])
     elif not groups:

@@ -11,14 +11,21 @@ from typing import Any, TypeVar
 import click
 
 import remuda.boss.key
-from remuda.errors import TmuxError
+from remuda.errors import TmuxError, TmuxGone, TmuxMissing
 from remuda.tmux.address import Address
-from remuda.tmux.bindings import Keys, apply, bound_keys, conf_lines, is_ours, remove, taken_keys
+from remuda.tmux.bindings import Keys, apply, bound_keys, check_keys, conf_lines, is_ours, remove, taken_keys
 from remuda.tmux.command import Tmux, installed_version
 from remuda.tmux.conf import ConfFile, conf_file, conf_files
 
 from .common import json_option, short_path
-from .file_changes import Agreement, agreed, agreement_options
+from .file_changes import (
+    Agreement,
+    agreed,
+    agreement_options,
+    forget_lines,
+    remember_lines,
+    remembered_lines,
+)
 from .output import echo, print_json
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,7 +80,9 @@ def install(
       remuda hooks install --tmux --next N --skip "" --no-segment --yes
     """
     installed_version()
-    lines = conf_lines(_program(), Keys(next_key, skip_key, popup_key, back_key), segment=not no_segment)
+    keys = Keys(next_key, skip_key, popup_key, back_key)
+    check_keys(keys)
+    lines = conf_lines(_program(), keys, segment=not no_segment)
     file = _file(conf)
     file.install(lines)
     tmux = Tmux(Address.here(os.environ))
@@ -95,10 +104,20 @@ def uninstall(conf: Path | None, dry_run: bool, yes: bool, diff: bool) -> None:
     Example:
       remuda hooks uninstall --tmux
     """
-    file = _file(conf)
+    paths = [conf.expanduser().absolute()] if conf else installed_files() or [conf_file(os.environ)]
+    agreed_to = [uninstall_from_file(path, Agreement(yes, dry_run, diff)) for path in paths]
+    if all(agreed_to):
+        remove_from_server()
+
+
+def uninstall_from_file(path: Path, how: Agreement) -> bool:
+    """Remove our lines from one tmux.conf. Return False if the user declined."""
+    file = ConfFile(path)
     file.uninstall()
-    if not _save(file, "not installed", Agreement(yes, dry_run, diff)):
-        return
+    return _save(file, "not installed", how)
+
+
+def remove_from_server() -> None:
     _try_server(lambda: remove(Tmux(Address.here(os.environ))), "also removed from the running tmux server")
 
 
@@ -121,8 +140,7 @@ def show(conf: Path | None, as_json: bool) -> None:
 
 def installed_parts(conf: Path | None = None) -> tuple[list[str], list[str] | None]:
     """Return the files with our lines, and our keys in the running server; None if no server runs."""
-    files = [ConfFile(path) for path in ([conf] if conf else conf_files(os.environ))]
-    with_ours = [str(file.path) for file in files if file.has_block]
+    with_ours = [str(path) for path in installed_files(conf)]
     try:
         bound = bound_keys(Tmux(Address.here(os.environ)))
     except TmuxError:
@@ -130,8 +148,19 @@ def installed_parts(conf: Path | None = None) -> tuple[list[str], list[str] | No
     return with_ours, [key for key, line in bound.items() if is_ours(line)]
 
 
+def candidate_files() -> list[Path]:
+    """Return each tmux.conf that may have our lines: those that tmux reads, and others that setup changed."""
+    known = {os.path.realpath(path): path for path in conf_files(os.environ)}
+    return [*known.values(), *(path for path in remembered_lines() if str(path) not in known)]
+
+
+def installed_files(conf: Path | None = None) -> list[Path]:
+    """Return each tmux.conf with our lines. Raises `InvalidOptions` if their marks are damaged."""
+    return [path for path in ([conf] if conf else candidate_files()) if ConfFile(path).has_block]
+
+
 def print_parts(with_ours: list[str], keys: list[str] | None) -> None:
-    echo(f"in {', '.join(map(short_path, with_ours))}" if with_ours else "in no tmux.conf")
+    echo(f"in {', '.join(map(short_path, with_ours))}" if with_ours else "not in any tmux.conf")
     if keys is None:
         echo("no tmux server is running")
     else:
@@ -183,14 +212,23 @@ def _save(file: ConfFile, nothing: str, how: Agreement) -> bool:
     ]
     if not agreed(path, before, after, f"change {path}", how):
         return False
+    if file.will_have_block:
+        remember_lines(file.real)
     file.save()
-    echo(f"changed {path}")
+    if not file.will_have_block:
+        forget_lines(file.real)
+    echo(f"{'removed' if file.after is None else 'changed'} {path}")
     return True
 
 
 def _try_server(work: Callable[[], None], success: str) -> None:
     try:
         work()
-    except TmuxError:
+    except (TmuxGone, TmuxMissing):
         return  # no server runs, and the next one will read the file
+    except TmuxError as error:
+        raise TmuxError(
+            f"tmux.conf is changed, but the running tmux server is not: {error.message}",
+            hint="'tmux source-file' reads the file again",
+        ) from error
     echo(success)

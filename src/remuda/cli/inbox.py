@@ -14,9 +14,9 @@ import click
 from remuda.duration import show_duration
 from remuda.errors import InboxBusy, InvalidOptions
 from remuda.inbox import stop_hook
-from remuda.inbox.entries import find_letter
 from remuda.inbox.journal import Inbox, translated_errors
 from remuda.inbox.locks import find_consumer
+from remuda.inbox.message import find_letter
 from remuda.inbox.stop_hook import Entry, Lock, Queue, number
 
 from . import inbox_feed

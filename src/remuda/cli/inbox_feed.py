@@ -29,7 +29,7 @@ from .inbox_target import (
     session_of,
     with_word,
 )
-from .output import complain, echo, json_line, print_json
+from .output import after_success, complain, echo, json_line, print_json
 
 if TYPE_CHECKING:
     from remuda.inbox.serve import InjectServer
@@ -117,7 +117,7 @@ def message_options(function: F) -> F:
 # ── remuda inbox put ──
 
 
-@click.command("put", short_help="Put a message into an inbox, and on disk.")
+@click.command("put", short_help="Put a message into an inbox.")
 @inbox_argument
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @schedule_options
@@ -158,10 +158,11 @@ def put_command(
         return _put_lines(target, max_bytes, options, as_json=as_json)
     prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
     accepted = _put(target, target.inbox(max_bytes), prompt, options)
-    if as_json:
-        print_json(_document(accepted, target))
-    else:
-        echo(_accepted_text(accepted, target))
+    with after_success(f"{accepted.id} was accepted"):
+        if as_json:
+            print_json(_document(accepted, target))
+        else:
+            echo(_accepted_text(accepted, target))
     return 0
 
 

@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from remuda.agents.speech import Speech
+from remuda.agents.prompting import PromptProtocol
 from remuda.errors import FolderUnusable, InvalidOptions, MessageNotFound, RemudaError, SessionNotFound
 from remuda.inbox.catalog import find_by_prefix
 from remuda.inbox.journal import Inbox
 from remuda.inbox.message import DEFAULT_MAX_BYTES
 from remuda.inbox.receipts import Trace
 from remuda.inbox.stop_hook import Files
+from remuda.keeper.cancel import find_prompts, refuse_foreign
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.listing import dead_records
-from remuda.keeper.recipient import find_speech, refuse_foreign
 from remuda.keeper.record import SessionRecord
 from remuda.names import did_you_mean, is_name
 from remuda.paths import SessionPaths, known_names, private_folder
@@ -211,14 +211,14 @@ def first_line(text: str) -> str:
 # ── what is checked before a message is put into an inbox ──
 
 
-def check_agent(target: InboxTarget) -> Speech | None:
+def check_agent(target: InboxTarget) -> PromptProtocol | None:
     """Return how the session's agent takes prompts, if known. Raises for an agent that takes none."""
     if target.session is None:
         return None
-    return find_speech(SessionPaths(target.folder.parent, target.session))
+    return find_prompts(SessionPaths(target.folder.parent, target.session))
 
 
 def check_sendable(target: InboxTarget, prompt: str, *, command: bool, literal: bool) -> None:
     """Raise for an agent that does not take prompts, or not this one."""
-    if (speech := check_agent(target)) is not None:
-        speech.check(prompt, command=command, literal=literal)
+    if (prompts := check_agent(target)) is not None:
+        prompts.check(prompt, command=command, literal=literal)

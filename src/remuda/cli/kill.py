@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -29,6 +29,7 @@ from remuda.paths import SessionPaths
 from remuda.wire.connection import ClientConnection
 
 from .common import complete_session, find_folder, folder_option, pick_session, time_span
+from .elsewhere import kill_elsewhere, split_host, with_hosts
 from .output import ask_yes, complain, cut, echo
 from .redraw import Progress
 
@@ -52,12 +53,13 @@ def command(
     kill sends TERM, waits for --grace, then sends KILL, and returns when all processes have ended. It also
     ends processes that are left of a session whose keeper was killed. With several names, a failure does not
     stop the others. On a terminal the beginning of a NAME is enough, and it asks for confirmation, as --all
-    does. In a script, write the full NAME.
+    does. In a script, write the full NAME. HOST/NAME ends a session on another machine of your fleet.
 
     \b
     Examples:
       remuda kill work
       remuda kill --grace 0 stuck
+      remuda kill build7/work
       remuda kill --all
     """
     where = find_folder(folder)
@@ -67,15 +69,30 @@ def command(
         raise InvalidOptions("session names do not go with --all", hint="use one of them")
     is_asked = sys.stdin.isatty() and sys.stdout.isatty()
     # A script that ends a session which is gone must not end another one with a longer name.
+    split = {name: split_host(name) for name in names} if folder is None else {}
+    there = {name: one for name, one in split.items() if one[0] is not None}
+    names = tuple(split.get(name, (None, name))[1] for name in names if name not in there)
     picked = tuple(pick_session(name, where) for name in names) if is_asked else names
     chosen = list(dict.fromkeys([*living_names(where), *find_survivors(where)] if everyone else picked))
-    if not chosen:
+    if not chosen and not there:
         echo("no sessions")
     elif (everyone or picked != names) and not yes and is_asked:
         count = "1 session" if len(chosen) == 1 else f"{len(chosen)} sessions"
         if not ask_yes(f"End {count} ({cut(', '.join(chosen), 200)}) and every process started there?"):
             raise Aborted("no session was ended")
-    return _end_all(chosen, where, grace, gone_is_fine=everyone)
+    code = _end_all(chosen, where, grace, gone_is_fine=everyone) if chosen or not there else 0
+    return _end_elsewhere(there.values(), grace) or code
+
+
+def _end_elsewhere(sessions: Iterable[tuple[str | None, str]], grace: float | None) -> int:
+    code = 0
+    for host, session in sessions:
+        try:
+            echo(kill_elsewhere(str(host), session, grace))
+        except RemudaError as error:
+            complain(str(error), error=True)
+            code = code or error.exit_code
+    return code
 
 
 def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fine: bool) -> int:
@@ -91,7 +108,7 @@ def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fin
                     client = stack.enter_context(KeeperClient.connect(name, folder))
                     asked.append((client, _request_end(client, SessionPaths.of(name, folder), grace)))
                 except (SessionDead, SessionNotFound, SessionUnreachable) as error:
-                    absent[name] = error
+                    absent[name] = with_hosts(error, name)
         for client, patience in asked:
             with _collect(failed), Progress(after=1.0) as progress:
                 progress.say(f"waiting until all processes of '{client.name}' have ended")

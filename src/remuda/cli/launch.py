@@ -69,8 +69,7 @@ def command(
     max_idle_retries: int,
 ) -> int:
     from remuda.agents import agent_setups
-    from remuda.launch.plan import HIGHEST_CODE, Plan
-    from remuda.launch.run import launch
+    from remuda.launch.run import HIGHEST_CODE, Plan, launch
 
     env = {**os.environ}
     for setup in agent_setups():
@@ -97,10 +96,7 @@ def command(
 
 def _print_line(line: str) -> None:
     program = Program.name if Program.name == _OLD_NAME else f"{Program.name} launch"
-    try:
-        echo(f"{program}: {line}", err=True)
-    except OSError:  # no one reads our output; the program continues
-        pass
+    echo(f"{program}: {line}", err=True)
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import select
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,20 +13,26 @@ from typing import TextIO
 import click
 
 from remuda.errors import InvalidOptions, SessionDead, SessionNotFound, SessionUnreachable
-from remuda.inotify import MODIFY, MOVE_SELF, Inotify
 from remuda.keeper.claim import read_holder
-from remuda.keeper.client import KeeperClient, absent
+from remuda.keeper.client import KeeperClient
+from remuda.keeper.elsewhere import open_tunnel, why_closed
 from remuda.keeper.history_reader import HistoryReader
-from remuda.keeper.record import SessionRecord
+from remuda.keeper.history_stream import (
+    HistoryStream,
+    changes,
+    flush_history,
+    keeper_log,
+    open_history,
+    wait_for_end,
+)
 from remuda.paths import SessionPaths
 from remuda.terminal.history import Output
 from remuda.terminal.transcript import open_transcript
 
 from .common import find_folder, folder_option, pick_session, session_argument
+from .elsewhere import split_host
 from .output import complain, echo, print_bytes, print_lines
 
-# How often a keeper's log is polled; without inotify also its history.
-_FOLLOW_INTERVAL = 0.5
 _KEEPER_LINES = 50
 
 
@@ -49,16 +54,25 @@ def command(name: str, lines: int | None, follow: bool, raw: bool, keeper: bool,
     """Print the output of a session, also of one that has ended.
 
     Prints what the terminal showed, line by line: with colours on a terminal, as text in a pipe. The last
-    8 MiB are kept ('remuda start --history-bytes'). The beginning of a NAME is enough.
+    8 MiB are kept ('remuda start --history-bytes'). The beginning of a NAME is enough. HOST/NAME is a session
+    on another machine of your fleet.
 
     \b
     Examples:
       remuda logs build
       remuda logs -f -n 20 build
       remuda logs --keeper build
+      remuda logs -f build7/work
     """
     if raw and keeper:
         raise InvalidOptions("--raw does not go with --keeper", hint="use one of them")
+    host, name = split_host(name) if folder is None else (None, name)
+    if host is not None and keeper:
+        _print_keeper_log_elsewhere(host, name, _KEEPER_LINES if lines is None else lines, follow=follow)
+        return
+    if host is not None:
+        print_output_elsewhere(host, name, lines, follow=follow, raw=raw)
+        return
     where = find_folder(folder)
     paths = SessionPaths.of(pick_session(name, where), where)
     if keeper:
@@ -71,85 +85,55 @@ def print_output(
     paths: SessionPaths, lines: int | None = None, *, follow: bool = False, raw: bool = False
 ) -> None:
     with contextlib.ExitStack() as stack:
-        client = _running(paths, stack)
-        reader = stack.enter_context(_open_history(paths))
-        print_some = _print_raw if raw else _print_rendered
-        print_some(reader, lines, _changes(paths, client) if follow and client is not None else None)
+        client = flush_history(paths, stack)
+        reader = stack.enter_context(open_history(paths))
+        is_live = follow and client is not None
+        _print(reader, lines, changes(paths.history, client) if is_live and client else None, raw=raw)
         if reader.damaged:
             complain(f"{paths.history} is damaged; some of the output could not be read")
+
+
+def print_output_elsewhere(
+    host: str, name: str, lines: int | None = None, *, follow: bool = False, raw: bool = False
+) -> None:
+    with HistoryStream(host, name, follow=follow) as reader:
+        _print(reader, lines, reader.changes() if follow else None, raw=raw)
+        if reader.damaged:
+            complain(f"the history of '{name}' is damaged; some of the output could not be read")
+
+
+def _print(
+    reader: HistoryReader | HistoryStream, lines: int | None, updates: Iterator[None] | None, *, raw: bool
+) -> None:
+    (_print_raw if raw else _print_rendered)(reader, lines, updates)
 
 
 def history_lines(paths: SessionPaths) -> list[str]:
     """Return all stored output as text."""
     with contextlib.ExitStack() as stack:
-        _running(paths, stack)
-        reader = stack.enter_context(_open_history(paths))
-        transcript = open_transcript(styled=False, unwrap=True)
-        return list(_all_lines(transcript.take(reader.read()), transcript.rest))
+        flush_history(paths, stack)
+        return _plain_lines(stack.enter_context(open_history(paths)))
 
 
-def _running(paths: SessionPaths, stack: contextlib.ExitStack) -> KeeperClient | None:
-    """Connect to the keeper, which stores all output so far before it answers."""
-    try:
-        client = stack.enter_context(KeeperClient.connect(paths.name, paths.folder, read_only=True))
-    except (SessionNotFound, SessionDead, SessionUnreachable):
-        return None
-    with contextlib.suppress(InvalidOptions, SessionUnreachable):  # an older version, or another program
-        client.request("history")
-    return client
+def history_lines_elsewhere(host: str, name: str) -> list[str]:
+    with HistoryStream(host, name) as reader:
+        return _plain_lines(reader)
 
 
-def _open_history(paths: SessionPaths) -> HistoryReader:
-    try:
-        return HistoryReader(paths)
-    except FileNotFoundError:
-        pass
-    if read_holder(paths) is None and SessionRecord.load(paths.record) is None and not paths.log.exists():
-        raise absent(paths)
-    raise SessionNotFound(
-        f"session '{paths.name}' has no history: it was started with --history-bytes 0, or by others",
-        hint=f"'remuda logs --keeper {paths.name}' prints the log of its keeper",
-    )
+def _plain_lines(reader: HistoryReader | HistoryStream) -> list[str]:
+    transcript = open_transcript(styled=False, unwrap=True)
+    return list(_all_lines(transcript.take(reader.read()), transcript.rest))
 
 
-def _changes(paths: SessionPaths, client: KeeperClient) -> Iterator[None]:
-    """Yield whenever there may be more history. Ends with the session."""
-    try:
-        notes = Inotify()
-    except OSError:
-        notes = None
-    try:
-        while True:
-            watched: list[int | KeeperClient] = [client]
-            if notes is not None and _is_watched(notes, paths.history):
-                watched.append(notes.fd)
-            yield  # after the watch is set, so that nothing is missed between the two
-            select.select(watched, [], [], None if len(watched) > 1 else _FOLLOW_INTERVAL)
-            if notes is not None:
-                notes.drain()
-            list(client.receive())
-    except EOFError:
-        yield
-    finally:
-        if notes is not None:
-            notes.close()
-
-
-def _is_watched(notes: Inotify, path: Path) -> bool:
-    """Try to watch the files. Fails while the keeper swaps them, or if the user has no watch left."""
-    try:
-        return notes.add(path, MODIFY | MOVE_SELF) is not None
-    except OSError:
-        return False
-
-
-def _print_rendered(reader: HistoryReader, lines: int | None, changes: Iterator[None] | None) -> None:
+def _print_rendered(
+    reader: HistoryReader | HistoryStream, lines: int | None, updates: Iterator[None] | None
+) -> None:
     transcript = open_transcript(styled=sys.stdout.isatty(), unwrap=True)
-    if changes is None:
+    if updates is None:
         _print_last(_all_lines(transcript.take(reader.read()), transcript.rest), lines, print_lines)
         return
     first = True
-    for _ in changes:
+    for _ in updates:
         some = _all_lines(transcript.take(reader.read()), transcript.settled)
         _print_last(some, lines if first else None, print_lines)
         first = False
@@ -161,9 +145,11 @@ def _all_lines(lines: Iterator[str], more: Callable[[], Iterator[str]]) -> Itera
     yield from more()
 
 
-def _print_raw(reader: HistoryReader, lines: int | None, changes: Iterator[None] | None) -> None:
+def _print_raw(
+    reader: HistoryReader | HistoryStream, lines: int | None, updates: Iterator[None] | None
+) -> None:
     first = True
-    for _ in changes if changes is not None else iter((None,)):
+    for _ in updates if updates is not None else iter((None,)):
         pieces: Iterator[bytes] = (event.data for event in reader.read() if isinstance(event, Output))
         if first and lines is not None:
             found = re.finditer(rb"[^\n]*\n|[^\n]+", b"".join(pieces))
@@ -181,33 +167,31 @@ def _print_last(lines: Iterable[str], count: int | None, show: Callable[[Iterabl
 
 
 def _print_keeper_log(paths: SessionPaths, lines: int, *, follow: bool) -> None:
-    record = SessionRecord.load(paths.record)
-    path = Path(record.log_file) if record and record.log_file else paths.log
-    if not path.is_file():
-        if read_holder(paths) is None and record is None:
-            raise absent(paths)
-        raise SessionNotFound(
-            f"session '{paths.name}' has no keeper log at {path}", hint="another program may keep the session"
-        )
+    path = keeper_log(paths)
     with open(path, encoding="utf-8", errors="replace", newline="\n") as log:
         for line in deque(log, maxlen=lines):
             echo(line, nl=False)
         if follow:
-            _follow_keeper_log(log, paths)
+            _follow_keeper_log(log, path, paths)
 
 
-def _follow_keeper_log(log: TextIO, paths: SessionPaths) -> None:
+def _follow_keeper_log(log: TextIO, path: Path, paths: SessionPaths) -> None:
     try:
         with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
-            if client.speaks_ours:
-                client.request("watch")
-            while read_holder(paths) is not None:
-                select.select([client], [], [], _FOLLOW_INTERVAL)
-                list(client.receive())
+            for _ in changes(path, client):
                 echo(log.read(), nl=False)
-    except EOFError:
-        pass
+            wait_for_end(paths)
     except (SessionNotFound, SessionDead, SessionUnreachable):
         if read_holder(paths) is not None:
             raise
     echo(log.read(), nl=False)
+
+
+def _print_keeper_log_elsewhere(host: str, name: str, lines: int, *, follow: bool) -> None:
+    tunnel = open_tunnel(host, name, "logs", keeper=True, lines=lines, follow=follow)
+    tunnel.sock.settimeout(None)
+    with tunnel.sock, tunnel.sock.makefile(encoding="utf-8", errors="replace", newline="\n") as log:
+        for line in log:
+            echo(line, nl=False)
+        if (why := why_closed(tunnel)) is not None:
+            raise why

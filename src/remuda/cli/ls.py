@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from remuda.agents.state import WAITING
+from remuda.agents.state import WAITING, State
 from remuda.duration import show_duration
 from remuda.errors import InvalidOptions, RemudaError
 from remuda.keeper.client import KeeperClient
@@ -26,11 +26,14 @@ from .common import (
     print_formatted,
     short_path,
 )
+from .elsewhere import list_elsewhere, own_host, session_document
 from .output import complain, echo, flat, print_json, table_lines
-from .outside import Document, list_outside
+from .outside import Document, list_outside, with_tokens
 from .redraw import LiveScreen
 
 _HEAD = ("NAME", "STATE", "SINCE", "AGENT", "WHERE", "CWD", "LAST LINE")
+_OPTIONAL = ("AGENT", "WHERE", "CWD")
+_WIDE_HEAD = ("IN", "OUT", "CACHE READ", "CACHE WRITE")
 # Sessions report their changes; new sessions are found by polling.
 _RESCAN_INTERVAL = 1.0
 
@@ -38,30 +41,43 @@ _RESCAN_INTERVAL = 1.0
 @click.command("ls")
 @click.option("-a", "--all", "include_dead", is_flag=True, help="Also list agents that have ended.")
 @click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
+@click.option("--wide", is_flag=True, help="Also show the tokens that each agent used, while the boss runs.")
+@click.option("--local", is_flag=True, help="List only agents of this machine, not of your fleet.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the names of kept sessions.")
 @format_option("{name} {state}")
 @folder_option
 @json_option
 def command(
-    include_dead: bool, watch: bool, quiet: bool, template: str | None, folder: Path | None, as_json: bool
+    include_dead: bool,
+    watch: bool,
+    wide: bool,
+    local: bool,
+    quiet: bool,
+    template: str | None,
+    folder: Path | None,
+    as_json: bool,
 ) -> None:
     """List all agents: what each is doing, since when, where, and the last thing it said.
 
     Sessions of 'remuda start' are 'kept' ('attached' while a terminal shows them). Agents in tmux panes and
     in the background are listed while the boss runs; with --socket-dir only the sessions in that folder are.
 
+    On a machine that has joined a fleet, the agents of all hosts are listed. Those of a host that cannot be
+    reached are 'unreachable', and SINCE says for how long.
+
     \b
     Examples:
       remuda ls
       remuda ls --watch
+      remuda ls --wide
       remuda ls --format '{name} {state}'
       remuda ls --json | jq -r '.[] | select(.state == "waiting_permission") | .name'
       remuda ls -q | fzf | xargs -o remuda attach
     """
     where = find_folder(folder)
     if quiet:
-        if watch or as_json:
-            raise InvalidOptions("--quiet prints names once", hint="leave out --watch and --json")
+        if watch or as_json or wide:
+            raise InvalidOptions("--quiet prints names once", hint="leave out --watch, --wide and --json")
         check_alone(template, quiet=True)
         names = {*living_names(where)} | (
             {one.name for one in dead_records(where, set())} if include_dead else set()
@@ -75,29 +91,55 @@ def command(
         kept = list_sessions(where, include_dead=include_dead)
         note = (lambda _: None) if watch else complain  # no other line may mix with the picture
         others = list_outside(ended=include_dead, note=note) if folder is None else []
-        return [*({**one, "kept": True, "pane": None} for one in kept), *(one.document() for one in others)]
+        documents = [
+            *({**one, "kept": True, "pane": None} for one in kept),
+            *(one.document() for one in others),
+        ]
+        documents = with_tokens(documents) if wide else documents
+        own = own_host() if folder is None and not local else None
+        if own is None:
+            return documents
+        there = [session_document(one) for one in list_elsewhere(note)]
+        return [*({**one, "host": own} for one in documents), *there]
 
     if watch and not as_json:
-        _watch(where, lambda: _lines(listed(), include_dead=include_dead))
+        _watch(where, lambda: _lines(listed(), include_dead=include_dead, wide=wide))
     elif as_json:
         print_json(listed())
     elif template is not None:
         print_formatted(template, listed())
     else:
-        echo("\n".join(_lines(listed(), include_dead=include_dead)))
+        echo("\n".join(_lines(listed(), include_dead=include_dead, wide=wide)))
 
 
-def _lines(sessions: list[Document], *, include_dead: bool) -> list[str]:
+def _lines(sessions: list[Document], *, include_dead: bool, wide: bool) -> list[str]:
     if not sessions:
         return [
-            "no sessions" if include_dead else "no sessions; start one with: remuda start NAME -- COMMAND"
+            "no sessions" if include_dead else "no sessions; start one with: remuda start NAME --agent claude"
         ]
     notes = [
         flat(f"{session['name']}: degraded: {reason}")
         for session in sessions
         for reason in session.get("degraded") or []
     ]
-    return [*table_lines(_HEAD, [_row(session) for session in sessions]), *notes]
+    rows = [_row(session) for session in sessions]
+    if wide:
+        # Before the last column, which is the longest.
+        rows = [(*row[:-1], *_tokens(one), row[-1]) for row, one in zip(rows, sessions, strict=True)]
+    head = (*_HEAD[:-1], *_WIDE_HEAD, _HEAD[-1]) if wide else _HEAD
+    if "host" in sessions[0]:
+        head = ("HOST", *head)
+        rows = [(str(one["host"]), *row) for row, one in zip(rows, sessions, strict=True)]
+    return [*table_lines(head, rows, optional=_OPTIONAL), *notes]
+
+
+def _tokens(session: Document) -> tuple[str, ...]:
+    tokens = session.get("tokens") or {}
+    return tuple(_count(tokens.get(kind)) for kind in ("input", "output", "cache_read", "cache_write"))
+
+
+def _count(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
 
 
 def _row(session: Document) -> tuple[str, ...]:
@@ -107,7 +149,7 @@ def _row(session: Document) -> tuple[str, ...]:
     return (
         str(session["name"]),
         coloured_state(str(session["state"] or "unknown")),
-        show_duration(age, whole=True) if age is not None else "-",
+        show_duration(age) if age is not None else "-",
         str(session.get("agent") or "-"),
         _where(session),
         short_path(str(session.get("cwd") or "-")),
@@ -122,10 +164,16 @@ def _where(session: Document) -> str:
     return str(session["pane"] or pid) if session["alive"] else "-"
 
 
+_WAITS = {State.WAITING_PERMISSION: "requests permission", State.WAITING_ANSWER: "asks a question"}
+
+
 def _last(session: Document) -> str:
-    """Return the last message. For an agent not the last line of the screen, which is always the same."""
+    """Return the last message, or what the agent waits for.
+
+    The last line of an agent's screen is always the same, so it is not shown.
+    """
     detail = str(session.get("detail") or "")
-    if not session["kept"]:
+    if not session["kept"] or "reachable" in session:
         message = detail if session["state"] in WAITING else str(session["last_message"] or "")
         return message or str(session["title"] or "")
     if session.get("alive") is False:
@@ -133,8 +181,9 @@ def _last(session: Document) -> str:
         return detail + (f", exit code {code}" if code is not None else "")
     if session.get("last_message") is None or session.get("delivery") is None:
         return str(session.get("last_line") or "").strip() or detail
-    message = str(session["last_message"]) or ("" if session["state"] == "idle" else detail)
-    return detail if session["state"] in WAITING else message
+    if session["state"] in WAITING:
+        return str(session["last_message"]) or _WAITS[session["state"]]
+    return str(session["last_message"])
 
 
 def _watch(folder: Path, lines: Callable[[], list[str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,15 +10,17 @@ from pathlib import Path
 import click
 
 from remuda.duration import show_duration
-from remuda.errors import InvalidOptions, RemudaError
+from remuda.errors import InvalidOptions, MessageNotFound, RemudaError
 from remuda.inbox.catalog import Listed, list_messages, with_prompts
 from remuda.inbox.receipts import Trace
 
 from .common import check_alone, folder_option, format_option, json_option, print_formatted, time_span
+from .elsewhere import split_host
 from .inbox import list_dead
 from .inbox_target import complete_inbox, find_target, find_what, first_line, inbox_folders, session_of
+from .messages_elsewhere import listed_messages, wait_elsewhere
 from .output import complain, echo, print_json, print_table, style
-from .receipt import STAGE_COLOURS, find_message, print_receipt, wait_for
+from .receipt import STAGE_COLOURS, find_message, print_receipt, print_sent, sent_elsewhere, wait_for
 
 _HEAD = ("ID", "SESSION", "SENT", "STEP", "TEXT")
 _GIVEN_UP = ("dead", "expired", "dropped")
@@ -56,6 +59,7 @@ def command(
 
     With the NAME of a session, list its messages; without, those of all sessions. With an ID, show every step
     of that message and the answer. The beginning of either is enough. Ended messages are listed for a week.
+    HOST/NAME lists those of a session on another machine of your fleet.
 
     \b
     Examples:
@@ -71,7 +75,19 @@ def command(
     if timeout is not None and not wait:
         raise InvalidOptions("--timeout needs --wait")
     check_alone(template, json=as_json, wait=wait)
-    target = find_what(what, path, folder) if what is not None else None
+    host, name = split_host(what) if what and path is None and folder is None else (None, what)
+    if host is not None:
+        _elsewhere(host, str(name), modes, limit, template, as_json=as_json)
+        return None
+    try:
+        target = find_what(str(name), path, folder) if name is not None else None
+    except MessageNotFound:
+        if (sent := sent_elsewhere(name, path, folder)) is None:
+            raise
+        if wait:
+            return wait_elsewhere(sent, timeout, as_json=as_json)
+        print_sent(sent, as_json=as_json)
+        return None
     if wait:
         return wait_for(target or find_message(None, path, folder), timeout, as_json=as_json)
     if not isinstance(target, Trace):
@@ -84,6 +100,30 @@ def command(
     else:
         print_receipt(target, what, as_json=as_json)
     return None
+
+
+def _elsewhere(
+    host: str, session: str, modes: list[str], limit: int, template: str | None, *, as_json: bool
+) -> None:
+    """List the messages of a session on another host."""
+    if "wait" in modes:
+        raise InvalidOptions(
+            "--wait needs the id of a message of another host", hint="'remuda send' prints it"
+        )
+    documents, listed = listed_messages(host, session, limit)
+    chosen = [
+        (document, one)
+        for document, one in zip(documents, listed, strict=True)
+        if not (modes == ["waiting"] and one.ended) and not (modes == ["dead"] and one.stage not in _GIVEN_UP)
+    ][-limit:]
+    if as_json:
+        print_json([document for document, _ in chosen])
+    elif template is not None:
+        print_formatted(template, [document for document, _ in chosen])
+    elif not chosen:
+        echo("no messages")
+    else:
+        print_messages([one for _, one in chosen])
 
 
 def _show_list(listed: list[Listed], limit: int, template: str | None, *, as_json: bool, some: bool) -> None:
@@ -127,7 +167,7 @@ def _dead_letters(folder: Path, known: set[str]) -> Iterator[Listed]:
 
 
 def print_messages(messages: Sequence[Listed]) -> None:
-    print_table(_HEAD, [_row(one) for one in messages])
+    print_table(_HEAD, [_row(one) for one in messages], optional=("SENT",))
 
 
 def _session(one: Listed) -> str:
@@ -136,14 +176,14 @@ def _session(one: Listed) -> str:
 
 
 def _row(one: Listed) -> tuple[str, ...]:
-    step = one.stage + (
-        f" {show_duration(time.time() - one.at, whole=True)} ago" if one.at and one.ended else ""
-    )
+    step = one.stage + (f" {show_duration(time.time() - one.at)} ago" if one.at and one.ended else "")
+    if one.stage == "accepted" and (left := math.ceil(one.due - time.time())) > 0:
+        step = f"accepted, due in {show_duration(left)}"
     text = first_line(one.prompt)
     return (
         one.id,
         _session(one),
-        f"{show_duration(time.time() - one.sent_at, whole=True)} ago" if one.sent_at else "-",
+        f"{show_duration(time.time() - one.sent_at)} ago" if one.sent_at else "-",
         style(step, fg=STAGE_COLOURS.get(one.stage)),
-        f"{text}  ({one.reason})" if one.reason and one.stage in (*_GIVEN_UP, "nacked") else text,
+        f"({one.reason}) {text}" if one.reason and one.stage in (*_GIVEN_UP, "nacked") else text,
     )

@@ -8,6 +8,7 @@ process. Only marked sequences are printed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from typing import TextIO
 
 import click
 
+from remuda.errors import OutputFailed
 from remuda.oneshot.output import for_terminal, without_halves
 from remuda.untrusted import printable, show_json
 
@@ -28,6 +30,34 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan":
 _OF_LINKS = re.compile(r"\x1b\[\d+G.*|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x0e\x0f]")
 """Our keeper draws cells with links again after the row (`terminal.paint.row`), tmux in place.
 tmux also switches to line drawing and back (3.3)."""
+
+
+@contextlib.contextmanager
+def after_success(done: str) -> Iterator[None]:
+    """Print the result of what is `done`, so that a user does not take lost output for a failure."""
+    try:
+        yield
+    except OutputFailed as error:
+        raise OutputFailed(f"{done}, but {error.message}") from error
+
+
+@contextlib.contextmanager
+def writing_stdout() -> Iterator[None]:
+    """Raise `OutputFailed` for an error of standard output; a reader that is gone keeps its own error."""
+    try:
+        yield
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except OSError as error:
+        discard(sys.stdout)
+        raise OutputFailed(f"standard output cannot be written: {error.strerror or error}") from error
+
+
+def discard(stream: TextIO) -> None:
+    """Send what is left in a buffer to nowhere. Python would complain again when it flushes at the end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def ours(sequence: str) -> str:
@@ -66,8 +96,22 @@ def echo(text: str = "", *, nl: bool = True, err: bool = False, coloured: bool |
     stream = sys.stderr if err else sys.stdout
     printed = rendered(text, coloured=wants_colour(stream) if coloured is None else coloured)
     printed += "\n" if nl else ""
-    stream.write(printed.encode(stream.encoding, "replace").decode(stream.encoding))
-    stream.flush()
+    printed = printed.encode(stream.encoding, "replace").decode(stream.encoding)
+    if err:
+        _write_stderr(printed)
+        return
+    with writing_stdout():
+        stream.write(printed)
+        stream.flush()
+
+
+def _write_stderr(text: str) -> None:
+    """Errors are ignored: there is no place to report them, and the exit code still says what happened."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        discard(sys.stderr)
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -81,7 +125,7 @@ def wants_colour(stream: TextIO) -> bool:
 
 def can_move(stream: TextIO) -> bool:
     """Whether `stream` is a terminal with a cursor that can be moved."""
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 class Program:
@@ -97,7 +141,23 @@ def complain(message: str, *, error: bool = False) -> None:
 
 def ask_yes(question: str) -> bool:
     _show_question(f"{question} [y/N]:")
-    return click.confirm("", prompt_suffix=" ", show_default=False)
+    with _new_line_after_abort():
+        return click.confirm("", prompt_suffix=" ", show_default=False)
+
+
+@contextlib.contextmanager
+def _new_line_after_abort() -> Iterator[None]:
+    """End the line of a question that Ctrl-C or Ctrl-D left open, so that the shell's prompt has its own."""
+    try:
+        yield
+    except click.Abort:
+        echo(err=True)
+        raise
+
+
+def _ask(default: str | None = None) -> str:
+    with _new_line_after_abort():
+        return str(click.prompt("", prompt_suffix=" ", default=default, show_default=False))
 
 
 def ask_choice(question: str, choices: str, default: str) -> str:
@@ -105,30 +165,36 @@ def ask_choice(question: str, choices: str, default: str) -> str:
     letters = "/".join(one.upper() if one == default else one for one in choices)
     while True:
         _show_question(f"{question} [{letters}]:")
-        typed = str(click.prompt("", prompt_suffix=" ", default=default, show_default=False)).strip().lower()
+        typed = _ask(default).strip().lower()
         if typed[:1] in choices and typed[:1]:
             return typed[:1]
 
 
 def ask_text(question: str) -> str:
     _show_question(f"{question}:")
-    return str(click.prompt("", prompt_suffix=" "))
+    return _ask()
+
+
+def ask_line(question: str) -> str:
+    """Ask for a line and return it without blanks around it; empty for a bare Enter."""
+    _show_question(f"{question}:")
+    return _ask("").strip()
 
 
 def ask_letter(question: str, letters: str) -> str:
     """Ask for one of `letters` and return it; the first one for any other answer."""
     _show_question(f"{question} [{'/'.join([*letters[1:], letters[0].upper()])}]:")
-    typed = str(click.prompt("", prompt_suffix=" ", default="", show_default=False))
-    return typed.strip().lower()[:1] if typed.strip().lower()[:1] in [*letters] else letters[0]
+    typed = _ask("").strip().lower()[:1]
+    return typed if typed in [*letters] else letters[0]
 
 
 def _show_question(text: str) -> None:
-    """Print a question. Discard what was typed before: it was not meant as the answer."""
-    echo(unstyled(text), nl=False)
+    """Discard what was typed before, which was not meant as the answer. Then print the question."""
     if sys.stdin.isatty():
         import termios
 
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    echo(unstyled(text), nl=False)
 
 
 def json_line(document: object) -> str:
@@ -145,9 +211,7 @@ def print_answer(text: str) -> None:
     if sys.stdout.isatty():
         echo(for_terminal(text))
         return
-    sys.stdout.flush()
-    sys.stdout.buffer.write(without_halves(f"{text}\n").encode())  # UTF-8 in every locale
-    sys.stdout.buffer.flush()
+    print_bytes(without_halves(f"{text}\n").encode())  # UTF-8 in every locale
 
 
 def print_screen(lines: Sequence[str], *, coloured: bool | None, err: bool = False) -> None:
@@ -172,9 +236,10 @@ def _batched(lines: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
 
 def print_bytes(data: bytes) -> None:
     """Write what a program printed, as it printed it: only for a user who asked for that."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    with writing_stdout():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 def _picture(line: str) -> str:
@@ -228,9 +293,13 @@ def print_fields(fields: Iterable[tuple[str, str]]) -> None:
         echo(f"{label:<{width}} {flat(value)}")
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    for line in table_lines(head, rows):
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = ()) -> None:
+    for line in table_lines(head, rows, optional=optional):
         echo(line)
+
+
+_TYPED = ("NAME", "ID")
+"""Heads of columns that a user types or copies into the next command."""
 
 
 def terminal_width() -> int:
@@ -242,14 +311,27 @@ def terminal_width() -> int:
     return size.columns or shutil.get_terminal_size().columns
 
 
-def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Set a table. On a terminal, columns are narrowed until a line fits, the widest first."""
+def table_lines(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = ()
+) -> list[str]:
+    """Set a table. On a terminal, columns are narrowed until a line fits, the widest first.
+
+    NAME and ID, which the user types, are cut only after the others have five characters. Before a column
+    loses its head or eight characters, `optional` columns are left out, in this order.
+    """
     rows = [[flat(text) for text in row] for row in [head, *rows]]
     widths = [max(cells(row[column]) for row in rows) for column in range(len(head))]
     room = sum(widths) + 2 * len(widths)
     if sys.stdout.isatty():
         room = terminal_width()
-        widths = _narrowed(widths, [cells(one) for one in head], room)
+        for name in optional:
+            if sum(_readable(widths, head)) + 2 * (len(widths) - 1) <= room:
+                break
+            if name in head:
+                column = head.index(name)
+                widths = [*widths[:column], *widths[column + 1 :]]
+                head, *rows = ([*one[:column], *one[column + 1 :]] for one in (head, *rows))
+        widths = _narrowed(widths, head, room)
     lines = []
     for number, row in enumerate(rows):
         fitted = [cut(text, size) for text, size in zip(row, widths, strict=True)]
@@ -259,11 +341,23 @@ def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
     return lines
 
 
-def _narrowed(widths: list[int], heads: list[int], room: int) -> list[int]:
+def _readable(widths: Sequence[int], head: Sequence[str]) -> list[int]:
+    """Return the least widths at which a table is easy to read."""
+    return [
+        size if unstyled(one) in _TYPED else min(size, max(8, cells(one)))
+        for size, one in zip(widths, head, strict=True)
+    ]
+
+
+def _narrowed(widths: list[int], head: Sequence[str], room: int) -> list[int]:
     """Return widths that fit into `room`. A column keeps its head and eight characters if possible."""
     widths = [min(size, room) for size in widths]
+    typed = [unstyled(one) in _TYPED for one in head]
+    columns = list(zip(widths, typed, strict=True))
     for least in (
-        [min(one, max(8, head)) for one, head in zip(widths, heads, strict=True)],
+        _readable(widths, head),
+        [size if is_typed else min(size, 5) for size, is_typed in columns],
+        [min(size, 8 if is_typed else 5) for size, is_typed in columns],
         [1] * len(widths),
     ):
         while sum(widths) + 2 * (len(widths) - 1) > room:

@@ -16,6 +16,7 @@ from remuda.paths import SessionPaths, known_names
 from remuda.untrusted import one_line
 
 from .common import find_folder, pick_session
+from .elsewhere import hint_elsewhere
 from .output import complain
 
 Document = dict[str, Any]
@@ -123,6 +124,18 @@ def list_outside(*, ended: bool = False, note: Callable[[str], None] = complain)
     ]
 
 
+def with_tokens(documents: list[Document]) -> list[Document]:
+    """Return the same with `tokens`, as the boss counts them; null where it does not know."""
+    try:
+        known = BossClient(timeout=_TIMEOUT).get("sessions", all=True)["sessions"]
+    except RemudaError:
+        known = []
+    tokens = {one["id"]: one.get("tokens") for one in known}
+    return [
+        {**one, "tokens": tokens.get((one.get("conversation") or {}).get("session_id"))} for one in documents
+    ]
+
+
 def _names(sessions: list[Document], known: list[Document], taken: set[str]) -> list[str]:
     """Return the name of each agent: its folder, else the beginning of its id.
 
@@ -155,10 +168,15 @@ def find_by_name(name: str, folder: Path | None) -> str | OutsideAgent:
         return name
     if name and folder is None and (found := _ask_for(name)) is not None:
         return found
+    if name.startswith("%"):
+        raise SessionNotFound(
+            f"pane '{name}' has no agent that the boss knows", hint="'remuda ls' lists agents in panes"
+        )
     if (picked := pick_session(check_name(name), where)) != name:
         return picked
     names = known_names(where) | ({one.name for one in list_outside()} if folder is None else set())
     near, hint = did_you_mean(name, names), "'remuda ls --all' lists all"
+    near = (hint_elsewhere(name) if folder is None else "") or near
     raise SessionNotFound(f"session '{name}' not found", hint=f"{near} {hint}" if near else hint)
 
 

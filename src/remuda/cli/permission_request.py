@@ -180,6 +180,9 @@ def _outcome_lines(approval: Approval) -> Iterator[str]:
             yield from _field_lines(name, value)
 
 
+_PAST = {"allow": "allowed", "deny": "denied"}
+
+
 def outcome(approval: Approval) -> str:
     """Return who decided, and what is known of what happened then."""
     proof = approval["proof"] or {}
@@ -188,7 +191,10 @@ def outcome(approval: Approval) -> str:
     if approval["answer"] is None:
         text = "decided in the terminal" if "ran" in proof else "ended without a decision"
     else:
-        text = f"{approval['answer'].get('behavior')} by {flat(approval['by'] or '?')}"
+        behavior = str(approval["answer"].get("behavior"))
+        text = f"{behavior} by {flat(approval['by'] or '?')}"
+        if approval["by"] == "api: command line":
+            text = f"{_PAST.get(behavior, behavior)} on the command line"
         text += "" if approval["delivered_at"] else ", delivery not confirmed"
     if proof.get("ran") is True:
         return f"{text}; it ran{' and failed' if proof.get('failed') else ''}"
@@ -269,11 +275,11 @@ def ask_answers(questions: list[Question]) -> dict[str, str | list[str]]:
         several = bool(question.get("multiSelect"))
         what = "numbers, separated by commas" if several else "a number"
         text = ask_text(f"{what}, or your own words" if _options(question) else "your answer")
-        answers[str(number)] = _meant(question, text)
+        answers[str(number)] = meant(question, text)
     return answers
 
 
-def _meant(question: Question, said: str) -> str | list[str]:
+def meant(question: Question, said: str) -> str | list[str]:
     options = _options(question)
     words = [one.strip() for one in said.split(",")] if question.get("multiSelect") else [said.strip()]
     if all(one.isdecimal() and 1 <= int(one) <= len(options) for one in words):

@@ -14,19 +14,17 @@ from typing import NamedTuple
 from remuda.boss.navigator import Item
 
 from .output import RESET, cells, cut, flat, ours
+from .queue_keys import Reading, key_actions
 
+HELP = "j k move · a allow, n deny, then y · z later 10m · s last · d remove · Enter l 1-9 go there · q quit"
 KEYS = "Enter go · z later 10m · s last · d remove · j/k move · 1-9 go there · q quit"
 DECISION_KEYS = "a allow · n deny · Enter go · z later 10m · s last · d remove · q quit"
 FADE = 5.0
 """Seconds for which the result of a key is shown."""
-READ = 0.7
-"""Seconds for which a request must be on the screen before it can be decided."""
-_DECISIONS = {"a": "allow", "n": "deny"}
-_KEYS = {
-    "\r": "go", "\n": "go", "l": "go", "s": "skip", "z": "snooze", "d": "dismiss", "r": "refresh",
-    "q": "quit", "\x1b": "quit", "\x03": "quit",
-}  # fmt: skip
-_MOVES = {"j": 1, "\x1b[B": 1, "\x1bOB": 1, "k": -1, "\x1b[A": -1, "\x1bOA": -1, "\x04": 10, "\x15": -10}
+_NAMES = {"Enter": ("\r", "\n"), "ArrowDown": ("\x1b[B", "\x1bOB"), "ArrowUp": ("\x1b[A", "\x1bOA")}
+_ACTIONS = key_actions(_NAMES) | dict.fromkeys(("q", "\x1b", "\x03"), "quit")
+_DONE_ELSEWHERE = ("go", "skip", "snooze", "dismiss", "refresh", "quit")
+_MOVES = {"\x04": 10, "\x15": -10}
 _FAINT, _MARKED = ours("\x1b[2m"), ours("\x1b[7m")
 
 
@@ -52,10 +50,7 @@ class Picker:
         self.trouble = ""
         """Why the list may be outdated."""
         self._clock = clock
-        self._is_complete = False
-        """Whether the complete body of the marked agent was drawn."""
-        self._drawn = ("", 0.0)
-        """The id of the request that was drawn last, and since when."""
+        self._reading = Reading(clock)
         self._fades_at: float | None = None
         self._asked: tuple[str, str] | None = None
         """The decision and the request id that the next key confirms."""
@@ -66,7 +61,7 @@ class Picker:
 
     @property
     def request(self) -> str:
-        """The id of the permission request of the marked agent."""
+        """Return the id of the permission request of the marked agent."""
         return self.rows[self.at].request if self.rows else ""
 
     @property
@@ -95,24 +90,31 @@ class Picker:
         asked, self._asked, self.note, self._fades_at = self._asked, None, "", None
         if asked is not None:
             return asked[0] if key == "y" else None
-        if key in _DECISIONS:
-            self._consider(_DECISIONS[key])
-            return None
         if key.isdecimal() and 0 < int(key) <= len(self.rows):
             self.at = int(key) - 1
             return "go"
+        match _ACTIONS.get(key):
+            case "allow" | "deny" as what:
+                self._consider(what)
+            case "help":
+                self.note = HELP
+            case "edit" | "reply":
+                self.note = "you cannot type here; press Enter to go there, or use 'remuda dash'"
+            case "down" | "up" as where:
+                self._move_to(self.at + (1 if where == "down" else -1))
+            case action if action in _DONE_ELSEWHERE:
+                return action
         if key in ("g", "G"):
             self._move_to(0 if key == "g" else len(self.rows))
         elif key in _MOVES:
             self._move_to(self.at + _MOVES[key])
-        return _KEYS.get(key)
+        return None
 
     def _consider(self, what: str) -> None:
-        drawn, since = self._drawn
         if not self.request:
             self.note = "nothing here can be allowed or denied; press Enter to go there"
-        elif drawn != self.request or self._clock() - since < READ:
-            self.note = "this request is new: read it, then press the key again"
+        elif why := self._reading.why_not(self.request):
+            self.note = why
         elif what == "allow" and (why := self._unseen()):
             self.note = f"{why}; press Enter to go there"
         else:
@@ -121,7 +123,7 @@ class Picker:
 
     def _unseen(self) -> str:
         """Return why the request cannot be seen completely; empty if it can."""
-        return self.rows[self.at].hidden or ("" if self._is_complete else "too long for this screen")
+        return self.rows[self.at].hidden or ("" if self._reading.is_complete else "too long for this screen")
 
     def _move_to(self, at: int) -> None:
         self.at = max(0, min(at, len(self.rows) - 1))
@@ -131,10 +133,8 @@ class Picker:
         if self._fades_at is not None and self._clock() >= self._fades_at:
             self.note, self._fades_at = "", None
         if not self.rows:
-            self._drawn = ("", 0.0)
+            self._reading.drawn("", is_complete=False)
             return [cut(" no agent is waiting", cols), *[""] * (rows - 2), self._foot(cols)][-rows:]
-        if self._drawn[0] != self.request:
-            self._drawn = (self.request, self._clock())
         listed = max(1, min(len(self.rows), (rows - 2) // 2))
         top = max(0, min(self.at - listed // 2, len(self.rows) - listed))
         lines = [self._line(number, cols) for number in range(top, top + listed)]
@@ -152,7 +152,8 @@ class Picker:
         """Return the end of the body, which has the agent's question; of a permission request, which must be
         read completely, the beginning."""
         lines = _wrapped(self.rows[self.at].body, cols)
-        self._is_complete = len(lines) <= rows and all(cells(line) < cols for line in lines)
+        fits = len(lines) <= rows and all(cells(line) < cols for line in lines)
+        self._reading.drawn(self.request, is_complete=fits)
         lines = [cut(line, cols) for line in lines]
         if not self.request or len(lines) <= rows:
             return lines[-rows:] if rows else []

@@ -8,7 +8,7 @@ from typing import Any
 
 from remuda.duration import show_duration
 from remuda.keeper.client import KeeperClient
-from remuda.terminal.mouse import TRACKING
+from remuda.terminal.reports import TRACKING
 from remuda.terminal.screen import Screen, open_screen
 from remuda.terminal.view import View
 from remuda.untrusted import one_line

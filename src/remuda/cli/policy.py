@@ -16,7 +16,7 @@ from remuda.boss.answers.reading import UNKNOWN, Reading, read_command
 from remuda.boss.attention.model import Reason
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
-from remuda.errors import BossDown, InvalidOptions
+from remuda.errors import EXIT_CODES, BossDown, InvalidOptions
 from remuda.untrusted import BadJson, dump_json, one_line, parse_object
 
 from .common import json_option, short_path
@@ -28,7 +28,7 @@ _HEAD = ("ID", "TOOL", "DECISION", "RULE", "BEFORE", "WHAT")
 
 @click.group("policy", invoke_without_command=True)
 @click.pass_context
-def command(ctx: click.Context) -> None:
+def command(ctx: click.Context) -> int | None:
     """Rules that decide permission requests in your place. 'remuda help --page policy' has the reference.
 
     \b
@@ -37,8 +37,10 @@ def command(ctx: click.Context) -> None:
       remuda policy check --dry-run
       remuda policy explain --command 'git push --force'
     """
-    if ctx.invoked_subcommand is None:
-        print_lines(ctx.get_help().splitlines())
+    if ctx.invoked_subcommand is not None:
+        return None
+    print_lines(ctx.get_help().splitlines())
+    return EXIT_CODES["INVALID_OPTIONS"]  # as in version 0.1
 
 
 _file_option = click.option(

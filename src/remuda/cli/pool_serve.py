@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from remuda.agents import DEFAULT_AGENT
+from remuda.agents import DEFAULT_AGENT, find_agent
 from remuda.errors import (
     CommandNotFound,
     FolderUnusable,
@@ -26,7 +26,7 @@ from remuda.pool.pool_connection import default_socket
 from remuda.pool.protocol import MAX_FRAME_BYTES
 from remuda.untrusted import parse_object
 
-from .common import json_option, short_path, time_span
+from .common import AgentName, json_option, short_path, time_span
 from .output import complain, echo, print_json
 
 if TYPE_CHECKING:
@@ -137,7 +137,9 @@ def _limit(text: str) -> float | None:
 @click.option(
     "--claude-binary", metavar="PATH", default="claude", show_default=True, help="Agent program to run."
 )
+@click.option("--agent", type=AgentName(), default=DEFAULT_AGENT, show_default=True, help="Agent to serve.")
 @click.option("--demo", is_flag=True, help="Serve the scripted agent: no account, no network.")
+@click.option("--fleet", is_flag=True, help="Also serve 'remuda run --fleet' of other machines.")
 @click.option("--detach", is_flag=True, help="Run in the background; return when the pool is served.")
 @click.option("--log-file", type=click.Path(path_type=Path), hidden=True)
 @click.option(
@@ -163,7 +165,9 @@ def command(
     max_age: float | None,
     drain_timeout: float,
     claude_binary: str,
+    agent: str,
     demo: bool,
+    fleet: bool,
     detach: bool,
     log_file: Path | None,
     max_connections: int,
@@ -192,7 +196,7 @@ def command(
     prewarm = _default_prewarm(others["backend"]) if prewarm is None else prewarm
     if prewarm > size:
         raise InvalidOptions(f"--prewarm {prewarm} is more than --size {size}", hint="raise --size")
-    missing = None if demo else _missing(claude_binary)
+    missing = None if demo or agent != DEFAULT_AGENT else _missing(claude_binary)
     path = str(socket.expanduser().absolute() if socket else default_socket())
     if detach and log_file is None:
         _announce(_detached(), as_json=as_json)
@@ -206,13 +210,15 @@ def command(
         "max_session_age": max_age,
         "close_timeout": drain_timeout,
         "claude_binary": os.path.abspath(claude_binary) if os.sep in claude_binary else claude_binary,
-        "agent": "demo" if demo else DEFAULT_AGENT,
+        "agent": "demo" if demo else agent,
         "inherit_env": False,
         **others,
     }
     limits = ServeLimits(max_connections, max_queue, max_body_bytes)
     ready = _Ready(missing, as_json=as_json, detached=log_file is not None)
-    asyncio.run(_serve(options, limits, path, prewarm, ready))
+    if fleet and path != str(default_socket()):
+        raise InvalidOptions("--fleet needs the default socket", hint="leave out --socket")
+    asyncio.run(_serve(options, limits, path, prewarm, ready, fleet=fleet))
 
 
 def _default_prewarm(backend: str) -> int:
@@ -304,7 +310,7 @@ class _Ready:
 
 
 async def _serve(
-    options: dict[str, Any], limits: ServeLimits, path: str, prewarm: int, ready: _Ready
+    options: dict[str, Any], limits: ServeLimits, path: str, prewarm: int, ready: _Ready, *, fleet: bool
 ) -> None:
     import asyncio
 
@@ -314,6 +320,9 @@ async def _serve(
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     facts = {name: options[name] for name in ("agent", "default_timeout", "claude_binary")}
+    if fleet:
+        prompts = find_agent(options["agent"]).prompts
+        facts |= {"fleet": True, "account": "" if prompts is None else prompts.account(os.environ)}
     client = Client(**options)
     async with serving(client, path, limits, **facts) as server:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -22,6 +22,7 @@ from .output import echo, ours, unstyled
 from .permission_request import ANSWER_TIMEOUT, Approval, hidden_reason, open_approvals, request_lines
 from .picker import Picker, PickerRow
 from .queue import what, where
+from .queue_keys import PUT_OFF
 from .queue_steps import attach_to, is_kept
 from .waiting import make_guide
 
@@ -32,12 +33,11 @@ _SHORTEST = 0.5
 _DECIDABLE = ("permission", "plan")
 """Reasons to wait that need only a yes or a no."""
 _ANSWERS = {"allow": "allowed", "deny": "denied"}
-_PUTTING_OFF: dict[str, dict[str, float]] = {"snooze": {"seconds": 600.0}, "dismiss": {}}
 
 
 @click.command("popup")
 @click.option("--client", metavar="NAME", help="tmux client to show it on.  [default: yours]")
-@click.option("--inside", is_flag=True, help="Show the list in this terminal, like 'remuda queue -i'.")
+@click.option("--inside", is_flag=True, help="Show the list in this terminal.")
 def command(client: str | None, inside: bool) -> int | None:
     """Choose from the queue in a popup over your tmux client: go to an agent, or answer at once.
 
@@ -45,7 +45,7 @@ def command(client: str | None, inside: bool) -> int | None:
     the complete request fits on the screen.
 
     Needs tmux 3.2; an older tmux opens a window instead of a popup. Outside tmux, shows the list in this
-    terminal, like 'remuda queue -i'; Enter attaches a session of 'remuda start' here.
+    terminal; Enter attaches a session of 'remuda start' here. 'remuda dash' shows more, and can reply.
 
     \b
     Examples:
@@ -147,16 +147,14 @@ def _carry_out(guide: QueueNavigator, picker: Picker, what_to_do: str) -> bool:
         if item is not None and what_to_do == "go":
             guide.go_to(item)
             return True
-        if item is not None and what_to_do == "skip":
-            guide.skip(item)
         if what_to_do in _ANSWERS:
             body = {"by": "popup", "behavior": what_to_do}
             picker.note = "sending the decision …"
             _show(picker)
             BossClient().post("approvals", picker.request, "answer", body=body, timeout=ANSWER_TIMEOUT)
             picker.say(_ANSWERS[what_to_do])
-        if item is not None and what_to_do in _PUTTING_OFF:
-            BossClient().post("queue", str(item["id"]), what_to_do, body=_PUTTING_OFF[what_to_do])
+        if item is not None and what_to_do in PUT_OFF:
+            BossClient().post("queue", str(item["id"]), what_to_do, body=PUT_OFF[what_to_do])
             picker.note = ""
         guide.look_again()
         picker.replace(_rows(guide))

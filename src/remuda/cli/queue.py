@@ -25,7 +25,8 @@ from .common import (
     print_formatted,
     short_path,
 )
-from .output import can_move, echo, json_line, print_json, table_lines
+from .elsewhere import own_host, queue_items
+from .output import can_move, complain, echo, json_line, print_json, table_lines
 from .redraw import LiveScreen
 from .waiting import make_guide
 
@@ -40,6 +41,7 @@ _HISTORY_HEAD = ("WHO", "WHY", "WAITED", "ENDED", "THEN", "WHAT")
 @click.option("-i", "--interactive", is_flag=True, help="Choose from the list and answer, in this terminal.")
 @click.option("-a", "--all", "hidden", is_flag=True, help="Also list agents hidden by 'remuda later'.")
 @click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
+@click.option("--local", is_flag=True, help="List only agents of this machine, not of your fleet.")
 @click.option("--history", is_flag=True, help="List resolved items instead, newest first.")
 @click.option(
     "-n",
@@ -54,6 +56,7 @@ def command(
     interactive: bool,
     hidden: bool,
     watch: bool,
+    local: bool,
     history: bool,
     limit: int | None,
     as_json: bool,
@@ -64,8 +67,9 @@ def command(
     Exits with 0 also if no agent is waiting, and with 7 if the boss is not running. With --watch --json, each
     change of the list is one line. 'remuda ls' also lists agents that are working.
 
-    With -i you choose from the list. Enter goes to the agent: to its tmux pane, or by attaching its session
-    here. 'a' then 'y' allows a permission request, 'n' then 'y' denies it.
+    On a machine that has joined a fleet, the queue has the agents of all hosts, as HOST/NAME.
+
+    With -i you choose from the list and answer, as with 'remuda dash'.
 
     \b
     Examples:
@@ -83,16 +87,24 @@ def command(
     if limit is not None and not history:
         raise click.UsageError("--limit needs --history")
     if interactive:
-        from .popup import choose
-
-        return choose(make_guide())
+        root = click.get_current_context().find_root()
+        assert isinstance(root.command, click.Group)
+        dash = root.command.get_command(root, "dash")
+        assert dash is not None
+        return root.invoke(dash)  # type: ignore[no-any-return]
     if history:
-        past = BossClient().get("queue", "history", limit=limit or 20)
+        past = _getter(BossClient(), template, as_json)("queue", "history", limit=limit or 20)
         _print_list(past, "items", _history_lines, template, as_json=as_json)
         return None
 
     def ask(boss: BossClient) -> Any:
-        return boss.get("queue", hidden=hidden or None)
+        document = _getter(boss, template, as_json)("queue", hidden=hidden or None)
+        if not local and (own := own_host()) is not None:
+            here = [{**one, "host": own} for one in document["items"]]
+            there = queue_items((lambda _: None) if watch else complain, hidden=hidden)
+            document["items"] = sorted([*here, *there], key=lambda one: float(one["since"]))
+            document["count"] += len(there)
+        return document
 
     def lines(document: Document) -> list[str]:
         return _lines(document, hidden=hidden)
@@ -102,6 +114,11 @@ def command(
     else:
         _print_list(ask(BossClient()), "items", lines, template, as_json=as_json)
     return None
+
+
+def _getter(boss: BossClient, template: str | None, as_json: bool) -> Callable[..., Any]:
+    """Return what reads a list: with everything for programs, else the beginning of each text."""
+    return boss.get if as_json or template is not None else boss.get_brief
 
 
 def _print_list(
@@ -158,7 +175,12 @@ def _table(items: list[Item], now: float) -> list[str]:
 
 
 def _row(guide: QueueNavigator, who: str, item: Item, now: float) -> tuple[str, ...]:
-    since = show_duration(now - item["since"])
+    since = show_duration(max(0.0, now - item["since"]))
+    if "reachable" in item:
+        away = (
+            "" if item["reachable"] else f", unreachable for {show_duration(now - item['unreachable_since'])}"
+        )
+        return f"{item['host']}/{who}", reason(item), since, f"{item['host']}{away}", what(item)
     return who, reason(item) + _put_off(item, now), since, where(guide, item), what(item)
 
 
@@ -222,7 +244,7 @@ def agents_command(ended: bool, watch: bool, as_json: bool, template: str | None
     """
 
     def ask(boss: BossClient) -> Any:
-        return _get_agents(boss, ended=ended)
+        return _get_agents(_getter(boss, template, as_json), ended=ended)
 
     check_alone(template, json=as_json, watch=watch)
     if watch:
@@ -231,12 +253,12 @@ def agents_command(ended: bool, watch: bool, as_json: bool, template: str | None
         _print_list(ask(BossClient()), "sessions", _agent_lines, template, as_json=as_json)
 
 
-def _get_agents(boss: BossClient, *, ended: bool) -> dict[str, Any]:
+def _get_agents(get: Callable[..., Any], *, ended: bool) -> dict[str, Any]:
     """Return all sessions, each with its item in the queue."""
-    items = {item["session_id"]: item for item in boss.get("queue", hidden=True)["items"]}
+    items = {item["session_id"]: item for item in get("queue", hidden=True)["items"]}
     for item in items.values():
         del item["session"]
-    document: dict[str, Any] = boss.get("sessions", all=ended or None)
+    document: dict[str, Any] = get("sessions", all=ended or None)
     sessions = [{**one, "item": items.get(one["id"])} for one in document["sessions"]]
     return {**document, "sessions": sessions}
 

@@ -139,7 +139,15 @@ def _when(text: str) -> str | float:
 
 @click.command("later")
 @waiting_argument("name")
-@click.argument("when", type=_when, default=_DEFAULT_TIME, metavar="[TIME|end|never]")
+@click.argument(
+    "when",
+    type=_when,
+    default=_DEFAULT_TIME,
+    metavar="[TIME|end|never]",
+    shell_complete=lambda _ctx, _param, begun: [
+        one for one in ("10m", "1h", "end", "never") if one.startswith(begun)
+    ],
+)
 @json_option
 def later_command(name: str, when: str | float, as_json: bool) -> None:
     """Postpone an agent in the queue, or remove it. The agent itself is not affected.
@@ -176,12 +184,14 @@ def _later_change(when: str | float) -> tuple[str, dict[str, Any]]:
 def _later_text(item: dict[str, Any], when: str | float) -> str:
     who = label(item)
     if when == "end":
-        return f"{who} is now last in the queue"
+        hidden = round((item["skip_until"] or 0.0) - time.time())
+        return f"{who} is hidden for {show_duration(hidden)}, then last in the queue"
     if when == "never":
         return f"{who} is removed from the queue until it waits for something new"
     if (until := item["snooze_until"]) is None:
         return f"{who} is in the queue again"
-    return f"{who} is hidden for {show_duration(float(when))}, until {show_moment(until, time.time())}"
+    span = show_duration(float(when), precise=True)
+    return f"{who} is hidden for {span}, until {show_moment(until, time.time())}"
 
 
 # ── remuda snooze ──
@@ -236,7 +246,7 @@ def snooze_command(
     elif snoozed["snooze_until"] is None:
         echo(f"{label(snoozed)} is in the queue again")
     else:
-        span_text, moment_text = show_duration(round(until - now, 3)), show_moment(until, now)
+        span_text, moment_text = show_duration(round(until - now, 3), precise=True), show_moment(until, now)
         echo(f"snoozed {label(snoozed)} for {span_text}, until {moment_text}")
 
 

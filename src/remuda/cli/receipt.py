@@ -10,19 +10,20 @@ from typing import Any
 import click
 
 from remuda.duration import show_duration
-from remuda.errors import MessageDead, RemudaError, WaitTimeout
+from remuda.errors import BossDown, MessageDead, MessageNotFound, RemudaError, WaitTimeout
 from remuda.inbox.catalog import find_by_prefix, find_last
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import Trace, follow
 from remuda.inbox.stop_hook import number
+from remuda.keeper.cancel import wait_for_rest
 from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient, dead_hint
 from remuda.keeper.record import SessionRecord
-from remuda.keeper.rest import wait_for_rest
 from remuda.paths import SessionPaths
 
 from .common import folder_option, json_option, time_span
 from .inbox_target import InboxTarget, complete_inbox, find_what, inbox_folders, session_of
+from .messages_elsewhere import find_sent, wait_elsewhere
 from .output import complain, echo, flat, print_answer, print_json, style
 from .redraw import Progress
 
@@ -74,7 +75,41 @@ def command(what: str | None, path: Path | None, folder: Path | None, as_json: b
       remuda receipt work
       remuda receipt m19a8c27f3b1-0d4be1f6a2 --json | jq -r .answer.text
     """
-    print_receipt(find_message(what, path, folder), what, as_json=as_json)
+    receipt = find_any_message(what, path, folder)
+    if isinstance(receipt, Trace):
+        print_receipt(receipt, what, as_json=as_json)
+    else:
+        print_sent(receipt, as_json=as_json)
+
+
+def find_any_message(what: str | None, path: Path | None, folder: Path | None) -> Trace | dict[str, Any]:
+    """Return a message here, or the receipt of one that was sent to another host."""
+    try:
+        return find_message(what, path, folder)
+    except MessageNotFound:
+        if (sent := sent_elsewhere(what, path, folder)) is None:
+            raise
+        return sent
+
+
+def sent_elsewhere(what: str | None, path: Path | None, folder: Path | None) -> dict[str, Any] | None:
+    """Return the receipt of a message that was sent to another host; None if there is none."""
+    if what is None or path is not None or folder is not None:
+        return None
+    try:
+        return find_sent(what)
+    except (MessageNotFound, BossDown):
+        return None
+
+
+def print_sent(receipt: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(receipt)
+        return
+    echo(f"{style(receipt['id'], bold=True)} to {receipt['host']}/{receipt['session']}")
+    show_trace(Trace(receipt["id"], Path(), tuple(receipt["steps"]), receipt["answer"]))
+    if not receipt["ended"]:
+        echo(f"it is at {receipt['where']}")
 
 
 def print_receipt(trace: Trace, what: str | None, *, as_json: bool) -> None:
@@ -174,7 +209,12 @@ def wait_for_end(message: str, folders: list[Path], timeout: float | None, *, as
             raise
         raise WaitTimeout(f"{error.message}: {reporter.why}", hint=error.hint) from None
     except KeyboardInterrupt:
-        complain(f"message {message} is still {trace.stage}; 'remuda cancel {message}' cancels it")
+        has_it = trace.stage in ("written", "submitted", "recorded")
+        complain(
+            f"the agent still works on message {message}; 'remuda cancel {message}' interrupts it"
+            if has_it
+            else f"message {message} stays in the inbox; 'remuda cancel {message}' cancels it"
+        )
         raise
     if as_json:
         print_json(trace.document())
@@ -209,7 +249,13 @@ def wait_command(
       remuda wait work --timeout 10m
       remuda wait m19a8c27f3b1-0d4be1f6a2
     """
-    return wait_for(find_what(what, path, folder), timeout, as_json=as_json)
+    try:
+        target = find_what(what, path, folder)
+    except MessageNotFound:
+        if (sent := sent_elsewhere(what, path, folder)) is None:
+            raise
+        return wait_elsewhere(sent, timeout, as_json=as_json)
+    return wait_for(target, timeout, as_json=as_json)
 
 
 def wait_for(target: InboxTarget | Trace, timeout: float | None, *, as_json: bool) -> int:

@@ -31,8 +31,16 @@ from remuda.errors import (
     PoolNotServed,
     RemudaError,
 )
-from remuda.oneshot.output import OutputLost, ReaderGone, drop, say, write
-from remuda.oneshot.signals import Signalled, ignore_signals, raise_signals
+from remuda.oneshot.output import (
+    OutputLost,
+    ReaderGone,
+    Signalled,
+    drop,
+    ignore_signals,
+    raise_signals,
+    say,
+    write,
+)
 from remuda.pool.pool_connection import SILENCE_TIMEOUT, PoolConnection, default_socket, one_line_error
 from remuda.pool.protocol import Message
 from remuda.pool.request_builder import run_message
@@ -42,6 +50,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
+
+    from remuda.boss.fleet_requests import FleetRequest
 
     Flags = dict[str, Any]
     """The options of a command line, by their flags."""
@@ -56,6 +66,7 @@ DEFAULT_TIMEOUT = 300.0
 # flag: (kind, name of its value, help). Kinds: flag, text, many, seconds, or the choices.
 OPTIONS: dict[str, tuple[str | tuple[str, ...], str, str]] = {
     "--socket": ("text", "PATH", "Socket of the pool.  [default: pool.sock under $REMUDA_HOME]"),
+    "--fleet": ("flag", "", "Run on any host of the fleet with a free agent; --cwd is a folder there."),
     "--no-fallback": ("flag", "", "Fail if no pool is served, instead of running cold."),
     "--backend": (BACKENDS, "", "Require this backend."),
     "--model": ("text", "NAME", "Model to use."),
@@ -241,6 +252,8 @@ def _run(word: str, flags: Flags) -> int:
 def _interruptible(word: str, flags: Flags) -> int:
     try:
         prompt = _read_prompt(word, flags.get("--timeout", DEFAULT_TIMEOUT))
+        if "--fleet" in flags:
+            return _anywhere(prompt, flags)
         try:
             return _warm(prompt, flags)
         except PoolNotServed as error:
@@ -261,7 +274,7 @@ def _read_prompt(word: str, timeout: float) -> str:
     elif sys.stdin is None or sys.stdin.isatty():
         raise InputError("the prompt is empty", hint="pass it as an argument or on standard input")
     else:
-        from remuda.oneshot.prompt import read_to_end
+        from remuda.oneshot.call_input import read_to_end
 
         data = read_to_end(sys.stdin.fileno(), time.monotonic() + timeout)
         try:
@@ -296,6 +309,26 @@ def _warm(prompt: str, flags: Flags) -> int:
         return _follow(line, Printer(flags))
 
 
+def _anywhere(prompt: str, flags: Flags) -> int:
+    """Run it on another machine. Nothing runs here if that is not possible."""
+    from remuda.boss.fleet_requests import FleetRequest
+
+    request = FleetRequest(
+        prompt,
+        profile_options(flags),
+        timeout=flags.get("--timeout", DEFAULT_TIMEOUT),
+        stream="--stream" in flags,
+        permissions=flags.get("--permissions"),
+        requires=_requires(flags),
+    )
+    try:
+        return _follow(request, Printer(flags))
+    except (Signalled, OutputLost):
+        ignore_signals()
+        request.cancel()
+        raise
+
+
 def _current_folder() -> str:
     try:
         return os.getcwd()
@@ -321,13 +354,15 @@ def _requires(flags: Flags) -> dict[str, str]:
     return required
 
 
-def _follow(line: PoolConnection, printer: Printer) -> int:
+def _follow(line: PoolConnection | FleetRequest, printer: Printer) -> int:
     while (message := line.next())["type"] != "done":
         if message["type"] == "error":
             return printer.failed(one_line_error(message))
+        if message["type"] == "retry":
+            _complain(f"{message.get('lost')} was lost; attempt {message.get('attempt')} runs elsewhere")
         printer.event(message)
     result = message["result"]
-    if message.get("more") and printer.wants_usage:
+    if message.get("more") and printer.wants_usage and isinstance(line, PoolConnection):
         result["usage"] = _usage(line)
     printer.done(result)
     return EXIT_CODES["OK"]

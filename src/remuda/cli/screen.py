@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from remuda.errors import InvalidOptions, SessionDead
+from remuda.errors import InvalidOptions, RemudaError, SessionDead
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.history_reader import last_screen
 from remuda.keeper.size import check_size
@@ -70,6 +71,13 @@ def show_last_screen(paths: SessionPaths, *, err: bool = False) -> None:
     if screen is not None:
         print_screen(screen_lines(screen, styled=True), coloured=None, err=err)
         screen.close()
+
+
+def show_last_screen_elsewhere(host: str, name: str) -> None:
+    from remuda.boss.client import RemoteBoss
+
+    with contextlib.suppress(RemudaError):
+        print_screen(RemoteBoss(host).get("sessions", name, "screen", styled=True)["lines"], coloured=None)
 
 
 def screen_lines(screen: Screen, *, styled: bool) -> list[str]:

@@ -6,19 +6,15 @@ Keys typed while scrolling do not reach the program, and its output does not mov
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable
 
 from remuda.errors import RemudaError
 from remuda.keeper.client import KeeperClient
-from remuda.keeper.history_reader import HistoryReader
+from remuda.keeper.history_reader import last_lines, styled_lines
+from remuda.keeper.history_stream import HistoryStream
 from remuda.paths import SessionPaths
-from remuda.terminal.history import Begun, HistoryEvent, Output, Painted, Resized
-from remuda.terminal.transcript import open_transcript
 from remuda.terminal.view import clipped
 
-_MOST_BYTES = 2 << 20
-"""Bytes of history to scroll in: about 20,000 lines, rendered in a fifth of a second. `logs` has more."""
 WHEEL_LINES = 3
 _TOKEN = re.compile(
     rb"\x1b\[<(\d+);\d+;\d+[Mm]|\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|\Z|(?=\x1b))|[\x00-\xff]", re.DOTALL
@@ -108,27 +104,21 @@ def make_history(paths: SessionPaths) -> Callable[[], list[str]]:
         try:
             with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
                 client.request("history")  # on a second connection: the first one is receiving output
-            with HistoryReader(paths) as reader:
-                events = _last_events(reader)
+            return last_lines(paths)
         except (RemudaError, EOFError, OSError):
             return []
-        transcript = open_transcript(styled=True, unwrap=False)
-        lines = [*transcript.take(events), *transcript.rest()]
-        transcript.close()
-        return lines
 
     return read
 
 
-def _last_events(reader: HistoryReader) -> list[HistoryEvent]:
-    events: deque[HistoryEvent] = deque()
-    size, cols_rows = 0, Resized(80, 24)
-    for event in reader.read():
-        events.append(event)
-        size += len(event.data) if isinstance(event, Output | Painted) else 0
-        while size > _MOST_BYTES:
-            dropped = events.popleft()
-            size -= len(dropped.data) if isinstance(dropped, Output | Painted) else 0
-            if isinstance(dropped, Begun | Resized):
-                cols_rows = Resized(dropped.cols, dropped.rows)
-    return [cols_rows, *events]
+def make_history_elsewhere(host: str, name: str) -> Callable[[], list[str]]:
+    """The same for a session of another host."""
+
+    def read() -> list[str]:
+        try:
+            with HistoryStream(host, name, last=True) as stream:
+                return styled_lines(stream.read())
+        except (RemudaError, OSError):
+            return []
+
+    return read

@@ -12,9 +12,11 @@ from remuda.errors import InvalidOptions, MessageDead, WaitTimeout
 from remuda.inbox.journal import Accepted
 
 from .common import folder_option, json_option, time_span
+from .elsewhere import split_host
 from .inbox_feed import dedup_option, max_bytes_option, message_options, read_prompt, schedule_options
 from .inbox_target import InboxTarget, check_sendable, complete_inbox, find_target
-from .output import complain, echo, print_answer, print_json
+from .messages_elsewhere import send_elsewhere
+from .output import after_success, complain, echo, print_answer, print_json
 from .outside import OutsideAgent, find_by_name
 from .receipt import held, wait_for_end
 from .waiting import waiting_argument
@@ -47,7 +49,8 @@ def command(
 ) -> int | None:
     """Send a prompt to an agent. It is typed when the agent is idle, and has a receipt.
 
-    NAME is a session, or an agent in a tmux pane that the boss knows. The message for a session is on disk
+    NAME is a session, or an agent in a tmux pane that the boss knows; HOST/NAME is one on another machine of
+    your fleet, and 'sent ID' says that only the hub has it so far. The message for a session is on disk
     when 'accepted ID' is printed; if the session has ended, the message waits until it is back. In a pane the
     prompt is typed at once if the agent is idle and its input is empty; else nothing is typed (exit code 8).
 
@@ -58,12 +61,17 @@ def command(
     Examples:
       remuda send work "look at the failing tests"
       remuda send %12 "yes, and add a test"
+      remuda send build7/work "go on"
       git diff | remuda send work - --wait --timeout 10m
       remuda send work /compact --command
-      remuda messages m19a8c27f3b1
     """
     if timeout is not None and not wait:
         raise InvalidOptions("--timeout needs --wait")
+    host, name = split_host(name) if folder is None else (None, name)
+    if host is not None:
+        prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
+        more = {**given, "command": command_, "literal": literal}
+        return send_elsewhere(host, name, prompt, more, timeout, wait=wait, as_json=as_json)
     agent = find_by_name(name, folder)
     options = {key: value for key, value in given.items() if value}
     if isinstance(agent, OutsideAgent):
@@ -85,10 +93,11 @@ def command(
     accepted = target.inbox(max_bytes).put(prompt, command=command_, literal=literal, **options)
     if agent != name:
         complain(f"'{name}' is session '{agent}'")
-    if not wait:
-        _print_accepted(accepted, target, as_json=as_json)
-        return None
-    return wait_for_end(accepted.id, [target.folder], timeout, as_json=as_json)
+    with after_success(f"{accepted.id} was accepted"):
+        if not wait:
+            _print_accepted(accepted, target, as_json=as_json)
+            return None
+        return wait_for_end(accepted.id, [target.folder], timeout, as_json=as_json)
 
 
 def _print_accepted(accepted: Accepted, target: InboxTarget, *, as_json: bool) -> None:
@@ -151,6 +160,10 @@ def reply_command(
     if timeout is not None and not wait:
         raise InvalidOptions("--timeout needs --wait")
     prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
+    host, session = split_host(session)
+    if host is not None:
+        more = {"dedup": dedup, "command": command_, "literal": literal}
+        return send_elsewhere(host, session, prompt, more, timeout, wait=wait, as_json=as_json)
     longest = min(timeout, _LONGEST_WAIT) if timeout is not None else _LONGEST_WAIT
     body: dict[str, Any] = {"text": prompt, "command": command_, "literal": literal}
     body |= {"dedup": dedup} if dedup else {}
@@ -159,8 +172,10 @@ def reply_command(
         "sessions", session, "reply", body=body, timeout=_TYPING_TIMEOUT + (longest if wait else 0)
     )
     if result["via"] == "inbox":
-        return _follow_inbox(result, timeout, wait=wait, as_json=as_json)
-    return _print_typed(result, session, wait=wait, as_json=as_json)
+        with after_success(f"{result['id']} was accepted"):
+            return _follow_inbox(result, timeout, wait=wait, as_json=as_json)
+    with after_success(f"the prompt was {result['stage']}"):
+        return _print_typed(result, session, wait=wait, as_json=as_json)
 
 
 def _follow_inbox(result: dict[str, Any], timeout: float | None, *, wait: bool, as_json: bool) -> int | None:

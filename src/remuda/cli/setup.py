@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,23 @@ from click.core import ParameterSource
 
 from remuda.agents import default_setup
 from remuda.agents.setup import BossHooks
-from remuda.errors import InvalidOptions
+from remuda.durable import read_regular
+from remuda.errors import EXIT_CODES, InvalidOptions, RemudaError
+from remuda.names import did_you_mean
 
-from . import completion, hooks, hooks_boss, hooks_tmux
-from .boss_service import has_service, install_service, service_file, uninstall_service
+from . import completion, hooks, hooks_boss, hooks_tmux, notify
+from .boss_service import has_service, remove_service, service_file, set_up_service
 from .common import short_path
-from .file_changes import Agreement, agreement_options, remembered_files
-from .output import ask_letter, echo, style
+from .file_changes import (
+    Agreement,
+    agreement_options,
+    is_program,
+    leftovers,
+    remembered_files,
+    remove_leftovers,
+    temporary_files,
+)
+from .output import ask_letter, complain, echo, style
 
 
 class _Part(click.Command):
@@ -37,7 +49,7 @@ class _Part(click.Command):
             one.name: one
             for part in ("show", "uninstall", "install")
             for one in commands[part].params
-            if part == "install" or not {*one.opts} & install_words
+            if one.expose_value and (part == "install" or not {*one.opts} & install_words)
         }
         super().__init__(
             name, params=[*known.values(), *flags], help=inspect.cleandoc(text), callback=_run_part
@@ -49,6 +61,10 @@ class _Part(click.Command):
 def _run_part(ctx: click.Context, /, show: bool, remove: bool, **values: Any) -> Any:
     part = ctx.command
     assert isinstance(part, _Part)
+    # Flags before the part mean the same as after it.
+    before_part = [name for name, value in (ctx.parent.params if ctx.parent else {}).items() if value]
+    show, remove = show or "show" in before_part, remove or "remove" in before_part
+    values |= {name: True for name in before_part if name in values}
     _check_exclusive(show, remove)
     action = "show" if show else "uninstall" if remove else "install"
     chosen = part.by_action[action]
@@ -57,9 +73,10 @@ def _run_part(ctx: click.Context, /, show: bool, remove: bool, **values: Any) ->
         raise InvalidOptions("no inbox given", hint="name its file: --inbox PATH")
     for one in part.params:
         is_given = ctx.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
-        if is_given and one.name not in {*names, "show", "remove"}:
+        if (is_given or one.name in before_part) and one.name not in {*names, "show", "remove"}:
             raise InvalidOptions(f"{one.opts[0]} does not apply to '{action}'", hint="leave it out")
-    return ctx.invoke(chosen, **{name: value for name, value in values.items() if name in names})
+    more = {"inbox_only" if show else "must_ask": True} if part.name == "inbox" else {}
+    return ctx.invoke(chosen, **{name: value for name, value in values.items() if name in names}, **more)
 
 
 def _check_exclusive(show: bool, remove: bool) -> None:
@@ -67,12 +84,22 @@ def _check_exclusive(show: bool, remove: bool) -> None:
         raise InvalidOptions("--show and --remove exclude each other", hint="give one of them")
 
 
-@click.group("setup", invoke_without_command=True)
+class _Setup(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            hint = did_you_mean(args[0], self.commands) or f"parts: {', '.join(self.commands)}"
+            raise InvalidOptions(f"setup has no part '{args[0]}'", hint=hint)
+        return super().resolve_command(ctx, args)
+
+
+@click.group("setup", cls=_Setup, invoke_without_command=True)
 @click.option("--show", is_flag=True, help="Show what is installed, and change nothing.")
 @click.option("--remove", is_flag=True, help="Remove everything that setup installed, restored to the byte.")
 @agreement_options
 @click.pass_context
-def command(ctx: click.Context, show: bool, remove: bool, yes: bool, dry_run: bool, diff: bool) -> None:
+def command(ctx: click.Context, show: bool, remove: bool, yes: bool, dry_run: bool, diff: bool) -> int | None:
     """Set up Remuda in Claude Code's settings, in tmux and in your shell.
 
     Without a part it shows the state of each and asks one by one. You see every change before it is made.
@@ -82,6 +109,8 @@ def command(ctx: click.Context, show: bool, remove: bool, yes: bool, dry_run: bo
       tmux         keys and a status line for the queue
       inbox        a Stop hook that hands out the messages of an inbox
       completion   shell completion
+
+    'setup notify' changes nothing: it shows who is notified when an agent waits, and tries it with --test.
 
     \b
     Examples:
@@ -93,25 +122,28 @@ def command(ctx: click.Context, show: bool, remove: bool, yes: bool, dry_run: bo
       remuda setup --remove
     """
     if ctx.invoked_subcommand is not None:
-        return
+        return None  # the part reads our flags too
     _check_exclusive(show, remove)
     how = Agreement(yes, dry_run, diff)
     if show:
-        _show_all()
-    elif remove:
-        _remove_all(ctx, how)
-    else:
-        _install_all(ctx, how)
+        return _show_all()
+    if remove:
+        return _remove_all(ctx, how)
+    _install_all(ctx, how)
+    return None
+
+
+def _own_settings() -> list[Path]:
+    """Return the user's settings file and others that setup changed.
+
+    Other settings of this folder may come from a clone, and are not the user's.
+    """
+    own = default_setup().settings_path("user")
+    return [own, *(Path(one) for one in remembered_files() if one != os.path.realpath(own))]
 
 
 def _boss_hooks() -> list[BossHooks]:
-    """Return the boss's hooks in the user's settings and in files that setup changed.
-
-    Those in other settings of this folder may come from a clone, and are not the user's.
-    """
-    own = default_setup().settings_path("user")
-    others = [Path(one) for one in remembered_files() if one != os.path.realpath(own)]
-    return [group for path in (own, *others) for group in hooks_boss.boss_hooks(path)]
+    return [group for path in _own_settings() for group in hooks_boss.boss_hooks(path)]
 
 
 def _boss_state() -> str:
@@ -128,8 +160,8 @@ def _is_sound(name: str) -> bool:
 
 
 def _tmux_state() -> str:
-    files, _ = hooks_tmux.installed_parts()
-    return f"in {', '.join(map(short_path, files))}" if files else ""
+    files = hooks_tmux.installed_files()
+    return f"in {', '.join(short_path(str(path)) for path in files)}" if files else ""
 
 
 def _completion_state() -> str:
@@ -138,26 +170,75 @@ def _completion_state() -> str:
 
 
 _PARTS: dict[str, tuple[str, Callable[[], str]]] = {
-    "boss": ("hooks that report every Claude Code session to the queue", _boss_state),
+    "boss": ("hooks that report every Claude session to the queue", _boss_state),
     "tmux": ("keys and a status line for the queue", _tmux_state),
     "completion": ("shell completion", _completion_state),
 }
 """By name: what it is, and what is installed of it as text; empty for nothing."""
 
 
-def _show_all() -> None:
+class _Problems:
+    """Errors of single files. The others are still shown or removed."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        try:
+            yield
+        except (RemudaError, OSError) as error:
+            if str(error) not in self.errors:
+                self.errors.append(str(error))
+
+    def report(self) -> int:
+        """Print them, and return the exit code."""
+        for error in self.errors:
+            complain(error, error=True)
+        return EXIT_CODES["FAILED" if self.errors else "OK"]
+
+
+def _unreadable_settings(problems: _Problems) -> list[Path]:
+    """Return the settings files that cannot be read, so that they may have hooks of ours."""
+    unreadable = _own_settings()
+    for path in _own_settings():
+        with problems.noted():
+            default_setup().open_settings(path)
+            unreadable.remove(path)
+    return unreadable
+
+
+def _show_all() -> int:
+    problems = _Problems()
+    unreadable = ", ".join(short_path(str(path)) for path in _unreadable_settings(problems))
+    unknown = f"{style('unknown', fg='red')}: cannot read {unreadable}"
     for name, (text, state) in _PARTS.items():
-        installed = state()
+        count, installed = len(problems.errors), ""
+        with problems.noted():
+            installed = state()
+        if len(problems.errors) > count:
+            echo(f"{name:<11} {style('damaged', fg='red')}")
+            continue
+        if name == "boss" and unreadable and not installed:
+            echo(f"{name:<11} {unknown}")
+            continue
         mark = style("installed", fg="green") if installed else "not installed"
         echo(f"{name:<11} {mark}: {installed or text}")
     inboxes = _inbox_files()
     places = ", ".join(short_path(str(path)) for path in inboxes)
     echo(
         f"{'inbox':<11} "
-        + (f"{style('installed', fg='green')}: Stop hook in {places}" if inboxes else "not installed")
+        + (
+            f"{style('installed', fg='green')}: Stop hook in {places}"
+            if inboxes
+            else unknown
+            if unreadable
+            else "not installed: a Stop hook that hands out the messages of an inbox"
+        )
     )
     if has_service():
         echo(f"{'service':<11} {style('installed', fg='green')}: {short_path(str(service_file()))}")
+    return problems.report()
 
 
 def _inbox_files() -> list[Path]:
@@ -183,18 +264,71 @@ def _install_all(ctx: click.Context, how: Agreement) -> None:
     echo("\nAn inbox needs a path: remuda setup inbox --inbox PATH")
 
 
-def _remove_all(ctx: click.Context, how: Agreement) -> None:
-    if not (any(state() for _, state in _PARTS.values()) or _inbox_files() or has_service()):
+def _remove_all(ctx: click.Context, how: Agreement) -> int:
+    """Remove every part that can be removed, then report what could not."""
+    problems = _Problems()
+    _unreadable_settings(problems)
+    removals = list(_removals(ctx, how, problems))
+    for remove in removals:
+        with problems.noted():
+            remove()
+    count = _remove_leftovers(how)
+    if not (removals or count or problems.errors):
         echo("nothing is installed")
-    for one in _boss_hooks():
-        hooks_boss.uninstall_from_file(one.path, how)
-    for name in ("tmux", "completion"):
-        if _PARTS[name][1]():
-            _invoke(ctx, name, "uninstall", how)
+    return problems.report()
+
+
+def _removals(ctx: click.Context, how: Agreement, problems: _Problems) -> Iterator[Callable[[], object]]:
+    for group in _boss_hooks():
+        yield partial(hooks_boss.uninstall_from_file, group.path, how)
+    yield from _tmux_removals(how, problems)
+    if completion.installed_file():
+        yield partial(_invoke, ctx, "completion", "uninstall", how)
     for path in _inbox_files():
-        hooks.uninstall_from_file(path, how)
-    if has_service() and not how.dry_run:
-        uninstall_service(as_json=False)
+        yield partial(hooks.uninstall_from_file, path, how)
+    if has_service():
+        yield partial(remove_service, how)
+
+
+def _tmux_removals(how: Agreement, problems: _Problems) -> Iterator[Callable[[], object]]:
+    files = []
+    for path in hooks_tmux.candidate_files():
+        with problems.noted():
+            files += hooks_tmux.installed_files(path)
+    if files:
+        yield lambda: _remove_tmux(files, how, problems)
+
+
+def _remove_tmux(files: list[Path], how: Agreement, problems: _Problems) -> None:
+    declined = 0
+    for path in files:
+        with problems.noted():
+            declined += not hooks_tmux.uninstall_from_file(path, how)
+    if not declined:
+        hooks_tmux.remove_from_server()
+
+
+def _remove_leftovers(how: Agreement) -> int:
+    """Remove what a setup that was killed has left: temporary files, and empty folders that it made."""
+    entries, files = leftovers(_has_ours), temporary_files()
+    for path in files:
+        echo(
+            f"{'would remove' if how.dry_run else 'removed'} {short_path(str(path))}, left by a killed setup"
+        )
+    if not how.dry_run:
+        remove_leftovers(entries, files)
+    return len(files)
+
+
+def _has_ours(part: str, path: Path) -> bool:
+    if part == "files":
+        return default_setup().open_settings(path).has_hooks
+    if part == "lines":
+        return bool(hooks_tmux.installed_files(path))
+    try:
+        return is_program(path, read_regular(path).decode(errors="replace"))
+    except FileNotFoundError:
+        return False
 
 
 def _invoke(ctx: click.Context, name: str, what: str, how: Agreement) -> None:
@@ -211,19 +345,19 @@ def _invoke(ctx: click.Context, name: str, what: str, how: Agreement) -> None:
 @click.option(
     "--service", is_flag=True, help="Also write a systemd unit or launchd plist that starts the boss."
 )
-@click.pass_context
-def _install_boss(ctx: click.Context, /, service: bool, **values: Any) -> None:
-    ctx.invoke(hooks_boss.install, **values)
-    if service and not values["dry_run"]:
-        install_service(None, as_json=False)
+def _install_boss(settings: Path | None, service: bool, yes: bool, dry_run: bool, diff: bool) -> None:
+    how = Agreement(yes, dry_run, diff)
+    hooks_boss.install_into_file(hooks_boss.settings_file(settings), how)
+    if service:
+        set_up_service(how)
 
 
 @click.command("uninstall")
-@click.pass_context
-def _uninstall_boss(ctx: click.Context, /, **values: Any) -> None:
-    ctx.invoke(hooks_boss.uninstall, **values)
-    if has_service() and not values["dry_run"]:
-        uninstall_service(as_json=False)
+def _uninstall_boss(settings: Path | None, yes: bool, dry_run: bool, diff: bool) -> None:
+    how = Agreement(yes, dry_run, diff)
+    hooks_boss.uninstall_from_file(hooks_boss.settings_file(settings), how)
+    if has_service():
+        remove_service(how)
 
 
 _install_boss.params[:0] = hooks_boss.install.params
@@ -290,3 +424,29 @@ command.add_command(
         completion.SETUP_COMMANDS,
     )
 )
+
+
+@click.command("notify")
+@click.pass_context
+def _notify(ctx: click.Context, /, **values: Any) -> Any:
+    """Show who is notified when an agent waits, and how to set it up. Changes nothing.
+
+    With --test it sends a notice to each receiver, and says whether it arrived and what to do if not. The
+    file is yours: 'setup --remove' leaves it alone.
+
+    \b
+    Examples:
+      remuda setup notify
+      remuda setup notify --test
+    """
+    before_part = [name for name, value in (ctx.parent.params if ctx.parent else {}).items() if value]
+    if before_part and before_part != ["show"]:
+        raise InvalidOptions(
+            f"--{before_part[0].replace('_', '-')} does not apply to 'notify'",
+            hint="setup does not change notify.toml: edit or remove it yourself",
+        )
+    return ctx.invoke(notify.command, **values)
+
+
+_notify.params[:0] = notify.command.params
+command.add_command(_notify)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
+from remuda.boss.client import RemoteBoss
 from remuda.duration import show_duration
-from remuda.errors import InvalidOptions, RemudaError, SessionDead
+from remuda.errors import HostUnreachable, InvalidOptions, RemudaError, SessionDead
 from remuda.inbox.catalog import Listed, list_messages, with_prompts
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.history_reader import last_screen
@@ -27,8 +29,10 @@ from .common import (
     pick_session,
     short_path,
 )
-from .logs import history_lines, print_output
+from .elsewhere import list_elsewhere, session_document, split_host
+from .logs import history_lines, history_lines_elsewhere, print_output, print_output_elsewhere
 from .messages import print_messages
+from .messages_elsewhere import listed_messages
 from .output import cut, echo, print_fields, print_json, print_screen, style, terminal_width, wants_colour
 from .outside import OutsideAgent, find_by_name
 from .screen import screen_lines
@@ -58,6 +62,7 @@ def command(name: str | None, explain: bool, history: bool, folder: Path | None,
 
     NAME is a session, running or ended, or an agent in a tmux pane that the boss knows: by its folder, pane
     (%12) or id. The beginning of a session's name is enough. Without a NAME it is the session started last.
+    HOST/NAME is an agent on another machine of your fleet.
 
     \b
     Examples:
@@ -65,10 +70,15 @@ def command(name: str | None, explain: bool, history: bool, folder: Path | None,
       remuda show work --explain
       remuda show work --history | less -R
       remuda show %12
+      remuda show build7/work
       remuda show work --json | jq -r '.screen[]'
     """
-    agent = find_by_name(name, folder) if name is not None else pick_session(None, find_folder(folder))
     styled = wants_colour(sys.stdout) and not as_json
+    host, name = split_host(name) if name is not None and folder is None else (None, name)
+    if host is not None:
+        _show_elsewhere(host, str(name), history=history, styled=styled, as_json=as_json)
+        return
+    agent = find_by_name(name, folder) if name is not None else pick_session(None, find_folder(folder))
     if isinstance(agent, OutsideAgent):
         view = _outside(agent, styled=styled)
     else:
@@ -160,6 +170,77 @@ def _print_messages(paths: SessionPaths | None) -> None:
     if last:
         _heading(f"last {len(last)} of {len(listed)} messages" if len(listed) > len(last) else "messages")
         print_messages(with_prompts(last))
+
+
+# ── other hosts ──
+
+
+def _show_elsewhere(host: str, name: str, *, history: bool, styled: bool, as_json: bool) -> None:
+    """Show what the boss of another host knows; if it cannot be reached, what is known of it here."""
+    boss = RemoteBoss(host)
+    try:
+        found = boss.get("sessions", name)
+    except HostUnreachable as error:
+        _show_unreachable(host, name, error, as_json=as_json)
+        return
+    one = {"host": host, "reachable": True, "session": found["session"], "item": found["item"]}
+    document = {**session_document(one), "votes": found["evidence"]}
+    screen, note = None, ""
+    try:
+        screen = boss.get("sessions", name, "screen", styled=styled or None)["lines"]
+    except HostUnreachable:
+        raise
+    except RemudaError as error:
+        note = f"its screen cannot be read: {error}"
+    if as_json:
+        more = {"history": history_lines_elsewhere(host, name)} if history else {}
+        print_json({**document, "screen": screen, **more})
+        return
+    print_fields(_elsewhere_fields(document))
+    if document["kept"] and (messages := listed_messages(host, str(document["name"]), _MESSAGES)[1]):
+        _heading("messages")
+        print_messages(messages)
+    if history:
+        _heading("output")
+        print_output_elsewhere(host, name)
+    elif screen is not None:
+        _heading("screen")
+        print_screen(list(_compact(screen)), coloured=styled)
+    else:
+        echo(f"\n{note}")
+
+
+def _show_unreachable(host: str, name: str, error: HostUnreachable, *, as_json: bool) -> None:
+    known = [one for one in list_elsewhere() if one["host"] == host and one["session"].get("name") == name]
+    if not known:
+        raise error
+    document = session_document({**known[0], "reachable": False, "unreachable_since": _last_seen(known[0])})
+    if as_json:
+        print_json({**document, "screen": None})
+        return
+    print_fields(_elsewhere_fields(document))
+    echo(f"\n{error.message}; this is what was known of it before")
+
+
+def _last_seen(one: dict[str, Any]) -> float:
+    return float(one["unreachable_since"] or time.time())
+
+
+def _elsewhere_fields(document: dict[str, Any]) -> list[tuple[str, str]]:
+    age = f" for {show_duration(document['age'])}" if document["age"] is not None else ""
+    detail = f" ({document['detail']})" if document["detail"] else ""
+    before = f"; before that {document['last_state']}" if "last_state" in document else ""
+    rows = [
+        ("session", f"{document['host']}/{document['name']}"),
+        ("state", f"{coloured_state(str(document['state'] or 'unknown'))}{age}{detail}{before}"),
+        ("agent", document["agent"]),
+        ("pane", document["pane"]),
+        ("pid", document["pid"]),
+        ("cwd", document["cwd"]),
+        ("title", document["title"]),
+        ("last words", document["last_message"]),
+    ]
+    return [(label, str(value)) for label, value in rows if value]
 
 
 # ── agents outside of sessions ──

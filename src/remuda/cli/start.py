@@ -3,42 +3,58 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from remuda.agents import AGENT_NAMES, find_agent
-from remuda.config import CLASSIFIERS
-from remuda.errors import RemudaError, SessionDead
+from remuda.agents import find_agent
+from remuda.config import CLASSIFIERS, Config
+from remuda.errors import InvalidOptions, RemudaError, SessionDead
 from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.compose import compose
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS
 from remuda.keeper.start import start_session
-from remuda.paths import SessionPaths
+from remuda.names import is_name
+from remuda.paths import SessionPaths, known_names
 from remuda.wire import connection as wire
 
-from .common import config_option, configuration, find_folder, folder_option, json_option, time_span
-from .output import complain, echo, print_json
+from .common import (
+    AgentName,
+    config_option,
+    configuration,
+    find_folder,
+    folder_option,
+    json_option,
+    time_span,
+)
+from .elsewhere import own_host, split_host
+from .output import after_success, complain, echo, print_json
 from .redraw import Progress
-from .screen import show_last_screen
+from .screen import show_last_screen, show_last_screen_elsewhere
 
 _HELP = """Start an agent, or any command CMD, as session NAME on its own terminal.
 
     On a terminal, start attaches to the session at once; --detach leaves it in the background. The session
     keeps running when you detach, lose your connection or log out.
 
+    Without a NAME, the session gets the name of the working folder, or of the agent; with a number if that is
+    taken.
+
     With --detach, start fails (exit code 6) if the agent dies at once, and prints its last screen.
 
-    Permission mode: your own argument to the agent, else your settings, else manual; Remuda never widens it.
+    --host starts it on another machine of your fleet, with the environment of the boss there. --cwd is a
+    folder of that machine; by default it is the home folder.
 
     Claude Code starts in the permission mode of your arguments or settings. If they name none, it starts in
-    manual mode.
+    manual mode. Remuda never widens it.
 
     \b
     Examples:
@@ -50,11 +66,9 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
 
 
 @click.command("start", help=_HELP, context_settings={"ignore_unknown_options": False})
-@click.argument("name")
+@click.argument("name", required=False)
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--agent", type=click.Choice(AGENT_NAMES), help="Agent to run.  [default: found by the command]"
-)
+@click.option("--agent", type=AgentName(), help="Agent to run.  [default: found by the command]")
 @click.option(
     "--cwd", "--workdir", type=click.Path(path_type=Path), help="Working folder.  [default: this one]"
 )
@@ -66,6 +80,7 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
     help="Follow the size of the terminal used last, or of the smallest; or keep the size.",
 )
 @click.option("-d", "--detach", is_flag=True, help="Start in the background, without attaching.")
+@click.option("--host", metavar="HOST", help="Start it on another machine of your fleet.")
 @click.option("--resume", is_flag=True, help="Restart the ended session NAME, with its conversation.")
 @click.option(
     "--env",
@@ -127,10 +142,17 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
 @folder_option
 @config_option
 @json_option
-def command(name: str, cmd: tuple[str, ...], as_json: bool, detach: bool, **options: Any) -> int | None:
+def command(
+    name: str | None, cmd: tuple[str, ...], as_json: bool, detach: bool, host: str | None, **options: Any
+) -> int | None:
     config = configuration(options["config_file"])
     attach = not detach and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+    if host is not None and host != own_host():
+        size = _size_here(bar=config.status_bar) if attach else None
+        return _start_elsewhere(host, name, cmd, options, size, config, as_json=as_json)
     folder = find_folder(options.get("folder"), config)
+    if name is None:
+        name = _free_name(folder, options)
     size = _size_here(bar=config.status_bar) if attach else (DEFAULT_COLS, DEFAULT_ROWS)
     composed = compose(name, cmd, folder, options, config, attached=attach, size=size)
     if composed.forgotten:
@@ -148,11 +170,97 @@ def command(name: str, cmd: tuple[str, ...], as_json: bool, detach: bool, **opti
         from .attach import attach_here
 
         return attach_here(name, folder, config)
-    if as_json:
-        print_json({"name": name, "keeper_pid": started.keeper_pid, "pid": started.child_pid})
-    else:
-        echo(f"started {name} (pid {started.child_pid}); attach with: remuda attach {name}")
+    with after_success(f"{name} was started"):
+        if as_json:
+            print_json({"name": name, "keeper_pid": started.keeper_pid, "pid": started.child_pid})
+        else:
+            echo(f"started {name} (pid {started.child_pid}); attach with: remuda attach {name}")
     return None
+
+
+# ── on another machine ──
+
+_ELSEWHERE = ("agent", "cols", "rows", "trust", "resume")
+
+
+def _start_elsewhere(
+    host: str,
+    name: str | None,
+    cmd: tuple[str, ...],
+    options: Mapping[str, Any],
+    size: tuple[int, int] | None,
+    config: Config,
+    *,
+    as_json: bool,
+) -> int | None:
+    """Start a session on another host, by the boss there. With a `size`, attach to it."""
+    from remuda.boss.client import RemoteBoss
+
+    split_host(f"{host}/x")  # says if this machine has joined no fleet
+    if name is None:
+        raise InvalidOptions("--host needs a NAME for the session")
+    known = {*_ELSEWHERE, "cwd", "config_file"}
+    given = [key for key, value in options.items() if key not in known and value not in (None, (), False)]
+    if given:
+        flag = f"--{given[0].replace('_', '-')}"
+        raise InvalidOptions(f"{flag} does not go with --host", hint="start it on that machine itself")
+    body = {key: options[key] for key in _ELSEWHERE if options[key] not in (None, False)}
+    body |= {"name": name, "command": list(cmd)} | ({"cwd": str(options["cwd"])} if options["cwd"] else {})
+    if size is not None:
+        body = {"cols": size[0], "rows": size[1], **body}
+    started = RemoteBoss(host).post("sessions", body=body, timeout=_ELSEWHERE_TIMEOUT)
+    name = str(started["name"])
+    if size is not None:
+        from .attach import attach_here
+
+        return attach_here(name, None, config, host=host)
+    _check_came_up_elsewhere(host, name)
+    if as_json:
+        pid = (started["session"] or {}).get("pid")
+        print_json({"host": host, "name": name, "pid": pid})
+    else:
+        echo(f"started {host}/{name}; attach with: remuda attach {host}/{name}")
+    return None
+
+
+def _check_came_up_elsewhere(host: str, name: str) -> None:
+    """Raise `SessionDead` for an agent that died during its start, after its last screen."""
+    from remuda.boss.client import RemoteBoss
+
+    try:
+        with KeeperClient.connect_elsewhere(host, name, read_only=True) as client:
+            if client.welcome is None or not find_agent(client.welcome["agent"]).default_argv:
+                return
+            if not _dies_at_start(client):
+                return
+    except (EOFError, SessionDead):
+        pass
+    session = RemoteBoss(host).get("sessions", name)["session"]
+    if session["ended"] is None:
+        return
+    show_last_screen_elsewhere(host, name)
+    raise SessionDead(
+        f"'{host}/{name}' ended before it was ready", hint=f"'remuda logs {host}/{name}' prints its output"
+    )
+
+
+_LONGEST_OWN_NAME = 40
+"""A longer name of a folder is not taken for the session: users type it."""
+
+
+def _free_name(folder: Path, options: Mapping[str, Any]) -> str:
+    """Return a name that no session has, after the working folder, or else the agent."""
+    if options["resume"]:
+        raise InvalidOptions("--resume needs the NAME of a session", hint="'remuda ls --all' lists all")
+    if options["agent"] is None:
+        raise InvalidOptions(
+            "nothing to start", hint="give --agent, or a NAME and a command: remuda start NAME -- CMD"
+        )
+    last = (options["cwd"] or Path.cwd()).expanduser().absolute().name
+    base = last if is_name(last) and len(last) <= _LONGEST_OWN_NAME else str(options["agent"])
+    taken = known_names(folder)
+    names = itertools.chain([base], (f"{base}-{count}" for count in itertools.count(2)))
+    return next(one for one in names if one not in taken)
 
 
 def _size_here(*, bar: bool) -> tuple[int, int]:
@@ -167,6 +275,7 @@ def _size_here(*, bar: bool) -> tuple[int, int]:
 
 
 _START_LIMIT = 2.0
+_ELSEWHERE_TIMEOUT = 60.0
 _END_LIMIT = 10.0
 
 
@@ -191,11 +300,7 @@ def _has_died(paths: SessionPaths) -> bool:
     """Whether the agent ended during its start, and its keeper too."""
     try:
         with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
-            state = client.request("watch")["state"]
-            deadline = time.monotonic() + _START_LIMIT
-            while state == "starting" and (left := deadline - time.monotonic()) > 0:
-                state = _next_state(client, left) or state
-            if state != "dead":
+            if not _dies_at_start(client):
                 return False
             with contextlib.suppress(EOFError):
                 deadline = time.monotonic() + _END_LIMIT
@@ -209,6 +314,15 @@ def _has_died(paths: SessionPaths) -> bool:
             return False
     record = SessionRecord.load(paths.record)
     return record is not None and not record.came_up
+
+
+def _dies_at_start(client: KeeperClient) -> bool:
+    """Wait a limited time while the agent starts. Raises `EOFError` if its keeper has ended."""
+    state = client.request("watch")["state"]
+    deadline = time.monotonic() + _START_LIMIT
+    while state == "starting" and (left := deadline - time.monotonic()) > 0:
+        state = _next_state(client, left) or state
+    return bool(state == "dead")
 
 
 def _is_free_soon(paths: SessionPaths) -> bool:

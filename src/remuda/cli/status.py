@@ -122,6 +122,6 @@ def explain_votes(votes: list[dict[str, Any]]) -> None:
     for vote in votes:
         mark = "▶" if vote["decides"] else " " if vote["counts"] else "·"
         state = coloured_state(vote["state"].ljust(18), vote["state"])
-        age = f"{show_duration(vote['age']):>6} ago"
+        age = f"{show_duration(vote['age'], precise=True):>6} ago"
         echo(flat(f"  {mark} {vote['source']:<10} {state} {age}  {vote['detail']}"))
     echo("  ▶ decided; · does not count while stronger sources report")

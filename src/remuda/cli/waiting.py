@@ -59,9 +59,7 @@ def find_session(boss: BossClient, word: str) -> dict[str, Any]:
             raise
         if len(matching) > 1:
             several = ", ".join(sorted(names[session_id] for session_id in matching)[:5])
-            raise InvalidOptions(
-                f"several sessions begin with '{word}'", hint=f"write more: {several}"
-            ) from None
+            raise InvalidOptions(f"'{word}' matches {len(matching)} sessions: {several}") from None
         document = boss.get("sessions", matching[0])
     return document
 
@@ -70,7 +68,9 @@ def item_of(boss: BossClient, word: str) -> Item:
     """Return the item of a session, also a hidden one. Raises `NotInQueue` and `InvalidOptions`."""
     item: Item | None = find_session(boss, word)["item"]
     if item is None:
-        raise NotInQueue(f"{word} is not waiting", hint="'remuda queue --all' lists the agents that are")
+        raise NotInQueue(
+            f"{word} is not waiting", hint="'remuda queue --all' lists all waiting agents, also hidden ones"
+        )
     return item
 
 

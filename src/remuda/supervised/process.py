@@ -169,12 +169,12 @@ class SupervisedProcess:
 
     @property
     def pid(self) -> int | None:
-        """The supervisor's."""
+        """Return the process id of the supervisor."""
         return None if self._process is None else self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """The exit code: 128 and the signal for a program that was killed. None while it runs."""
+        """Return the exit code, 128 plus the signal for a killed program; None while it runs."""
         return None if self._process is None else self._process.returncode
 
     def detail(self) -> str:

@@ -119,7 +119,7 @@ class Supervisor:
         if not self._mark:
             return []
         sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-        from remuda.proctree import with_variable
+        from remuda.process_table import with_variable
 
         name, _, value = self._mark.partition("=")
         return list(with_variable(name, value))

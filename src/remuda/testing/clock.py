@@ -43,7 +43,7 @@ class _Jumping(selectors.DefaultSelector):
             return []
         ready = super().select(self._patience)
         if not ready:
-            raise Deadlock("nothing is ready, no timer is set, and nobody called from outside")
+            raise Deadlock("nothing is ready, no timer is set, and nothing called from outside")
         return ready
 
 

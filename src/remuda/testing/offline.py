@@ -45,8 +45,10 @@ def proxies_closed(environ: Mapping[str, str]) -> bool:
 
 
 def closed_proxies() -> dict[str, str]:
-    """The variables that send every request but those to loopback to a closed port. ssh honours no proxy:
-    git is given a program that fails in its place."""
+    """Return the variables that send every request, except to loopback, to a closed port.
+
+    ssh honours no proxy, so git gets a program that fails in its place.
+    """
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), CLOSED_PROXY)
     variables = {**proxies, "NO_PROXY": LOOPBACK_HOSTS}
     return (

@@ -34,8 +34,8 @@ from remuda.errors import (
     SpawnTimeout,
     WaitTimeout,
 )
-from remuda.pool.profile import Profile
 from remuda.pool.types import Answered, BackendName, Request, SessionEvent, Token, Usage
+from remuda.pool.worker import Profile
 
 _T = TypeVar("_T")
 Answering = Callable[["FakeSession", Request], AsyncIterator[SessionEvent]]
@@ -45,7 +45,7 @@ USAGE = Usage(input_tokens=10, output_tokens=5)
 
 
 async def echo(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
-    """As the scripted agent answers what is no order."""
+    """Answer as the scripted agent answers a prompt that is not a command."""
     text = f"REPLY#{session.served} to: {request.prompt}"
     yield Token(text)
     yield Answered(text, conversation_id=session.conversation_id, usage=USAGE, entrypoint="fake")
@@ -66,7 +66,7 @@ class FakeAgent:
         self.renewing: Step = at_once
         self.closing: Step = at_once
         self.late_usage: Usage | None = None
-        """What `usage` tells behind the answer."""
+        """What `usage` reports after the answer."""
         self.sessions: list[FakeSession] = []
         self.peak = 0
         """The most processes at one time."""
@@ -109,7 +109,7 @@ class FakeSession:
     # ── what a test does to it ──
 
     def crash(self, detail: str = "exit:1 -- stderr: boom") -> None:
-        """The process ends by itself, now."""
+        """End the process now, as if by itself."""
         if self.alive and self._crashed is not None and not self._crashed.done():
             self._die()
             self._crashed.set_result(detail)
@@ -208,7 +208,7 @@ class FakeSession:
         self.alive = self._fresh = False
 
     async def _unless_crashed(self, step: Awaitable[_T]) -> _T:
-        """As the step, or `SessionCrashed` in the moment in which the process ends."""
+        """Run the step. Raises `SessionCrashed` as soon as the process ends."""
         assert self._crashed is not None
         task = asyncio.ensure_future(step)
         try:

@@ -18,7 +18,7 @@ anything else               ``REPLY#n to: <the prompt, on one line>``
 a tool's result             ``REPLY#n to: tool_result <its text>``
 ==========================  ===========================================================================
 
-Nothing here waits, reads or writes: whoever plays a reply does that.
+Nothing here waits, reads or writes: the player of a reply does that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any, Protocol, TypeAlias
 ECHO_CHARS = 200
 RESULT_CHARS = 60
 
-# A prompt that the Stop hook hands over arrives at the model behind this line.
+# A prompt that the Stop hook hands over arrives at the model after this line.
 _STOP_HOOK_HEADING = re.compile(r"\AStop hook feedback:\s*")
 _ERROR_KINDS = {
     400: "invalid_request_error",
@@ -72,7 +72,7 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool call. Without an ``id`` whoever plays the reply makes one."""
+    """A tool call. Without an ``id`` the player of the reply makes one."""
 
     name: str
     input: Mapping[str, Any]
@@ -131,7 +131,7 @@ class Reply:
 
     @classmethod
     def of(cls, *steps: Step | str) -> Reply:
-        """A reply of these steps, a plain string standing for :class:`Text`."""
+        """Return a reply of these steps, a plain string standing for :class:`Text`."""
         return cls(tuple(Text(step) if isinstance(step, str) else step for step in steps))
 
 
@@ -143,7 +143,7 @@ class ToolResult:
 
 
 def reply_to(said: str | ToolResult, n: int) -> Reply:
-    """The answer to the ``n``-th thing said in a conversation. Same arguments, same reply."""
+    """Return the answer to the ``n``-th thing said in a conversation. Same arguments, same reply."""
     if isinstance(said, ToolResult):
         return Reply.of(f"REPLY#{n} to: tool_result {one_line(said.text, RESULT_CHARS)}")
     echo = Text(f"REPLY#{n} to: {one_line(said, ECHO_CHARS)}")
@@ -154,7 +154,7 @@ def reply_to(said: str | ToolResult, n: int) -> Reply:
 
 
 def paced(text: str, seconds: float) -> Iterator[tuple[float, str]]:
-    """The text in pieces, each with the time to wait before it; one piece when there is no time to spread."""
+    """Yield the text in pieces, each with the time to wait before it; one piece without time to spread."""
     pieces = re.findall(r"\s*\S+\s*", text) if seconds > 0 else []
     if not pieces:
         yield seconds, text
@@ -168,12 +168,12 @@ def filler(words: int) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """The text's first ``limit`` characters with line breaks made blanks, so that they fit one row."""
+    """Return the text's first ``limit`` characters with line breaks made blanks, so that they fit one row."""
     return re.sub(r"[\r\n]", " ", text.strip()[:limit])
 
 
 def failure(status: int, *, retry_after: float | None = None, message: str = "") -> Fail:
-    """The API's error of that status, with its proper kind."""
+    """Return the API's error of that status, with its proper kind."""
     headers = {} if retry_after is None else {"retry-after": f"{retry_after:g}"}
     return Fail(status, _ERROR_KINDS.get(status, "api_error"), message or f"fake error {status}", headers)
 
@@ -183,7 +183,11 @@ _Steps: TypeAlias = tuple[Step, ...] | None
 
 
 def _run_bash(rest: str, _echo: Text) -> _Steps:
-    return (Text("running"), ToolUse("Bash", {"command": rest, "description": "x"})) if rest else None
+    return (
+        (Text("running"), ToolUse("Bash", {"command": rest, "description": "Run a command"}))
+        if rest
+        else None
+    )
 
 
 def _tool(rest: str, _echo: Text) -> _Steps:
@@ -196,13 +200,13 @@ def _tools(rest: str, _echo: Text) -> _Steps:
 
 def _tool_calls(order: str, listed: str) -> _Steps:
     try:
-        calls = [
-            ToolUse(call["name"], dict(call.get("input", {})), call.get("id")) for call in json.loads(listed)
-        ]
+        given = json.loads(listed)
+        calls = [ToolUse(call["name"], dict(call.get("input", {})), call.get("id")) for call in given]
+        said = next((str(call["say"]) for call in given if "say" in call), "using tool")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         # Said aloud: an echo would let a test with a typing error wait for a tool that never comes.
         return (failure(400, message=f"{order} cannot be read: {error!r}"),)
-    return (Text("using tool"), *calls)
+    return (Text(said), *calls)
 
 
 def _slow(rest: str, _echo: Text) -> _Steps:

@@ -65,10 +65,10 @@ def _is_socket(path: str) -> bool:
 
 
 def why_unsafe(address: Address) -> str | None:
-    """Why another user may be behind this socket; None if it is safe to run `tmux -S` on it, or not there.
+    """Return why another user may own this socket; None if it is safe to run `tmux -S` on it, or not there.
 
-    With -S tmux checks nothing, and a client sends its environment to whoever listens. /tmp/tmux-UID belongs
-    to whoever makes it first. So the socket must be ours, and its path one that only we and root can change.
+    With -S tmux checks nothing, and a client sends its environment to the listener. /tmp/tmux-UID belongs
+    to the user who makes it first. So the socket must be ours, and only we and root may change its path.
     """
     folder = os.path.dirname(address.path)
     try:
@@ -115,7 +115,7 @@ _PASSED_ON: Final = ("PATH", "HOME", "TERM", "LANG", "TMUX_TMPDIR", "SHELL", "US
 
 
 def surroundings(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a tmux that we run. A client sends all of it to the server: no keys of the user's.
+    """Return the environment for a tmux that we run. A client sends it to the server: no keys of the user.
 
     Without TMUX: it must not think itself in the pane that we are in.
     """

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from remuda.errors import InvalidOptions
 
-from .address import POPUPS, check_version, parse_version
-from .command import Tmux, literal
+from .address import POPUPS, check_version, parse_version, surroundings
+from .command import Tmux, arguments_of, literal, run
 
 _KEY: Final = re.compile(r"[!-~]+")
 # Characters that a shell, a tmux format and strftime leave unchanged between single quotes.
@@ -48,6 +50,46 @@ def conf_lines(program: Sequence[str], keys: Keys | None = None, *, segment: boo
         add = f'set-option -ga status-right \\" #({run} segment)\\"'
         lines.append(f"if-shell -F '#{{m:*remuda*segment*,#{{status-right}}}}' '' \"{add}\"")
     return lines
+
+
+def check_keys(keys: Keys) -> None:
+    """Bind the keys in a tmux server that only exists for this. Raises `InvalidOptions` for a bad key.
+
+    Only tmux knows its names of keys, and which two names mean one key.
+    """
+    options = {"--next": keys.next, "--skip": keys.skip, "--popup": keys.popup, "--return": keys.back}
+    chosen = {option: key for option, key in options.items() if key}
+    names = _names_in_tmux([_plain_key(key) for key in chosen.values()])
+    taken: dict[str, str] = {}
+    for index, (option, key) in enumerate(chosen.items()):
+        if index >= len(names):
+            raise InvalidOptions(
+                f"{option}: tmux has no key '{key}'", hint="write for example Tab, S, C-g, M-n"
+            )
+        first = taken.setdefault(names[index], option)
+        if first != option:
+            raise InvalidOptions(
+                f"{first} and {option} are both the key '{key}'", hint="give each its own key"
+            )
+
+
+def _plain_key(key: str) -> str:
+    """Return the key, or a name that tmux refuses in place of a word that tmux 3.3 reads as an option."""
+    _key(key)
+    return "none" if key.startswith("-") and key != "-" else key
+
+
+def _names_in_tmux(keys: Sequence[str]) -> list[str]:
+    """Return tmux's own names of these keys, up to the first that it does not know."""
+    commands = [["start-server"]]
+    for index, key in enumerate(keys):
+        table = f"remuda-{index}"
+        commands += [["bind-key", "-T", table, key, "run-shell", "true"], ["list-keys", "-T", table]]
+    # The server has no session, so it ends at once, and may remove its socket while we remove the folder.
+    with tempfile.TemporaryDirectory(prefix="remuda-", ignore_cleanup_errors=True) as folder:
+        words = ["tmux", "-u", "-f", os.devnull, "-S", f"{folder}/tmux", *arguments_of(*commands)]
+        output = run(words, surroundings(os.environ)).output.decode(errors="replace")
+    return re.findall(r"-T remuda-\d+\s+(\S+)", output)
 
 
 def _shell_words(program: Sequence[str]) -> str:

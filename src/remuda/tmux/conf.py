@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -65,7 +66,7 @@ def _block(lines: Sequence[str], undo: bytes) -> bytes:
 
 
 def _find(text: bytes) -> tuple[int, int] | None:
-    """Return where our block begins and ends."""
+    """Return where our block begins and ends. Raises `InvalidOptions` if a mark is missing or repeated."""
     starts, ends, at = [], [], 0
     for line in text.splitlines(keepends=True):
         if line.startswith(_BEGIN):
@@ -77,8 +78,8 @@ def _find(text: bytes) -> tuple[int, int] | None:
         return None
     if len(starts) != 1 or len(ends) != 1 or starts[0] >= ends[0]:
         raise InvalidOptions(
-            "the marks around the lines of Remuda are damaged",
-            hint=f"repair them in an editor: {_BEGIN!r} … {_END!r}",
+            "the marks around Remuda's lines are damaged",
+            hint=f"keep one line '{_BEGIN.decode()}' and one line '{_END.decode()}' after it",
         )
     return starts[0], ends[0]
 
@@ -89,25 +90,41 @@ class ConfFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         # Written through a link: many keep their configuration elsewhere.
-        self._real = Path(os.path.realpath(path))
+        self.real = Path(os.path.realpath(path))
         self.before = self._read()
         self.after = self.before
 
     def _read(self) -> bytes | None:
         try:
-            return read_regular(self._real)
+            return read_regular(self.real)
         except FileNotFoundError:
             return None
 
     def install(self, lines: Sequence[str]) -> None:
-        self.after = put_block(self.before, lines)
+        with self._named():
+            self.after = put_block(self.before, lines)
 
     def uninstall(self) -> None:
-        self.after = None if self.before is None else take_block(self.before)
+        with self._named():
+            self.after = None if self.before is None else take_block(self.before)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the file in an error about its marks."""
+        try:
+            yield
+        except InvalidOptions as error:
+            raise InvalidOptions(f"{self.path}: {error.message}", hint=error.hint) from None
 
     @property
     def has_block(self) -> bool:
-        return self.before is not None and _find(self.before) is not None
+        """Raises `InvalidOptions` if the marks are damaged."""
+        with self._named():
+            return self.before is not None and _find(self.before) is not None
+
+    @property
+    def will_have_block(self) -> bool:
+        return self.after is not None and _find(self.after) is not None
 
     @property
     def is_changed(self) -> bool:
@@ -121,14 +138,14 @@ class ConfFile:
                 f"{self.path} was changed by another program at the same time", hint="try again"
             )
         if self.after is None:
-            self._real.unlink()
+            self.real.unlink()
         else:
-            self._real.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(self._real, self.after, self._mode())
+            self.real.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self.real, self.after, self._mode())
         self.before = self.after
 
     def _mode(self) -> int:
         try:
-            return stat.S_IMODE(self._real.stat().st_mode)
+            return stat.S_IMODE(self.real.stat().st_mode)
         except FileNotFoundError:
             return 0o644

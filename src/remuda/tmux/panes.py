@@ -84,7 +84,7 @@ class Pane(NamedTuple):
 
     @property
     def address(self) -> str:
-        """As people write it: `work:1.0`."""
+        """Return the pane as people write it: `work:1.0`."""
         place = self.places[0]
         return f"{place.session_name}:{place.window_index}.{self.number}"
 
@@ -232,7 +232,7 @@ def _device(tty: str) -> int:
 
 
 def _ancestry(pid: int) -> Iterator[tuple[int, int]]:
-    """The process and its ancestors, each with the device of its terminal, or 0."""
+    """Yield the process and its ancestors, each with the device of its terminal, or 0."""
     read = _read_proc if sys.platform.startswith("linux") else _read_ps
     while pid > 1 and (parent_and_terminal := read(pid)):
         yield pid, parent_and_terminal[1]

@@ -1,14 +1,12 @@
 """A stand-in for the Messages API on 127.0.0.1, so that an agent can run without account and network.
 
-:class:`LoopbackModel` is the server, scriptable per request; it keeps every :class:`Request` whole. What it
+:class:`LoopbackModel` is the server, scriptable per request; it keeps every :class:`Request` in full. What it
 says is made of the steps of :mod:`remuda.testing.script`.
 
 By hand: ``python -m remuda.testing.loopback_model --port N``.
 """
 
-from .conversation import Conversation
-from .gate import Gate
-from .request import Request
-from .server import Handler, LoopbackModel
+from .request import Conversation, Request
+from .server import Gate, Handler, LoopbackModel
 
 __all__ = ["Conversation", "Gate", "Handler", "LoopbackModel", "Request"]

@@ -1,4 +1,4 @@
-"""``python -m remuda.testing.loopback_model --port N``: the model by hand, telling each request in a line."""
+"""``python -m remuda.testing.loopback_model --port N``: the model by hand, with a line for each request."""
 
 from __future__ import annotations
 

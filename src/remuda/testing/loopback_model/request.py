@@ -1,15 +1,104 @@
-"""One request to the loopback model, kept whole."""
+"""One request to the loopback model, kept in full."""
 
 from __future__ import annotations
 
 import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..script import ToolResult
-from .conversation import Conversation
 
-# `abandoned`: the agent closed the connection before the reply was whole; `cut`: the script did.
+if TYPE_CHECKING:
+    from .connection import Incoming
+
+# ── what an agent sent ──
+
+_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+
+
+class Conversation:
+    """A view of one request's body."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self.body = body
+
+    @property
+    def model(self) -> str:
+        return str(self.body.get("model", ""))
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools on offer."""
+        return [str(tool.get("name")) for tool in self.body.get("tools") or []]
+
+    @property
+    def system(self) -> str:
+        """The system prompt, its blocks one below the other."""
+        return "\n".join(block.get("text", "") for block in _blocks(self.body.get("system")))
+
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        """Every text with its role, in order: prompts, answers, tool results and system reminders alike."""
+        return [
+            (str(message.get("role")), _text(block))
+            for message in self._messages()
+            for block in _blocks(message.get("content"))
+            if block.get("type") in ("text", "tool_result")
+        ]
+
+    @property
+    def prompt(self) -> str:
+        """The last text of the user's own, without system reminders; empty when there is none."""
+        for message in self._user_messages():
+            for block in reversed(_blocks(message.get("content"))):
+                if block.get("type") == "text" and (text := _own(block)):
+                    return text
+        return ""
+
+    @property
+    def said(self) -> str | ToolResult:
+        """What the answer is for: the last prompt, or the results of the tools that the last reply called."""
+        for message in self._user_messages():
+            blocks = _blocks(message.get("content"))
+            for block in reversed(blocks):
+                if block.get("type") == "tool_result":
+                    return ToolResult("\n".join(_text(b) for b in blocks if b.get("type") == "tool_result"))
+                if block.get("type") == "text" and (text := _own(block)):
+                    return text
+        return ""
+
+    def _messages(self) -> list[Mapping[str, Any]]:
+        return list(self.body.get("messages") or [])
+
+    def _user_messages(self) -> Iterator[Mapping[str, Any]]:
+        return (message for message in reversed(self._messages()) if message.get("role") == "user")
+
+
+def _blocks(content: Any) -> list[Mapping[str, Any]]:
+    """Content as a list of blocks; the API takes a bare string for a single text."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return list(content or [])
+
+
+def _text(block: Mapping[str, Any]) -> str:
+    if block.get("type") == "tool_result":
+        return "\n".join(_text(part) for part in _blocks(block.get("content")))
+    return str(block.get("text", ""))
+
+
+def _own(block: Mapping[str, Any]) -> str:
+    text = _text(block)
+    return _REMINDER.sub("", text).strip() if "<system-reminder>" in text else text
+
+
+# ── the request ──
+
+# `abandoned`: the agent closed the connection before the reply was complete; `cut`: the script did.
 Outcome: TypeAlias = Literal["open", "answered", "failed", "cut", "abandoned"]
 
 
@@ -35,7 +124,7 @@ class Request:
 
     @property
     def prompt(self) -> str:
-        """The last user text that is no system reminder."""
+        """The last user text that is not a system reminder."""
         return self.conversation.prompt
 
     @property
@@ -83,7 +172,7 @@ class Request:
 
 
 def parse_body(raw: bytes) -> Any:
-    """The JSON in a body, or None where there is none."""
+    """Return the JSON in a body, or None where there is none."""
     try:
         return json.loads(raw)
     except ValueError:
@@ -97,3 +186,61 @@ def _is_side(request: Request) -> bool:
     """
     body = request.body if isinstance(request.body, dict) else {}
     return bool(request.session_id) and not body.get("tools") and "context_management" not in body
+
+
+# ── the requests, readable from any thread ──
+
+Predicate: TypeAlias = Callable[[Request], bool]
+
+
+def matching(wanted: Predicate | str) -> Predicate:
+    """Return a predicate; a string matches main requests whose prompt contains it."""
+    if isinstance(wanted, str):
+        return lambda request: request.is_main and wanted in request.prompt
+    return wanted
+
+
+class RequestLog:
+    """Grows only; a request in it changes once more, when it is answered."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._requests: list[Request] = []
+
+    def requests(self) -> list[Request]:
+        with self._changed:
+            return list(self._requests)
+
+    def add(self, incoming: Incoming) -> Request:
+        with self._changed:
+            request = Request(
+                number=len(self._requests) + 1,
+                method=incoming.method,
+                path=incoming.path,
+                headers=incoming.headers,
+                raw=incoming.body,
+                body=parse_body(incoming.body),
+                received=time.monotonic(),
+            )
+            self._requests.append(request)
+            self._changed.notify_all()
+        return request
+
+    def close(self, request: Request, outcome: Outcome) -> None:
+        """Note how a request ended."""
+        with self._changed:
+            request.answered = time.monotonic()
+            request.outcome = outcome
+            self._changed.notify_all()
+
+    def wait_for(self, wanted: Predicate | str, timeout: float, count: int) -> Request:
+        matches = matching(wanted)
+        with self._changed:
+            if self._changed.wait_for(lambda: len(self._matching(matches)) >= count, timeout):
+                return self._matching(matches)[count - 1]
+            seen = "\n  ".join(str(request) for request in self._requests) or "nothing"
+        what = repr(wanted) if isinstance(wanted, str) else "the request waited for"
+        raise TimeoutError(f"{what} (x{count}) did not come within {timeout:g} s. Seen:\n  {seen}")
+
+    def _matching(self, matches: Predicate) -> list[Request]:
+        return [request for request in self._requests if matches(request)]

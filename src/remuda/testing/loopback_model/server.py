@@ -1,24 +1,127 @@
-"""The loopback model: an asyncio server in a thread of its own, so that any test can use it."""
+"""The loopback model: an asyncio server in a thread of its own, so that any test can use it.
+
+`Scripting` decides what it says to a request: a queue, rules, and a handler after them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
 import threading
-from types import TracebackType
-from typing import Self
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Self, TypeAlias
 
-from ..script import Hold, Reply, failure
-from .connection import ClientReader, Connection
-from .gate import Gate
-from .http1 import MAX_HEAD_BYTES
-from .log import Predicate, RequestLog, matching
-from .request import Request
-from .scripting import Handler, Scripting, default_handler
+from remuda.tasks import TaskSet
+from remuda.testing.script import Hold, Reply, failure, reply_to
 
-__all__ = ["Handler", "LoopbackModel"]
+from .connection import MAX_HEAD_BYTES, ClientReader, Connection
+from .request import Predicate, Request, RequestLog, matching
 
 _CLOSE_TIMEOUT = 5.0
+
+# ── a gate in the middle of a reply, opened by the test that put it there ──
+
+
+class Gate:
+    """Shut until :meth:`open`; what has reached it waits. Safe between threads.
+
+    As a context manager it opens at the end, whatever happened, so that no agent is left hanging.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._open = False
+        self._arrivals = 0
+        self._waiting: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.open()
+
+    def open(self) -> None:
+        """Let everything through that waits, and everything that comes later."""
+        with self._changed:
+            self._open = True
+            waiting, self._waiting = self._waiting, []
+        for go_on in waiting:
+            go_on()
+
+    def reached(self, then: Callable[[], None]) -> None:
+        """See :class:`remuda.testing.script.Opening`."""
+        with self._changed:
+            self._arrivals += 1
+            self._changed.notify_all()
+            if not self._open:
+                self._waiting.append(then)
+                return
+        then()
+
+    def wait_reached(self, timeout: float = 30.0) -> None:
+        """Return as soon as a reply has come this far: everything before the gate was sent."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._arrivals > 0, timeout):
+                raise TimeoutError(f"no reply reached the gate within {timeout:g} s")
+
+
+# ── what is said to a request ──
+
+Handler: TypeAlias = Callable[[Request, int], Reply]
+
+
+def default_handler(request: Request, n: int) -> Reply:
+    """Reply as :mod:`remuda.testing.script` does; requests outside a conversation get "ok"."""
+    return reply_to(request.said, n) if request.is_main else Reply.of("ok")
+
+
+class Scripting:
+    """Safe between threads: the test scripts, the server asks."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._lock = threading.Lock()
+        self._queue: deque[Handler] = deque()
+        self._rules: list[tuple[Predicate, Handler]] = []
+        self._replies: Counter[str] = Counter()
+
+    def enqueue(self, answer: Reply | Handler) -> None:
+        with self._lock:
+            self._queue.append(_handler(answer))
+
+    def add_rule(self, matches: Predicate, answer: Reply | Handler) -> None:
+        with self._lock:
+            self._rules.insert(0, (matches, _handler(answer)))
+
+    def fallback(self, request: Request, n: int) -> Reply:
+        """Return what would be said without a queue and rules."""
+        return self._handler(request, n)
+
+    def decide(self, request: Request) -> Reply:
+        """Return the reply of the queue (main requests only), else of the newest rule or the handler."""
+        with self._lock:
+            n = self._replies[request.session_id] + 1
+            answer = self._choose(request)
+        return answer(request, n)
+
+    def given(self, request: Request) -> None:
+        """A reply is sent in full. Only such count, so that an agent's retries do not shift the numbers."""
+        if request.is_main:
+            with self._lock:
+                self._replies[request.session_id] += 1
+
+    def _choose(self, request: Request) -> Handler:
+        if request.is_main and self._queue:
+            return self._queue.popleft()
+        return next((handler for matches, handler in self._rules if matches(request)), self._handler)
+
+
+def _handler(answer: Reply | Handler) -> Handler:
+    return (lambda _request, _n: answer) if isinstance(answer, Reply) else answer
+
+
+# ── the server ──
 
 
 class LoopbackModel:
@@ -28,7 +131,7 @@ class LoopbackModel:
     newest matching rule of :meth:`when`; ``handler``, by default the brain of :mod:`remuda.testing.script`.
 
     A handler gets the request and the number of this reply in the request's session; only replies that were
-    sent whole are counted. It runs in the server's thread and must not block: a reply that is to wait holds a
+    sent in full are counted. It runs in the server's thread and must not block: a reply that waits holds a
     :class:`Gate`. What it raises is answered with status 500 and raised again by :meth:`close`.
     """
 
@@ -45,9 +148,7 @@ class LoopbackModel:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     @property
@@ -56,7 +157,7 @@ class LoopbackModel:
 
     @property
     def url(self) -> str:
-        """What ANTHROPIC_BASE_URL is to be."""
+        """The value for ANTHROPIC_BASE_URL."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
@@ -96,7 +197,7 @@ class LoopbackModel:
         return gate
 
     def wait_for(self, wanted: Predicate | str, timeout: float = 30.0, *, count: int = 1) -> Request:
-        """The ``count``-th request that matches, as soon as it is there; TimeoutError lists what came.
+        """Return the ``count``-th request that matches, as soon as it is there; TimeoutError lists what came.
 
         A predicate is asked again when a request is answered, so it may look at ``outcome``.
         """
@@ -131,7 +232,7 @@ class LoopbackModel:
 
     async def _serve(self, started: concurrent.futures.Future[int]) -> None:
         self._loop = asyncio.get_running_loop()
-        connections: set[asyncio.Task[None]] = set()
+        connections = TaskSet()
 
         def accept() -> asyncio.Protocol:
             reader = ClientReader(limit=MAX_HEAD_BYTES)
@@ -139,17 +240,13 @@ class LoopbackModel:
 
         def serve(reader: ClientReader, writer: asyncio.StreamWriter) -> None:
             connection = Connection(reader, writer, self._log, self._decide, self._scripting.given)
-            task = asyncio.ensure_future(connection.serve())
-            connections.add(task)
-            task.add_done_callback(connections.discard)
+            connections.start(connection.serve())
 
         server = await self._loop.create_server(accept, "127.0.0.1", self._port)
         started.set_result(server.sockets[0].getsockname()[1])
         await self._stop.wait()
         server.close()
-        for task in connections:
-            task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+        await connections.aclose()
 
     def _decide(self, request: Request) -> Reply:
         try:

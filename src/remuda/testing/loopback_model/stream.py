@@ -27,7 +27,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The connection is to be closed in the middle of the answer."""
+    """Close the connection in the middle of the answer."""
 
 
 Action: TypeAlias = Send | Pause | Hold | Break
@@ -118,13 +118,13 @@ class EventStream:
 
 
 def whole_message(reply: Reply, model: str) -> dict[str, Any]:
-    """The reply as one message, as the API answers without ``stream``."""
+    """Return the reply as one message, as the API answers without ``stream``."""
     content = [_block(step) for step in reply.steps if isinstance(step, Text | Thinking | ToolUse)]
     return _message(model, content, reply.stop_reason, asdict(reply.usage))
 
 
 def waits(reply: Reply) -> Iterator[Action]:
-    """What a plain answer has to wait for before it is sent, and whether it is sent at all."""
+    """Yield what a plain answer has to wait for before it is sent, and whether it is sent at all."""
     for step in reply.steps:
         match step:
             case Text(seconds=seconds) | Thinking(seconds=seconds) if seconds:
@@ -138,13 +138,13 @@ def waits(reply: Reply) -> Iterator[Action]:
 
 
 def error_body(fail: Fail) -> dict[str, Any]:
-    """The API's JSON for an error."""
+    """Return the API's JSON for an error."""
     error = {"type": fail.kind, "message": fail.message}
     return {"type": "error", "error": error, "request_id": f"req_{uuid.uuid4().hex[:24]}"}
 
 
 def tool_block(step: ToolUse) -> dict[str, Any]:
-    """A tool call as a content block, with an id of its own where the step has none."""
+    """Return a tool call as a content block, with an id of its own where the step has none."""
     call = step.id or f"toolu_{uuid.uuid4().hex[:24]}"
     return {"type": "tool_use", "id": call, "name": step.name, "input": dict(step.input)}
 

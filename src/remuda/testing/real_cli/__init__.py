@@ -4,7 +4,7 @@
 versions instead of it where some follow.
 :class:`RealCli` then gives it a HOME and a project of its own and an environment with nothing of the caller's
 but PATH.
-The binary is proprietary: it is downloaded by whoever runs the tests and is part of nothing we ship.
+The binary is proprietary: it is downloaded by the user who runs the tests and is part of nothing we ship.
 """
 
 from .bench import NetworkReachableError, RealCli

@@ -12,7 +12,6 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from remuda.proctree import send_signal
@@ -32,7 +31,7 @@ class NetworkReachableError(Exception):
 class RealCli:
     """The pinned CLI with a fresh HOME and project below ``folder``, talking to the model at ``base_url``.
 
-    Everything that it does stays in ``folder``. ``env`` is the whole environment for it, to be handed to
+    Everything that it does stays in ``folder``. ``env`` is the complete environment for it, to be handed to
     whatever starts it; ``home`` and ``project`` may be filled further before that. Folders of ``trusted`` are
     trusted besides the project; with ``trust=False`` none is, and the trust dialog comes up.
     """
@@ -60,13 +59,11 @@ class RealCli:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def argv(self, *flags: str) -> list[str]:
-        """The command line with these flags."""
+        """Return the command line with these flags."""
         return [str(self.binary), *flags]
 
     def run_print(
@@ -93,18 +90,18 @@ class RealCli:
     def open_terminal(
         self, *flags: str, env: Mapping[str, str] | None = None, columns: int = 100, rows: int = 30
     ) -> PlainTerminal:
-        """The TUI in the project, on a terminal that answers no queries."""
+        """Start the TUI in the project, on a terminal that answers no queries."""
         return PlainTerminal(
             self.argv(*flags), cwd=self.project, env={**self.env, **(env or {})}, columns=columns, rows=rows
         )
 
     def transcripts(self) -> list[Path]:
-        """The transcripts that the CLI has written, oldest first."""
+        """Return the transcripts that the CLI has written, oldest first."""
         found = (self.home / ".claude" / "projects").glob("*/*.jsonl")
         return sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
     def running(self) -> dict[int, str]:
-        """Every process that was started with this HOME and still lives, with its command line.
+        """Return every process that was started with this HOME and still lives, with its command line.
 
         The CLI's tools run in process sessions of their own and outlive it when it is killed; the environment
         is what they all share. Zombies count as ended. Empty where there is no ``/proc``.
@@ -117,7 +114,7 @@ class RealCli:
                     found[int(entry.name)] = (
                         (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
                     )
-            except OSError:  # ended meanwhile, or not ours to read
+            except OSError:  # ended by now, or not ours to read
                 continue
         return found
 
@@ -141,7 +138,7 @@ class RealCli:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _service_folder(self) -> Path:
-        """Where the CLI's service for background agents has its sockets, whatever TMPDIR says (2.1.325)."""
+        """Return the folder with the sockets of the CLI's background service; TMPDIR is ignored (2.1.325)."""
         name = hashlib.sha256(str(self.home / ".claude").encode()).hexdigest()[:8]
         return Path(f"/tmp/cc-daemon-{os.getuid()}") / name  # noqa: S108
 
@@ -169,7 +166,7 @@ class RealCli:
             "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL": "1",
             "GIT_SSH_COMMAND": "false",
         }
-        # IS_SANDBOX, which lets root use --dangerously-skip-permissions, must not stand here: with it the CLI
+        # IS_SANDBOX, which lets root use --dangerously-skip-permissions, must not be here: with it the CLI
         # (2.1.325) keeps on trying an overloaded API, without it three times. Tests use --allowedTools.
         return variables if is_offline() else variables | closed_proxies()
 

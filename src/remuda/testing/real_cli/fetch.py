@@ -77,7 +77,7 @@ _PINS = {
     ),
 }
 OLDER = tuple(_PINS)
-"""Versions that can be fetched beside the pinned one, on Linux x86-64."""
+"""Versions that can be fetched in addition to the pinned one, on Linux x86-64."""
 _DOWNLOAD_TIMEOUT = 1800.0
 _BLOCK_BYTES = 1 << 20
 
@@ -107,13 +107,13 @@ def opted_out() -> bool:
 
 
 def binary_path(version: str = VERSION) -> Path:
-    """Where the cached binary is, or would be."""
+    """Return where the cached binary is, or would be."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(cache) / "remuda" / "claude-code" / version / "claude"
 
 
 def fetch(version: str = VERSION) -> Fetched:
-    """The binary, downloaded unless the cache has it. Safe to call in many processes at once."""
+    """Return the binary, downloaded unless the cache has it. Safe to call in many processes at once."""
     if version not in (PINNED, *OLDER):
         raise FetchError(f"no hash is pinned for claude {version}; known are {', '.join((*OLDER, PINNED))}")
     if version != PINNED and _platform() != _PLATFORM:
@@ -171,7 +171,7 @@ def _download_wheel(folder: Path) -> Path:
 
 
 def _download_package(folder: Path, version: str) -> Path:
-    """The npm package, once its hash is what is pinned: npm compares it with what the registry says only."""
+    """Download the npm package and check it against our pinned hash; npm checks only the registry's."""
     name = f"{_NPM_PACKAGE}@{version}"
     if shutil.which("npm") is None:
         raise FetchError(f"npm is not on the PATH; it downloads {name}")

@@ -14,7 +14,6 @@ import termios
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 # Makes the PTY the controlling terminal, then becomes the program. Not a `preexec_fn`, because a process with
@@ -36,7 +35,7 @@ class PlainTerminal:
         self._output = bytearray()
         self._changed = threading.Condition()
         self._ended = False
-        # Closed, it tells the reader to stop: the terminal may be held open by others than the program.
+        # Closed, it makes the reader stop: the terminal may be held open by others than the program.
         self._stop_read, self._stop_write = os.pipe()
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -58,9 +57,7 @@ class PlainTerminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     @property
@@ -75,7 +72,7 @@ class PlainTerminal:
             keys = keys[os.write(self._master, keys) :]
 
     def wait_for(self, landmark: bytes, timeout: float = 30.0) -> bytes:
-        """The output up to and with ``landmark``; TimeoutError shows what was printed instead of it."""
+        """Return the output up to and with ``landmark``. TimeoutError shows what was printed instead."""
         with self._changed:
             self._changed.wait_for(lambda: landmark in self._output or self._ended, timeout)
             at = self._output.find(landmark)
@@ -111,11 +108,11 @@ class PlainTerminal:
             self._changed.notify_all()
 
     def _read(self) -> bytes:
-        """What the program printed next; nothing at its end, and when all is read at a close."""
+        """Return what the program printed next; nothing at its end, and when all is read at a close."""
         ready, _, _ = select.select([self._master, self._stop_read], [], [])
         if self._master not in ready:
             return b""
         try:
             return os.read(self._master, 65536)
-        except OSError:  # EIO: nobody holds the other end any more
+        except OSError:  # EIO: no process holds the other end any more
             return b""

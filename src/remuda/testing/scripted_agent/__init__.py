@@ -20,7 +20,7 @@ How it is made, from the inside out:
 ``model``, ``calls``, ``tool``             an answer of the model; a tool call; running the tool
 ``turn``, ``queue``, ``command``           a prompt until the agent stops; what waits; ``/`` and ``!``
 ``worker``                                 doing what was submitted
-``terminal``, ``face``                     the terminal; all that is seen from outside
+``terminal``, ``face``                     the terminal; everything that is seen from outside
 ``stage``, ``app``                         what a turn needs of the program; the program
 ``print_voice``, ``print_turn``            print mode: its messages; a turn
 ``print_app``                              print mode: input, control requests, tasks in the background
@@ -31,5 +31,5 @@ from __future__ import annotations
 
 # The version whose behaviour is played.
 VERSION = "2.1.325"
-# What it calls itself wherever the real program names its entry point: nobody shall take it for the real one.
+# What it calls itself wherever the real program names its entry point: no one shall take it for the real one.
 ENTRYPOINT = "scripted"

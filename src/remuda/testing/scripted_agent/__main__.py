@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import VERSION
-from .knobs import Knobs
-from .options import USAGE, Options, UsageError, parse
+from .options import USAGE, Knobs, Options, UsageError, parse
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:

@@ -15,18 +15,15 @@ from .dialog import Chosen
 from .face import Face
 from .hooks import Hooks, Verdict
 from .keys import Answered, Decoder, Input, Key
-from .knobs import Knobs
 from .loop import Future, Loop, Task, Timer
-from .options import Options
-from .queue import Queue
-from .registry import Registry
-from .screen import FullScreen, Inline
+from .options import Knobs, Options
+from .screen import FullScreen, Inline, Terminal
 from .session import Session
 from .settings import Settings, Sources
 from .stage import Interrupted
-from .terminal import Terminal
 from .tool import Tools
-from .worker import Worker
+from .transcript import Registry
+from .worker import Queue, Worker
 
 _ESCAPE_WAIT = 0.05
 _AGAIN_SECONDS = 0.8
@@ -78,7 +75,7 @@ class App:
         self._code = 0
 
     def run(self) -> int:
-        """Until the program ends; its exit code. The terminal is given back whatever happens."""
+        """Run until the program ends. Return its exit code. The terminal is always restored."""
         self._terminal.open()
         try:
             self._on_signals()
@@ -95,7 +92,7 @@ class App:
         return self._code
 
     def settings(self) -> Settings:
-        """The settings as they are now."""
+        """Return the settings as they are now."""
         return self._sources.load()
 
     async def fire(self, event: str, fields: Mapping[str, Any], subject: str = "") -> Verdict:
@@ -103,7 +100,7 @@ class App:
         return await self._hooks.fire(self._payload(event, fields), self.session.hook_environ(event), subject)
 
     def announce(self, event: str, fields: Mapping[str, Any], subject: str = "") -> None:
-        """Run the event's hooks; nobody waits for them."""
+        """Run the event's hooks without waiting for them."""
         self._hooks.fire_and_forget(self._payload(event, fields), self.session.hook_environ(event), subject)
 
     def absorb_queue(self) -> None:
@@ -279,7 +276,7 @@ class App:
         self.loop.later(_AGAIN_SECONDS, lambda: setattr(self, "_pressed", None))
 
     def _press_to_clear(self, *, again: bool) -> None:
-        """Esc twice takes away what stands in the composer."""
+        """Esc twice takes away the text in the composer."""
         if again:
             self._composer.replace("")
             self.face.refresh()
@@ -355,7 +352,7 @@ class App:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
     def _hang_up(self) -> None:
-        """SIGHUP also comes when the terminal is closed, and then it is no failure."""
+        """SIGHUP also comes when the terminal is closed, and then it is not a failure."""
         self.leave(0 if self._terminal.is_gone() else 129, "other")
 
     async def _leave(self, reason: str) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 from remuda.testing.script import ToolUse
 
-from . import dialog, permission, records
+from . import dialog, records
 from .dialog import Answer, Cancelled, Chosen, Dialog, Wrote
 from .hooks import Verdict
 from .layout import DIM
 from .loop import Task, first_done
 from .stage import Stage, TurnEnded
-from .tool import Outcome, timed
+from .tool import QUESTIONS, Outcome, decide, rule_for, suggestions, timed
 
 _NOTIFICATION_DELAY = 6.0
 _BY_HAND = {"decision": "accept", "source": "user_temporary", "grantScope": "once", "reasonCode": "unknown"}
@@ -33,7 +33,7 @@ class Allowed:
 
 @dataclass(slots=True)
 class Denied:
-    """The call does not run; the model is told why, and goes on."""
+    """The call does not run; the model gets the reason, and goes on."""
 
     reason: str
     decision: Mapping[str, str]
@@ -50,7 +50,7 @@ class Call:
         self.settled = False
 
     async def run(self) -> str:
-        """The text for the model. TurnEnded when the call was rejected, not just denied."""
+        """Return the text for the model. TurnEnded when the call was rejected, not just denied."""
         ruling = await self._before()
         if isinstance(ruling, Denied):
             return self._deny(ruling)
@@ -71,7 +71,7 @@ class Call:
         return {"tool_name": self._call.name, "tool_input": dict(given), "tool_use_id": self._call.id}
 
     async def _before(self) -> Allowed | Denied:
-        # The plan lies in a file of its own; hooks never see it.
+        # The plan is in a file of its own; hooks never see it.
         given: Mapping[str, Any] = {} if self._call.name == "ExitPlanMode" else self._call.input
         verdict = await self._stage.fire("PreToolUse", self._named(given), self._call.name)
         for found in verdict.specific("PreToolUse"):
@@ -92,7 +92,7 @@ class Call:
         tool = self._call.name
         allow = [*settings.allow, *session.allowed]
         deny = [*settings.deny, *session.denied]
-        decision = permission.decide(tool, given, session.mode, allow=allow, deny=deny, ask=settings.ask)
+        decision = decide(tool, given, session.mode, allow=allow, deny=deny, ask=settings.ask)
         if decision == "deny":
             reason = f"Permission to use {tool} has been denied."
             return Denied(reason, {"decision": "reject", "source": "config", "reasonType": "rule"})
@@ -103,10 +103,10 @@ class Call:
         return Allowed(given)
 
     async def _ask(self, given: Mapping[str, Any]) -> Allowed | Denied:
-        """The user and the hooks are asked at the same time; whoever decides first is heard."""
+        """Ask the user and the hooks at the same time; the first decision counts."""
         tool, stage = self._call.name, self._stage
         fields: dict[str, Any] = {"tool_name": tool, "tool_input": dict(given)}
-        offered = permission.suggestions(tool, stage.session.cwd)
+        offered = suggestions(tool, stage.session.cwd)
         if offered is not None:
             fields["permission_suggestions"] = offered
         asked = self._dialog(given)
@@ -149,7 +149,7 @@ class Call:
             case "ExitPlanMode", Chosen(0):
                 self._stage.session.mode = "default"
             case _, Chosen(dialog.ALLOW_ALWAYS):
-                self._stage.session.allowed.append(permission.rule_for(self._call.name, given))
+                self._stage.session.allowed.append(rule_for(self._call.name, given))
             case _, Chosen(dialog.ALLOW_IN_AUTO):
                 self._stage.session.mode = "auto"
             case _, Chosen(dialog.ALLOW):
@@ -171,7 +171,7 @@ class Call:
             changed = decision.get("updatedInput")
             # A question is not answered by a bare "allow": the dialog stays.
             if decision.get("behavior") == "allow" and (
-                changed is not None or self._call.name not in permission.QUESTIONS
+                changed is not None or self._call.name not in QUESTIONS
             ):
                 self._apply_permissions(decision.get("updatedPermissions") or ())
                 self._note_hook("allow")
@@ -202,7 +202,7 @@ class Call:
         transcript = self._stage.session.transcript
         leaf = transcript.leaf
         transcript.add(records.attachment("hook_permission_decision", fields))
-        # A side branch: the conversation goes on behind the call itself.
+        # A side branch: the conversation goes on after the call itself.
         transcript.leaf = leaf
 
     def _apply_permissions(self, updates: object) -> None:
@@ -288,7 +288,7 @@ def _rule_text(rule: Mapping[str, Any]) -> str:
 
 
 def _shown(tool: str, outcome: Outcome) -> str:
-    """A result on the screen: its first lines."""
+    """Return a result on the screen: its first lines."""
     lines = outcome.text.split("\n")
     more = [f"… +{len(lines) - 4} lines"] if len(lines) > 4 else []
     return "\n".join([*lines[:4], *more]) if tool != "Read" else f"Read {len(lines)} lines"

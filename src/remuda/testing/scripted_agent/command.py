@@ -108,7 +108,7 @@ class Commands:
 
 
 async def run_shell(stage: Stage, command: str) -> str:
-    """Run a ``!`` command: no permission, no hook. What the model is told of it."""
+    """Run a ``!`` command: no permission, no hook. Returns what the model reads."""
     session = stage.session
     prompt_id = session.new_prompt()
     stage.face.show(command, "! ")

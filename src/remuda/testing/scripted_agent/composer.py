@@ -41,7 +41,7 @@ Submission: TypeAlias = Prompt | ShellCommand | SlashCommand
 
 
 def meaning_of(text: str, *, shell: bool = True) -> Submission:
-    """What submitting ``text`` does. ``!`` counts as the very first character, ``/word`` behind blanks too.
+    """Return what submitting ``text`` does. ``!`` must be the first character; ``/word`` may follow blanks.
 
     ``shell=False`` is for a prompt given as an argument, where ``!`` is plain text.
     """
@@ -76,11 +76,11 @@ class Composer:
         return None
 
     def replace(self, text: str) -> None:
-        """Put other text into the box, the cursor behind it."""
+        """Put other text into the box, the cursor after it."""
         self.text, self.cursor = text, len(text)
 
     def put_back(self, text: str) -> None:
-        """A prompt returns to the box, before whatever was typed meanwhile."""
+        """A prompt returns to the box, before whatever was typed since."""
         self.replace(text + self.text)
 
     def _insert(self, text: str) -> None:

@@ -1,6 +1,6 @@
 """The questions the program asks: rows to choose from, keys that choose. No I/O.
 
-A paste is not an answer, but the Enter behind it is: a prompt that is pasted and submitted while a dialog is
+A paste is not an answer, but the Enter after it is: a prompt that is pasted and submitted while a dialog is
 open takes the highlighted row, and the prompt is lost. The real program does the same: that is the point.
 Only in a dialog's first tenth of a second all keys are dropped, the good ones too (see ``Face.ask``).
 """
@@ -77,7 +77,7 @@ class Dialog:
         return None
 
     def lines(self) -> list[str]:
-        """What is shown; a line that is a rule's character alone is drawn over the whole width."""
+        """Return what is shown; a line that is a rule's character alone is drawn over the full width."""
         shown = [RULE, *self.reading]
         for index, row in enumerate(self.rows):
             mark = "❯" if index == self.selected and not self.written else " "
@@ -154,7 +154,7 @@ def leave_plan(plan: str) -> Dialog:
 
 
 def auto_mode() -> Dialog:
-    """Auto mode without the server's check: blocks, and no hook tells of it."""
+    """Auto mode without the server's check: blocks, and no hook reports it."""
     reading = [" Auto mode can't check actions in this session", ""]
     hint = "Enter to stay in auto mode · shift+Tab to switch to manual mode"
     return Dialog(reading, ["Stay in auto mode", "Switch to manual mode"], hint, numbered=False)

@@ -11,9 +11,8 @@ from .dialog import Answer, Dialog
 from .keys import Input
 from .layout import Block, View
 from .loop import Future, Loop, Timer
-from .registry import Registry
-from .screen import Screen
-from .terminal import Terminal
+from .screen import Screen, Terminal
+from .transcript import Registry
 
 _TITLE_INTERVAL = 0.96
 _SPIN_INTERVAL = 0.24
@@ -62,7 +61,7 @@ class Face:
         return block
 
     def heard(self, characters: int) -> None:
-        """So much of the answer has come, which the spinner's line tells as tokens."""
+        """Set how much of the answer has come; the spinner's line shows it as tokens."""
         self._heard += characters
         self.refresh()
 
@@ -73,7 +72,7 @@ class Face:
             self._loop.later(0, self._paint)
 
     def redraw(self) -> None:
-        """Draw everything anew: the size has changed."""
+        """Draw everything again: the size has changed."""
         self._screen.forget()
         self.refresh()
 
@@ -84,7 +83,7 @@ class Face:
         self._loop.later(_HINT_SECONDS, lambda: self._end_notice(text))
 
     def begin_work(self) -> None:
-        """The spinner turns, the title moves, the status is busy."""
+        """Turn the spinner, move the title and set the status to busy."""
         self.busy = True
         self._since = time.monotonic()
         self._heard = 0
@@ -104,7 +103,7 @@ class Face:
         self.refresh()
 
     def retrying(self, line: str | None) -> None:
-        """The spinner's line in whole, while a failed request waits for its next attempt."""
+        """The spinner's line in full, while a failed request waits for its next attempt."""
         self._retry_line = line
         self.refresh()
 

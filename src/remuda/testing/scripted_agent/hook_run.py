@@ -46,10 +46,9 @@ class Run:
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: HTTPConnection | None = None
-        self._cancelled = False
 
     def result(self) -> Answer:
-        """The answer; an empty one for a hook that failed in whatever way."""
+        """Return the answer; an empty one for a hook that failed in whatever way."""
         started = time.monotonic()
         try:
             output, complaint = self._post() if self._hook.kind == "http" else self._execute()
@@ -59,7 +58,6 @@ class Run:
 
     def cancel(self) -> None:
         """End it: the process with all its group, or the connection."""
-        self._cancelled = True
         if self._process is not None:
             _kill_group(self._process.pid)
         if self._connection is not None and self._connection.sock is not None:

@@ -43,7 +43,7 @@ class Verdict:
         return None
 
     def specific(self, event: str) -> list[Mapping[str, Any]]:
-        """The ``hookSpecificOutput`` objects meant for that event."""
+        """Return the ``hookSpecificOutput`` objects meant for that event."""
         outputs = (answer.output.get("hookSpecificOutput") for answer in self.answers)
         return [found for found in outputs if isinstance(found, dict) and found.get("hookEventName") == event]
 
@@ -68,7 +68,7 @@ class Hooks:
         self._live: set[Run] = set()
 
     def of(self, event: str, subject: str = "") -> list[Hook]:
-        """The hooks of an event whose matcher fits; of identical ones only the first."""
+        """Return the hooks of an event whose matcher fits; of identical ones only the first."""
         found: dict[tuple[object, ...], Hook] = {}
         for hook in self._load():
             unreachable = hook.kind == "http" and event in _COMMAND_ONLY
@@ -91,7 +91,7 @@ class Hooks:
     def fire_and_forget(
         self, payload: Mapping[str, Any], environ: Mapping[str, str], subject: str = ""
     ) -> None:
-        """Run the event's hooks; nobody waits for them."""
+        """Run the event's hooks without waiting for them."""
         self._start(payload, environ, subject)
 
     def cancel_all(self) -> None:

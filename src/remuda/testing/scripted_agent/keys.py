@@ -1,6 +1,6 @@
 """Bytes of a terminal to what was typed, pasted or answered. No I/O, no clock.
 
-Feed it whatever arrived, however it was split. A lone ESC cannot be told from the beginning of a sequence: it
+Feed it whatever arrived, however it was split. A lone ESC looks like the beginning of a sequence: it
 is held until more comes or :meth:`Decoder.flush` says that nothing will.
 """
 
@@ -67,7 +67,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0c\x0e-\x1f\x7f-\x9f\u200b\u200c\u2060\u206
 
 
 def as_pasted(text: str) -> str:
-    """What a paste of ``text`` puts into the box: other tabs and line ends, no controls, no invisibles."""
+    """Return what a paste puts into the box: other tabs and line ends, no control or invisible characters."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0b", "\n").replace("\t", "    ")
     return _CONTROLS.sub("", _SEQUENCES.sub("", text)).lstrip("\ufe0f")
 
@@ -86,7 +86,7 @@ class Decoder:
         return not self._pasting and self._buffer.startswith(b"\x1b")
 
     def feed(self, data: bytes) -> Iterator[Input]:
-        """The inputs that ``data`` completes."""
+        """Yield the inputs that ``data`` completes."""
         self._buffer += data
         while self._buffer:
             before = len(self._buffer), self._pasting
@@ -95,7 +95,7 @@ class Decoder:
                 return
 
     def flush(self) -> Iterator[Input]:
-        """Nothing more will come soon: a held ESC was the key, and what is behind it was typed."""
+        """Nothing more will come soon: a held ESC was the key, and what follows was typed."""
         if self.holds_escape:
             self._buffer = self._buffer[1:]
             yield Key("esc")
@@ -126,7 +126,7 @@ class Decoder:
     def _take_sequence(self) -> Iterator[Input]:
         buffer = self._buffer
         if match := _CSI.match(buffer):
-            # X10 mouse reports carry three raw bytes behind the final one.
+            # X10 mouse reports carry three raw bytes after the final one.
             mouse = match[0] == b"\x1b[M"
             if mouse and len(buffer) < 6:
                 return
@@ -178,7 +178,7 @@ class Decoder:
 
 
 def _answer(parameters: str, final: str) -> Iterator[Input]:
-    """Replies to queries, and reports of mouse and focus, which nobody asked about."""
+    """Replies to queries, and reports of mouse and focus, which no one requested."""
     if parameters.startswith("?") and final in "uc":
         yield Answered("kitty" if final == "u" else "attributes")
     elif final not in "IOMm":
@@ -186,7 +186,7 @@ def _answer(parameters: str, final: str) -> Iterator[Input]:
 
 
 def _kitty(parameters: str) -> Iterator[Input]:
-    """A key in the kitty protocol: ``code[:alternates][;modifiers[:event]]``."""
+    """Yield a key in the kitty protocol: ``code[:alternates][;modifiers[:event]]``."""
     code, _, modifiers = parameters.partition(";")
     number = int(code.partition(":")[0] or 0)
     bits = int(modifiers.partition(":")[0] or 1) - 1

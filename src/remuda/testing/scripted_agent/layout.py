@@ -26,7 +26,7 @@ class Row:
 
 @dataclass(slots=True)
 class Block:
-    """A piece of the conversation: a text behind a mark, its further rows indented as far."""
+    """A piece of the conversation: a text after a mark, its further rows indented as far."""
 
     text: str
     mark: str = ""
@@ -35,7 +35,7 @@ class Block:
     _cached: tuple[str, int, list[Row]] = ("", 0, [])
 
     def rows(self, width: int) -> list[Row]:
-        """Its rows at that width, and a blank one before them where it is spaced."""
+        """Return its rows at that width, and a blank one before them where it is spaced."""
         if self._cached[:2] != (self.text, width):
             self._cached = (self.text, width, self._wrapped(width))
         return self._cached[2]
@@ -66,14 +66,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A whole screen, and where its cursor is: None while it is hidden."""
+    """A complete screen, and where its cursor is: None while it is hidden."""
 
     rows: list[Row]
     cursor: tuple[int, int] | None
 
 
 def full_screen(view: View, columns: int, lines: int) -> Frame:
-    """The conversation from the top, the box at the bottom, as many rows as there are lines."""
+    """Return the conversation from the top, the box at the bottom, as many rows as there are lines."""
     bottom, cursor = bottom_rows(view, columns, lines)
     room = lines - len(bottom)
     body = _last(_body(view, columns), room)
@@ -82,7 +82,7 @@ def full_screen(view: View, columns: int, lines: int) -> Frame:
 
 
 def bottom_rows(view: View, columns: int, lines: int) -> tuple[list[Row], tuple[int, int] | None]:
-    """The dialog, or the box between its rules with the footer; never more than ``lines``."""
+    """Return the dialog, or the box between its rules with the footer; never more than ``lines``."""
     if view.dialog is not None:
         shown = [row for line in view.dialog for row in _dialog_rows(line, columns)]
         return shown[-lines:], None
@@ -101,12 +101,12 @@ def bottom_rows(view: View, columns: int, lines: int) -> tuple[list[Row], tuple[
 
 
 def text_width(text: str) -> int:
-    """The columns that a text takes."""
+    """Return the columns that a text takes."""
     return len(text) if text.isascii() else sum(map(char_width, text))
 
 
 def char_width(char: str) -> int:
-    """The columns that a character takes: none for what combines, two for wide ones."""
+    """Return the columns that a character takes: none for what combines, two for wide ones."""
     if ord(char) < _ASCII_LIMIT:
         return 1
     if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
@@ -115,7 +115,7 @@ def char_width(char: str) -> int:
 
 
 def clip(text: str, columns: int) -> str:
-    """The text, cut to that many columns."""
+    """Return the text, cut to that many columns."""
     if text_width(text) <= columns:
         return text
     kept, used = "", 0
@@ -128,7 +128,7 @@ def clip(text: str, columns: int) -> str:
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """The text's lines, broken at blanks where they are too long, and in a word where it must be."""
+    """Return the text's lines, broken at blanks where they are too long, and in a word where it must be."""
     return [part for line in text.split("\n") for part in _wrap_line(line, columns)]
 
 
@@ -192,7 +192,7 @@ def _dialog_rows(line: str, columns: int) -> Sequence[Row]:
 
 
 def _box(view: View, columns: int, limit: int) -> tuple[list[Row], tuple[int, int]]:
-    """The box's rows and where the cursor is in them; of a long text, those around the cursor."""
+    """Return the box's rows and where the cursor is in them; of a long text, those around the cursor."""
     width = max(1, columns - 2)
     start = max(0, view.cursor - _BOX_CHARS)
     before = wrap(view.box[start : view.cursor], width)

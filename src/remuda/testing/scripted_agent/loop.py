@@ -1,6 +1,6 @@
 """A small event loop for one thread: timers, readers, work in threads, and tasks that await them.
 
-asyncio would do, but importing it costs more than all that this program does until its prompt is drawn.
+asyncio would do, but importing it costs more than this program does until its prompt is drawn.
 A task here can be thrown any exception at the point where it waits, which is how a turn is interrupted.
 """
 
@@ -41,7 +41,7 @@ class Future(Generic[T]):
             self._finish()
 
     def result(self) -> T:
-        """The value, or its error raised. Only when :attr:`done`."""
+        """Return the value, or raise its error. Call it only when :attr:`done`."""
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # done, and not failed: the value was set
@@ -102,7 +102,7 @@ class Task(Future[T]):
             awaited = advance()
         except StopIteration as stop:
             self.set(stop.value)
-        except BaseException as error:  # noqa: BLE001  # kept, and raised in whoever awaits the task
+        except BaseException as error:  # noqa: BLE001  # kept, and raised in what awaits the task
             self.fail(error)
         else:
             self._waits_for = awaited
@@ -165,7 +165,7 @@ class Loop:
         def run() -> None:
             try:
                 value = work()
-            except BaseException as error:  # noqa: BLE001  # handed to whoever awaits it
+            except BaseException as error:  # noqa: BLE001  # handed to what awaits it
                 self.post(lambda error=error: future.fail(error))  # type: ignore[misc]
             else:
                 self.post(lambda: future.set(value))
@@ -214,12 +214,12 @@ class Loop:
 
 
 async def gather(futures: Iterable[Future[T]]) -> list[T]:
-    """All their values, in their order."""
+    """Return all their values, in their order."""
     return [await future for future in list(futures)]
 
 
 def first_done(*futures: Future[Any]) -> Future[int]:
-    """The index of the one that is done first."""
+    """Return the index of the one that is done first."""
     winner: Future[int] = Future()
     for index, future in enumerate(futures):
         future.when_done(lambda index=index: winner.set(index))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""One request to the made-up model: its tries, its words as they come, and the lines they leave behind."""
+"""One request to the made-up model: its tries, its words as they come, and the lines that they write."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ApiFailed(Exception):  # named for what happened
 
 @dataclass(slots=True)
 class Said:
-    """An answer of the model: its text, its calls, and the transcript's line that each call stands in."""
+    """An answer of the model: its text, its calls, and the transcript's line that has each call."""
 
     text: str = ""
     calls: list[tuple[ToolUse, str]] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Request:
         self._message = Message(f"msg_{time.time_ns()}", stage.session.model, counts, new_id())
 
     async def run(self, said: str | ToolResult) -> Said:
-        """The answer; ApiFailed when there is none."""
+        """Return the answer; ApiFailed when there is none."""
         session = self._stage.session
         reply = self._reply(said, session.said + 1)
         failure = reply.steps[0] if reply.steps else None
@@ -72,13 +72,13 @@ class Request:
             await self._fail(failure)
         for step in reply.steps:
             await self._play(step)
-        # Only answers that came whole are counted, as the loopback model counts them.
+        # Only answers that came in full are counted, as the loopback model counts them.
         session.said += 1
         self._message.stop_reason = reply.stop_reason
         return self._record(reply)
 
     def interrupted_line(self) -> Record:
-        """The line for what had come when the user pressed Esc."""
+        """Return the line for what had come when the user pressed Esc."""
         block = {"type": "text", "text": self.partial}
         return self._message.line(0, block, aborted=True)
 
@@ -106,7 +106,7 @@ class Request:
             case Cut(after_words):
                 await self._break_off(filler(after_words))
             case Fail():
-                raise self._failed(step)
+                raise failed(step)
 
     async def _speak(self, text: str, seconds: float) -> None:
         shown: Block | None = None
@@ -119,7 +119,7 @@ class Request:
             self.partial += piece
             self._stage.face.heard(len(piece))
             display.feed(piece)
-            # A line is shown when it is whole, as the real program does.
+            # A line is shown when it is complete, as the real program does.
             finished = self.partial[: self.partial.rfind("\n") + 1].rstrip("\n")
             if finished and seconds:
                 shown = shown or self._stage.face.show("", "● ")
@@ -167,7 +167,7 @@ class Request:
         elif failure.status in _RETRIED:
             asked = float(failure.headers.get("retry-after") or 0)
             await self._retry(f"{failure.status} {failure.message}", asked)
-        raise self._failed(failure)
+        raise failed(failure)
 
     async def _retry(self, what: str, asked: float) -> None:
         configured = self._stage.environ.get("CLAUDE_CODE_MAX_RETRIES", "")
@@ -184,15 +184,15 @@ class Request:
             self._stage.face.retrying(f"✻ {what} · Retrying in {left}s · {attempt}")
             await self._stage.loop.sleep(min(1.0, delay) * self._stage.knobs.time_scale)
 
-    @staticmethod
-    def _failed(failure: Fail) -> ApiFailed:
-        status, message = failure.status, failure.message
-        name = _ERROR_NAMES.get(status, "server_error" if status >= 500 else "unknown")
-        return ApiFailed(error_text(status, message), name, status, failure.kind)
+
+def failed(failure: Fail) -> ApiFailed:
+    status = failure.status
+    name = _ERROR_NAMES.get(status, "server_error" if status >= 500 else "unknown")
+    return ApiFailed(_error_text(status, failure.message), name, status, failure.kind)
 
 
-def error_text(status: int, message: str) -> str:
-    """How the real program words an error, but for its gateway's address."""
+def _error_text(status: int, message: str) -> str:
+    """Return how the real program words an error, but for its gateway's address."""
     gateway = "If it persists, check your inference gateway (made up)."
     match status:
         case 401 | 403:

@@ -16,17 +16,16 @@ from typing import Any
 from remuda.testing.script import ToolUse, reply_to
 
 from . import VERSION, settings
-from .knobs import Knobs
 from .loop import Future, Loop, Task
-from .options import Options
+from .options import Knobs, Options
 from .print_turn import PrintTurn
 from .print_voice import Turn, Voice
 from .records import Record, new_id
-from .registry import Registry
 from .session import Session
 from .settings import Settings, Sources
 from .stage import Interrupted
 from .tool import Tools
+from .transcript import Registry
 
 _STATE_EVENTS = "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"
 _READ_BYTES = 1 << 16
@@ -154,7 +153,7 @@ class PrintApp:
                 prompt = Prompt(text, message.get("uuid"))
                 self.voice.moved(prompt.command, "queued")
                 self._queue.append(prompt)
-                # A moment later, as for the real program: an interrupt behind it finds it queued.
+                # A moment later, as for the real program: an interrupt after it finds it queued.
                 self.loop.later(0, self._next)
             case {"type": "control_request", "request_id": request_id, "request": dict(request)}:
                 self._control(request_id, request)

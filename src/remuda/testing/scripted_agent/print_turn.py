@@ -18,27 +18,19 @@ from remuda.testing.script import (
     reply_to,
 )
 
-from . import permission, records
-from .knobs import Knobs
+from . import records
 from .loop import Future, Loop
-from .model import error_text
+from .model import ApiFailed, failed
+from .options import Knobs
 from .print_voice import Turn, Voice
 from .records import Record, new_id
 from .session import Session
 from .settings import Settings
 from .stage import Interrupted
-from .tool import Outcome, Tools
+from .tool import Outcome, Tools, decide, suggestions
 
 _RETRIED = frozenset({401, 429, 500, 502, 503, 504, 529})
-_REFUSED = "This command needs approval, and nobody is there to give it."
-
-
-class ApiFailed(Exception):
-    """The answer will not come."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status, self.text = status, text
+_REFUSED = "This command needs approval, and no one can give it."
 
 
 class PrintStage(Protocol):
@@ -53,10 +45,10 @@ class PrintStage(Protocol):
 
     def settings(self) -> Settings: ...
     def ask(self, request: Record) -> Future[Mapping[str, Any]] | None:
-        """A question to whoever started the program; None where nobody answers."""
+        """Ask the caller of the program. The result is None without an answer."""
 
     def background(self, kind: str, call: ToolUse) -> str:
-        """Run it beside the turns; the text for the model."""
+        """Run it next to the turns; the text for the model."""
 
     def die(self, said: str) -> None:
         """Where the knobs want it, for a turn that was begun by these words."""
@@ -120,7 +112,9 @@ class PrintTurn:
                     self._stage.voice.block(block)
                 case Cut(after_words):
                     await self._speak(filler(after_words), 0)
-                    raise ApiFailed(0, "API Error: Connection to the API was lost (ECONNRESET).")
+                    raise ApiFailed(
+                        "API Error: Connection to the API was lost (ECONNRESET).", "server_error", 0, ""
+                    )
                 case Fail():
                     await self._fail(step)
                 case _:
@@ -146,7 +140,7 @@ class PrintTurn:
             delay = max(float(failure.headers.get("retry-after") or 0), 0.5 * 2 ** (attempt - 1))
             self._stage.voice.retrying(attempt, most, delay, failure.status)
             await self._stage.loop.sleep(delay * self._stage.knobs.time_scale)
-        raise ApiFailed(failure.status, error_text(failure.status, failure.message))
+        raise failed(failure)
 
     # ── tools ──
 
@@ -172,9 +166,9 @@ class PrintTurn:
         return outcome.text
 
     async def _permitted(self, call: ToolUse) -> Mapping[str, Any] | str | None:
-        """The input to run it with, the words of who denied it, or None where nobody was asked."""
+        """Return the input to run it with, the words of who denied it, or None if no one was asked."""
         stage, session, rules = self._stage, self._stage.session, self._stage.settings()
-        decision = permission.decide(
+        decision = decide(
             call.name,
             call.input,
             session.mode,
@@ -200,7 +194,7 @@ class PrintTurn:
 
     def _question(self, call: ToolUse) -> Record:
         asked = {"subtype": "can_use_tool", "tool_name": call.name, "input": dict(call.input)}
-        offered = permission.suggestions(call.name, self._stage.session.cwd)
+        offered = suggestions(call.name, self._stage.session.cwd)
         rule = {"toolName": call.name, "ruleContent": str(call.input.get("command", ""))}
         rules = {"type": "addRules", "rules": [rule], "behavior": "allow", "destination": "localSettings"}
         more = {} if offered is None else {"permission_suggestions": [rules, *offered]}

@@ -38,7 +38,7 @@ class Turn:
 
 
 class Voice:
-    """Prints messages, each whole. Nothing but the result where the stream was not asked for."""
+    """Prints messages, each in full. Nothing but the result where the stream was not asked for."""
 
     def __init__(self, options: Options, session: Session, *, tells_state: bool) -> None:
         self._format = options.output_format

@@ -1,4 +1,4 @@
-"""An agent on a terminal under observation: all that a supervisor could see of it, kept for a test.
+"""An agent on a terminal under observation: everything that a supervisor could see of it, kept for a test.
 
 It drives the scripted agent and the real program alike, which is how the two are compared.
 """
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from remuda.testing.real_cli import PlainTerminal
@@ -33,16 +32,16 @@ _TITLE = re.compile(rb"\x1b\]0;(.*?)\x07")
 
 
 def note_command(log: Path) -> str:
-    """A hook's command that appends its payload as one line.
+    """Return a hook's command that appends its payload as one line.
 
-    ``dd`` collects all of it before it writes, once: lines of hooks that run at the same time do not mix. A
+    ``dd`` collects everything before it writes, once: lines of hooks that run at the same time do not mix. A
     shell's own printf would write a long one in pieces.
     """
     return f"{{ cat; echo; }} | dd ibs=65536 obs=16777216 2> /dev/null >> '{log}'"
 
 
 def whole_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file that somebody may be writing: without its last line while that has no end."""
+    """Return the records of a file that another process may be writing: without an unfinished last line."""
     try:
         written = path.read_bytes()
     except FileNotFoundError:
@@ -54,7 +53,7 @@ class Probe:
     """Runs ``program`` in ``project``, with a hook on every event that only writes down its payload.
 
     ``flags`` may end in a prompt. ``hooks`` are further hooks by event, as a settings file holds them, alone
-    or as a group with its matcher. ``env`` is the whole environment.
+    or as a group with its matcher. ``env`` is the complete environment.
     """
 
     def __init__(
@@ -89,9 +88,7 @@ class Probe:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.terminal.close()
 
     def until(self, condition: Callable[[], object], what: str, timeout: float = PATIENCE) -> None:
@@ -130,7 +127,7 @@ class Probe:
         raise TimeoutError(f"nothing answered {keys!r}; the end is {self.terminal.output[-500:]!r}")
 
     def turn(self, prompt: str, ends_with: str = "Stop") -> dict[str, Any]:
-        """Paste a prompt and wait for the end of its turn; the payload of the event that told of it."""
+        """Paste a prompt and wait for the end of its turn; the payload of the event that reported it."""
         before = self.count(ends_with)
         self.paste(prompt)
         self.until(lambda: self.count(ends_with) > before, f"{ends_with} after {prompt!r}")
@@ -181,7 +178,7 @@ class Probe:
         return [payload["hook_event_name"] for payload in self.hooks]
 
     def count(self, event: str) -> int:
-        """How often an event has fired."""
+        """Return how often an event has fired."""
         return self.events.count(event)
 
     @property
@@ -206,7 +203,7 @@ class Probe:
         return self.entry.get("status")
 
     def transcript(self, session_id: str | None = None) -> list[dict[str, Any]]:
-        """The lines of a conversation; without an id, of the one whose file is newest."""
+        """Return the lines of a conversation; without an id, of the one whose file is newest."""
         files = sorted(self._config.glob("projects/*/*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
         wanted = [path for path in files if session_id in (None, path.stem)]
         return whole_records(wanted[-1]) if wanted else []
@@ -217,7 +214,7 @@ class Probe:
         return [title.decode() for title in _TITLE.findall(self.terminal.output)]
 
     def screen(self) -> str:
-        """What the terminal shows now."""
+        """Return what the terminal shows now."""
         from remuda.terminal.screen import open_screen
 
         screen = open_screen(*self._size)
@@ -230,7 +227,7 @@ class Probe:
 
 
 def _objects(lines: bytes) -> Iterator[dict[str, Any]]:
-    """What hooks wrote down. One that was ended as it ran has left an empty line, or a piece of one."""
+    """Yield what hooks wrote down. One that was ended as it ran has left an empty line, or a piece of one."""
     for line in lines.split(b"\n"):
         try:
             yield json.loads(line)

@@ -34,7 +34,7 @@ _TIMINGS: dict[str, Record] = {
 
 
 def new_id() -> str:
-    """A random UUID. The standard module would cost a tenth of the start-up."""
+    """Return a random UUID. The standard module would cost a tenth of the start-up."""
     raw = bytearray(os.urandom(16))
     raw[6] = raw[6] & 0x0F | 0x40
     raw[8] = raw[8] & 0x3F | 0x80
@@ -43,7 +43,7 @@ def new_id() -> str:
 
 
 def now() -> str:
-    """The time as transcripts write it."""
+    """Return the time as transcripts write it."""
     seconds = time.time()
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03}Z"
 
@@ -71,12 +71,12 @@ class Tail:
 
 
 def user(content: object) -> Record:
-    """The message of a user line."""
+    """Return the message of a user line."""
     return {"type": "user", "message": {"role": "user", "content": content}}
 
 
 def prompt(text: str, prompt_id: str, mode: str, source: str, position: int) -> Record:
-    """A prompt of the human, ``typed`` or ``queued``."""
+    """Return a prompt of the human, ``typed`` or ``queued``."""
     return {
         "promptId": prompt_id,
         **user(text),
@@ -89,12 +89,12 @@ def prompt(text: str, prompt_id: str, mode: str, source: str, position: int) -> 
 
 
 def feedback(text: str, prompt_id: str) -> Record:
-    """What a blocking Stop hook tells the model."""
+    """Return what a blocking Stop hook says to the model."""
     return {"promptId": prompt_id, **user(f"Stop hook feedback:\n{text}"), "isMeta": True}
 
 
 def interruption(text: str, prompt_id: str, message_id: str | None) -> Record:
-    """The line that alone tells of an interrupt."""
+    """Return the only line that reports an interrupt."""
     message = {"interruptedMessageId": message_id} if message_id else {}
     return {"promptId": prompt_id, **user([{"type": "text", "text": text}]), **message}
 
@@ -108,7 +108,7 @@ def tool_result(
     error: bool | None,
     **more: object,
 ) -> Record:
-    """A tool's result for the model (``content``) and for programs (``result``)."""
+    """Return a tool's result for the model (``content``) and for programs (``result``)."""
     block: Record = {"tool_use_id": call_id, "type": "tool_result", "content": content}
     if error is not None:
         block["is_error"] = error
@@ -149,7 +149,7 @@ class Message:
     stop_reason: str | None = None
 
     def line(self, index: int, block: Record, *, aborted: bool = False) -> Record:
-        """The line of one block."""
+        """Return the line of one block."""
         message: Record = {
             "id": self.id,
             "type": "message",
@@ -179,7 +179,7 @@ class Message:
 
 
 def api_error(text: str, error: str, status: int | None, kind: str) -> Record:
-    """The assistant line that stands for an answer that failed."""
+    """Return the assistant line that stands for an answer that failed."""
     counts = usage(Usage(0, 0, 0, 0)) | {
         "output_tokens_details": None,
         "service_tier": None,
@@ -217,7 +217,7 @@ def api_error(text: str, error: str, status: int | None, kind: str) -> Record:
 def stop_hook_summary(
     hooks: Sequence[tuple[str, float]], errors: Sequence[str], contexts: Sequence[str] = ()
 ) -> Record:
-    """How the Stop hooks went: their commands and times, and what they blocked with."""
+    """Return the line about the Stop hooks: their commands and times, and what they blocked with."""
     return {
         "type": "system",
         "subtype": "stop_hook_summary",
@@ -234,7 +234,7 @@ def stop_hook_summary(
 
 
 def turn_duration(seconds: float, messages: int) -> Record:
-    """The end of a turn."""
+    """Return the line that ends a turn."""
     return {
         "type": "system",
         "subtype": "turn_duration",
@@ -245,7 +245,7 @@ def turn_duration(seconds: float, messages: int) -> Record:
 
 
 def informational(text: str) -> Record:
-    """Something the program told the user, not the model."""
+    """Something the program said to the user, not the model."""
     return {
         "type": "system",
         "subtype": "informational",
@@ -256,12 +256,12 @@ def informational(text: str) -> Record:
 
 
 def attachment(kind: str, fields: Mapping[str, object]) -> Record:
-    """A line about the conversation that is not of it."""
+    """Return a line about the conversation that is not part of it."""
     return {"attachment": {"type": kind, **fields}, "type": "attachment"}
 
 
 def local_command(name: str, arguments: str, output: str) -> list[Record]:
-    """What a slash command leaves behind, as context for the model."""
+    """Return what a slash command leaves, as context for the model."""
     caveat = (
         "<local-command-caveat>The command below was run by the user, not sent to you.</local-command-caveat>"
     )

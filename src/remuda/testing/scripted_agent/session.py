@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import ENTRYPOINT, records
-from .knobs import Knobs
-from .options import Options, UsageError
+from .options import Knobs, Options, UsageError
 from .records import Tail, new_id
 from .transcript import Transcript, folder, newest, read
 
@@ -54,12 +53,12 @@ class Session:
         self.transcript = self._open_transcript()
 
     def new_prompt(self) -> str:
-        """The id for what is submitted now."""
+        """Return the id for what is submitted now."""
         self.prompt_id = new_id()
         return self.prompt_id
 
     def payload(self, event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """A hook's payload: the common fields that this event has, then its own."""
+        """Return a hook's payload: the common fields that this event has, then its own."""
         payload: dict[str, Any] = {
             "session_id": self.id,
             "transcript_path": str(self.transcript.path),
@@ -76,7 +75,7 @@ class Session:
         return {**payload, "hook_event_name": event, **fields, **title}
 
     def start_fields(self) -> dict[str, Any]:
-        """What SessionStart says of how this conversation began."""
+        """Return what SessionStart says of how this conversation began."""
         if self.source == "startup":
             return {"source": self.source, "model": self.model}
         return {
@@ -88,7 +87,7 @@ class Session:
         }
 
     def hook_environ(self, event: str) -> dict[str, str]:
-        """What a hook's environment has besides the agent's own."""
+        """Return what a hook's environment has besides the agent's own."""
         effort = {"CLAUDE_EFFORT": _EFFORT["level"]} if event in _WITH_EFFORT else {}
         return {
             "AI_AGENT": "remuda-scripted-agent",
@@ -103,7 +102,7 @@ class Session:
         }
 
     def begin_file(self) -> None:
-        """The lines that stand before the first prompt."""
+        """The lines before the first prompt."""
         if self.transcript.leaf is None:
             self.note_mode()
 
@@ -113,7 +112,7 @@ class Session:
         self.transcript.helper("permission-mode", {"permissionMode": self.mode})
 
     def note_snapshot(self) -> None:
-        """The line that stands before every prompt."""
+        """The line before every prompt."""
         message = new_id()
         snapshot = {"messageId": message, "trackedFileBackups": {}, "timestamp": records.now()}
         fields = {"messageId": message, "snapshot": snapshot, "isSnapshotUpdate": False}
@@ -143,7 +142,7 @@ class Session:
         return options.session_id or new_id()
 
     def _take_up(self, options: Options) -> None:
-        """Continue behind the last line of an old conversation, copied first where it is forked."""
+        """Continue after the last line of an old conversation, copied first where it is forked."""
         self.source = "resume"
         if options.fork:
             for record in self.old_records:

@@ -15,12 +15,12 @@ from .options import Options, UsageError
 
 
 def config_dir(environ: Mapping[str, str]) -> Path:
-    """Where transcripts, registry and user settings lie."""
+    """Return where transcripts, registry and user settings are."""
     return Path(environ.get("CLAUDE_CONFIG_DIR") or Path(environ.get("HOME", "/")) / ".claude")
 
 
 def global_config(environ: Mapping[str, str]) -> Path:
-    """The file that remembers trusted folders."""
+    """Return the file that remembers trusted folders."""
     moved = environ.get("CLAUDE_CONFIG_DIR")
     return Path(moved or environ.get("HOME", "/")) / ".claude.json"
 
@@ -54,7 +54,7 @@ class Settings:
 
 
 class Sources:
-    """Reads the settings anew for every event, as the real program does; ``--settings`` only once."""
+    """Reads the settings again for every event, as the real program does; ``--settings`` only once."""
 
     def __init__(self, options: Options, environ: Mapping[str, str], cwd: Path) -> None:
         self._hooks_off = options.hooks_off
@@ -67,7 +67,7 @@ class Sources:
         self._files = [path for name, path in files.items() if name in options.setting_sources]
 
     def load(self) -> Settings:
-        """The settings as they are now. A file that is missing or broken counts as empty."""
+        """Return the settings as they are now. A file that is missing or broken counts as empty."""
         documents = [*map(_read, self._files), self._given]
         settings = Settings()
         for document in documents:
@@ -100,7 +100,7 @@ def trust(path: Path, cwd: Path) -> None:
 
 
 def idle_threshold(path: Path) -> float:
-    """Seconds of silence after a turn before the user is told that the agent waits."""
+    """Seconds of silence after a turn before the user is notified that the agent waits."""
     value = _read(path).get("messageIdleNotifThresholdMs")
     return value / 1000 if isinstance(value, (int, float)) else 60.0
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from .face import Face
 from .hooks import Verdict
-from .knobs import Knobs
 from .loop import Loop
+from .options import Knobs
 from .session import Session
 from .settings import Settings
 from .tool import Tools
@@ -33,16 +33,16 @@ class Stage(Protocol):
     environ: Mapping[str, str]
 
     def settings(self) -> Settings:
-        """The settings as they are now."""
+        """Return the settings as they are now."""
 
     async def fire(self, event: str, fields: Mapping[str, Any], subject: str = "") -> Verdict:
         """Run the event's hooks and wait for them."""
 
     def announce(self, event: str, fields: Mapping[str, Any], subject: str = "") -> None:
-        """Run the event's hooks; nobody waits for them."""
+        """Run the event's hooks without waiting for them."""
 
     def absorb_queue(self) -> None:
-        """Prompts that were typed meanwhile become part of the running turn."""
+        """Prompts that were typed during it become part of the running turn."""
 
     def give_back(self, prompts: Sequence[str]) -> None:
         """Interrupted prompts return to the text box."""

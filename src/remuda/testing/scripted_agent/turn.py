@@ -29,7 +29,7 @@ class _Halted(Exception):  # not an error
 
 
 class Turn:
-    """Runs one turn. Esc throws :class:`Interrupted` into it; no hook tells of that."""
+    """Runs one turn. Esc throws :class:`Interrupted` into it; no hook reports that."""
 
     def __init__(self, stage: Stage, prompts: Sequence[str]) -> None:
         self._stage = stage
@@ -100,7 +100,7 @@ class Turn:
         return text
 
     async def _stop(self, answer: Said) -> str | None:
-        """Fire Stop; what the model is told when a hook blocks, None when the turn may end."""
+        """Fire Stop; what the model gets when a hook blocks, None when the turn may end."""
         stage = self._stage
         if stage.knobs.exit_before_stop:
             stage.die(1)
@@ -130,7 +130,7 @@ class Turn:
         return "\n".join(told)
 
     def _note_block(self, hook: str, reason: str) -> None:
-        """The model is told twice why it must go on, the second time with the hook's own command line."""
+        """The model reads twice why it must go on, the second time with the hook's own command line."""
         session = self._stage.session
         session.transcript.add(records.feedback(reason, session.prompt_id or ""))
         told = f'Stop hook blocking error from command: "{hook}": {reason}'
@@ -162,7 +162,7 @@ class Turn:
         return True
 
     def _interrupt(self) -> None:
-        """Leave the traces of an interrupt, which are all that tells of it."""
+        """Leave the traces of an interrupt, which alone report it."""
         stage, session = self._stage, self._stage.session
         if self._call is not None and not self._call.settled:
             stage.tools.kill()
@@ -225,7 +225,7 @@ class Turn:
 
 
 def block_cap(value: str) -> int:
-    """How often in a row Stop may be blocked; nothing above zero means as often as it likes."""
+    """Return how often in a row Stop may be blocked; nothing above zero means as often as it likes."""
     try:
         return int(value)
     except ValueError:
@@ -233,7 +233,7 @@ def block_cap(value: str) -> int:
 
 
 def done_line(seconds: float) -> str:
-    """How the end of a turn is shown."""
+    """Return how the end of a turn is shown."""
     verb = _DONE_VERBS[os.urandom(1)[0] % len(_DONE_VERBS)]
     clock = time.strftime("%I:%M %p", time.localtime()).lstrip("0")
     return f"{verb} for {int(seconds)}s · done {clock}"

@@ -1,0 +1,158 @@
+"""Sessions of other hosts: HOST/SESSION on the command line, and their rows in lists
+
+Loads almost nothing until a host is named: every command that takes a session imports this.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from remuda.errors import BossDown, NotInFleet, RemudaError, SessionNotFound
+from remuda.paths import home
+from remuda.untrusted import parse_object
+
+from .output import complain
+
+if TYPE_CHECKING:
+    from remuda.boss.client import BossClient
+
+Document = dict[str, Any]
+
+_HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
+_TIMEOUT = 5.0
+
+
+def own_host() -> str | None:
+    """Return the name of this machine in its fleet; None if it has joined none."""
+    try:
+        name = parse_object((home() / "fleet" / "member.json").read_bytes()).get("name")
+    except (OSError, ValueError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+def split_host(word: str) -> tuple[str | None, str]:
+    """Return the host and the rest of HOST/SESSION; None as the host for a word of this machine.
+
+    Raises `NotInFleet` if this machine has joined no fleet.
+    """
+    host, slash, rest = word.partition("/")
+    if not slash or not rest or not _HOST.fullmatch(host):
+        return None, word
+    own = own_host()
+    if own is None:
+        raise NotInFleet(
+            f"'{word}' names a session of host '{host}', and this machine has joined no fleet",
+            hint="see 'remuda help fleet'",
+        )
+    return (None, rest) if host == own else (host, rest)
+
+
+def boss_of(word: str) -> tuple[BossClient, str]:
+    """Return the boss that a word means, and the rest of it."""
+    from remuda.boss.client import BossClient, RemoteBoss
+
+    host, rest = split_host(word)
+    return (BossClient(), rest) if host is None else (RemoteBoss(host), rest)
+
+
+def hint_elsewhere(name: str) -> str:
+    """Return a hint for a name that is not known here, but on other hosts; else an empty one."""
+    if own_host() is None:
+        return ""
+    from remuda.boss.client import BossClient
+
+    try:
+        sessions = BossClient(timeout=_TIMEOUT).get("fleet", "sessions")["sessions"]
+    except RemudaError:
+        return ""
+    named = sorted({f"{one['host']}/{name}" for one in sessions if one["session"].get("name") == name})
+    return f"did you mean {' or '.join(repr(one) for one in named)}?" if named else ""
+
+
+def with_hosts(error: RemudaError, name: str) -> RemudaError:
+    """Return the error of a session that is not known here, with the hosts that have one of that name."""
+    named = hint_elsewhere(name) if isinstance(error, SessionNotFound) else ""
+    return SessionNotFound(error.message, hint=named) if named else error
+
+
+# ── lists ──
+
+
+def list_elsewhere(note: Callable[[str], None] = complain) -> list[Document]:
+    """Return the sessions of other hosts with their items; none without a fleet."""
+    if own_host() is None:
+        return []
+    from remuda.boss.client import BossClient
+    from remuda.duration import show_duration
+
+    try:
+        document = BossClient(timeout=_TIMEOUT).get("fleet", "sessions")
+    except BossDown:
+        note("other hosts are not listed: the boss is not running")
+        return []
+    except RemudaError as error:
+        note(f"other hosts are not listed: {error}")
+        return []
+    if not document["connected"]:
+        ago = show_duration(max(0.0, time.time() - document["since"]))
+        note(f"the hub cannot be reached for {ago}: {document['error'] or 'it does not answer'}")
+    sessions: list[Document] = document["sessions"]
+    return sessions
+
+
+def session_document(one: Document) -> Document:
+    """Return a session of another host as `remuda ls` shows it. Its state is not what it was last."""
+    from .outside import OutsideAgent
+
+    session, item = one["session"], one["item"]
+    name = str(session.get("name") or session.get("label") or session["id"])
+    given: dict[str, Any] = {"ended": None, "since": None, "agent": None, "cwd": None, "pid": None}
+    given |= {"title": None, "transcript_path": None, "pane": None, "state": None}
+    full = {**given, **session}
+    if item is not None:
+        item = {"message": "", "reason": "", "detail": {}, **item}
+    document = OutsideAgent(name, full, item).document()
+    document |= {"host": one["host"], "kept": bool(session.get("name")), "reachable": one["reachable"]}
+    if document["last_message"] is None:
+        document["last_message"] = session.get("last_message")
+    if not one["reachable"]:
+        since = one["unreachable_since"]
+        document |= {"last_state": document["state"], "state": "unreachable", "since": since}
+        document["age"] = round(max(0.0, time.time() - since), 3)
+    return document
+
+
+def queue_items(note: Callable[[str], None] = complain, *, hidden: bool) -> list[Document]:
+    """Return the waiting items of other hosts, as those of this boss are, with `host`."""
+    items = []
+    now = time.time()
+    for one in list_elsewhere(note):
+        item = one["item"]
+        if item is None or (not hidden and _put_off(item) > now):
+            continue
+        whole = {"message": "", "detail": {}, "skip_until": None, "snooze_until": None, **item}
+        known = {name: one[name] for name in ("host", "reachable", "unreachable_since")}
+        items.append({**whole, **known, "session": one["session"]})
+    return items
+
+
+def _put_off(item: Mapping[str, Any]) -> float:
+    return max(float(item.get("skip_until") or 0.0), float(item.get("snooze_until") or 0.0))
+
+
+# ── the end of a session ──
+
+
+def kill_elsewhere(host: str, session: str, grace: float | None) -> str:
+    """End a session there; returns what to print."""
+    from remuda.boss.client import RemoteBoss
+
+    body = {} if grace is None else {"grace": min(grace, 60.0)}
+    patience = (60.0 if grace is None else grace) + 30.0
+    code = RemoteBoss(host).post("sessions", session, "end", body=body, timeout=patience)["exit_code"]
+    ended = code in (None, 143, 129)
+    return f"{host}/{session} " + ("ended" if ended else f"ended with exit code {code}")
