@@ -1,7 +1,7 @@
 """How long a late joiner waits for its picture: after a long history, after one screen, after nothing.
 
 From `connect` over HELLO and SUBSCRIBE to the last byte of the REPAINT. After nothing the picture is blank
-and so the cheapest there is; after one screen it shows what it shows after the whole stream, and the ratio
+and so the cheapest there is; after one screen it shows what it shows after the complete stream, and the ratio
 to that one is what the length of the history costs. A key is typed before each, so that no picture can be
 an old one.
 """
@@ -74,7 +74,7 @@ def _attach(kept: Kept) -> float:
 
 
 def _await_end(kept: Kept) -> None:
-    """Asks for pictures until one shows the end: nobody watches while the stream runs."""
+    """Asks for pictures until one shows the end: no one watches while the stream runs."""
     buffer = memoryview(bytearray(1 << 18))
     while True:
         watcher = Watcher(kept)

@@ -1,4 +1,4 @@
-"""What the boss costs whoever tells it something: a post beside a bare endpoint, and a flood.
+"""What a report to the boss costs: a post, compared with a bare endpoint, and a flood.
 
 Ours is on the disk when it is answered. The bare one reads the same body and says yes; a third does that and
 appends the body to a file with an fsync, which is the floor of being sure.

@@ -57,7 +57,7 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
 
 
 class Crowd:
-    """Sessions that nobody keeps, as their files and processes show them."""
+    """Sessions that no one keeps, as their files and processes show them."""
 
     def __init__(self, folder: Path, count: int, transcript_bytes: int) -> None:
         self.config = folder / "claude"

@@ -1,4 +1,4 @@
-"""What the boss's hooks cost an agent: a turn of the real CLI with them, beside one without, turn about.
+"""What the boss's hooks cost an agent: a turn of the real CLI with them, next to one without, turn about.
 
 Four agents with a home each: one without hooks; one with a hook that does nothing for each event of ours,
 which is what the CLI itself takes for it; one with our hooks and a boss that runs; one with them and none, so
@@ -115,7 +115,7 @@ def _terminals(report: Report, agents: dict[str, RealCli], model: LoopbackModel,
 
 
 def _in_turn(kinds: Mapping[str, Callable[[], float]], count: int, pause: float) -> dict[str, list[float]]:
-    """Milliseconds, so many of each, in an order that favours none: who was just used is quicker."""
+    """Milliseconds, this many of each, in an order that favours none: who was just used is quicker."""
     taken: dict[str, list[float]] = {name: [] for name in kinds}
     shuffled = random.Random(count)
     for _ in range(count):

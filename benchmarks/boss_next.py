@@ -1,7 +1,7 @@
 """How long it takes from a key in tmux until the terminal shows the next agent that waits.
 
 A real client on a terminal that we read, keys as `remuda hooks install --tmux` binds them, a boss with all of
-its sources. The clock runs until what that pane alone shows has come to the terminal. Beside it, turn about,
+its sources. The clock runs until what that pane alone shows has come to the terminal. Next to it, turn about,
 two keys that know where to go: one for which tmux runs a `tmux`, as it runs ours, and one that it carries out
 itself, which is nothing but the drawing. And the same as commands, typed elsewhere.
 """
@@ -83,7 +83,7 @@ class Walk:
         return taken
 
     def drain(self, quiet: float) -> None:
-        """Until nothing was drawn for so long."""
+        """Until nothing was drawn for this long."""
         while select.select([self._client.fd], [], [], quiet)[0]:
             os.read(self._client.fd, 65536)
 
@@ -116,7 +116,7 @@ def _commands(walk: Walk) -> dict[str, Callable[[Walk], None]]:
         process.returncode = 0  # it is reaped with all others
 
     return {
-        "remuda next": lambda _walk: run([*_remuda(), "next"]),
+        "remuda next": lambda _walk: run([*_remuda(), "next", "--elsewhere"]),
         "tmux switch-client": lambda walk: run(["tmux", *_way(walk.target)]),
     }
 

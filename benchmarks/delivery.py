@@ -1,6 +1,6 @@
 """How long a message takes from its sender to the agent's word that it took it, on the real CLI at rest.
 
-Beside it, turn about, what the CLI itself needs: a paste into a bare terminal until its request arrives at
+Next to it, turn about, what the CLI itself needs: a paste into a bare terminal until its request arrives at
 the model. The message's time begins before it is written to the disk and ends when the keeper heard the
 agent's UserPromptSubmit, by the date of that receipt.
 """

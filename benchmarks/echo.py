@@ -45,31 +45,31 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
             "remuda socket": opened.enter_context(_kept_socket(scene.keep(["cat"]))),
         }
         report.title(f"Keystroke echo on the socket, typed every {_PAUSE * 1000:g} ms")
-        paced = _play(report, sockets, rounds, _PACED_LINES, _PAUSE, "")
+        paced = play(report, sockets, rounds, _PACED_LINES, _PAUSE, "")
         report.add("remuda / dtach, socket", paced["remuda socket"] / paced["dtach socket"], "x", _LIMIT)
         report.title("Keystroke echo on the socket, without pauses")
-        fast = _play(report, sockets, rounds, _FAST_LINES, 0.0, ", no pause")
+        fast = play(report, sockets, rounds, _FAST_LINES, 0.0, ", no pause")
         report.add("remuda / dtach, socket, no pause", fast["remuda socket"] / fast["dtach socket"], "x")
     with ExitStack() as opened:
         terminals = {
-            name: opened.enter_context(_client(scene, attach))
+            name: opened.enter_context(on_client(scene, attach))
             for name, attach in {
                 "dtach -a": Dtach(scene, ["cat"]).attach,
                 "relay of 20 lines": Relay(scene).attach,
-                "remuda attach --raw": lambda: _attach(scene, scene.keep(["cat"]), "--raw"),
-                "remuda attach": lambda: _attach(scene, scene.keep(["cat"])),
+                "remuda attach --raw": lambda: attach_remuda(scene, scene.keep(["cat"]), "--raw"),
+                "remuda attach": lambda: attach_remuda(scene, scene.keep(["cat"])),
                 "tmux attach": Tmux(scene, ["cat"]).attach,
             }.items()
         }
         report.title(f"Keystroke echo through the attached clients, typed every {_PAUSE * 1000:g} ms")
-        seen = _play(report, terminals, rounds, _PACED_LINES, _PAUSE, "")
+        seen = play(report, terminals, rounds, _PACED_LINES, _PAUSE, "")
     for name in ("relay of 20 lines", "remuda attach --raw", "remuda attach"):
         target = _LIMIT if name.startswith("remuda") else None
         report.add(f"{name} / dtach -a", seen[name] / seen["dtach -a"], "x", target)
     report.add("remuda attach / tmux attach", seen["remuda attach"] / seen["tmux attach"], "x")
 
 
-def _play(
+def play(
     report: Report, typists: dict[str, Typist], rounds: int, lines: int, pause: float, suffix: str
 ) -> dict[str, float]:
     """p50 by name, in milliseconds."""
@@ -124,7 +124,7 @@ def _dtach_socket(peer: Dtach) -> Iterator[Typist]:
 
 
 @contextmanager
-def _client(scene: Scene, attach: Callable[[], Pty]) -> Iterator[Typist]:
+def on_client(scene: Scene, attach: Callable[[], Pty]) -> Iterator[Typist]:
     pty = attach()
     try:
         os.read(pty.fd, 65536)
@@ -150,7 +150,7 @@ def _discard(fd: int) -> None:
         pass
 
 
-def _attach(scene: Scene, kept: Kept, *options: str) -> Pty:
+def attach_remuda(scene: Scene, kept: Kept, *options: str) -> Pty:
     command = [
         sys.executable,
         "-m",

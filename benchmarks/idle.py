@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from benchmarks.report import Report, Target
 from benchmarks.scene import Kept, Scene, cpu_seconds, memory_bytes
 
-_SESSIONS = 200
+SESSIONS = 200
 _SETTLE = 4.0
 """Longer than the silence after which a session counts as idle: that look at the clock is not idleness."""
 _INTERVAL = 8.0
 
 
 def measure(scene: Scene, report: Report, _rounds: int) -> None:
-    report.title(f"{_SESSIONS} idle sessions")
+    report.title(f"{SESSIONS} idle sessions")
     start = time.monotonic()
-    pids = [one.keeper_pid for one in _start(scene)]
+    pids = [one.keeper_pid for one in start_sessions(scene)]
     note = f"in {time.monotonic() - start:.1f} s"
     time.sleep(_SETTLE)
     before, at = [cpu_seconds(pid) for pid in pids], time.monotonic()
@@ -35,10 +35,10 @@ def measure(scene: Scene, report: Report, _rounds: int) -> None:
     report.add("ending all of them", time.monotonic() - start, "s")
 
 
-def _start(scene: Scene) -> list[Kept]:
+def start_sessions(scene: Scene) -> list[Kept]:
     pool = ThreadPoolExecutor(os.cpu_count() or 2)
     try:
-        return list(pool.map(lambda _: scene.keep(["cat"]), range(_SESSIONS)))
+        return list(pool.map(lambda _: scene.keep(["cat"]), range(SESSIONS)))
     finally:
         # After Ctrl-C: those that are being started are waited for, so that the scene finds and ends them.
         pool.shutdown(wait=True, cancel_futures=True)

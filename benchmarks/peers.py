@@ -91,7 +91,7 @@ class Tmux:
 
 
 def await_path(path: str, timeout: float = 10.0) -> None:
-    """Until somebody listens there."""
+    """Until someone listens there."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if Path(path).exists():

@@ -135,7 +135,7 @@ class _Group:
     @asynccontextmanager
     async def _served(self) -> AsyncIterator[tuple[_Remote, str]]:
         path = str(self._scene.folder / f"{self._backend}.sock")
-        words = ["--backend", self._backend, "--size", str(_SESSIONS), "--socket", path]
+        words = ["--backend", self._backend, "--size", str(_SESSIONS), "--socket", path, "--prewarm", "0"]
         words += ["--claude-binary", str(self._cli.binary), "--max-requests", "1000000"]
         env = {**self._scene.env, "HOME": str(self._cli.home)}
         server = await asyncio.to_thread(
@@ -237,7 +237,7 @@ async def _sessions(pool: Client | _Remote) -> list[dict[str, Any]]:
 
 async def _at_rest(pool: Client | _Remote) -> None:
     """Until every session of it stands ready, with nothing to do."""
-    while any(one["state"] != "idle" for one in await _sessions(pool)):  # noqa: ASYNC110  # no event tells
+    while any(one["state"] != "idle" for one in await _sessions(pool)):  # noqa: ASYNC110  # no event reports
         await asyncio.sleep(0.005)
 
 

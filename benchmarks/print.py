@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from benchmarks.report import Report, Target
 from benchmarks.scene import Scene, bounded, memory_bytes
@@ -161,7 +162,8 @@ def _reap(pid: int, fd: int) -> None:
 
 def _killed(scene: Scene, cli: RealCli, env: dict[str, str], backend: str) -> float:
     """Seconds until there is no process and no file of it any more."""
-    marker = cli.project / "in-tool"
+    marker, folder = cli.project / "in-tool", scene.folder / "sessions"
+    others = _names(folder)
     prompt = f"RUNBASH touch {marker}; tail -f /dev/null"
     words = [*_ours(cli, backend, "--allowedTools", "Bash")[:-1], "--", prompt]
     null = subprocess.DEVNULL
@@ -172,10 +174,13 @@ def _killed(scene: Scene, cli: RealCli, env: dict[str, str], backend: str) -> fl
         began = time.monotonic()
         process.kill()
         process.wait()
-    folder = scene.folder / "sessions"
-    _until(lambda: not cli.running() and not (folder.exists() and os.listdir(folder)))
+    _until(lambda: not cli.running() and _names(folder) <= others)
     marker.unlink()
     return time.monotonic() - began
+
+
+def _names(folder: Path) -> set[str]:
+    return set(os.listdir(folder)) if folder.exists() else set()
 
 
 def _until(look: Callable[[], bool]) -> None:

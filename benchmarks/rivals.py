@@ -1,4 +1,4 @@
-"""What the warm pool is measured beside: one turn of the CLI, in every way in which others get one.
+"""What the warm pool is measured next to: one turn of the CLI, in every way in which others get one.
 
 Each takes a prompt and gives the seconds until its answer was there, and checks the answer.
 """
@@ -26,7 +26,7 @@ from remuda.testing.real_cli import RealCli
 PROMPT = "hello"
 PATIENCE = 60.0
 _SETTLED = 0.3
-"""A terminal that was cleared is drawn anew."""
+"""A terminal that was cleared is drawn again."""
 
 
 def check(said: object) -> None:
@@ -206,7 +206,7 @@ class BareTui:
                 self._shown += os.read(self._pty.fd, 65536)
 
     def _drain(self, quiet: float) -> None:
-        """Until it has printed nothing for so long."""
+        """Until it has printed nothing for this long."""
         while select.select([self._pty.fd], [], [], quiet)[0]:
             try:
                 os.read(self._pty.fd, 65536)

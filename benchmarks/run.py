@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,11 +19,14 @@ from benchmarks import (
     boss_hooks,
     boss_next,
     cli,
+    dash,
     delivery,
     echo,
     idle,
     inbox,
     memory,
+    page,
+    page_terminal,
     pool,
     start,
     status,
@@ -49,6 +53,9 @@ BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
     "next": boss_next.measure,
     "hooks": boss_hooks.measure,
     "crowd": boss_crowd.measure,
+    "page": page.measure,
+    "terminal": page_terminal.measure,
+    "dash": dash.measure,
 }
 
 
@@ -57,27 +64,34 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     report = Report()
+    failed: list[str] = []
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     try:
         with Scene(options.megabytes * 1_000_000) as scene:
             for name in [one for one in BENCHMARKS if one in (options.only or BENCHMARKS)]:
-                BENCHMARKS[name](scene, report, options.rounds)
+                try:
+                    BENCHMARKS[name](scene, report, options.rounds)
+                except Exception:  # noqa: BLE001 - the other figures are still worth their time
+                    traceback.print_exc(file=sys.stdout)
+                    failed.append(name)
                 scene.end_all()
     except KeyboardInterrupt:
         print("\ninterrupted; everything that was started has been ended")
         return 130
     if options.json:
         report.save(options.json)
-    return _conclude(report, time.monotonic() - began, strict=options.strict)
+    return _conclude(report, failed, time.monotonic() - began, strict=options.strict)
 
 
-def _conclude(report: Report, seconds: float, *, strict: bool) -> int:
+def _conclude(report: Report, failed: list[str], seconds: float, *, strict: bool) -> int:
     with_target = [figure for figure in report.figures if figure.target]
     met = len(with_target) - len(report.missed)
     print(f"\n{met} of {len(with_target)} targets met, in {seconds:.0f} s")
     for figure in report.missed:
         print(f"MISS  {figure.name}: {figure.value:.3g} {figure.unit}, target {figure.target}")
-    return 1 if strict and report.missed else 0
+    for name in failed:
+        print(f"FAILED  {name}: see the traceback above")
+    return 1 if failed or (strict and report.missed) else 0
 
 
 def _options() -> argparse.Namespace:

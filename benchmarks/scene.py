@@ -1,4 +1,4 @@
-"""Where a benchmark plays: a folder of its own, keepers in it, and an end that leaves nothing behind.
+"""Where a benchmark plays: a folder of its own, keepers in it, and an end that leaves nothing.
 
 The process adopts its descendants' orphans. So everything that was started, however it detached itself,
 can be found and ended by its process id, also after Ctrl-C.
@@ -46,7 +46,7 @@ class Scene:
 
     def __init__(self, stream_bytes: int) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="rb", dir="/tmp"))
-        self.sessions = self.folder / "s"
+        self.sessions = self.folder / "sessions"  # where a boss of this home finds them
         self.env = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self.folder),
@@ -189,7 +189,7 @@ def _kill(pid: int, number: int) -> None:
 
 
 def _reap() -> None:
-    """Collect whoever died. What `subprocess` waits for has been waited for when this is called."""
+    """Collect children that died. What `subprocess` waits for has been waited for when this is called."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -233,7 +233,7 @@ def memory_bytes(pid: int) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def bounded(seconds: float, what: str) -> Iterator[None]:
-    """Breaks blocking calls in the main thread after so many seconds."""
+    """Breaks blocking calls in the main thread after this many seconds."""
 
     def late(_number: int, _frame: FrameType | None) -> None:
         raise TimeoutError(f"{what} took longer than {seconds:g} s")

@@ -2,7 +2,7 @@
 
 Everyone gets the same stream from the same producer on a raw 80x24 terminal; the clock runs from the line
 that releases it to the last byte. A watcher that lags is painted the screen instead of what it missed, so
-the share of bytes that really came is shown beside the rate.
+the share of bytes that really came is shown next to the rate.
 """
 
 from __future__ import annotations
